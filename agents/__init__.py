@@ -1,0 +1,1 @@
+"""Agents, their networks and mathematics, and the actor and learner loops."""
