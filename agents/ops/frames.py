@@ -1,0 +1,73 @@
+"""Frame stacks: rows hold one frame each, networks see the last S of them (Mnih et al. 2015, 10.1038/nature14236).
+
+Rule 3 of the rows: a stack stops at FIRST, frames older than it are zero. Letters: T time, B batch, S stack.
+"""
+
+import torch
+from torch import Tensor
+
+from agents.ops import FIRST
+from agents.ops.shapes import check_shapes
+
+
+def push_frame(stack: Tensor, obs: Tensor, first: Tensor) -> Tensor:
+    """Append the newest frame of B environments to their stacks.
+
+    Args:
+        stack: [B, S, ...] any dtype, oldest frame first; not changed.
+        obs: [B, ...] the new frames o_t, of the same dtype.
+        first: [B] bool, true where o_t opens an episode.
+
+    Returns:
+        [B, S, ...] the stacks that end in o_t; where `first`, the S - 1 older frames are zero.
+
+    Raises:
+        ValueError: the shapes do not fit, or the dtypes differ (a float frame would turn a uint8 stack into floats).
+    """
+    check_shapes(stack=(stack, "B S ..."), obs=(obs, "B ..."), first=(first, "B"))
+    if stack.dtype != obs.dtype or first.dtype != torch.bool:
+        raise ValueError(f"dtypes do not fit: stack {stack.dtype}, obs {obs.dtype}, first {first.dtype}")
+    pushed = torch.cat((stack[:, 1:], obs.unsqueeze(1)), 1)  # [B, S, ...]
+    _blank(pushed[:, :-1], first)
+    return pushed
+
+
+def stack_at(obs: Tensor, kind: Tensor, index: Tensor, size: int) -> Tensor:
+    """Build the stack that ends at one row of each of B windows.
+
+    Args:
+        obs: [T, B, ...] any dtype, one frame a row.
+        kind: [T, B] uint8.
+        index: [B] int64, the row of each stack's newest frame, 0 <= index < T.
+        size: S, the number of frames in a stack.
+
+    Returns:
+        [B, S, ...] of obs' dtype, oldest frame first. Zero are the frames older than the episode's FIRST row, and
+        those older than row 0: unless FIRST hides them, `index` must be at least S - 1 for a true stack.
+
+    Raises:
+        ValueError: the shapes do not fit, or `size` is not positive.
+        IndexError: on the CPU, an index outside the window.
+    """
+    check_shapes(obs=(obs, "T B ..."), kind=(kind, "T B"), index=(index, "B"))
+    if size < 1:
+        raise ValueError(f"a stack needs at least one frame, not {size}")
+    batch = torch.arange(len(index), device=index.device).unsqueeze(1)  # [B, 1]
+    rows = index.unsqueeze(1) + torch.arange(1 - size, 1, device=index.device)  # [B, S]
+    first = kind[rows.clamp(min=0), batch] == FIRST  # [B, S]
+    newer = first.flip(1).cumsum(1).flip(1) - first.long()  # [B, S] FIRST rows among the frames after this one
+    hidden = (newer > 0) | (rows < 0)  # [B, S]
+    hidden[:, -1] = False  # the newest frame is always seen, so that a negative index is refused below
+    flat = (rows.masked_fill(hidden, 0) * len(index) + batch).flatten()  # [B * S] hidden frames read row 0
+    frames = obs.flatten(0, 1).index_select(0, flat).view(*hidden.shape, *obs.shape[2:])  # [B, S, ...]
+    _blank(frames, hidden)
+    return frames
+
+
+def _blank(frames: Tensor, mask: Tensor) -> None:
+    """Zero, in place, the frames where a mask over their leading axes is true."""
+    mask = mask.reshape(mask.shape + (1,) * (frames.dim() - mask.dim()))
+    if frames.is_floating_point():
+        frames.masked_fill_(mask, 0)
+    else:  # on a CPU 30 times as fast; floats cannot go this way, because 0 · NaN is NaN
+        frames.mul_(~mask)

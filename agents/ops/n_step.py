@@ -1,0 +1,52 @@
+"""The n-step return that stops at an episode's end (Rainbow, Hessel et al. 2018, arXiv 1710.02298, equation 2).
+
+Letters: n steps, B batch.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from agents.ops import LAST
+from agents.ops.shapes import check_shapes
+
+
+class NStep(NamedTuple):
+    """What n-step targets need: return_ + discount · value(row t + steps)."""
+
+    return_: Tensor  # [B] of the reward's dtype
+    discount: Tensor  # [B] of the reward's dtype: 0 at a true end, else γ^m · Π d
+    steps: Tensor  # [B] int64, m: the bootstrap row is row m of the window
+
+
+def n_step(reward: Tensor, discount: Tensor, kind: Tensor, gamma: float) -> NStep:
+    """Sum the rewards of the next n rows, or of those up to the episode's LAST row if it comes sooner.
+
+    With r_{t+k} and d_{t+k} the reward and the discount that arrived with row t+k, and m the number of rows after t up
+    to and including LAST, at most n:
+
+        return_  = Σ_{k=1..m} γ^{k-1} (Π_{i=1..k-1} d_{t+i}) r_{t+k}
+        discount = γ^m Π_{i=1..m} d_{t+i}
+
+    LAST counts: its reward belongs to this episode, and after a truncation (d = 1) its observation is the one to
+    bootstrap from. A window that starts at LAST is never learned from; it gives return_ 0, discount 1, steps 0.
+
+    Args:
+        reward: [n + 1, B] float, row t first. Row t's own reward and discount arrived before its action: not read.
+        discount: [n + 1, B] float.
+        kind: [n + 1, B] uint8.
+        gamma: the discount of the return, γ.
+
+    Raises:
+        ValueError: the shapes differ, or there is no row after the first.
+    """
+    check_shapes(reward=(reward, "T B"), discount=(discount, "T B"), kind=(kind, "T B"))
+    if len(reward) < 2:
+        raise ValueError(f"n-step returns need n + 1 >= 2 rows, not {tuple(reward.shape)}")
+    counts = (kind[:-1] != LAST).cumprod(0)  # [n, B] 1 for row t+k if none of rows t..t+k-1 is LAST
+    inside = counts.bool()  # [n, B]
+    product = torch.where(inside, gamma * discount[1:], 1).cumprod(0)  # [n, B] γ^k Π_{i<=k} d_{t+i}
+    before = torch.cat((torch.ones_like(product[:1]), product[:-1]))  # [n, B] the same up to k - 1
+    return_ = torch.where(inside, before * reward[1:], 0).sum(0)  # [B]
+    return NStep(return_, product[-1], counts.sum(0))

@@ -1,0 +1,91 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from agents.ops import FIRST, LAST, MID
+from agents.ops.n_step import NStep, n_step
+from tests.ground_truth import n_step as truth
+from tests.ground_truth.episodes import random_stream
+
+GAMMA = 0.97
+Function = Callable[[Tensor, Tensor, Tensor, float], NStep]
+
+
+def check(function: Function, n: int, dtype: torch.dtype = torch.float64, windows: int = 3000) -> None:
+    """Compare windows cut anywhere, but not at LAST, out of random streams with their whole episodes."""
+    rng = np.random.default_rng(n)
+    reward, discount = np.empty((2, n + 1, windows))
+    kind = np.empty((n + 1, windows), np.uint8)
+    expected = []
+    for b in range(windows):
+        start = int(rng.integers(0, 30))
+        stream = random_stream(rng, start + n + 2)
+        start += stream.kind[start] == LAST
+        window = slice(start, start + n + 1)
+        reward[:, b], discount[:, b], kind[:, b] = stream.reward[window], stream.discount[window], stream.kind[window]
+        expected.append(truth.n_step(*stream.places[start], n, GAMMA))
+    reward[0] = discount[0] = np.nan  # arrived before the action: not read
+    found = function(
+        torch.from_numpy(reward).to(dtype), torch.from_numpy(discount).to(dtype), torch.from_numpy(kind), GAMMA
+    )
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-5
+    assert found.return_.dtype == found.discount.dtype == dtype
+    assert found.steps.dtype == torch.int64
+    returns, discounts, steps = zip(*expected, strict=True)
+    np.testing.assert_array_equal(found.steps, steps)
+    np.testing.assert_allclose(found.return_, returns, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(found.discount, discounts, rtol=tolerance, atol=tolerance)
+    if 1 < n < 9:  # both kinds of window were there
+        assert 0 < np.mean(np.array(steps) < n) < 1
+        assert 0 < np.mean(np.array(discounts) == 0) < 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 12])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_windows_agree_with_their_whole_episodes(n: int, dtype: torch.dtype) -> None:
+    check(n_step, n, dtype)
+
+
+def test_check_sees_a_mask_that_reads_one_row_too_far() -> None:
+    def mutant(reward: Tensor, discount: Tensor, kind: Tensor, gamma: float) -> NStep:
+        early = torch.where(kind.roll(-1, 0) == LAST, LAST, MID)
+        return n_step(reward, discount, torch.cat((kind[:1], early[1:])), gamma)
+
+    with pytest.raises(AssertionError):
+        check(mutant, 3)
+
+
+def test_check_sees_a_sum_that_runs_into_the_next_episode() -> None:
+    def mutant(reward: Tensor, discount: Tensor, kind: Tensor, gamma: float) -> NStep:
+        return n_step(reward, discount, torch.full_like(kind, MID), gamma)
+
+    with pytest.raises(AssertionError):
+        check(mutant, 3)
+
+
+def test_check_sees_rewards_of_the_wrong_rows() -> None:
+    def mutant(reward: Tensor, discount: Tensor, kind: Tensor, gamma: float) -> NStep:
+        return n_step(reward.roll(1, 0), discount, kind, gamma)
+
+    with pytest.raises(AssertionError):
+        check(mutant, 3)
+
+
+@pytest.mark.parametrize("last_discount", [0.0, 1.0])
+def test_the_row_n_before_the_end_keeps_its_last_reward_and_bootstrap(last_discount: float) -> None:
+    reward = torch.tensor([[9.0], [1.0], [2.0], [4.0]])
+    discount = torch.tensor([[9.0], [1.0], [1.0], [last_discount]])
+    kind = torch.tensor([[FIRST], [MID], [MID], [LAST]], dtype=torch.uint8)
+    found = n_step(reward, discount, kind, 0.5)
+    assert found.return_.tolist() == [1 + 1 + 1]
+    assert found.discount.tolist() == [last_discount / 8]
+    assert found.steps.tolist() == [3]
+
+
+def test_a_window_that_starts_at_last_reads_nothing() -> None:
+    kind = torch.tensor([[LAST], [FIRST], [MID], [LAST]], dtype=torch.uint8)
+    found = n_step(torch.full((4, 1), torch.nan), torch.full((4, 1), torch.nan), kind, 0.5)
+    assert (found.return_.item(), found.discount.item(), found.steps.item()) == (0, 1, 0)
