@@ -1,0 +1,199 @@
+"""The sum tree of prioritised replay (Schaul et al. 2016, arXiv 1511.05952), 128 children wide, as torch tensors.
+
+A wide tree is shallow: of a million leaves it has three levels, and a whole batch goes down each level at once, with a
+gather, a prefix sum and a search. An update recomputes the sums of the touched nodes. It never adds differences to
+them, so rounding errors do not pile up, however often it is called. Letters: B batch, F fan-out.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Drawn(NamedTuple):
+    """A prioritised batch of leaves."""
+
+    indices: Tensor  # [B] int64
+    probabilities: Tensor  # [B] float64, p_i / Σp at the moment of the draw
+
+
+class SegmentTree:
+    """Priorities of `capacity` leaves, all 0 at first, and draws in proportion to them.
+
+    Nothing here loops over a batch, and shapes alone decide what runs, so one code serves CPU and GPU.
+
+    Args:
+        capacity: number of leaves.
+        device: where the tree lives; indices and values are expected there.
+        fan_out: F, the children of a node.
+        checked: look at what comes in. On a GPU each look waits for the device and cannot be captured in a CUDA
+            graph. Unchecked, bad priorities and an empty tree go unnoticed until `check_valid`: draws then make no
+            sense, but stay inside the tree.
+
+    Raises:
+        ValueError: `capacity` or `fan_out` is too small.
+    """
+
+    def __init__(self, capacity: int, device: torch.device | str = "cpu", fan_out: int = 128, checked: bool = True):
+        if capacity < 1 or fan_out < 2:
+            raise ValueError(f"a tree needs a leaf and a fan-out of 2, not {capacity} and {fan_out}")
+        self.capacity = capacity
+        self._fan_out = fan_out
+        self._checked = checked
+        self._zero = torch.zeros((), dtype=torch.float64, device=device)
+        self._levels: list[Tensor] = []  # each [nodes, F], root first: the children of each node of this level
+        nodes = capacity
+        while nodes > 1 or not self._levels:
+            nodes = -(-nodes // fan_out)
+            self._levels.insert(0, torch.zeros((nodes, fan_out), dtype=torch.float64, device=device))
+        self._leaves = self._levels[-1].view(-1)[:capacity]  # [capacity] without the padding
+        self._root = torch.zeros(1, dtype=torch.float64, device=device)
+        parents = [self._root, *(level.view(-1) for level in self._levels)]
+        self._sums = [sums[: len(level)] for sums, level in zip(parents, self._levels, strict=False)]  # each [nodes]
+
+    @property
+    def total(self) -> Tensor:
+        """The sum of all priorities: 0-d float64, a copy that later updates leave alone."""
+        return self._root[0].clone()
+
+    def get(self, indices: Tensor) -> Tensor:
+        """Read the priorities [B], float64, of the leaves [B], int64; on the CPU, IndexError if one does not exist."""
+        return self._leaves.index_select(0, indices)
+
+    def set(self, indices: Tensor, values: Tensor) -> None:
+        """Write priorities and recompute every sum above them.
+
+        Args:
+            indices: [B] int64 in [0, capacity). Of equal ones the last wins on the CPU, any one on a GPU.
+            values: [B] float, finite and >= 0.
+
+        Raises:
+            ValueError: the shapes differ; if `checked`, a value is negative, infinite or NaN. Nothing was written.
+            IndexError: if `checked`, an index is outside the tree. Nothing was written.
+        """
+        if indices.dim() != 1 or indices.shape != values.shape:
+            raise ValueError(f"indices {tuple(indices.shape)} and values {tuple(values.shape)} must both be [B]")
+        if self._checked and len(indices):
+            self._check_write(indices, values)
+        self._leaves.index_copy_(0, indices, values.detach().to(torch.float64))
+        nodes = indices
+        for children, sums in zip(reversed(self._levels), reversed(self._sums), strict=True):
+            nodes = nodes // self._fan_out  # [B]
+            if len(nodes) < len(children):
+                sums.index_copy_(0, nodes, children.index_select(0, nodes).sum(1))
+            else:  # a whole level costs less than a gather of B nodes
+                torch.sum(children, 1, out=sums)
+
+    def sample(self, values: Tensor) -> Tensor:
+        """Find the leaves [B], int64, in which values fall when the priorities are laid end to end.
+
+        A leaf of priority 0 is never found, whatever the rounding.
+
+        Args:
+            values: [B] float in [0, total); what lies outside counts as the nearest value inside.
+
+        Raises:
+            ValueError: `values` is not [B]; if `checked`, the total is 0.
+        """
+        if values.dim() != 1:
+            raise ValueError(f"values {tuple(values.shape)} must be [B]")
+        if self._checked and not self._root.item() > 0:
+            raise ValueError(f"nothing to sample: the priorities sum to {self._root.item()}")
+        nodes = torch.zeros_like(values, dtype=torch.int64)  # [B]
+        value = values.to(torch.float64).clamp(min=0).unsqueeze(1)  # [B, 1] what is left of it inside the node
+        for children in self._levels:
+            nodes = nodes.clamp_(max=len(children) - 1)  # only a tree that `checked` would refuse overflows
+            prefix = _prefix_sums(children, nodes)  # [B, F]
+            # Rounding may have left as much as the node holds; the largest value below that is in its last child.
+            value = torch.minimum(value, torch.nextafter(prefix[:, -1:], self._zero))  # [B, 1]
+            child = _first_above(prefix, value)  # [B, 1]
+            before = prefix.gather(1, (child - 1).clamp_(min=0)).masked_fill_(child == 0, 0)  # [B, 1]
+            value = value - before
+            nodes = nodes * self._fan_out + child.squeeze(1)
+        return nodes.clamp_(max=self.capacity - 1)
+
+    def stratified(self, batch_size: int, generator: torch.Generator | None = None) -> Drawn:
+        """Cut the total into B = `batch_size` equal segments and draw one value in each (appendix B.2.1).
+
+        The generator lives on the tree's device; None is torch's global one.
+
+        Raises:
+            ValueError: `batch_size` is not positive; if `checked`, the total is 0.
+        """
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be positive, not {batch_size}")
+        offsets = torch.rand(batch_size, generator=generator, dtype=torch.float64, device=self._root.device)  # [B]
+        places = torch.arange(batch_size, device=self._root.device) + offsets  # [B] counted in segments
+        indices = self.sample(places * (self._root / batch_size))  # [B]
+        return Drawn(indices, self.get(indices) / self._root)
+
+    def check_valid(self) -> None:
+        """Recompute everything; waits for the device.
+
+        Raises:
+            ValueError: a priority is negative, infinite or NaN, the padding is not empty, or a sum differs from that
+                of its children by more than the rounding of one summation.
+        """
+        leaves = self._levels[-1]
+        if not bool(((leaves >= 0) & (leaves < torch.inf)).all()):
+            raise ValueError("a priority is negative, infinite or NaN")
+        if bool(leaves.view(-1)[self.capacity :].any()):
+            raise ValueError("a leaf beyond the capacity has a priority")
+        for depth in reversed(range(len(self._levels))):
+            sums, exact = self._sums[depth], self._levels[depth].sum(1)  # [nodes]
+            wrong = ~((sums - exact).abs() <= 1e-13 * exact)  # [nodes] also true where a sum is NaN
+            if bool(wrong.any()):
+                node = int(wrong.nonzero()[0])
+                raise ValueError(f"level {depth}: node {node} holds {sums[node]}, its children {exact[node]}")
+
+    def _check_write(self, indices: Tensor, values: Tensor) -> None:
+        low, high = indices.aminmax()
+        if not (low.item() >= 0 and high.item() < self.capacity):
+            raise IndexError(f"indices {low.item()} to {high.item()} do not fit a tree of {self.capacity} leaves")
+        low, high = values.aminmax()  # both are NaN if any value is
+        if not (low.item() >= 0 and high.item() < torch.inf):
+            raise ValueError(f"priorities must be finite and >= 0, not {low.item()} to {high.item()}")
+
+
+def importance_weights(probabilities: Tensor, size: int | Tensor, beta: float | Tensor) -> Tensor:
+    """Compute the weights [B] in (0, 1]: (size · P)^(−β), divided by the largest (Schaul et al. 2016, section 3.4).
+
+    Args:
+        probabilities: [B] float, P(i) > 0 of each sample.
+        size: N, the number of leaves that can be drawn. In exact arithmetic the division cancels it.
+        beta: β in [0, 1]; 1 corrects the whole bias.
+
+    Raises:
+        ValueError: `probabilities` is not [B].
+    """
+    if probabilities.dim() != 1:
+        raise ValueError(f"probabilities {tuple(probabilities.shape)} must be [B]")
+    weights = (size * probabilities) ** -beta  # [B]
+    return weights / weights.max()
+
+
+def _prefix_sums(children: Tensor, nodes: Tensor) -> Tensor:
+    """Sum the children [nodes, F] of B nodes from the first to each: [B, F], never falling, flat where one is 0."""
+    if len(children) < len(nodes):
+        return _scan(children).index_select(0, nodes)
+    return _scan(children.index_select(0, nodes))
+
+
+def _scan(children: Tensor) -> Tensor:
+    prefix = children.cumsum(1)
+    return prefix if prefix.device.type == "cpu" else _flatten_scan(prefix, children)
+
+
+def _first_above(prefix: Tensor, value: Tensor) -> Tensor:
+    """Find the first child whose prefix sum [B, F] exceeds the value [B, 1]: [B, 1] int64."""
+    return torch.searchsorted(prefix, value, right=True)
+
+
+def _flatten_scan(prefix: Tensor, children: Tensor) -> Tensor:
+    """Undo the rounding of a parallel scan, which may order the additions of every prefix [B, F] differently.
+
+    Neighbours then differ by a rounding error even where the child [B, F] between them is 0, and that child could be
+    drawn. A CPU adds one child after the other, and has no such error.
+    """
+    return prefix.masked_fill(children == 0, 0).cummax(1).values

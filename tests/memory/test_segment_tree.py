@@ -1,0 +1,446 @@
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch import Tensor
+
+from memory import segment_tree
+from memory.rows import Array
+from memory.segment_tree import Drawn, SegmentTree, importance_weights
+from tests.ground_truth import priorities as truth
+
+Make = Callable[..., SegmentTree]
+CUDA = pytest.param(
+    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+)
+on_devices = pytest.mark.parametrize("device", ["cpu", CUDA])
+
+
+def filled(priorities: Array, make: Make = SegmentTree, **options: object) -> SegmentTree:
+    tree = make(len(priorities), **options)
+    device = tree.total.device
+    tree.set(torch.arange(len(priorities), device=device), torch.from_numpy(priorities).to(device))
+    tree.check_valid()
+    return tree
+
+
+def find(tree: SegmentTree, values: Array) -> Array:
+    return tree.sample(torch.from_numpy(values).to(tree.total.device)).cpu().numpy()
+
+
+def brent_kung(children: Tensor) -> Tensor:
+    """The prefix sums [B, F] of a work-efficient parallel scan, as a GPU adds them up; F a power of two."""
+    sums, size, step = children.clone(), children.shape[1], 1
+    while step < size:
+        sums[:, 2 * step - 1 :: 2 * step] += sums[:, step - 1 :: 2 * step]
+        step *= 2
+    while step > 1:
+        step //= 2
+        sums[:, 3 * step - 1 :: 2 * step] += sums[:, 2 * step - 1 : size - step : 2 * step]
+    return sums
+
+
+class AddsDifferences(SegmentTree):
+    """The forerunner's mistake: sums follow the changes and keep every rounding error."""
+
+    def set(self, indices: Tensor, values: Tensor) -> None:
+        change = values - self.get(indices)
+        self._leaves.index_copy_(0, indices, values)
+        for sums in reversed(self._sums):
+            indices = indices // self._fan_out
+            sums.index_add_(0, indices, change)
+
+
+class ForgetsTheRoot(SegmentTree):
+    def set(self, indices: Tensor, values: Tensor) -> None:
+        root = self.total
+        super().set(indices, values)
+        self._root.fill_(root)
+
+
+class OneOff(SegmentTree):
+    def sample(self, values: Tensor) -> Tensor:
+        return (super().sample(values) + 1) % self.capacity
+
+
+# Random operations against a plain array. Priorities are sixteenths, so that every sum is exact and so is every search.
+
+writes = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 40) | st.just(0)), min_size=1, max_size=12)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[int, int, list[list[tuple[int, int]]]]:
+    capacity = draw(st.sampled_from([1, 2, 3, 4, 5, 9, 17, 64, 65, 127, 128, 129, 300]))
+    return capacity, draw(st.sampled_from([2, 3, 4, 128])), draw(st.lists(writes, min_size=1, max_size=8))
+
+
+def check_run(make: Make, run: tuple[int, int, list[list[tuple[int, int]]]], device: str = "cpu") -> None:
+    """Write, duplicates among it, and compare every leaf, the total, and a search of each whole sixteenth."""
+    capacity, fan_out, batches = run
+    tree, reference = make(capacity, device, fan_out), truth.PriorityArray(capacity)
+    for batch in batches:
+        pairs = [(index % capacity, sixteenths / 16) for index, sixteenths in batch]
+        if device != "cpu":  # where any one of equal indices may win
+            pairs = list(dict(pairs).items())
+        indices, values = (np.array(column) for column in zip(*pairs, strict=True))
+        tree.set(torch.from_numpy(indices).to(device), torch.from_numpy(values).to(device))
+        reference.set(indices, values)
+        tree.check_valid()
+        np.testing.assert_array_equal(tree.get(torch.arange(capacity, device=device)).cpu(), reference.values)
+        assert tree.total.item() == reference.total()
+        if reference.total() > 0:
+            edges = np.arange(0, reference.total(), 1 / 16)
+            np.testing.assert_array_equal(find(tree, edges), [reference.find(edge) for edge in edges])
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(runs())
+def test_random_operations_agree_with_a_plain_array(run: tuple[int, int, list[list[tuple[int, int]]]]) -> None:
+    check_run(SegmentTree, run)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(runs())
+def test_random_operations_agree_on_a_gpu(run: tuple[int, int, list[list[tuple[int, int]]]]) -> None:
+    check_run(SegmentTree, run, "cuda")
+
+
+@pytest.mark.parametrize("mutant", [ForgetsTheRoot, OneOff])
+def test_random_operations_see(mutant: Make) -> None:
+    with pytest.raises((AssertionError, ValueError)):
+        check_run(mutant, (17, 4, [[(3, 5), (4, 1)], [(16, 2), (3, 0)]]))
+
+
+def test_random_operations_see_a_search_that_stops_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_tree, "_first_above", lambda prefix, value: torch.searchsorted(prefix, value))
+    with pytest.raises(AssertionError):
+        check_run(SegmentTree, (17, 4, [[(3, 5), (4, 1)]]))
+
+
+# Frequencies
+
+
+def some_priorities(size: int, seed: int) -> Array:
+    rng = np.random.default_rng(seed)
+    priorities = rng.uniform(0.2, 2, size) ** 2
+    if size > 2:
+        priorities[rng.random(size) < 0.3] = 0
+        priorities[[0, -1]] = 0
+    return priorities
+
+
+def check_frequencies(make: Make, size: int, device: str = "cpu") -> None:
+    """Chi-square test of 40 000 draws, or 20 a leaf; a leaf of priority 0 must not come up at all."""
+    priorities = some_priorities(size, size)
+    tree = filled(priorities, make, device=device)
+    rng = np.random.default_rng(size)
+    total = tree.total.item()
+    counts = np.zeros(size, np.int64)
+    for _ in range(max(10, size // 200)):
+        counts += np.bincount(find(tree, rng.random(4000) * total), minlength=size)
+    assert not counts[priorities == 0].any()
+    expected = counts.sum() * priorities / priorities.sum()
+    if size > 1:
+        assert chisquare(counts[priorities > 0], expected[priorities > 0]).pvalue > 1e-3
+
+
+@on_devices
+@pytest.mark.parametrize("size", [1, 2, 127, 128, 129, 20_000])
+def test_leaves_come_up_in_proportion(size: int, device: str) -> None:
+    check_frequencies(SegmentTree, size, device)
+
+
+class SlightlyWrong(SegmentTree):
+    """Draws from priorities that were raised to another power."""
+
+    def set(self, indices: Tensor, values: Tensor) -> None:
+        super().set(indices, values**1.3)
+
+
+@pytest.mark.parametrize(("mutant", "size"), [(OneOff, 129), (SlightlyWrong, 129), (SlightlyWrong, 20_000)])
+def test_frequencies_see(mutant: Make, size: int) -> None:
+    with pytest.raises(AssertionError):
+        check_frequencies(mutant, size)
+
+
+# Zeros and rounding
+
+
+def edges_of(priorities: Array) -> Array:
+    """Values at, just below and just above every boundary between leaves, by several ways of adding up."""
+    rows = np.pad(priorities, (0, -len(priorities) % 128)).reshape(-1, 128)
+    blocks = np.concatenate([[0], rows.sum(1).cumsum()[:-1]])
+    sums = np.concatenate([[0.0], priorities.cumsum(), (blocks[:, None] + rows.cumsum(1)).ravel(), blocks])
+    return np.concatenate([sums, np.nextafter(sums, 0), np.nextafter(sums, np.inf), [priorities.sum(), 1e308]])
+
+
+def check_zeros(make: Make = SegmentTree, device: str = "cpu", rounds: int = 10) -> int:
+    """Draw, mostly at the boundaries of leaves, and never hit a leaf of priority 0; return the number of draws."""
+    drawn = 0
+    for seed in range(rounds):
+        rng = np.random.default_rng(seed)
+        size = [20_000, 300, 16_384][seed % 3]
+        priorities = rng.random(size) * 10.0 ** rng.integers(-3, 4, size)
+        priorities[rng.random(size) < rng.choice([0.1, 0.5, 0.98])] = 0
+        priorities[: size // 9] = priorities[-size // 5 :] = 0
+        priorities[size // 2] = 5e-324  # the smallest number there is
+        tree = filled(priorities, make, device=device)
+        values = np.concatenate([edges_of(priorities), rng.random(30_000) * tree.total.item()])
+        for part in np.array_split(values, 20):
+            found = find(tree, part)
+            assert (priorities[found] > 0).all()
+        drawn += len(values)
+    return drawn
+
+
+@on_devices
+def test_a_leaf_of_priority_zero_is_never_drawn(device: str) -> None:
+    assert check_zeros(device=device) > 1e6
+
+
+def test_zero_check_sees_a_sampler_one_off() -> None:
+    with pytest.raises(AssertionError):
+        check_zeros(OneOff, rounds=1)
+
+
+def test_zero_check_sees_a_search_that_stops_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_tree, "_first_above", lambda prefix, value: torch.searchsorted(prefix, value))
+    with pytest.raises(AssertionError):
+        check_zeros(rounds=1)
+
+
+def test_zero_check_sees_a_value_that_is_not_clamped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "minimum", lambda value, _: value)
+    with pytest.raises(AssertionError):
+        check_zeros(rounds=1)
+
+
+def test_a_parallel_scan_draws_no_zero_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scan(children: Tensor) -> Tensor:
+        return segment_tree._flatten_scan(brent_kung(children), children)
+
+    monkeypatch.setattr(segment_tree, "_scan", scan)
+    check_zeros(rounds=3)
+    check_frequencies(SegmentTree, 129)
+
+
+def test_zero_check_sees_a_parallel_scan_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_tree, "_scan", brent_kung)
+    with pytest.raises(AssertionError):
+        check_zeros(rounds=3)
+
+
+def test_a_value_on_a_boundary_belongs_to_the_next_leaf_with_a_priority() -> None:
+    tree = filled(np.array([0, 2.0, 0, 0, 1.0, 0]), fan_out=2)
+    assert find(tree, np.array([0, 1.5, 2, 2.5, 3, 7, -1])).tolist() == [1, 1, 4, 4, 4, 4, 1]
+
+
+# Drift
+
+
+def check_drift(make: Make, updates: int) -> None:
+    """Update again and again, by 12 orders of magnitude; the sums must stay those of the leaves."""
+    tree = make(700, fan_out=16)
+    generator = torch.Generator().manual_seed(0)
+    indices = torch.randint(700, (updates,), generator=generator)
+    values = 10 ** (12 * torch.rand(updates, generator=generator, dtype=torch.float64) - 6)
+    for index, value in zip(indices.split(1), values.split(1), strict=True):
+        tree.set(index, value)
+    leaves = torch.arange(700)
+    tree.set(leaves, tree.get(leaves).clamp(max=1e-3))
+    assert tree.total.item() == pytest.approx(math.fsum(tree.get(leaves).tolist()), rel=1e-13)
+    tree.check_valid()
+
+
+def test_sums_do_not_drift() -> None:
+    check_drift(SegmentTree, 100_000)
+
+
+def test_drift_check_sees_added_differences() -> None:
+    with pytest.raises(AssertionError):
+        check_drift(AddsDifferences, 2000)
+
+
+# Stratified draws
+
+
+def check_stratified(draw: Callable[[SegmentTree, int], Drawn], device: str = "cpu") -> None:
+    """Exactly one draw in each segment, with its true probability, in leaves of equal and of unequal priority."""
+    tree = filled(np.ones(1000), device=device)
+    for _ in range(5):
+        indices, probabilities = draw(tree, 1000)
+        np.testing.assert_array_equal(indices.cpu(), np.arange(1000))
+        np.testing.assert_allclose(probabilities.cpu(), np.full(1000, 1e-3), rtol=1e-12)
+    priorities = some_priorities(500, 1)
+    tree = filled(priorities, device=device)
+    ends = priorities.cumsum()
+    for batch_size in (1, 2, 32, 513):
+        indices, probabilities = (tensor.cpu().numpy() for tensor in draw(tree, batch_size))
+        segment = ends[-1] / batch_size
+        starts = np.arange(batch_size) * segment
+        assert (ends[indices] > starts - 1e-9).all()
+        assert (ends[indices] - priorities[indices] < starts + segment + 1e-9).all()
+        np.testing.assert_allclose(probabilities, priorities[indices] / priorities.sum(), rtol=1e-12)
+
+
+@on_devices
+def test_stratified_draws_once_in_each_segment(device: str) -> None:
+    generator = torch.Generator(device).manual_seed(0)
+    check_stratified(lambda tree, size: tree.stratified(size, generator), device)
+
+
+def test_stratified_check_sees_plain_draws() -> None:
+    def plain(tree: SegmentTree, size: int) -> Drawn:
+        indices = tree.sample(torch.rand(size, dtype=torch.float64) * tree.total)
+        return Drawn(indices, tree.get(indices) / tree.total)
+
+    with pytest.raises(AssertionError):
+        check_stratified(plain)
+
+
+def test_stratified_draws_are_in_proportion_too() -> None:
+    priorities = some_priorities(129, 2)
+    tree, generator = filled(priorities), torch.Generator().manual_seed(1)
+    draws = torch.cat([tree.stratified(32, generator).indices for _ in range(1500)])
+    counts, expected = draws.bincount(minlength=129).numpy(), len(draws) * priorities / priorities.sum()
+    assert chisquare(counts[priorities > 0], expected[priorities > 0]).pvalue > 1e-3
+
+
+def test_stratified_draws_are_repeatable() -> None:
+    tree = filled(some_priorities(500, 3))
+    first, again = (tree.stratified(32, torch.Generator().manual_seed(5)).indices for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, tree.stratified(32).indices)
+
+
+# What is refused, and what is not
+
+
+@pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf, -math.inf])
+def test_bad_priorities_are_refused_and_nothing_is_written(bad: float) -> None:
+    tree = filled(np.ones(200))
+    with pytest.raises(ValueError, match="finite"):
+        tree.set(torch.tensor([3, 5, 7]), torch.tensor([2.0, bad, 4.0]))
+    assert tree.get(torch.arange(200)).tolist() == [1] * 200
+    assert tree.total.item() == 200
+
+
+@pytest.mark.parametrize("bad", [-1, 200, 255])
+def test_leaves_that_do_not_exist_are_refused(bad: int) -> None:
+    tree = filled(np.ones(200))
+    with pytest.raises(IndexError):
+        tree.set(torch.tensor([3, bad]), torch.tensor([2.0, 2.0]))
+    with pytest.raises(IndexError):
+        tree.get(torch.tensor([bad]))
+    assert tree.get(torch.arange(200)).tolist() == [1] * 200
+
+
+def test_wrong_shapes_and_sizes_are_refused() -> None:
+    tree = filled(np.ones(200))
+    with pytest.raises(ValueError, match=r"\(3,\).*\(1,\)"):
+        tree.set(torch.arange(3), torch.ones(1))
+    with pytest.raises(ValueError, match=r"\(3, 1\)"):
+        tree.set(torch.zeros(3, 1, dtype=torch.int64), torch.ones(3, 1))
+    with pytest.raises(ValueError, match=r"\(3, 1\)"):
+        tree.sample(torch.ones(3, 1))
+    with pytest.raises(ValueError, match="batch_size"):
+        tree.stratified(0)
+    for capacity, fan_out in ((0, 128), (5, 1)):
+        with pytest.raises(ValueError, match="needs a leaf"):
+            SegmentTree(capacity, fan_out=fan_out)
+
+
+@pytest.mark.parametrize("tree", [SegmentTree(300), filled(np.zeros(1))])
+def test_an_empty_tree_is_not_sampled(tree: SegmentTree) -> None:
+    with pytest.raises(ValueError, match="nothing to sample"):
+        tree.sample(torch.zeros(3))
+    with pytest.raises(ValueError, match="nothing to sample"):
+        tree.stratified(3)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_unchecked_draws_stay_inside_and_check_valid_sees_why(bad: float) -> None:
+    tree = SegmentTree(300, checked=False)
+    tree.set(torch.tensor([7, 290]), torch.full((2,), bad))
+    indices = tree.stratified(500).indices
+    assert indices.min() >= 0
+    assert indices.max() < 300
+    if bad != 0:
+        with pytest.raises(ValueError, match="a priority is"):
+            tree.check_valid()
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_check_valid_sees_a_wrong_sum(level: int) -> None:
+    tree = filled(np.ones(30_000))
+    tree._sums[level][-1] *= 1 + 1e-12
+    with pytest.raises(ValueError, match=f"level {level}"):
+        tree.check_valid()
+
+
+def test_check_valid_sees_a_priority_in_the_padding() -> None:
+    tree = filled(np.ones(200))
+    tree._levels[-1][-1, -1] = 1
+    with pytest.raises(ValueError, match="beyond the capacity"):
+        tree.check_valid()
+
+
+def test_no_update_changes_nothing() -> None:
+    tree = filled(np.ones(200))
+    tree.set(torch.empty(0, dtype=torch.int64), torch.empty(0))
+    assert tree.total.item() == 200
+
+
+@pytest.mark.parametrize("count", [1000, 1_000_000])
+def test_the_last_of_equal_indices_wins(count: int) -> None:
+    tree, rng = SegmentTree(50), np.random.default_rng(count)
+    indices = rng.integers(0, 50, count)
+    expected = np.zeros(50)
+    expected[indices] = np.arange(count)
+    tree.set(torch.from_numpy(indices), torch.arange(count))
+    np.testing.assert_array_equal(tree.get(torch.arange(50)), expected)
+    tree.check_valid()
+
+
+def test_a_total_is_not_changed_by_later_updates() -> None:
+    tree = filled(np.ones(200))
+    total = tree.total
+    tree.set(torch.tensor([0]), torch.tensor([5.0]))
+    assert (total.item(), tree.total.item()) == (200, 204)
+    assert total.dim() == 0
+
+
+def test_priorities_may_come_with_a_graph() -> None:
+    tree = SegmentTree(5)
+    tree.set(torch.tensor([1]), torch.ones(1, requires_grad=True) * 2)
+    assert not tree.total.requires_grad
+
+
+# Importance weights
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_importance_weights_agree_with_the_paper(beta: float, dtype: torch.dtype) -> None:
+    probabilities = np.random.default_rng(0).uniform(1e-7, 1e-2, 33)
+    found = importance_weights(torch.from_numpy(probabilities).to(dtype), 1_000_000, beta)
+    expected = truth.importance_weights(probabilities, 1_000_000, beta)
+    np.testing.assert_allclose(found, expected, rtol=1e-10 if dtype == torch.float64 else 1e-5)
+    assert found.dtype == dtype
+    assert found.max() == 1
+    on_tensors = importance_weights(
+        torch.from_numpy(probabilities).to(dtype), torch.tensor(1_000_000), torch.tensor(beta)
+    )
+    np.testing.assert_allclose(on_tensors, found, rtol=1e-6)
+
+
+def test_importance_weights_refuse_wrong_shapes() -> None:
+    with pytest.raises(ValueError, match=r"\(3, 1\)"):
+        importance_weights(torch.ones(3, 1), 3, 0.5)
