@@ -1,0 +1,148 @@
+"""Atari under SABER rules (Toromanoff et al. 2019, arXiv 1908.04683; Machado et al. 2018, arXiv 1709.06009).
+
+All 18 actions in every game, sticky actions drawn by the emulator at every frame, loss of life ignored, no no-ops and
+no fire at a reset, raw rewards. An episode ends when the game is over, when no reward came for 5 minutes of game time,
+or after 100 hours.
+"""
+
+import math
+import os
+import sys
+from dataclasses import replace
+from typing import Any
+
+import cv2
+import numpy as np
+from ale_py import SDL_SUPPORT, ALEInterface, LoggerMode
+
+from memory.rows import Array, Arrays, Kind, Row
+from saber.emulator_state import EmulatorState
+from saber.environment import EnvironmentSettings
+from saber.games import check_game, rom_path
+from saber.scores import steps_in
+
+SIZE = 84  # pixels
+NB_ACTIONS = 18  # ALE counts fewer for skiing and lost_luggage, and plays what it does not count as a no-op
+ENDS = ("", "game_over", "stuck", "time_limit")
+
+
+class AtariEnvironment:
+    """One Atari game: observations [84, 84] uint8, the brighter of the last two frames of an agent step."""
+
+    observation_shape: tuple[int, ...] = (SIZE, SIZE)
+    observation_dtype: np.dtype[Any] = np.dtype(np.uint8)
+    nb_actions = NB_ACTIONS
+
+    max_stuck_seconds = 5 * 60  # of game time without a reward
+    max_saber_seconds = 100 * 60 * 60
+    max_seconds = 30 * 60  # without SABER's rules: a truncation
+
+    def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
+        self.action_repeat = settings.action_repeat
+        self.end = ""
+        self._saber_mode = settings.saber_mode
+        self._ale = open_emulator(settings, seed)
+        self._gray = np.empty(self._ale.getScreenDims(), np.uint8)  # [210 to 250, 160]
+        self._state = EmulatorState(
+            self._ale, lambda: open_emulator(replace(settings, render=False), seed), self.action_repeat
+        )
+        self._steps = 0  # agent steps of this episode
+        self._stuck_steps = 0  # agent steps since the last reward
+
+    def reset(self) -> Row:
+        """Begin an episode with the screen that the emulator shows after its reset."""
+        self._ale.reset_game()
+        self._state.begin()
+        self._steps = self._stuck_steps = 0
+        self.end = ""
+        return Row(self._screen(), Kind.FIRST, 0.0, 1.0)
+
+    def step(self, action: int) -> Row:
+        """Play `action` for `action_repeat` frames, or until the game is over."""
+        if self.end or not 0 <= action < NB_ACTIONS:
+            raise ValueError("the episode is over: reset first" if self.end else f"no such action: {action}")
+        reward, obs = self._repeat(action)
+        self._state.add(action)
+        self._steps += 1
+        self._stuck_steps = 0 if reward else self._stuck_steps + 1
+        self.end = self._why_over()
+        if not self.end:
+            return Row(obs, Kind.MID, reward, 1.0)
+        truncated = self.end == "time_limit" and not self._saber_mode
+        return Row(obs, Kind.LAST, reward, 1.0 if truncated else 0.0)
+
+    def _repeat(self, action: int) -> tuple[float, Array]:
+        """Return the summed reward and the maximum of the last two frames; a frame not reached counts as black."""
+        ale, reward, screens = self._ale, 0, []
+        for frame in range(self.action_repeat):
+            reward += unroll(ale.act(action))
+            if frame >= self.action_repeat - 2:
+                screens.append(self._screen())
+            if ale.game_over():
+                break
+        if not screens:
+            return float(reward), np.zeros(self.observation_shape, np.uint8)
+        return float(reward), np.maximum(screens[0], screens[-1], out=screens[0])
+
+    def _screen(self) -> Array:
+        self._ale.getScreenGrayscale(self._gray)
+        return cv2.resize(self._gray, (SIZE, SIZE), interpolation=cv2.INTER_LINEAR)  # [84, 84] uint8, a new array
+
+    def _why_over(self) -> str:
+        if self._ale.game_over():
+            return "game_over"
+        if self._saber_mode and self._stuck_steps > steps_in(self.max_stuck_seconds, self.action_repeat):
+            return "stuck"
+        limit = self.max_saber_seconds if self._saber_mode else self.max_seconds
+        return "time_limit" if self._steps >= steps_in(limit, self.action_repeat) else ""
+
+    def snapshot(self) -> Arrays:
+        """See `EmulatorState.snapshot`; and `counters` [3] int64."""
+        counters = [self._steps, self._stuck_steps, ENDS.index(self.end)]
+        return self._state.snapshot() | {"counters": np.array(counters, np.int64)}
+
+    def restore(self, arrays: Arrays) -> None:
+        """Continue exactly where a snapshot of the same game and settings was taken."""
+        self._state.restore(arrays)
+        self._steps, self._stuck_steps, end = arrays["counters"].tolist()
+        self.end = ENDS[end]
+
+    def close(self) -> None:
+        """Nothing to do: the emulator and its window go with the last reference to them."""
+
+
+def open_emulator(settings: EnvironmentSettings, seed: int) -> ALEInterface:
+    """Load the game; raises ValueError for settings that cannot be and RuntimeError if there is nowhere to draw."""
+    if error := check_game(settings.game):
+        raise ValueError(error)
+    if settings.action_repeat < 1 or not 0 <= settings.proba_sticky_actions <= 1:
+        raise ValueError(f"action_repeat must be at least 1 and proba_sticky_actions a probability: {settings}")
+    if settings.render:
+        _check_display()
+    ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner
+    ale = ALEInterface()
+    ale.setInt("random_seed", seed % 2**31)  # ALE takes a negative seed for "none"
+    ale.setFloat("repeat_action_probability", settings.proba_sticky_actions)
+    ale.setInt("frame_skip", 1)
+    ale.setInt("max_num_frames_per_episode", 0)  # no limit of ALE's own
+    ale.setBool("display_screen", settings.render)
+    ale.loadROM(rom_path(settings.game))
+    return ale
+
+
+def unroll(reward: int) -> int:
+    """Correct the reward of the frame in which the game's score counter rolled over: r + 10^⌈log10|r|⌉ (SABER).
+
+    A score that passes 10^6 by 50 after 999 900 shows as -999 850 and means 150; no game takes away that much.
+    """
+    if reward >= -900_000:
+        return reward
+    return reward + int(10 ** math.ceil(math.log10(-reward)))
+
+
+def _check_display() -> None:
+    """Without a display, SDL draws into memory and says nothing."""
+    if not SDL_SUPPORT:
+        raise RuntimeError("cannot render: this build of ale-py has no SDL")
+    if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"))):
+        raise RuntimeError("cannot render: there is no display; set DISPLAY or WAYLAND_DISPLAY, or do not render")

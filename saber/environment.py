@@ -1,0 +1,79 @@
+"""What an environment is, and the register of those that there are.
+
+    environment = make_environment(EnvironmentSettings(game="pong"), seed)
+    row = environment.reset()                   # FIRST
+    while row.kind != Kind.LAST:
+        row = environment.step(choose(row))     # MID ..., LAST
+    print(environment.end)                      # "game_over", "stuck" or "time_limit"
+
+A new environment is one file and one line in `ENVIRONMENTS`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from memory.rows import Arrays, Row
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings:
+    """What an environment is made from; one without frames or stickiness ignores what it has no use for."""
+
+    env: str = "atari"  # a key of ENVIRONMENTS; what follows a colon is the environment's own, as in "gymnasium:<id>"
+    game: str = "pong"  # snake_case, see saber.games
+    proba_sticky_actions: float = 0.25  # per frame; 0.25: Machado et al. 2018
+    action_repeat: int = 4  # frames per agent step
+    saber_mode: bool = True  # False: episodes are cut at 30 minutes, and no episode is stuck
+    render: bool = False  # show the game in a window
+
+
+class Environment(Protocol):
+    """One environment; a step is one agent step of `action_repeat` frames."""
+
+    observation_shape: tuple[int, ...]
+    observation_dtype: np.dtype[Any]
+    nb_actions: int  # actions are 0 ... nb_actions - 1
+    action_repeat: int  # frames per agent step, at 60 frames per second of game time
+    end: str  # why the episode ended, once it has: "game_over", "stuck" or "time_limit"
+
+    def reset(self) -> Row:
+        """Begin an episode; its FIRST row has reward 0 and discount 1."""
+        ...
+
+    def step(self, action: int) -> Row:
+        """Act once: a MID row or the LAST one, with a new array as observation and the raw reward of the step."""
+        ...
+
+    def snapshot(self) -> Arrays:
+        """Everything needed to continue exactly, also in another process; arrays that nobody changes later."""
+        ...
+
+    def restore(self, arrays: Arrays) -> None:
+        """Continue after the row that was current when the snapshot was taken; who took it has kept that row."""
+        ...
+
+    def close(self) -> None:
+        """Give back windows, files and processes."""
+        ...
+
+
+def _atari(settings: EnvironmentSettings, seed: int) -> Environment:
+    from saber.atari import AtariEnvironment  # other environments need neither the emulator nor OpenCV
+
+    return AtariEnvironment(settings, seed)
+
+
+ENVIRONMENTS: dict[str, Callable[[EnvironmentSettings, int], Environment]] = {
+    "atari": _atari,
+}
+
+
+def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
+    """Make the environment that `settings.env` names; `seed` decides all its randomness."""
+    name = settings.env.partition(":")[0]
+    if name not in ENVIRONMENTS:
+        raise ValueError(f"unknown environment {settings.env!r}; there are: {', '.join(sorted(ENVIRONMENTS))}")
+    return ENVIRONMENTS[name](settings, seed)

@@ -1,0 +1,79 @@
+"""Scores of an episode: raw, unclipped, at 5 minutes, at 30 minutes and without a limit, side by side."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memory.rows import Arrays
+
+FRAMES_PER_SECOND = 60  # NTSC; "minutes" are game time, however fast the emulator runs
+
+
+def steps_in(seconds: float, action_repeat: int) -> float:
+    """Agent steps of `action_repeat` frames in `seconds` of game time; not always a whole number."""
+    return seconds * FRAMES_PER_SECOND / action_repeat
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """One finished episode; who did not fill `T_actors`, `T_learner` and `actor` did not know them."""
+
+    T_actors: int = 0  # agent steps over all actors when the episode ended
+    T_learner: int = 0  # updates of the learner when it logged the episode
+    actor: int = 0
+    env: int = 0  # index within its actor
+    episode: int = 0  # counted from 0 in each environment
+    score_5min: float = 0.0  # sum of raw rewards in the first 5 minutes of game time
+    score_30min: float = 0.0
+    score_saber: float = 0.0  # of the whole episode, as long as SABER lets it last
+    length: int = 0  # agent steps
+    end: str = ""  # why it ended: "game_over", "stuck" or "time_limit"
+
+
+class EpisodeScore:
+    """Adds up the raw rewards of one episode (5 and 30 minutes: Toromanoff et al. 2019; Machado et al. 2018).
+
+        score = EpisodeScore(action_repeat=4)
+        score.add(reward)                           # per agent step
+        record = score.record(env, episode, end)    # after the last one
+
+    A step belongs to the first 5 minutes if all its frames do.
+    """
+
+    def __init__(self, action_repeat: int) -> None:
+        self._steps_5min, self._steps_30min = steps_in(5 * 60, action_repeat), steps_in(30 * 60, action_repeat)
+        self.score_5min = self.score_30min = self.total = 0.0
+        self.length = 0  # agent steps
+
+    def add(self, reward: float) -> None:
+        """Count one agent step and its raw reward."""
+        self.length += 1
+        self.total += reward
+        if self.length <= self._steps_5min:
+            self.score_5min = self.total
+        if self.length <= self._steps_30min:
+            self.score_30min = self.total
+
+    def record(self, env: int, episode: int, end: str) -> EpisodeRecord:
+        """Sum up the episode that has just ended."""
+        return EpisodeRecord(
+            env=env,
+            episode=episode,
+            score_5min=self.score_5min,
+            score_30min=self.score_30min,
+            score_saber=self.total,
+            length=self.length,
+            end=end,
+        )
+
+    def snapshot(self) -> Arrays:
+        """What `restore` needs in the middle of an episode: `scores` [3] float64 and `length` int64."""
+        return {
+            "scores": np.array([self.score_5min, self.score_30min, self.total], np.float64),
+            "length": np.array(self.length, np.int64),
+        }
+
+    def restore(self, arrays: Arrays) -> None:
+        """Go on counting where a snapshot was taken."""
+        self.score_5min, self.score_30min, self.total = arrays["scores"].tolist()
+        self.length = int(arrays["length"])
