@@ -1,0 +1,44 @@
+"""Files that are never half-written: write aside, flush to the disk, rename."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[BinaryIO]:
+    """Give a binary file whose content becomes `path`, all at once, when the block ends without an exception.
+
+    At every moment, also after a kill -9 or a power cut, `path` is the whole old file or the whole new one:
+
+        with replace_file(path) as file:
+            torch.save(state, file)    # or file.write(text.encode())
+
+    An exception in the block leaves the old file as it was. Only a killed process leaves its temporary file behind:
+    `.<name>.<random>.tmp` in the same folder, which no pattern such as `last_model_*` or `*.pth` matches.
+    """
+    aside = path.with_name(
+        f".{path.name}.{secrets.token_hex(8)}.tmp"
+    )  # same folder: a rename cannot cross file systems
+    try:
+        with aside.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # before the rename, or a power cut could leave the new name on an empty file
+        aside.replace(path)
+    except BaseException:  # Ctrl-C too
+        aside.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

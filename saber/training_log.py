@@ -1,0 +1,142 @@
+"""The training log `<game>.csv`: one line per finished training episode of all actors, each written exactly once."""
+
+import math
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from statistics import fmean
+
+from saber.files import replace_file
+from saber.scores import EpisodeRecord
+
+FIELD_NAMES = [field.name for field in fields(EpisodeRecord)]
+HEADER = ",".join(FIELD_NAMES)
+ONE_WORD = re.compile(r"[A-Za-z0-9_-]+")  # what `end` may hold: nothing that would need quoting in a CSV
+FIELD_TYPES = (int, int, int, int, int, float, float, float, int, str)  # in the order of EpisodeRecord
+
+
+class TrainingLog:
+    """The episodes of one run, on disk and in memory; the learner is the only writer.
+
+        log = TrainingLog(folder / f"{game}.csv")
+        new = log.append(records)      # on disk when the call returns
+        if (mean := log.mean_of_last(100)) is not None: ...
+
+    A learner that resumes reads old experience again and meets episodes that it has already logged. Episodes of one
+    environment are numbered upwards, so what is not newer than the newest logged one is ignored.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._records = _open_log(path)
+        self._newest: dict[tuple[int, int], int] = {}  # (actor, env) -> greatest episode number in the log
+        for record in self._records:
+            key = (record.actor, record.env)
+            self._newest[key] = max(record.episode, self._newest.get(key, record.episode))
+
+    @property
+    def records(self) -> Sequence[EpisodeRecord]:
+        """All logged episodes in the order of the file."""
+        return self._records
+
+    def append(self, records: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
+        """Write the episodes that are not logged yet, in order, and return them."""
+        newest = dict(self._newest)
+        fresh = []
+        for record in records:
+            key = (record.actor, record.env)
+            if key not in newest or record.episode > newest[key]:
+                newest[key] = record.episode
+                fresh.append(record)
+        if fresh:
+            _append_bytes(self.path, "".join(map(format_record, fresh)).encode("ascii"))
+            self._newest = newest
+            self._records += fresh
+        return fresh
+
+    def mean_of_last(self, count: int = 100) -> float | None:
+        """Mean SABER score of the last `count` episodes; None until there are that many."""
+        if count < 1:
+            raise ValueError(f"count must be at least 1, not {count}")
+        if len(self._records) < count:
+            return None
+        return fmean(record.score_saber for record in self._records[-count:])
+
+
+def read_records(path: Path) -> list[EpisodeRecord]:
+    """Read a training log without changing it; a last line without its newline is still being written: left out."""
+    return _parse(path.read_bytes(), path)
+
+
+def format_record(record: EpisodeRecord) -> str:
+    """Write one episode as a line of the log; whole scores look like integers, equal records give equal bytes."""
+    values = [getattr(record, name) for name in FIELD_NAMES]
+    cells = [_format_cell(kind, value) for kind, value in zip(FIELD_TYPES, values, strict=True)]
+    return ",".join(cells) + "\n"
+
+
+def _format_cell(kind: type, value: object) -> str:
+    cell = kind(value)  # a NumPy scalar would print as np.float64(...)
+    if isinstance(cell, float):
+        if not math.isfinite(cell):
+            raise ValueError(f"a score must be a finite number, not {cell}")
+        return str(int(cell)) if cell.is_integer() else repr(cell)
+    if isinstance(cell, str) and not ONE_WORD.fullmatch(cell):
+        raise ValueError(f"the end of an episode must be one word, not {cell!r}")
+    return str(cell)
+
+
+def _open_log(path: Path) -> list[EpisodeRecord]:
+    """Create the log, or read it and cut off a torn last line, which a process killed in the middle of a write left."""
+    content = path.read_bytes() if path.exists() else b""
+    if HEADER.encode().startswith(content):  # new, empty, or torn within the header
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as file:
+            file.write(f"{HEADER}\n".encode("ascii"))
+        return []
+    records = _parse(content, path)  # first: a foreign file is refused before anything is cut
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+            os.fsync(file.fileno())
+    return records
+
+
+def _parse(content: bytes, path: Path) -> list[EpisodeRecord]:
+    header, *lines = content.split(b"\n")
+    if header != HEADER.encode():
+        raise ValueError(f"{path}, line 1: expected the header {HEADER!r}, found {header[:200]!r}")
+    records = []
+    for number, line in enumerate(lines[:-1], start=2):  # what follows the last newline is empty or torn
+        try:
+            records.append(_parse_line(line))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {line[:200]!r} is not an episode ({error})") from error
+    return records
+
+
+def _parse_line(line: bytes) -> EpisodeRecord:
+    cells = line.decode("ascii").split(",")
+    if len(cells) != len(FIELD_TYPES):
+        raise ValueError(f"{len(cells)} values instead of {len(FIELD_TYPES)}")
+    cells[-1] = sys.intern(cells[-1])  # a few words, repeated in every record
+    record = EpisodeRecord(*(kind(cell) for kind, cell in zip(FIELD_TYPES, cells, strict=True)))
+    format_record(record)  # refuses values that could not have been written, such as nan
+    return record
+
+
+def _append_bytes(path: Path, data: bytes) -> None:
+    """Append all of `data` and wait for the disk, or raise and leave the file as it was."""
+    with path.open("r+b", buffering=0) as file:  # not "a": a file moved away must not come back without its header
+        size = file.seek(0, os.SEEK_END)
+        try:
+            if file.write(data) != len(data):
+                raise OSError(f"{path}: could not write {len(data)} bytes (disk full?)")
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(size)
+            raise

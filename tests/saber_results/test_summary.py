@@ -1,0 +1,103 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from saber.scores import EpisodeRecord
+from saber.summary import Moment, format_summary, rolling_summaries, summarise
+
+Stream = Callable[..., list[EpisodeRecord]]
+
+
+def episode(score: float, length: int, steps: int = 0) -> EpisodeRecord:
+    return EpisodeRecord(steps, steps // 4, 0, 0, 0, score / 4, score / 2, score, length, "game_over")
+
+
+def test_the_numbers_of_a_small_example() -> None:
+    summary = summarise([episode(score, length) for score, length in [(10, 900), (20, 1800), (60, 2700), (30, 1800)]])
+    assert summary.episodes == 4
+    assert (summary.mean, summary.median, summary.minimum, summary.maximum) == (30, 25, 10, 60)
+    assert summary.standard_deviation == pytest.approx((1400 / 3) ** 0.5)  # mutation: n for n - 1
+    assert (summary.mean_5min, summary.mean_30min) == (7.5, 15)
+    assert summary.mean_length == 1800
+    assert summary.mean_minutes == 2  # 1800 steps of 4 frames at 60 frames a second
+    assert summarise([episode(1, 1800)], action_repeat=2).mean_minutes == 1
+
+
+def test_one_episode_has_no_standard_deviation() -> None:
+    summary = summarise([episode(1234567, 900)])
+    assert summary.standard_deviation is None
+    assert format_summary(summary) == "\n".join(
+        [
+            "1 episode",
+            "  SABER score, mean                     1,234,567.00",
+            "      standard deviation                           –",
+            "      median                            1,234,567.00",
+            "      minimum                           1,234,567.00",
+            "      maximum                           1,234,567.00",
+            "  score at 30 minutes, mean               617,283.50",
+            "  score at 5 minutes, mean                308,641.75",
+            "  length in agent steps, mean                 900.00",
+            "  length in minutes of game time, mean          1.00",
+        ]
+    )
+
+
+def test_nothing_to_summarise_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no episode"):
+        summarise([])
+
+
+def check_moment(moment: Moment, last: list[EpisodeRecord]) -> None:
+    """Compare with NumPy on the episodes that the moment should describe."""
+    scores, summary = np.array([record.score_saber for record in last]), moment.summary
+    assert summary.episodes == len(last)
+    assert moment.newest == last[-1]
+    assert moment.longest in last
+    assert moment.longest.length == max(record.length for record in last)
+    assert summary.mean == pytest.approx(scores.mean())
+    assert (summary.minimum, summary.maximum) == (scores.min(), scores.max())
+    assert summary.mean_length == pytest.approx(np.mean([record.length for record in last]))
+    if len(last) == 1:
+        assert summary.standard_deviation is None
+    else:
+        assert summary.standard_deviation == pytest.approx(scores.std(ddof=1))
+
+
+@pytest.mark.parametrize(("count", "window"), [(1, 100), (2, 100), (99, 100), (100, 100), (101, 100), (350, 7)])
+def test_every_episode_has_a_moment_while_they_are_few(stream: Stream, count: int, window: int) -> None:
+    # Mutation: `window + 1` or `window - 1` episodes.
+    records = stream(count, seed=count)
+    ordered = sorted(records, key=lambda record: record.T_actors)
+    moments = rolling_summaries(records, window)
+    assert len(moments) == count
+    for index, moment in enumerate(moments):
+        check_moment(moment, ordered[: index + 1][-window:])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_episodes_are_thinned_evenly(stream: Stream, seed: int) -> None:
+    # Mutation: `bisect_left`, or `range(max_moments - 1)`.
+    records = stream(2000, seed)
+    ordered = sorted(records, key=lambda record: record.T_actors)
+    moments = rolling_summaries(records, 100, max_moments=50)
+    assert len(moments) <= 50
+    assert moments[-1].newest == ordered[-1]
+    places = [ordered.index(moment.newest) for moment in moments]
+    for place, moment in zip(places, moments, strict=True):
+        check_moment(moment, ordered[: place + 1][-100:])
+    steps = [moment.newest.T_actors for moment in moments]
+    assert steps == sorted(set(steps))
+    even = (ordered[-1].T_actors - ordered[0].T_actors) / 49
+    assert max(np.diff(steps)) <= even + 9500  # at most one episode's gap more than even
+    assert min(np.diff(steps)) >= even - 9500
+
+
+def test_a_stream_at_one_step_is_one_moment() -> None:
+    moments = rolling_summaries([episode(score, 1, steps=5) for score in range(300)], max_moments=10)
+    assert len(moments) == 1
+    assert moments[0].summary.mean == np.mean(range(200, 300))
+
+
+def test_no_records_give_no_moments() -> None:
+    assert rolling_summaries([]) == []
