@@ -1,0 +1,339 @@
+"""Every option of the three programs, with default, unit and meaning: frozen dataclasses that become a grouped --help.
+
+Parsing has no side effects. All bad settings are reported together, one line each, naming the option. Options marked
+`shared` must be the same in all processes of a run; the learner publishes them and the others compare.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from memory.errors import UserError
+from saber.games import check_game
+
+T = TypeVar("T")
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+_ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
+
+
+def option(default: T, text: str, *, shared: bool = False, short: str | None = None, flag: bool = False) -> T:
+    """A field that is an option; `flag` marks a boolean that is usually given without a value."""
+    value: T = field(default=default, metadata={"help": text, "shared": shared, "short": short, "flag": flag})
+    return value
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """run"""
+
+    seed: int = option(123, "each process derives its own from it and its id", shared=True)
+    nb_actor: int = option(1, "actors of the run", shared=True)
+    id_actor: int = option(-1, "this actor's number, from 0; -1 is the learner")
+    nb_env_per_actor: int = option(1, "environments in an actor, batched through one forward pass", shared=True)
+    synchronize_actors_with_learner: bool = option(
+        True, "play and learn at one update per replay-frequency agent steps, waiting for each other", shared=True
+    )
+    T_max: int = option(50_000_000, "length of the run [agent steps over all actors; 4 frames each]", shared=True)
+    force: bool = option(False, "accept settings that are refused as unwise", flag=True)
+    run_name: str = option("", "name of the run on the Redis server [default: the game]")
+
+
+@dataclass(frozen=True)
+class EnvironmentOptions:
+    """environment"""
+
+    env: str = option("atari", "kind of environment", shared=True)
+    game: str = option("space_invaders", "ALE game in snake_case", shared=True)
+    proba_sticky_actions: float = option(0.25, "probability of a repeated action at each frame; 0: none", shared=True)
+    action_repeat: int = option(4, "frames per agent step", shared=True)
+    history_length: int = option(4, "frames in an observation stack", shared=True)
+    disable_SABER_mode: bool = option(
+        False, "30 minutes per episode and no stuck rule, instead of SABER's rules", shared=True, flag=True
+    )
+    render: bool = option(False, "show the game in a window", flag=True)
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """network"""
+
+    hidden_size: int = option(512, "units of each noisy hidden layer", shared=True)
+    noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", shared=True)
+    model: Path | None = option(None, "snapshot to start from")
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """replay"""
+
+    memory_capacity: int = option(1_000_000, "transitions over all actors", shared=True)
+    replay_device: str = option("auto", "where replay lives: cpu, cuda, or auto (with the learner, if it fits)")
+    priority_weight: float = option(0.4, "importance-sampling beta, annealed linearly to 1 over T-max - learn-start")
+    length_actor_buffer: int = option(1000, "most rows of an environment that are not sent yet")
+    queue_size: int = option(5, "batches prepared ahead of the learner")
+
+
+@dataclass(frozen=True)
+class LearningOptions:
+    """learning"""
+
+    learn_start: int = option(
+        80_000, "agent steps over all actors before learning (papers give frames: 4 times as many)", shared=True
+    )
+    replay_frequency: int = option(4, "agent steps per learner update, and per noise draw of an actor", shared=True)
+    target_update: int = option(32_000, "agent steps between target network updates (papers give frames)")
+    batch_size: int = option(32, "transitions of an update")
+    multi_step: int = option(3, "n of the n-step return [agent steps]", shared=True)
+    discount: float = option(0.99, "discount factor of an agent step", shared=True)
+    reward_clip: float = option(
+        1.0, "rewards are clipped to +- this for learning, never in scores; 0: off", shared=True
+    )
+
+
+@dataclass(frozen=True)
+class RainbowIqnOptions:
+    """Rainbow-IQN (the default agent)"""
+
+    kappa: float = option(1.0, "threshold of the quantile Huber loss", shared=True)
+    num_tau_samples: int = option(64, "N: quantiles of the online network in the loss")
+    num_tau_prime_samples: int = option(64, "N': quantiles of the target network in the loss")
+    num_quantile_samples: int = option(32, "K: quantiles over which the policy takes the mean", shared=True)
+    quantile_embedding_dim: int = option(64, "cosines that a quantile fraction is embedded in", shared=True)
+    priority_exponent_IQN: float = option(0.2, "omega: priority = loss^omega", shared=True)
+    lr_IQN: float = option(5e-5, "Adam's learning rate")
+    adam_eps_IQN: float = option(3.125e-4, "Adam's epsilon")
+
+
+@dataclass(frozen=True)
+class RainbowOptions:
+    """Rainbow (with --rainbow-only 1)"""
+
+    rainbow_only: bool = option(False, "the agent is Rainbow (C51 in the place of IQN)", shared=True)
+    atoms: int = option(51, "atoms of the value distribution", shared=True)
+    V_min: float = option(-10.0, "lowest atom", shared=True)
+    V_max: float = option(10.0, "highest atom", shared=True)
+    priority_exponent_Rainbow: float = option(0.5, "omega: priority = loss^omega", shared=True)
+    lr_Rainbow: float = option(6.25e-5, "Adam's learning rate")
+    adam_eps_Rainbow: float = option(1.5e-4, "Adam's epsilon")
+
+
+@dataclass(frozen=True)
+class ResultOptions:
+    """results and evaluation"""
+
+    path_to_results: Path = option(Path("results"), "folder of CSV, plot and snapshots; a stopped run resumes from it")
+    log_interval: int = option(25_000, "agent steps between log lines")
+    evaluation_interval: int = option(500_000, "agent steps between snapshots, plots and value estimates")
+    evaluation_episodes: int = option(100, "episodes of test_multiple_seed.py")
+    evaluation_size: int = option(500, "replayed states whose mean value the learner reports")
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """machine and network"""
+
+    host_redis: str = option("localhost", "machine of the Redis server")
+    port_redis: int = option(6379, "port of the Redis server", short="-p_red")
+    weight_synchro_frequency: int = option(400, "agent steps between weight publications and pulls", shared=True)
+    gpu_number: int = option(0, "CUDA device of this process")
+    disable_cuda: bool = option(False, "compute on the CPU", flag=True)
+    disable_cudnn: bool = option(False, "do not use cuDNN", flag=True)
+
+
+@dataclass(frozen=True)
+class Args(
+    MachineOptions,
+    ResultOptions,
+    RainbowOptions,
+    RainbowIqnOptions,
+    LearningOptions,
+    ReplayOptions,
+    NetworkOptions,
+    EnvironmentOptions,
+    RunOptions,
+):
+    """All settings of a process."""
+
+    @property
+    def agent(self) -> str:
+        """Name of the agent in `agents.registry`."""
+        return "rainbow" if self.rainbow_only else "rainbow_iqn"
+
+    @property
+    def name(self) -> str:
+        """Name of the run on the Redis server."""
+        return self.run_name or self.game
+
+    @property
+    def nb_env(self) -> int:
+        """Environments over all actors."""
+        return self.nb_actor * self.nb_env_per_actor
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The settings that all processes of a run have in common, by name."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata["shared"]}
+
+
+GROUPS: tuple[type, ...] = tuple(reversed(Args.__bases__))
+
+
+def flag_of(name: str) -> str:
+    """Command line spelling of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
+    """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line."""
+    parser = _Parser(prog=program, usage=f"{program} [options]", description=description, allow_abbrev=False)
+    for group in GROUPS:
+        section = parser.add_argument_group(str(group.__doc__))
+        for f in dataclasses.fields(group):
+            flags = [flag_of(f.name), *filter(None, [f.metadata["short"]])]
+            section.add_argument(
+                *flags, dest=f.name, nargs="?", const=_ABSENT, default=None, metavar=_kind(f), help=_help(f)
+            )
+    given, unknown = parser.parse_known_args(argv)
+    errors = [_unknown(text) for text in unknown if text.startswith("-")] or [_unknown(text) for text in unknown]
+    values: dict[str, Any] = {}
+    for f in dataclasses.fields(Args):
+        text = getattr(given, f.name)
+        if text is not None:
+            try:
+                values[f.name] = _convert(f, text)
+            except ValueError as error:
+                errors.append(f"{flag_of(f.name)}: {error}")
+    args = Args(**values)
+    errors += verify(args)
+    if errors:
+        raise UserError("\n".join(errors))
+    return args
+
+
+def fail(program: str, error: UserError) -> NoReturn:
+    """Print a user's error, one line per bad setting, and leave with exit code 2."""
+    for line in str(error).splitlines():
+        print(f"{program}: error: {line}", file=sys.stderr)
+    sys.exit(2)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
+def _kind(f: dataclasses.Field[Any]) -> str:
+    names = {bool: "BOOL", int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
+    return names.get(_type(f), "TEXT")
+
+
+def _type(f: dataclasses.Field[Any]) -> type:
+    return Path if f.type == Path | None else f.type  # type: ignore[return-value]
+
+
+def _help(f: dataclasses.Field[Any]) -> str:
+    default = "none" if f.default is None else "off" if f.metadata["flag"] else str(f.default)
+    text = str(f.metadata["help"]).replace("%", "%%")
+    return text if "[default" in text else f"{text} [{default}]"
+
+
+def _convert(f: dataclasses.Field[Any], text: str) -> Any:
+    kind = _type(f)
+    if text == _ABSENT:
+        if f.metadata["flag"]:
+            return True
+        raise ValueError("expected a value")
+    if kind is bool:
+        return _boolean(text)
+    if kind is int or kind is float:
+        return _number(kind, text)
+    return kind(text)
+
+
+def _number(kind: type, text: str) -> Any:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"expected {'a whole' if kind is int else 'a finite'} number, got {text!r}")
+    return value
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    raise ValueError(f"expected 0, 1, true, false, yes or no, got {text!r}")
+
+
+def _unknown(text: str) -> str:
+    known = [flag_of(f.name) for f in dataclasses.fields(Args)]
+    close = difflib.get_close_matches(text.split("=")[0], known, n=3)
+    return f"{text}: no such option" + (f"; did you mean {' or '.join(close)}?" if close else ", see --help")
+
+
+def verify(args: Args) -> list[str]:
+    """Everything that is wrong with the settings, alone or together; one line each, naming the option."""
+    return _ranges(args) + _combinations(args)
+
+
+def _ranges(args: Args) -> list[str]:
+    positive = (
+        "nb_actor nb_env_per_actor T_max action_repeat history_length hidden_size memory_capacity length_actor_buffer "
+        "queue_size learn_start replay_frequency target_update batch_size multi_step kappa num_tau_samples "
+        "num_tau_prime_samples num_quantile_samples quantile_embedding_dim lr_IQN adam_eps_IQN lr_Rainbow "
+        "adam_eps_Rainbow log_interval evaluation_interval evaluation_episodes evaluation_size weight_synchro_frequency"
+    )
+    not_negative = "noisy_std reward_clip priority_exponent_IQN priority_exponent_Rainbow gpu_number seed"
+    fractions = "proba_sticky_actions priority_weight discount"
+    errors = [f"{flag_of(n)}: must be above 0, is {v}" for n in positive.split() if not (v := getattr(args, n)) > 0]
+    errors += [
+        f"{flag_of(n)}: must not be below 0, is {v}" for n in not_negative.split() if not (v := getattr(args, n)) >= 0
+    ]
+    errors += [
+        f"{flag_of(n)}: must lie in [0, 1], is {v}" for n in fractions.split() if not 0 <= (v := getattr(args, n)) <= 1
+    ]
+    if not 1 <= args.port_redis <= 65535:
+        errors.append(f"--port-redis: must lie in 1 to 65535, is {args.port_redis}")
+    if args.atoms < 2:
+        errors.append(f"--atoms: at least 2 are needed, is {args.atoms}")
+    if args.replay_device not in ("auto", "cpu", "cuda"):
+        errors.append(f"--replay-device: expected auto, cpu or cuda, got {args.replay_device!r}")
+    return errors
+
+
+def _combinations(args: Args) -> list[str]:
+    errors = [] if args.env != "atari" else list(filter(None, [check_game(args.game)]))
+    if not -1 <= args.id_actor < args.nb_actor:
+        errors.append(
+            f"--id-actor: {args.id_actor} is not one of --nb-actor {args.nb_actor} (0 to {args.nb_actor - 1})"
+        )
+    if args.V_min >= args.V_max:
+        errors.append(f"--V-min: must be below --V-max, {args.V_min} is not below {args.V_max}")
+    if args.learn_start > args.memory_capacity:
+        errors.append(
+            f"--learn-start: {args.learn_start} transitions never fit into --memory-capacity {args.memory_capacity}"
+        )
+    if args.learn_start >= args.T_max:
+        errors.append(f"--T-max: must exceed --learn-start {args.learn_start}, is {args.T_max}")
+    if args.model is not None and not args.model.is_file():
+        errors.append(f"--model: no such file: {args.model}")
+    if args.force:
+        return errors
+    if args.nb_actor == 1 and not args.synchronize_actors_with_learner:
+        errors.append(
+            "--synchronize-actors-with-learner: a single actor that is not synchronised may be outrun by the learner, "
+            "which then trains too often on too little; use more actors, or --force if this is meant"
+        )
+    if args.nb_actor > 4 and args.synchronize_actors_with_learner:
+        errors.append(
+            f"--synchronize-actors-with-learner: {args.nb_actor} synchronised actors mostly wait for the learner; use "
+            "at most 4, or --synchronize-actors-with-learner False, or --force if this is meant"
+        )
+    return errors

@@ -1,0 +1,144 @@
+"""An actor's end of the transport: joins a run, appends experience, fetches weights."""
+
+import threading
+import time
+from collections import deque
+from typing import Any, NamedTuple, cast
+
+from memory import wire
+from memory.errors import Stopped, UserError
+from memory.lease import Lease
+from memory.messages import Message, encode_message
+from memory.transport import BLOCK_MS, Client, Commit, Keys, Patience, RunRecord, Scripts, read_run
+from memory.wire import Packet
+
+_KEPT_S = 5.0  # experience that a broker's restart could lose: its file is synced every second
+
+
+class Saved(NamedTuple):
+    """What an actor left behind."""
+
+    state: bytes
+    sequence: int
+
+
+class RunOver(Stopped):
+    """The learner has finished or was stopped."""
+
+
+def wait_for_run(client: Client, name: str, settings: dict[str, Any], stop: threading.Event) -> RunRecord:
+    """Wait until a learner leads the run of this name; raises UserError if its settings differ from ours."""
+    patience = Patience(f"the learner of run {name!r} (python launch_learner.py, same settings)")
+    while True:
+        record = read_run(client, name)
+        if record and not record.over and client.exists(Keys(name, record.run_id).learner_lease):
+            break
+        patience.check()
+        if stop.wait(0.5):
+            raise Stopped
+    differing = [
+        f"--{key.replace('_', '-')} is {settings.get(key)!r} here and {record.settings.get(key)!r} at the learner"
+        for key in sorted(settings.keys() | record.settings.keys())
+        if settings.get(key) != record.settings.get(key)
+    ]
+    if differing:
+        raise UserError(
+            "; ".join(differing) + f": start both with the same settings, or use another --run-name than {name!r}"
+        )
+    return record
+
+
+class ActorLink:
+    """Appends one actor's messages under its lease; use as a context manager."""
+
+    def __init__(self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event) -> None:
+        self.keys = Keys(name, run_id)
+        self.actor = actor
+        self._client = client
+        self._scripts = Scripts(client)
+        self._stop = stop
+        self._sequence = 0  # of the last message
+        self._kept: deque[tuple[float, Commit]] = deque()
+        self.lease = Lease(
+            client,
+            self.keys.actor_lease(actor),
+            f"actor {actor} of run {name!r}",
+            "give each actor its own --id-actor",
+        )
+
+    def __enter__(self) -> "ActorLink":
+        self.lease.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.lease.__exit__(*error)
+
+    def saved(self) -> Saved | None:
+        """What this actor's predecessor left with its last message, None for a first start."""
+        state, sequence = self._client.hmget(self.keys.state(self.actor), "state", "sequence")
+        if state is None or sequence is None:
+            return None
+        self._sequence = int(sequence)
+        return Saved(cast(bytes, state), self._sequence)
+
+    def commit(self, messages: list[Message], state: bytes) -> None:
+        """Append messages and store the state that goes with them, exactly once; raises RunError if that cannot be."""
+        self.lease.check()
+        commit = Commit(self._sequence + 1, [encode_message(message) for message in messages], state)
+        known = self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=False)
+        if known is not None:
+            self._send_again(known, commit)
+        self._sequence = commit.last
+        now = time.monotonic()
+        self._kept.append((now, commit))
+        while self._kept[0][0] < now - _KEPT_S:
+            self._kept.popleft()
+
+    def _send_again(self, known: int, newest: Commit) -> None:
+        print(
+            f"Redis knows the messages of actor {self.actor} up to {known} of {newest.first - 1}: sending again",
+            flush=True,
+        )
+        for commit in [commit for _, commit in self._kept if commit.first > known] + [newest]:
+            self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=True)
+
+    def record(self) -> RunRecord:
+        """The run's record; raises RunOver if the learner has left in good order, or leads another run now."""
+        record = read_run(self._client, self.keys.name)
+        if record and (record.over or record.run_id != self.keys.run_id):
+            raise RunOver
+        return record or RunRecord(self.keys.run_id, "running", {}, 0, 0)
+
+    def unread(self) -> int:
+        """Messages of this actor that the learner has not read yet."""
+        read = self._client.hget(self.keys.run, f"read:{self.actor}")
+        return max(0, self._sequence - int(read or 0))
+
+    def newest_version(self) -> int:
+        """The newest weights version, -1 if there is none."""
+        reply: Any = self._client.xrevrange(self.keys.versions, count=1)
+        return int(reply[0][0].split(b"-")[0]) if reply else -1
+
+    def wait_for_version(self, version: int) -> int:
+        """Wait until this or a later version is published, and return the newest; raises RunOver, Stopped."""
+        patience = Patience(f"the learner to publish weights version {version}")
+        while (newest := self.newest_version()) < version:
+            self.pause(patience)
+            self._client.xread({self.keys.versions: f"{version}-0"}, count=1, block=BLOCK_MS)
+        return newest
+
+    def pause(self, patience: Patience) -> None:
+        """Call while waiting: says what for; raises RunOver, Stopped or RunError when there is no more sense in it."""
+        self.record()
+        self.lease.check()
+        patience.check()
+        if self._stop.is_set():
+            raise Stopped
+
+    def weights(self, version: int) -> Packet:
+        """The weights of this version, or what has taken their place: see the packet's "version"."""
+        patience = Patience(f"the learner to publish weights version {version} again")
+        while (data := self._client.get(self.keys.weights(version))) is None:
+            self.pause(patience)
+            self._stop.wait(0.1)
+        return wire.decode(cast(bytes, data))

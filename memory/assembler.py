@@ -1,0 +1,91 @@
+"""Cuts the rows of one environment into chunks, each with its own lead and tail, across episode ends."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from memory.chunk import Chunk, ChunkSpec
+from memory.rows import Array, Arrays, Kind, Row
+
+Priorities = Callable[[Arrays], Array]  # rows of a chunk, "out.*" included -> [leaves] float32
+
+_TRAVELLING = frozenset({"obs", "kind", "reward", "discount", "action"})
+
+
+class Assembler:
+    """Gathers rows in order and returns a chunk whenever one is complete.
+
+    `priorities` computes a chunk's initial priorities from its rows, among them everything that the agent put into
+    `out`; of these only the arrays named in the spec travel on. Samples that hold nothing but LAST rows get priority 0.
+    """
+
+    def __init__(self, spec: ChunkSpec, env: int, priorities: Priorities) -> None:
+        self.spec = spec
+        self.env = env
+        self._priorities = priorities
+        self._rows: list[Arrays] = []  # the window of the next chunk, as far as it is known
+        self._padding = spec.lead  # rows of that window before the first row of all
+        self.version = 0  # of the weights that act now
+
+    def add(self, row: Row, action: int, out: Arrays) -> Chunk | None:
+        """Take the next row, the action chosen at it (any number on LAST) and what the network said there."""
+        self._rows.append(
+            {
+                "obs": row.obs,
+                "kind": np.array(row.kind, np.uint8),
+                "reward": np.array(row.reward, np.float32),
+                "discount": np.array(row.discount, np.float32),
+                "action": np.array(action, np.int32),
+            }
+            | {f"out.{name}": array for name, array in out.items()}
+        )
+        if len(self._rows) + self._padding < self.spec.window:
+            return None
+        chunk = self._chunk()
+        self._move_on()
+        return chunk
+
+    def _chunk(self) -> Chunk:
+        spec = self.spec
+        rows = {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
+        if self._padding:
+            rows = {name: _pad(name, array, self._padding) for name, array in rows.items()}
+        learnable = spec.learnable(rows["kind"])
+        priorities = np.where(learnable, self._priorities(rows), 0).astype(np.float32)
+        first_usable = spec.stack - 1
+        return Chunk(
+            env=self.env,
+            version=self.version,
+            rows={name: array for name, array in rows.items() if name in _TRAVELLING or name in self._declared},
+            state={name: rows[f"out.{name}"][first_usable] for name, _ in spec.state},
+            priorities=priorities,
+        )
+
+    @property
+    def _declared(self) -> set[str]:
+        return {f"out.{name}" for name, _ in self.spec.out}
+
+    def _move_on(self) -> None:
+        stride = self.spec.stride
+        dropped = max(0, stride - self._padding)
+        self._padding = max(0, self._padding - stride)
+        del self._rows[:dropped]
+
+    def snapshot(self) -> Arrays:
+        """Everything needed to go on elsewhere: the rows of the unfinished window."""
+        counters = np.array([self._padding, len(self._rows)], np.int64)
+        if not self._rows:
+            return {"counters": counters}
+        return {"counters": counters} | {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
+
+    def restore(self, arrays: Arrays) -> None:
+        """Go on where `snapshot` was taken."""
+        self._padding, count = (int(value) for value in arrays["counters"])
+        rows = {name: array for name, array in arrays.items() if name != "counters"}
+        self._rows = [{name: array[i] for name, array in rows.items()} for i in range(count)]
+
+
+def _pad(name: str, array: Array, count: int) -> Array:
+    # Padding counts as LAST: never learned from, and the FIRST row that follows keeps frame stacks away from it.
+    value = Kind.LAST if name == "kind" else 0
+    return np.concatenate([np.full((count, *array.shape[1:]), value, array.dtype), array])

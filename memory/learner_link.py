@@ -1,0 +1,67 @@
+"""The learner's end of the transport: takes the run over, publishes weights and progress, trims what replay evicted."""
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+from memory.inbox import Decoder, Inbox
+from memory.lease import Lease
+from memory.transport import Client, Keys, RunRecord, Scripts, forget_run, last_sequence, read_run, write_run
+
+
+class LearnerLink:
+    """Holds a run by its lease; use as a context manager.
+
+    A run whose id is not that of `run_id` is abandoned by starting another under its name: its keys are deleted.
+    """
+
+    def __init__(self, client: Client, name: str, run_id: str, settings: dict[str, Any], nb_actor: int) -> None:
+        self.keys = Keys(name, run_id)
+        self._client = client
+        self._scripts = Scripts(client)
+        self._nb_actor = nb_actor
+        self._record = RunRecord(run_id, "running", settings, 0, 0)
+        self._weights: tuple[int, bytes] | None = None
+        self.lease = Lease(
+            client,
+            self.keys.learner_lease,
+            f"a learner of run {name!r}",
+            "stop it first, or name this run differently with --run-name",
+        )
+
+    def __enter__(self) -> "LearnerLink":
+        self.lease.__enter__()
+        before = read_run(self._client, self.keys.name)
+        if before and before.run_id != self.keys.run_id:
+            forget_run(self._client, self.keys.name, before.run_id)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.lease.__exit__(*error)
+
+    def inbox(self, decode: Decoder, stop: threading.Event) -> Inbox:
+        """Everything the actors have said and will say."""
+        return Inbox(self._client, self.keys, self._nb_actor, decode, stop)
+
+    def last_sequence(self, actor: int) -> int:
+        """Number of the newest message of an actor that Redis knows, 0 for none."""
+        return last_sequence(self._client, self.keys.log(actor))
+
+    def publish(self, version: int, weights: bytes, *, restart: bool = False) -> None:
+        """Publish weights as `version`; `restart` makes it the only one known."""
+        self.lease.check()
+        self._scripts.publish(self.keys, version, weights, restart=restart)
+        self._weights = version, weights
+
+    def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
+        """Write the run's record; publish the weights again if a broker's restart has lost them."""
+        self.lease.check()
+        self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=t_actors)
+        write_run(self._client, self.keys.name, self._record, read)
+        if self._weights and not self._client.exists(self.keys.versions):
+            self._scripts.publish(self.keys, *self._weights, restart=True)
+
+    def trim(self, oldest: dict[int, int]) -> None:
+        """Drop the messages of each actor that are older than the given sequence number."""
+        for actor, sequence in oldest.items():
+            self._client.xtrim(self.keys.log(actor), minid=f"{sequence}-0", approximate=False)

@@ -1,0 +1,98 @@
+"""What an actor says to the learner, in the order in which it says it: one stream of messages an actor.
+
+A stream begins with Joined(round), then brings chunks and finished episodes, and a RoundEnd after each round of play.
+Because all of it is one ordered log, nothing overtakes anything and a restart reads the same story again.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from memory import wire
+from memory.chunk import Chunk
+from memory.rows import Arrays
+from memory.wire import Packet, Tag, WireError
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A finished training episode; `record` holds its scores by name (numbers and short texts)."""
+
+    record: dict[str, int | float | str]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The actor starts without a saved state, at this round."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class RoundEnd:
+    """The actor has played this round and everything of it is in the log."""
+
+    round: int
+
+
+Message = Chunk | Episode | Joined | RoundEnd
+
+
+def encode_message(message: Message) -> bytes:
+    """Encode a message for an actor's stream."""
+    match message:
+        case Chunk():
+            meta = {"env": message.env, "version": message.version}
+            arrays = {f"rows.{name}": array for name, array in message.rows.items()}
+            arrays |= {f"state.{name}": array for name, array in message.state.items()}
+            return wire.encode(Tag.CHUNK, meta, arrays | {"priorities": message.priorities})
+        case Episode():
+            return wire.encode(Tag.EPISODE, dict(message.record), compress=False)
+        case Joined():
+            return wire.encode(Tag.JOINED, {"round": message.round}, compress=False)
+        case RoundEnd():
+            return wire.encode(Tag.ROUND_END, {"round": message.round}, compress=False)
+
+
+def decode_message(data: bytes, max_payload: int) -> Message:
+    """Decode an entry of an actor's stream; raises WireError for anything else."""
+    packet = wire.decode(data, max_payload)
+    try:
+        match packet.tag:
+            case Tag.CHUNK:
+                return _chunk(packet)
+            case Tag.EPISODE:
+                return Episode(_record(packet.meta))
+            case Tag.JOINED:
+                return Joined(_integer(packet.meta["round"]))
+            case Tag.ROUND_END:
+                return RoundEnd(_integer(packet.meta["round"]))
+    except KeyError as error:
+        raise WireError(f"{packet.tag.name} message without {error}") from error
+    raise WireError(f"a {packet.tag.name} message does not belong into an actor's stream")
+
+
+def _chunk(packet: Packet) -> Chunk:
+    meta = packet.meta
+    return Chunk(
+        env=_integer(meta["env"]),
+        version=_integer(meta["version"]),
+        rows=_with_prefix(packet.arrays, "rows."),
+        state=_with_prefix(packet.arrays, "state."),
+        priorities=packet.arrays["priorities"],
+    )
+
+
+def _with_prefix(arrays: Arrays, prefix: str) -> Arrays:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise WireError(f"expected a whole number, found {value!r}")
+    return value
+
+
+def _record(meta: dict[str, Any]) -> dict[str, int | float | str]:
+    if not all(isinstance(value, int | float | str) for value in meta.values()):
+        raise WireError("an episode's record holds numbers and texts only")
+    return meta

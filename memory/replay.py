@@ -1,0 +1,176 @@
+"""The learner's replay: a ring of chunks in preallocated tensors, with priorities in a segment tree.
+
+Each frame is stored once per chunk (a chunk's lead and tail repeat 6 rows in 70). A sample is a window of rows around
+its learnable ones, cut from one chunk: nothing is ever put together from neighbours in the ring.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from memory.chunk import Chunk, ChunkId, ChunkSpec, Field
+from memory.rows import Array
+from memory.segment_tree import SegmentTree, importance_weights
+
+_DTYPES = {"uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "float32": torch.float32}
+
+
+class Batch(NamedTuple):
+    """A sampled batch, time-major: T = lead + sample + tail rows, B samples.
+
+    `leaves` and `insertions` say where each sample came from, for `Replay.update_priorities`.
+    """
+
+    obs: Tensor  # [T, B, ...]
+    kind: Tensor  # [T, B] uint8
+    reward: Tensor  # [T, B] float32, raw
+    discount: Tensor  # [T, B] float32
+    action: Tensor  # [T, B] int32
+    out: dict[str, Tensor]  # [T, B, ...]
+    state: dict[str, Tensor]  # [B, ...]
+    weights: Tensor  # [B] float32, importance-sampling weights, the largest is 1
+    leaves: Tensor  # [B] int64
+    insertions: Tensor  # [B] int64
+
+
+class Checkpoint(NamedTuple):
+    """Priorities of what a replay holds, by chunk."""
+
+    ids: Tensor  # [chunks, 2] int64: actor, sequence
+    priorities: Tensor  # [chunks, leaves] float32
+
+
+class Replay:
+    """Ring of chunks; room for `capacity` rows that may be learned from.
+
+    `generator` draws the samples and lives on `device`.
+    """
+
+    def __init__(
+        self, spec: ChunkSpec, observation: Field, capacity: int, generator: torch.Generator, device: torch.device
+    ) -> None:
+        self.spec = spec
+        self.row_fields = spec.row_fields(observation)
+        self._slots = max(2, -(-capacity // spec.stride))
+        self.device = device
+        self.generator = generator
+        self._rows = {
+            name: torch.zeros((self._slots * spec.window, *field.shape), dtype=_DTYPES[field.dtype], device=device)
+            for name, field in self.row_fields.items()
+        }
+        self._state = {
+            name: torch.zeros((self._slots, *field.shape), dtype=_DTYPES[field.dtype], device=device)
+            for name, field in spec.state
+        }
+        # Looking at values on a GPU would make every draw wait for it.
+        self._tree = SegmentTree(self._slots * spec.leaves, device, checked=device.type == "cpu")
+        self._insertion = torch.full((self._slots,), -1, dtype=torch.int64, device=device)
+        self._ids: list[ChunkId | None] = [None] * self._slots
+        self._learnable = [0] * self._slots
+        self._remembered: dict[ChunkId, Tensor] = {}
+        self.inserted = 0  # chunks, ever
+        self.size = 0  # samples that can be drawn
+        self._window = torch.arange(spec.sample_window, device=device)
+
+    @property
+    def rows(self) -> int:
+        """Rows held, LAST rows among them, not counting leads and tails."""
+        return min(self.inserted, self._slots) * self.spec.stride
+
+    def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
+        """Store a chunk in the place of the oldest one; priorities of a restored checkpoint go before its own."""
+        slot = self.inserted % self._slots
+        start = slot * self.spec.window
+        for name, array in chunk.rows.items():
+            self._rows[name][start : start + self.spec.window].copy_(_tensor(array))
+        for name, array in chunk.state.items():
+            self._state[name][slot].copy_(_tensor(array))
+        priorities = self._remembered.pop(chunk_id, None)
+        if priorities is None:
+            priorities = _tensor(chunk.priorities)
+        self._tree.set(self._leaves_of(slot), priorities.to(self.device, torch.float64))
+        learnable = int(self.spec.learnable(chunk.rows["kind"]).sum())
+        self.size += learnable - self._learnable[slot]
+        self._learnable[slot] = learnable
+        self._ids[slot] = chunk_id
+        self._insertion[slot] = self.inserted
+        self.inserted += 1
+
+    def sample(self, batch_size: int, beta: float) -> Batch:
+        """Draw a batch, stratified by priority; raises ValueError if there is nothing to draw."""
+        spec = self.spec
+        leaves, probabilities = self._tree.stratified(batch_size, self.generator)
+        slots = leaves // spec.leaves
+        first = slots * spec.window + leaves % spec.leaves * spec.sample  # [B]
+        index = (first + self._window[:, None]).flatten()  # [T * B]
+        shape = (spec.sample_window, batch_size)
+        rows = {
+            name: tensor[index].reshape(*shape, *tensor.shape[1:]) for name, tensor in self._rows.items()
+        }  # [T, B, ...]
+        return Batch(
+            obs=rows["obs"],
+            kind=rows["kind"],
+            reward=rows["reward"],
+            discount=rows["discount"],
+            action=rows["action"],
+            out={name: rows[f"out.{name}"] for name, _ in spec.out},
+            state={name: tensor[slots] for name, tensor in self._state.items()},
+            weights=importance_weights(probabilities, self.size, beta).float(),
+            leaves=leaves,
+            insertions=self._insertion[slots],
+        )
+
+    def update_priorities(self, batch: Batch, priorities: Tensor) -> None:
+        """Set the new priorities [B] of a batch; samples whose slot was overwritten meanwhile are left alone."""
+        current = self._insertion[batch.leaves // self.spec.leaves] == batch.insertions
+        kept = torch.where(current, priorities.double(), self._tree.get(batch.leaves))
+        self._tree.set(batch.leaves, kept)
+
+    def oldest(self) -> dict[int, int]:
+        """Per actor, the sequence number of its oldest chunk held."""
+        oldest: dict[int, int] = {}
+        for chunk_id in self._held():
+            oldest[chunk_id.actor] = min(chunk_id.sequence, oldest.get(chunk_id.actor, chunk_id.sequence))
+        return oldest
+
+    def checkpoint(self) -> Checkpoint:
+        """Priorities of all chunks held, on the CPU."""
+        held = [slot for slot, chunk_id in enumerate(self._ids) if chunk_id is not None]
+        leaves = torch.cat([self._leaves_of(slot) for slot in held]) if held else self._leaves_of(0)[:0]
+        priorities = self._tree.get(leaves).float().cpu().reshape(len(held), self.spec.leaves)
+        ids = torch.tensor([self._ids[slot] for slot in held], dtype=torch.int64).reshape(len(held), 2)
+        return Checkpoint(ids, priorities)
+
+    def remember(self, checkpoint: Checkpoint) -> None:
+        """Give chunks that come in from now on the priorities they had in a checkpoint."""
+        for (actor, sequence), priorities in zip(checkpoint.ids.tolist(), checkpoint.priorities, strict=True):
+            self._remembered[ChunkId(actor, sequence)] = priorities
+
+    def check_valid(self) -> None:
+        """Raise ValueError if the tree, the counts and the ring disagree."""
+        self._tree.check_valid()
+        leaves = self._tree.get(torch.arange(self._slots * self.spec.leaves, device=self.device))
+        kinds = self._rows["kind"].reshape(self._slots, self.spec.window).cpu().numpy()
+        learnable = np.stack([self.spec.learnable(kind) for kind in kinds])
+        learnable[[chunk_id is None for chunk_id in self._ids]] = False
+        if learnable.sum() != self.size or list(learnable.sum(axis=1)) != self._learnable:
+            raise ValueError(f"{self.size} samples counted, {learnable.sum()} held")
+        if np.any(leaves.cpu().numpy()[~learnable.ravel()] != 0):
+            raise ValueError("a LAST row or an empty slot has a priority")
+        if len(set(self._held())) != min(self.inserted, self._slots):
+            raise ValueError("a chunk is held twice, or one is missing")
+
+    def _held(self) -> Iterable[ChunkId]:
+        return (chunk_id for chunk_id in self._ids if chunk_id is not None)
+
+    def _leaves_of(self, slot: int) -> Tensor:
+        return torch.arange(slot * self.spec.leaves, (slot + 1) * self.spec.leaves, device=self.device)
+
+
+def _tensor(array: Array) -> Tensor:
+    """A tensor of an array that may be read-only."""
+    view: Any = array if array.flags.writeable else array.copy()
+    return torch.from_numpy(view)

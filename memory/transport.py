@@ -1,0 +1,271 @@
+"""The Redis server as this project uses it: connection, key names, scripts, the run's record. Alone in importing redis.
+
+All keys of a run carry the hash tag `{<run name>}`: they live on one node of a cluster and a script may touch several.
+
+    riqx:{name}                     hash: run id, settings, status, progress - the registry's record of the run
+    riqx:{name}:learner             lease of the learner
+    riqx:{name}:<id>:versions       stream of published weights versions, entry id = version-1, as 0-0 is none
+    riqx:{name}:<id>:weights:<k>    packet with the weights of version v, k = v mod 2
+    riqx:{name}:<id>:log:<actor>    stream of the actor's messages, entry id = sequence number
+    riqx:{name}:<id>:state:<actor>  hash: state, sequence, owner - what the actor needs to go on after its last message
+    riqx:{name}:<id>:actor:<actor>  lease of the actor
+
+The run id is new with every fresh start, so that nothing of an abandoned run can reach its successor. Only commands of
+Redis 6.2 are used, and none that touches keys of anybody else.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
+
+import redis
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.retry import Retry
+
+from memory.errors import RunError, UserError
+
+Client = redis.Redis
+BrokerError: Final = redis.RedisError
+
+BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
+_SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
+_RETRIES = 40  # with waits of at most 2 s: about a minute of absence is survived
+
+# One step, or none of it: the lease is checked, the messages are appended under explicit increasing ids, the state is
+# replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before
+# and the reply was lost. Messages that do not follow the last one known here are refused with its number (a broker that
+# restarted may have lost the newest), unless the caller has no older ones to send again.
+_COMMIT = """
+if redis.call('GET', KEYS[3]) ~= ARGV[1] then return redis.error_reply('LEASELOST') end
+local first = tonumber(ARGV[2])
+local last = first + #ARGV - 5
+local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
+if owner == ARGV[1] and sequence == tostring(last) then return -1 end
+local known = tonumber(sequence or '0')
+if known ~= first - 1 and ARGV[3] == '0' then return known end
+for i = 5, #ARGV do
+  redis.call('XADD', KEYS[1], string.format('%d-0', first + i - 5), 'm', ARGV[i])
+end
+redis.call('HSET', KEYS[2], 'state', ARGV[4], 'sequence', tostring(last), 'owner', ARGV[1])
+return -1
+"""
+
+# Weights are published again after a broker's restart, so they are kept out of its append-only file, where they would
+# be written in full with every version.
+_PUBLISH = """
+if redis.replicate_commands then redis.replicate_commands() end
+redis.set_repl(redis.REPL_NONE)
+if ARGV[3] == '1' then redis.call('DEL', KEYS[1]) end
+redis.call('SET', KEYS[2], ARGV[2])
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+if not last[1] or tonumber(string.match(last[1][1], '^%d+')) < tonumber(ARGV[1]) then
+  redis.call('XADD', KEYS[1], 'MAXLEN', '2', ARGV[1] .. '-1', 'v', ARGV[1])
+end
+return 1
+"""
+
+_RENEW = """
+local holder = redis.call('GET', KEYS[1])
+if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+if holder then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Names of a run's keys (bytes-safe ASCII)."""
+
+    name: str
+    run_id: str
+
+    @property
+    def run(self) -> str:
+        """The registry's record of the run."""
+        return f"riqx:{{{self.name}}}"
+
+    @property
+    def learner_lease(self) -> str:
+        """Lease of the learner, shared by all runs of this name."""
+        return f"{self.run}:learner"
+
+    def _own(self, what: str) -> str:
+        return f"{self.run}:{self.run_id}:{what}"
+
+    @property
+    def versions(self) -> str:
+        """Stream of weights versions."""
+        return self._own("versions")
+
+    def weights(self, version: int) -> str:
+        """Weights of a version; two slots, for in lockstep the actors are at most one version behind."""
+        return self._own(f"weights:{version % 2}")
+
+    def log(self, actor: int) -> str:
+        """Stream of an actor's messages."""
+        return self._own(f"log:{actor}")
+
+    def state(self, actor: int) -> str:
+        """State that goes with the last message."""
+        return self._own(f"state:{actor}")
+
+    def actor_lease(self, actor: int) -> str:
+        """Lease of an actor id."""
+        return self._own(f"actor:{actor}")
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The registry's record of a run, as its learner last wrote it."""
+
+    run_id: str
+    status: str  # running, stopped, finished
+    settings: dict[str, Any]
+    t_learner: int  # agent steps
+    t_actors: int  # agent steps in the replay's log
+
+    @property
+    def over(self) -> bool:
+        """Whether the learner has left in good order."""
+        return self.status != "running"
+
+
+def connect(host: str, port: int) -> Client:
+    """Connect, and see that a Redis server answers; raises UserError if none does."""
+    errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
+
+    def client(retries: int) -> Client:
+        retry = Retry(ExponentialWithJitterBackoff(cap=2.0, base=0.02), retries)
+        return redis.Redis(
+            host,
+            port,
+            protocol=2,
+            retry=retry,
+            retry_on_error=errors,
+            socket_timeout=_SOCKET_TIMEOUT_S,
+            socket_connect_timeout=5.0,
+        )
+
+    probe = client(retries=3)
+    try:
+        version = probe.info("server")["redis_version"]
+    except redis.ConnectionError as error:
+        raise UserError(
+            f"--host-redis {host} --port-redis {port}: no Redis server answers ({error}); start one with "
+            "`redis-server redis_rainbow_6379.conf`, or name the machine and port of a running one"
+        ) from error
+    except redis.ResponseError as error:
+        raise UserError(f"--host-redis {host} --port-redis {port}: the server refuses us: {error}") from error
+    finally:
+        probe.close()
+    if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
+        raise UserError(f"--host-redis {host} --port-redis {port}: Redis {version} answers, 6.2 or later is needed")
+    return client(_RETRIES)
+
+
+class Commit(NamedTuple):
+    """Messages `first`, `first + 1`, ... of an actor, at least one, and its state after them."""
+
+    first: int
+    messages: list[bytes]
+    state: bytes
+
+    @property
+    def last(self) -> int:
+        """Sequence number of the last message."""
+        return self.first + len(self.messages) - 1
+
+
+class Scripts:
+    """The server-side scripts, by what they do."""
+
+    def __init__(self, client: Client) -> None:
+        self._commit = client.register_script(_COMMIT)
+        self._publish = client.register_script(_PUBLISH)
+        self._renew = client.register_script(_RENEW)
+
+    def commit(self, keys: Keys, actor: int, token: bytes, commit: Commit, *, allow_gap: bool) -> int | None:
+        """Append messages and store the state in one step, if the lease is held.
+
+        Returns None when that is done, else the number of the last message that Redis knows, when it is not the one
+        before `commit.first` and `allow_gap` is not set. Raises RunError if the lease is lost or Redis refuses.
+        """
+        names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor)]
+        try:
+            known = self._commit(names, [token, commit.first, int(allow_gap), commit.state, *commit.messages])
+        except redis.ResponseError as error:
+            if "LEASELOST" in str(error):
+                raise RunError(f"actor {actor} lost its lease: another process may have taken its place") from error
+            raise RunError(f"Redis refused the experience of actor {actor}: {error}") from error
+        return None if known == -1 else int(known)
+
+    def publish(self, keys: Keys, version: int, weights: bytes, *, restart: bool) -> None:
+        """Make `weights` the ones of `version` and announce it; `restart` forgets what was announced before."""
+        self._publish([keys.versions, keys.weights(version)], [version, weights, int(restart)])
+
+    def renew(self, key: str, token: bytes, ttl_ms: int) -> bool:
+        """Prolong a lease, also one that a broker's restart has lost; False if somebody else holds it."""
+        return bool(self._renew([key], [token, ttl_ms]))
+
+
+def read_run(client: Client, name: str) -> RunRecord | None:
+    """The record of the run of this name, None if there is none."""
+    fields = cast(dict[bytes, bytes], client.hgetall(Keys(name, "").run))
+    if b"run_id" not in fields:
+        return None
+    return RunRecord(
+        run_id=fields[b"run_id"].decode(),
+        status=fields[b"status"].decode(),
+        settings=json.loads(fields[b"settings"]),
+        t_learner=int(fields[b"t_learner"]),
+        t_actors=int(fields[b"t_actors"]),
+    )
+
+
+def write_run(client: Client, name: str, record: RunRecord, read: dict[int, int]) -> None:
+    """Write the record, and up to which sequence number each actor's log was read."""
+    fields: dict[Any, Any] = {
+        "run_id": record.run_id,
+        "status": record.status,
+        "settings": json.dumps(record.settings),
+        "t_learner": record.t_learner,
+        "t_actors": record.t_actors,
+    }
+    client.hset(Keys(name, "").run, mapping=fields | {f"read:{actor}": sequence for actor, sequence in read.items()})
+
+
+def forget_run(client: Client, name: str, run_id: str) -> None:
+    """Delete what an abandoned run of this name has left, and nothing else."""
+    escaped = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in Keys(name, run_id)._own(""))
+    for key in client.scan_iter(match=f"{escaped}*", count=1000):
+        client.unlink(key)
+    client.delete(Keys(name, "").run)
+
+
+def last_sequence(client: Client, key: str) -> int:
+    """Sequence number of the last entry ever appended to a stream (it outlives trimming); 0 for none."""
+    try:
+        return int(client.xinfo_stream(key)["last-generated-id"].split(b"-")[0])
+    except redis.ResponseError as error:
+        if "no such key" in str(error):
+            return 0
+        raise
+
+
+class Patience:
+    """Says what a process waits for, every ten seconds of waiting."""
+
+    def __init__(self, what: str, interval: float = 10.0) -> None:
+        self.what = what
+        self._interval = interval
+        self._start = time.monotonic()
+        self._next = self._start + interval
+
+    def check(self) -> None:
+        """Call while waiting."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._interval
+            print(f"Waiting for {self.what} ({now - self._start:.0f} sec)", flush=True)

@@ -1,0 +1,150 @@
+"""The encoding of everything that crosses the network or is stored in Redis: named arrays and a little metadata.
+
+Layout, little-endian:
+
+    magic 4s | version u8 | kind u8 | flags u16 | header length u32 | raw payload length u64
+    header   JSON: {"meta": {...}, "arrays": [[name, dtype, shape], ...]}
+    payload  the arrays' bytes in C order one after the other, as one zstd frame if flag 1 is set
+    crc32    u32 over everything before it
+
+Nothing here can run code, and nothing is allocated before its size is known to be allowed: bytes from the network may
+be wrong or hostile. A version that differs is refused, never guessed at.
+"""
+
+import json
+import math
+import struct
+import zlib
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import zstandard
+
+from memory.rows import Array, Arrays
+
+MAGIC = b"RIQX"
+VERSION = 1
+COMPRESSED = 1
+MAX_HEADER_BYTES = 1 << 16
+MAX_PAYLOAD_BYTES = 1 << 30
+DTYPES = {name: np.dtype(name) for name in ("uint8", "int32", "int64", "float32", "float64")}
+
+_PREFIX = struct.Struct("<4sBBHIQ")
+_CRC = struct.Struct("<I")
+
+
+class WireError(ValueError):
+    """Bytes that are not a message of this version, or that were damaged."""
+
+
+class Tag(IntEnum):
+    """What a message is."""
+
+    CHUNK = 1
+    EPISODE = 2
+    JOINED = 3
+    ROUND_END = 4
+    STATE = 5
+    WEIGHTS = 6
+
+
+class Packet(NamedTuple):
+    """A decoded message."""
+
+    tag: Tag
+    meta: dict[str, Any]
+    arrays: Arrays
+
+
+def encode(tag: Tag, meta: dict[str, Any], arrays: Arrays | None = None, *, compress: bool = True) -> bytes:
+    """Encode named arrays (dtypes of `DTYPES`) and JSON metadata; `compress` packs the payload with zstd level 1."""
+    arrays = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in (arrays or {}).items()}
+    table = [[name, _dtype_name(name, array), list(array.shape)] for name, array in arrays.items()]
+    header = json.dumps({"meta": meta, "arrays": table}, separators=(",", ":")).encode()
+    payload = b"".join(array.tobytes() for array in arrays.values())
+    size = len(payload)
+    if len(header) > MAX_HEADER_BYTES or size > MAX_PAYLOAD_BYTES:
+        raise WireError(f"message too large to send: header {len(header)} bytes, payload {size} bytes")
+    if compress:
+        payload = zstandard.ZstdCompressor(level=1).compress(payload)
+    prefix = _PREFIX.pack(MAGIC, VERSION, tag, COMPRESSED if compress else 0, len(header), size)
+    body = b"".join((prefix, header, payload))
+    return body + _CRC.pack(zlib.crc32(body))
+
+
+def decode(data: bytes, max_payload: int = MAX_PAYLOAD_BYTES) -> Packet:
+    """Decode one message; its arrays are read-only views of at most `max_payload` bytes in all.
+
+    Raises WireError for anything but a whole, undamaged message of this version.
+    """
+    if len(data) < _PREFIX.size + _CRC.size:
+        raise WireError(f"message of {len(data)} bytes is shorter than its frame")
+    magic, version, kind, flags, header_length, size = _PREFIX.unpack_from(data)
+    if magic != MAGIC:
+        raise WireError("not a message of this project (wrong magic)")
+    if version != VERSION:
+        raise WireError(
+            f"message of wire version {version}, this program speaks {VERSION}: use the same release everywhere"
+        )
+    if zlib.crc32(memoryview(data)[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
+        raise WireError("checksum differs: the message was damaged")
+    if size > max_payload or header_length > min(MAX_HEADER_BYTES, len(data) - _PREFIX.size - _CRC.size):
+        raise WireError(
+            f"message claims a header of {header_length} and a payload of {size} bytes, {max_payload} allowed"
+        )
+    try:
+        tag = Tag(kind)
+    except ValueError as error:
+        raise WireError(f"unknown message kind {kind}") from error
+    meta, table = _read_header(data[_PREFIX.size : _PREFIX.size + header_length])
+    body = data[_PREFIX.size + header_length : -_CRC.size]
+    payload = _decompress(body, size) if flags & COMPRESSED else body
+    if len(payload) != size:
+        raise WireError(f"payload of {len(payload)} bytes, {size} announced")
+    return Packet(tag, meta, _read_arrays(table, payload))
+
+
+def _dtype_name(name: str, array: Array) -> str:
+    if array.dtype.name not in DTYPES:
+        raise TypeError(f"array {name!r} has dtype {array.dtype}; the wire carries {', '.join(DTYPES)}")
+    return array.dtype.name
+
+
+def _read_header(data: bytes) -> tuple[dict[str, Any], list[tuple[str, np.dtype[Any], tuple[int, ...]]]]:
+    try:
+        header = json.loads(data)
+        meta = header["meta"]
+        table = [(str(name), DTYPES[dtype], tuple(shape)) for name, dtype, shape in header["arrays"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise WireError(f"unreadable header: {error!r}") from error
+    if not isinstance(meta, dict):
+        raise WireError("the header's metadata is not a JSON object")
+    for name, _, shape in table:
+        if not all(type(length) is int and 0 <= length <= MAX_PAYLOAD_BYTES for length in shape) or len(shape) > 16:
+            raise WireError(f"array {name!r} has the impossible shape {shape}")
+    return meta, table
+
+
+def _decompress(data: bytes, size: int) -> bytes:
+    try:
+        announced = zstandard.frame_content_size(data)
+        if announced != size:
+            raise WireError(f"compressed payload of {announced} bytes, {size} announced")
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    except zstandard.ZstdError as error:
+        raise WireError(f"payload does not decompress: {error}") from error
+
+
+def _read_arrays(table: list[tuple[str, np.dtype[Any], tuple[int, ...]]], payload: bytes) -> Arrays:
+    arrays: Arrays = {}
+    offset = 0
+    for name, dtype, shape in table:
+        count = math.prod(shape)
+        if offset + count * dtype.itemsize > len(payload):
+            raise WireError(f"array {name!r} of shape {shape} runs past the payload")
+        arrays[name] = np.frombuffer(payload, dtype, count, offset).reshape(shape)
+        offset += count * dtype.itemsize
+    if offset != len(payload):
+        raise WireError(f"{len(payload) - offset} bytes of the payload belong to no array")
+    return arrays
