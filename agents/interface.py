@@ -1,0 +1,71 @@
+"""What an agent is, by the loops that use it:
+
+    # actor                                             # learner
+    agent.load(published weights)                       for batch in batches from replay:
+    decision, state = agent.act(rows, state, step)          update = agent.update(batch)
+    chunk = assembler.add(row, action, out)                 replay.update_priorities(batch, update.priorities)
+    # (the assembler asks agent.initial_priorities)     publish agent.parts["model"]
+
+An agent is one file and one line in `agents.registry`. It never sees Redis, files or environments.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from memory.chunk import ChunkSpec
+from memory.replay import Batch
+from memory.rows import Array, Arrays, Rows
+
+
+class Part(Protocol):
+    """Something of an agent that snapshots hold."""
+
+    def state_dict(self) -> Any:
+        """Everything that must be restored, as tensors and plain values."""
+
+    def load_state_dict(self, state: Any) -> Any:
+        """Restore it."""
+
+
+class Decision(NamedTuple):
+    """What an agent decides for E environments."""
+
+    actions: Array  # [E] int64
+    values: Array  # [E] float32, the value the agent expects from here on
+    out: Arrays  # [E, ...] what the network said, kept with each row for `initial_priorities`
+
+
+class Update(NamedTuple):
+    """What an update of the learner gives."""
+
+    priorities: Tensor  # [B] the new priorities, exponent applied
+    metrics: dict[str, Tensor]  # 0-d, on the agent's device: "loss", "value", ...
+
+
+class Agent(ABC):
+    """Acts for a batch of environments, and learns from batches of replayed rows."""
+
+    spec: ChunkSpec
+    parts: dict[str, Part]  # "model" is the network that is published; snapshots hold all of them
+
+    @abstractmethod
+    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[Decision, Arrays]:
+        """Choose actions at the current rows.
+
+        `state` is what the last call returned for the same environments, empty for a first call. `step` counts agent
+        steps over all actors, for what exploration depends on; None evaluates.
+        """
+
+    @abstractmethod
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Take over published weights for acting."""
+
+    @abstractmethod
+    def initial_priorities(self, rows: Arrays) -> Array:
+        """Priorities [leaves] float32 of a chunk's rows [window, ...] from what `act` said there ("out.*")."""
+
+    @abstractmethod
+    def update(self, batch: Batch) -> Update:
+        """Make one step of the optimiser."""

@@ -1,0 +1,276 @@
+"""The learner: takes the actors' experience in, trains, publishes weights, and reports."""
+
+import json
+import math
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from agents import snapshot
+from agents.actor import make_limiter
+from agents.interface import Agent
+from agents.programs import IntervalLog, observation_of, open_environment, select_device, timestamp
+from agents.registry import derive_seed, make_agent
+from agents.reports import Reports
+from args import Args
+from memory import wire
+from memory.chunk import Chunk, Field, check_chunk
+from memory.errors import Stopped
+from memory.inbox import Entry
+from memory.learner_link import LearnerLink
+from memory.limiter import RateLimiter
+from memory.messages import Episode, Message, decode_message
+from memory.replay import Batch, Checkpoint, Replay
+from memory.rows import Kind
+from memory.transport import Patience, connect
+
+_SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
+_GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
+
+
+@dataclass
+class Progress:
+    """Where a run stands; snapshots hold it."""
+
+    run_id: str
+    round: int = 0
+    T_actors: int = 0  # agent steps in the log
+    T_learner: int = 0  # agent steps that the updates stand for; 0 before learning
+    round_end: int = 0  # T_learner at which the round's training is done
+
+
+class Learner:
+    """Round after round: rows in, updates, weights out."""
+
+    def __init__(
+        self, args: Args, agent: Agent, replay: Replay, link: LearnerLink, reports: Reports, progress: Progress,
+        limiter: RateLimiter, stop: threading.Event,
+    ) -> None:  # fmt: skip
+        self.progress = progress
+        self._args = args
+        self._agent = agent
+        self._replay = replay
+        self._link = link
+        self._reports = reports
+        self._limiter = limiter
+        self._stop = stop
+        self._inbox = link.inbox(self._decode, stop)
+        self._counted = dict.fromkeys(range(args.nb_actor), 0)  # last message per actor whose rows T_actors counts
+        self._log = IntervalLog("learner", args.log_interval, args.T_max, progress.T_learner)
+        self._evaluated = progress.T_learner // args.evaluation_interval
+        self._metrics: deque[dict[str, torch.Tensor]] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
+        self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
+
+    def run(self) -> None:
+        """Train until T-max; Stopped when the process shall stop before."""
+        try:
+            self._publish(restart=True)
+            self._take(self._inbox.take_backlog() if not self._limiter.synchronize else [])
+            while self.progress.T_learner < self._args.T_max:
+                self._gather()
+                if self._replay.rows >= self._args.learn_start:
+                    self._train()
+                self.progress.round += 1
+                self._publish()
+            self._leave("finished")
+            print(f"[{timestamp()}] Finished at T = {self.progress.T_learner}", flush=True)
+        except Stopped:
+            self._leave("stopped")
+            raise
+        finally:
+            self._inbox.close()
+
+    # --- rows in ---
+
+    def _gather(self) -> None:
+        """Take in what the round needs: all rows of rounds before, or without lockstep enough rows to learn from."""
+        if self._limiter.synchronize:
+            self._take(self._inbox.take_round(self.progress.round - 1))
+            self.progress.T_actors = self.progress.round * self._limiter.round_steps
+            return
+        patience = Patience(f"{self._args.learn_start} transitions in the replay")
+        self._take(self._inbox.take_all())
+        while self._replay.rows < self._args.learn_start:
+            self._inbox.wait(patience)
+            self._take(self._inbox.take_all())
+            self._report_progress("running")
+
+    def _take(self, entries: Iterable[Entry]) -> None:
+        episodes = []
+        try:
+            for chunk_id, message in entries:
+                if isinstance(message, Episode):
+                    episodes.append(message)
+                elif isinstance(message, Chunk):
+                    self._replay.add(chunk_id, message)
+                    if not self._limiter.synchronize and chunk_id.sequence > self._counted[chunk_id.actor]:
+                        self.progress.T_actors += self._steps(message)
+        finally:  # waiting for more may end in Stopped
+            self._counted = {actor: max(read, self._counted[actor]) for actor, read in self._inbox.read.items()}
+            self._reports.add_episodes(episodes, self.progress.T_learner)
+
+    def _steps(self, chunk: Chunk) -> int:
+        lead = self._agent.spec.lead
+        return int((chunk.rows["kind"][lead : lead + self._agent.spec.stride] != Kind.LAST).sum())
+
+    def _decode(self, data: bytes) -> Message:
+        spec, fields = self._agent.spec, self._replay.row_fields
+        row_bytes = sum(math.prod(field.shape) * wire.DTYPES[field.dtype].itemsize for field in fields.values())
+        message = decode_message(data, max_payload=2 * spec.window * row_bytes + 65536)
+        if isinstance(message, Chunk):
+            check_chunk(message, spec, fields)
+        return message
+
+    # --- updates ---
+
+    def _train(self) -> None:
+        """The updates of one round, at one per replay-frequency agent steps."""
+        progress, frequency = self.progress, self._args.replay_frequency
+        if progress.T_learner == 0:
+            progress.T_learner = max(self._args.learn_start, progress.T_actors)
+            progress.round_end = progress.T_learner + self._limiter.round_steps
+        while progress.T_learner < progress.round_end:
+            ahead = min(self._args.queue_size, -(-(progress.round_end - progress.T_learner) // frequency))
+            batches = [self._sample(progress.T_learner + i * frequency) for i in range(ahead)]
+            for batch in batches:
+                update = self._agent.update(batch)
+                self._replay.update_priorities(batch, update.priorities)
+                self._metrics.append(update.metrics)
+                progress.T_learner += frequency
+                self._report()
+            if not self._limiter.synchronize:
+                self._take(self._inbox.take_all())
+            if self._stop.is_set():
+                raise Stopped
+        progress.round_end += self._limiter.round_steps
+
+    def _sample(self, T: int) -> Batch:
+        return self._replay.sample(self._args.batch_size, beta(self._args, T))
+
+    # --- weights and reports out ---
+
+    def _publish(self, *, restart: bool = False) -> None:
+        model = self._agent.parts["model"]
+        assert isinstance(model, torch.nn.Module)
+        weights = {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
+        packet = wire.encode(wire.Tag.WEIGHTS, {"version": self.progress.round}, weights, compress=False)
+        self._report_progress("running")
+        self._link.publish(self.progress.round, packet, restart=restart)
+        if time.monotonic() >= self._next_snapshot:
+            self._save()
+
+    def _report_progress(self, status: str) -> None:
+        self._link.progress(status, self.progress.T_learner, self.progress.T_actors, self._inbox.read)
+
+    def _report(self) -> None:
+        T = self.progress.T_learner
+        if self._log.passes(T):
+            self._reports.plot()
+            self._reports.save_best(self._agent, self._values())
+        if T // self._args.evaluation_interval > self._evaluated:
+            self._evaluated = T // self._args.evaluation_interval
+            means = {name: torch.stack([m[name] for m in self._metrics]).mean().item() for name in self._metrics[0]}
+            mean_score = self._reports.log.mean_of_last(100)
+            score = "fewer than 100 episodes yet" if mean_score is None else f"mean score {mean_score:.2f}"
+            print(f"Mean value {means['value']:.4f}, loss {means['loss']:.4f}, {score}", flush=True)
+            self._reports.plot(now=True)
+            self._save()
+
+    def _values(self) -> dict[str, Any]:
+        return asdict(self.progress) | {"settings": json.dumps(self._args.shared)}
+
+    def _save(self) -> None:
+        """Write the snapshot, and drop from the log what the replay no longer holds."""
+        checkpoint = self._replay.checkpoint()
+        values = {
+            "counted": self._counted,
+            "replay": {"ids": checkpoint.ids, "priorities": checkpoint.priorities},
+            "replay_generator": self._replay.generator.get_state(),
+        }
+        self._reports.save_last(self._agent, self._values() | values)
+        self._link.trim(self._replay.oldest())
+        self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
+
+    def _leave(self, status: str) -> None:
+        self._reports.plot(now=True)
+        self._save()
+        self._report_progress(status)
+
+    def resume(self, saved: dict[str, Any]) -> None:
+        """Give the replay the priorities and the generator of a snapshot."""
+        counted = {int(actor): int(sequence) for actor, sequence in saved["counted"].items()}
+        self._counted |= counted
+        self._replay.generator.set_state(saved["replay_generator"])
+        if all(self._link.last_sequence(actor) >= sequence for actor, sequence in counted.items()):
+            # Else the broker lost messages, and their numbers may stand for others now.
+            self._replay.remember(Checkpoint(saved["replay"]["ids"], saved["replay"]["priorities"]))
+
+
+def beta(args: Args, T: int) -> float:
+    """Importance-sampling exponent at learner step T: linear from priority-weight at learn-start to 1 at T-max."""
+    fraction = (T - args.learn_start) / (args.T_max - args.learn_start)
+    return args.priority_weight + (1 - args.priority_weight) * min(1.0, max(0.0, fraction))
+
+
+def run_learner(args: Args, stop: threading.Event) -> None:
+    """Train the run of these settings until T-max or until this process shall stop."""
+    path = snapshot.find_last_model(args.path_to_results, args.game)
+    saved = snapshot.load(path) if path else None
+    progress = _progress(saved)
+    if progress.T_learner >= args.T_max:
+        print(
+            f"The run is finished already at T = {progress.T_learner}: move {args.path_to_results} away to start afresh"
+        )
+        return
+    best_mean = saved["best_mean"] if saved else -math.inf
+    reports = Reports(args.path_to_results, args.game, args.action_repeat, best_mean)
+    client = connect(args.host_redis, args.port_redis)
+    device = select_device(args)
+    agent, observation = _agent(args, device)
+    if saved:
+        snapshot.restore(agent, saved)
+        print(f"Resuming from {path} at T = {progress.T_learner}", flush=True)
+    elif args.model:
+        snapshot.restore_weights(agent, snapshot.load(args.model))
+        print(f"Starting from the weights of {args.model}", flush=True)
+    with LearnerLink(client, args.name, progress.run_id, args.shared, args.nb_actor) as link:
+        replay = _replay(args, agent, observation, device)
+        learner = Learner(args, agent, replay, link, reports, progress, make_limiter(args, agent), stop)
+        if saved:
+            learner.resume(saved)
+        print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
+        learner.run()
+
+
+def _progress(saved: dict[str, Any] | None) -> Progress:
+    if saved is None:
+        return Progress(uuid.uuid4().hex[:12])
+    return Progress(**{name: saved[name] for name in Progress.__dataclass_fields__})
+
+
+def _agent(args: Args, device: torch.device) -> tuple[Agent, Field]:
+    environment = open_environment(args, args.seed)
+    observation = observation_of(environment)
+    nb_actions = environment.nb_actions
+    environment.close()
+    agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
+    return agent, observation
+
+
+def _replay(args: Args, agent: Agent, observation: Field, device: torch.device) -> Replay:
+    if args.replay_device == "cpu" or device.type == "cpu":
+        place = torch.device("cpu")
+    elif args.replay_device == "cuda":
+        place = device
+    else:
+        row = math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
+        needed = args.memory_capacity * row * agent.spec.window / agent.spec.stride
+        place = device if needed < _GPU_SHARE * torch.cuda.mem_get_info(device)[0] else torch.device("cpu")
+    generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
+    return Replay(agent.spec, observation, args.memory_capacity, generator, place)

@@ -1,0 +1,110 @@
+"""What the programs share: how they begin, stop and fail; device, environment shape, log lines."""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import numpy as np
+import torch
+
+import args as options
+from args import Args
+from memory.chunk import Field
+from memory.errors import RunError, Stopped, UserError
+from memory.transport import BrokerError
+from saber.environment import Environment, EnvironmentSettings, make_environment
+
+Main = Callable[[Args, threading.Event], None]
+
+
+def run_program(main: Main, program: str, description: str) -> None:
+    """Parse the command line and run `main`; Ctrl-C and SIGTERM ask it to stop.
+
+    Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong.
+    """
+    try:
+        arguments = options.parse(None, program, description)
+        main(arguments, stop_on_signals())
+    except UserError as error:
+        options.fail(program, error)
+    except RunError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokerError as error:
+        print(f"{program}: the Redis server failed us: {error}", file=sys.stderr)
+        sys.exit(1)
+    except Stopped:
+        pass
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that Ctrl-C and SIGTERM set."""
+    stop = threading.Event()
+
+    def ask(*_: object) -> None:
+        if not stop.is_set():
+            print("Stopping: saving what there is", flush=True)
+        stop.set()
+
+    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGTERM, ask)
+    return stop
+
+
+def select_device(args: Args) -> torch.device:
+    """The GPU that was asked for, else the CPU; raises UserError for a GPU that is not there."""
+    torch.backends.cudnn.enabled = not args.disable_cudnn
+    if args.disable_cuda or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if args.gpu_number >= torch.cuda.device_count():
+        raise UserError(f"--gpu-number: there is no CUDA device {args.gpu_number}, only {torch.cuda.device_count()}")
+    return torch.device("cuda", args.gpu_number)
+
+
+def open_environment(args: Args, seed: int) -> Environment:
+    """One environment of the run; raises UserError if it cannot be made."""
+    settings = EnvironmentSettings(
+        env=args.env,
+        game=args.game,
+        proba_sticky_actions=args.proba_sticky_actions,
+        action_repeat=args.action_repeat,
+        saber_mode=not args.disable_SABER_mode,
+        render=args.render,
+    )
+    try:
+        return make_environment(settings, seed)
+    except (ValueError, RuntimeError) as error:
+        raise UserError(str(error)) from error
+
+
+def observation_of(environment: Environment) -> Field:
+    """What one observation looks like."""
+    return Field(tuple(environment.observation_shape), np.dtype(environment.observation_dtype).name)
+
+
+def timestamp() -> str:
+    """Local time as it stands in log lines."""
+    return datetime.now().strftime("%Y-%m-%dT%H:%M:%S")
+
+
+class IntervalLog:
+    """Prints progress whenever the agent steps pass a multiple of the interval."""
+
+    def __init__(self, who: str, interval: int, T_max: int, start: int) -> None:
+        self._who, self._interval, self._T_max = who, interval, T_max
+        self._passed = start // interval
+        self._time = time.monotonic()
+
+    def passes(self, steps: int) -> bool:
+        """Whether a multiple of the interval was reached since the last call; prints the two lines if so."""
+        if steps // self._interval <= self._passed:
+            return False
+        self._passed = steps // self._interval
+        now = time.monotonic()
+        print(f"[{timestamp()}] T = {self._passed * self._interval} / {self._T_max}")
+        print(f"Time between 2 log_interval for {self._who} ({now - self._time:.3f} sec)", flush=True)
+        self._time = now
+        return True

@@ -1,0 +1,216 @@
+"""What the Rainbow agents share: n-step double Q-learning with noisy exploration, a target network and Adam.
+
+An agent adds its network and three functions of it: greedy values for acting, the losses of a batch, and the losses of
+an actor's own rows. Letters: T rows of a window, B batch, E environments, A actions, n steps.
+"""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agents.interface import Agent, Decision, Part, Update
+from agents.networks import DuellingNetwork, Heads
+from agents.ops.frames import push_frame, stack_at
+from agents.ops.n_step import NStep, n_step
+from args import Args
+from memory.chunk import ChunkSpec
+from memory.replay import Batch
+from memory.rows import Array, Arrays, Kind, Rows
+
+CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
+
+
+class Transitions(NamedTuple):
+    """An n-step transition for each sample."""
+
+    obs: Tensor  # [B, S, ...] stack at row t
+    action: Tensor  # [B] int64
+    return_: Tensor  # [B] n-step return of clipped rewards
+    discount: Tensor  # [B] of the bootstrap value: 0 at a true end
+    next_obs: Tensor  # [B, S, ...] stack at row t + m
+
+
+class Said(NamedTuple):
+    """What the acting network says of E stacks, before an action is chosen."""
+
+    values: Tensor  # [E, A] mean returns
+    distribution: Tensor  # [E, A, ...] what `initial_losses` needs of an action
+    extra: dict[str, Tensor]  # [E, ...] what it needs besides
+
+
+class _Counters:
+    """Counts that snapshots hold."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"updates": self.updates}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.updates = int(state["updates"])
+
+
+class _Random:
+    """A generator that snapshots hold."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"state": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.generator.set_state(state["state"].cpu())
+
+
+class QLearningAgent(Agent):
+    """Base of the value agents, which build `network` and `target` (None where nothing is learned).
+
+    `optimiser` is Adam's learning rate and epsilon. `generator` draws noise, fractions and random actions, on `device`.
+    """
+
+    def __init__(
+        self,
+        args: Args,
+        network: DuellingNetwork,
+        target: DuellingNetwork | None,
+        generator: torch.Generator,
+        optimiser: tuple[float, float],
+    ) -> None:
+        self.spec = ChunkSpec(args.history_length, 0, CHUNK_LENGTH, args.multi_step, CHUNK_LENGTH, 1)
+        self._args = args
+        self._device = generator.device
+        self._generator = generator
+        self._counters = _Counters()
+        self._calls = 0  # of `act` since the last `load`
+        self._heads: Heads | None = None
+        self.network = network.to(self._device)
+        self.parts: dict[str, Part] = {"model": self.network, "generator": _Random(generator)}
+        if target is not None:
+            self.target = target.to(self._device).requires_grad_(False)
+            self.target.load_state_dict(self.network.state_dict())
+            lr, eps = optimiser
+            self._adam = torch.optim.Adam(self.network.parameters(), lr=lr, eps=eps)
+            self.parts |= {"target": self.target, "optimiser": self._adam, "counters": self._counters}
+
+    # --- acting ---
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Take over published weights; the noise is our own, and drawn anew at the next `act`."""
+        with torch.no_grad():
+            for name, parameter in self.network.named_parameters():
+                parameter.copy_(weights[name])
+        self._calls = 0
+
+    @torch.inference_mode()
+    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[Decision, Arrays]:
+        """Act greedily under noise, or at random before learn-start."""
+        if self._calls % self._args.replay_frequency == 0:
+            self.network.draw_noise(self._generator)
+            self._heads = self.network.heads()
+        self._calls += 1
+        stack = self._push(rows, state)
+        assert self._heads is not None
+        said = self.evaluate(stack.to(self._device), self._heads)
+        greedy = said.values.argmax(1)  # [E]
+        actions = greedy
+        if step is not None and step < self._args.learn_start:
+            shape = greedy.shape
+            actions = torch.randint(self.network.nb_actions, shape, generator=self._generator, device=self._device)
+        index = torch.arange(len(greedy), device=self._device)
+        out = {"chosen": said.distribution[index, actions], "greedy": said.distribution[index, greedy], **said.extra}
+        decision = Decision(
+            actions.cpu().numpy(),
+            said.values[index, greedy].float().cpu().numpy(),
+            {name: tensor.cpu().numpy() for name, tensor in out.items()},
+        )
+        return decision, {"stack": stack.numpy()}
+
+    def _push(self, rows: Rows, state: Arrays) -> Tensor:
+        obs = torch.from_numpy(rows.obs)  # [E, ...]
+        if state:
+            stack = torch.from_numpy(state["stack"])
+        else:
+            stack = obs.new_zeros((len(obs), self.spec.stack, *obs.shape[1:]))  # [E, S, ...]
+        return push_frame(stack, obs, torch.from_numpy(rows.kind == Kind.FIRST))
+
+    def initial_priorities(self, rows: Arrays) -> Array:
+        """loss^omega of a chunk's rows, between what the network said at row t and at row t + n: no forward pass."""
+        start = torch.arange(self.spec.lead, self.spec.lead + self.spec.length)
+        index = start + torch.arange(self._args.multi_step + 1)[:, None]  # [n + 1, B]
+        said = {name.removeprefix("out."): torch.tensor(rows[name]) for name in rows if name.startswith("out.")}
+        reward = self._clip(torch.tensor(rows["reward"])[index])
+        ahead = self._n_step(reward, torch.tensor(rows["discount"])[index], torch.tensor(rows["kind"])[index])
+        losses = self.initial_losses(
+            {name: tensor[start] for name, tensor in said.items()}, said["greedy"][start + ahead.steps], ahead
+        )
+        return (losses**self.priority_exponent).numpy().astype(np.float32)
+
+    # --- learning ---
+
+    def update(self, batch: Batch) -> Update:
+        """One step of Adam on mean(weight · loss); the priorities come from the unweighted losses."""
+        losses, values = self.losses(self.transitions(batch))
+        self._adam.zero_grad()
+        (batch.weights * losses).mean().backward()  # type: ignore[no-untyped-call]
+        self._adam.step()
+        self._counters.updates += 1
+        if self._counters.updates % self._target_period == 0:
+            self.target.load_state_dict(self.network.state_dict())
+        losses = losses.detach()
+        return Update(losses**self.priority_exponent, {"loss": losses.mean(), "value": values.detach().mean()})
+
+    @property
+    def _target_period(self) -> int:
+        return max(1, self._args.target_update // self._args.replay_frequency)
+
+    def transitions(self, batch: Batch) -> Transitions:
+        """Cut n-step transitions out of sampled windows."""
+        lead = self.spec.lead
+        window = slice(lead, lead + self._args.multi_step + 1)
+        ahead = self._n_step(self._clip(batch.reward[window]), batch.discount[window], batch.kind[window])
+        now = torch.full_like(ahead.steps, lead)
+        return Transitions(
+            obs=stack_at(batch.obs, batch.kind, now, self.spec.stack),
+            action=batch.action[lead].long(),
+            return_=ahead.return_,
+            discount=ahead.discount,
+            next_obs=stack_at(batch.obs, batch.kind, now + ahead.steps, self.spec.stack),
+        )
+
+    def _clip(self, reward: Tensor) -> Tensor:
+        limit = self._args.reward_clip
+        return reward.clamp(-limit, limit) if limit > 0 else reward
+
+    def _n_step(self, reward: Tensor, discount: Tensor, kind: Tensor) -> NStep:
+        return n_step(reward, discount, kind, self._args.discount)
+
+    def noisy(self, network: Any) -> Heads:
+        """Heads of a network under noise of their own: each forward pass of a loss draws anew."""
+        network.draw_noise(self._generator)
+        heads: Heads = network.heads()
+        return heads
+
+    def fractions(self, *shape: int) -> Tensor:
+        """Uniform draws in [0, 1)."""
+        return torch.rand(shape, generator=self._generator, device=self._device)
+
+    # --- what an agent adds ---
+
+    priority_exponent: float  # omega
+
+    @abstractmethod
+    def evaluate(self, stack: Tensor, heads: Heads) -> Said:
+        """What the acting network says of stacks [E, S, ...]."""
+
+    @abstractmethod
+    def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
+        """Losses [B], and the values [B] of the actions taken."""
+
+    @abstractmethod
+    def initial_losses(self, said: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
+        """Losses [B] of rows, from what was said there and of the greedy action at the bootstrap row [B, ...]."""

@@ -1,0 +1,54 @@
+"""Rainbow (Hessel et al. 2018, arXiv 1710.02298), with the settings of the Rainbow-IQN paper (arXiv 1908.04683).
+
+Implemented: C51 (Bellemare et al. 2017, arXiv 1707.06887), double Q-learning, duelling noisy heads, n-step returns,
+prioritised replay. Letters: B batch, E environments, A actions.
+"""
+
+import torch
+from torch import Tensor
+
+from agents.networks import CategoricalNetwork, Heads
+from agents.ops.categorical import cross_entropy, project
+from agents.ops.n_step import NStep
+from agents.q_learning import QLearningAgent, Said, Transitions
+from args import Args
+from memory.chunk import Field
+
+
+class Rainbow(QLearningAgent):
+    """The agent of `--rainbow-only 1`."""
+
+    network: CategoricalNetwork
+    target: CategoricalNetwork
+
+    def __init__(
+        self, args: Args, observation: Field, nb_actions: int, generator: torch.Generator, *, learns: bool
+    ) -> None:
+        sizes = (observation, args.history_length, nb_actions, args.hidden_size, args.noisy_std, args.atoms)
+        network = CategoricalNetwork(*sizes)
+        target = CategoricalNetwork(*sizes) if learns else None
+        super().__init__(args, network, target, generator, (args.lr_Rainbow, args.adam_eps_Rainbow))
+        self.priority_exponent = args.priority_exponent_Rainbow
+        self._support = torch.linspace(args.V_min, args.V_max, args.atoms, device=generator.device)
+
+    def evaluate(self, stack: Tensor, heads: Heads) -> Said:
+        """Log-probabilities of the atoms."""
+        log_probabilities = self.network(stack, heads)  # [E, A, atoms]
+        return Said((log_probabilities.exp() * self._support).sum(2), log_probabilities, {})
+
+    def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
+        """Cross-entropy with the projected target distribution of the action that the online network chooses."""
+        index = torch.arange(len(transitions.action), device=self._device)
+        with torch.no_grad():
+            online = self.network(transitions.next_obs, self.noisy(self.network))  # [B, A, atoms]
+            best = (online.exp() * self._support).sum(2).argmax(1)  # [B]
+            bootstrap = self.target(transitions.next_obs, self.noisy(self.target))[index, best].exp()  # [B, atoms]
+            target = project(self._support, bootstrap, transitions.return_, transitions.discount)  # [B, atoms]
+        log_probabilities = self.network(transitions.obs, self.noisy(self.network))[index, transitions.action]
+        values = (log_probabilities.exp() * self._support).sum(1)  # [B]
+        return cross_entropy(target, log_probabilities), values
+
+    def initial_losses(self, said: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
+        """The same loss with the acting network in the target's place."""
+        target = project(self._support.cpu(), bootstrap.exp(), ahead.return_, ahead.discount)
+        return cross_entropy(target, said["chosen"])

@@ -1,0 +1,64 @@
+"""What the learner reports: the training log of all actors, its plot, and the snapshots."""
+
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from agents import snapshot
+from agents.interface import Agent
+from memory.errors import UserError
+from memory.messages import Episode
+from saber.reward_plot import write_reward_plot
+from saber.scores import EpisodeRecord
+from saber.training_log import TrainingLog
+
+_PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
+
+
+class Reports:
+    """Everything in the results folder; an unwritable folder or a foreign CSV raises UserError."""
+
+    def __init__(self, folder: Path, game: str, action_repeat: int, best_mean: float) -> None:
+        self.folder, self.game = folder, game
+        self._action_repeat = action_repeat
+        self.best_mean = best_mean  # over 100 consecutive training episodes, of the best snapshot
+        self._plotted = 0  # episodes in the plot
+        self._next_plot = 0.0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.log = TrainingLog(folder / f"{game}.csv")
+        except (OSError, ValueError) as error:
+            raise UserError(f"--path-to-results: {error}") from error
+
+    def add_episodes(self, episodes: list[Episode], t_learner: int) -> None:
+        """Log finished episodes; those that are known already are left out."""
+        if episodes:
+            self.log.append([_record(episode, t_learner) for episode in episodes])
+
+    def plot(self, *, now: bool = False) -> None:
+        """Bring the plot up to date, but not too often unless `now`."""
+        due = now or time.monotonic() >= self._next_plot
+        if due and (now or len(self.log.records) > self._plotted):
+            path = self.folder / f"Reward_{self.game}.html"
+            write_reward_plot(self.log.records, path, self.game, self._action_repeat)
+            self._plotted = len(self.log.records)
+            self._next_plot = time.monotonic() + _PLOT_INTERVAL_S
+
+    def save_best(self, agent: Agent, values: dict[str, Any]) -> None:
+        """Keep the present weights if the last 100 training episodes are the best so far."""
+        mean = self.log.mean_of_last(100)
+        if mean is not None and mean > self.best_mean:
+            self.best_mean = mean
+            snapshot.save(self.folder / f"best_model_{self.game}.pth", agent, values | {"best_mean": mean})
+
+    def save_last(self, agent: Agent, values: dict[str, Any]) -> None:
+        """Write the snapshot to resume from, in the place of older ones."""
+        path = snapshot.last_model(self.folder, self.game, int(values["T_learner"]))
+        snapshot.save(path, agent, values | {"best_mean": self.best_mean})
+        snapshot.remove_older_models(self.folder, self.game, path)
+
+
+def _record(episode: Episode, t_learner: int) -> EpisodeRecord:
+    values = episode.record | {"T_learner": t_learner}
+    return EpisodeRecord(**{field.name: values[field.name] for field in fields(EpisodeRecord)})  # type: ignore[arg-type]
