@@ -1,0 +1,71 @@
+"""A stochastic chain of five states whose return distributions are known, as an environment of the run.
+
+              action 0: 0          any: -1 or 3            any: 0 or 1
+    start ------------------> gamble ------------> last chance ------------> end     returns -1, 0, 3, 4: mean 1.5
+          \\ action 1: 1                any: 0
+           ----------------> safe ----------------------------------------> end     return 1
+          \\ action 2: -1
+           ---------------------------------------------------------------> end     return -1
+
+Rewards in pairs come with probability 1/2 each. Only the first action matters, so n-step returns are never off-policy.
+"""
+
+import numpy as np
+
+from memory.rows import Array, Arrays, Kind, Row
+
+START, GAMBLE, LAST_CHANCE, SAFE, END = range(5)
+RETURNS = {0: (-1, 0, 3, 4), 1: (1,), 2: (-1,)}  # equally likely, per first action; no discount
+
+
+class ChainEnvironment:
+    observation_shape = (5,)
+    observation_dtype = np.dtype("uint8")
+    nb_actions = 3
+    action_repeat = 4
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._state = START
+        self.end = ""
+
+    def reset(self) -> Row:
+        self._state = START
+        return Row(one_hot(START), Kind.FIRST, 0.0, 1.0)
+
+    def step(self, action: int) -> Row:
+        coin = int(self._random.integers(2))
+        match self._state:
+            case 0:
+                self._state, reward = ((GAMBLE, 0), (SAFE, 1), (END, -1))[action]
+            case 1:
+                self._state, reward = LAST_CHANCE, (-1, 3)[coin]
+            case 2:
+                self._state, reward = END, coin
+            case _:
+                self._state, reward = END, 0
+        over = self._state == END
+        self.end = "game_over" if over else ""
+        return Row(one_hot(self._state), Kind.LAST if over else Kind.MID, float(reward), 0.0 if over else 1.0)
+
+    def snapshot(self) -> Arrays:
+        state = self._random.bit_generator.state["state"]
+        words = [value >> shift & 0xFFFFFFFF for value in (state["state"], state["inc"]) for shift in (0, 32, 64, 96)]
+        return {"state": np.array(self._state, np.int64), "random": np.array(words, np.int64)}
+
+    def restore(self, arrays: Arrays) -> None:
+        self._state = int(arrays["state"])
+        words = [int(word) for word in arrays["random"]]
+        values = [sum(word << 32 * i for i, word in enumerate(words[k : k + 4])) for k in (0, 4)]
+        whole = self._random.bit_generator.state
+        whole["state"] = {"state": values[0], "inc": values[1]}
+        self._random.bit_generator.state = whole
+
+    def close(self) -> None:
+        pass
+
+
+def one_hot(state: int) -> Array:
+    row = np.zeros(5, np.uint8)
+    row[state] = 255
+    return row

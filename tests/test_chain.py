@@ -1,0 +1,108 @@
+"""The whole system on a chain whose return distributions are known: learner and actor, two processes, a real Redis."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import args as options
+from agents import snapshot
+from agents.networks import CategoricalNetwork, QuantileNetwork
+from agents.programs import observation_of
+from agents.q_learning import QLearningAgent
+from agents.registry import make_agent
+from tests.chain.environment import GAMBLE, RETURNS, SAFE, START, ChainEnvironment, one_hot
+
+ROOT = Path(__file__).parent.parent
+# No discount and no clipping: returns are whole numbers. A small kappa, as Huber's rounding moves quantiles towards
+# their neighbours by up to kappa. Beta 1: without the full correction, prioritised sampling prefers rare rewards.
+SETTINGS = (
+    "--env chain --game chain --discount 1 --reward-clip 0 --kappa 0.05 --priority-weight 1 --history-length 2 "
+    "--multi-step 2 --hidden-size 64 --num-tau-samples 16 --num-tau-prime-samples 15 --num-quantile-samples 17 "
+    "--atoms 9 --V-min -3 --V-max 5 --lr-IQN 1e-3 --lr-Rainbow 1e-3 --batch-size 64 --learn-start 3000 "
+    "--memory-capacity 15000 --replay-frequency 2 --target-update 400 --T-max 14000 --log-interval 2000 "
+    "--weight-synchro-frequency 100 --disable-cuda"
+).split()
+
+
+def run_system(port: int, name: str, folder: Path, *more: str) -> options.Args:
+    argv = [*SETTINGS, "--port-redis", str(port), "--run-name", name, "--path-to-results", str(folder), *more]
+    launch = [sys.executable, "-m", "tests.chain.launch"]
+    learner = subprocess.Popen([*launch, "launch_learner.py", *argv], cwd=ROOT)
+    actor = subprocess.Popen([*launch, "launch_actor.py", "--id-actor", "0", *argv], cwd=ROOT)
+    try:
+        assert (learner.wait(110), actor.wait(30)) == (0, 0)
+    finally:
+        learner.kill()
+        actor.kill()
+    return options.parse(argv, "test", "")
+
+
+def trained_agent(args: options.Args) -> QLearningAgent:
+    """The agent of the last snapshot, without noise."""
+    path = snapshot.find_last_model(args.path_to_results, args.game)
+    assert path is not None
+    saved = snapshot.load(path)
+    assert saved["T_learner"] >= args.T_max
+    environment = ChainEnvironment(0)
+    device = torch.device("cpu")
+    agent = make_agent(args, observation_of(environment), environment.nb_actions, device, learns=False, seed=0)
+    assert isinstance(agent, QLearningAgent)
+    weights = {k: torch.zeros_like(v) if "epsilon" in k else v for k, v in saved["model_state_dict"].items()}
+    agent.network.load_state_dict(weights)
+    return agent
+
+
+def stacks(*states: int) -> torch.Tensor:
+    """[1, stack, 5]"""
+    return torch.from_numpy(np.stack([one_hot(s) if s >= 0 else np.zeros(5, np.uint8) for s in states]))[None]
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_rainbow_iqn_recovers_quantiles(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    agent = trained_agent(run_system(redis_port, run_name, tmp_path))
+    network = agent.network
+    assert isinstance(network, QuantileNetwork)
+    with torch.no_grad():
+        taus = torch.linspace(0.02, 0.98, 97)[:, None]
+        at_start = network(stacks(-1, START), taus, network.heads())[:, 0]  # [97, A]
+        assert at_start.mean(0).argmax() == 0, "the gamble is best on average"
+        middles = torch.tensor([0.125, 0.375, 0.625, 0.875])[:, None]  # of the steps of the true quantile function
+        gamble = network(stacks(-1, START), middles, network.heads())[:, 0, 0]
+        last = network(stacks(GAMBLE, 2), torch.tensor([[0.25], [0.75]]), network.heads())[:, 0].amax(1)
+    np.testing.assert_allclose(gamble, RETURNS[0], atol=0.4)
+    np.testing.assert_allclose(last, [0, 1], atol=0.3)
+    np.testing.assert_allclose(at_start[:, 1], RETURNS[1][0], atol=0.3)
+    np.testing.assert_allclose(at_start[:, 2], RETURNS[2][0], atol=0.3)
+    assert_reports(tmp_path)
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_rainbow_recovers_atom_masses(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    args = run_system(redis_port, run_name, tmp_path, "--rainbow-only", "1")
+    agent = trained_agent(args)
+    network = agent.network
+    assert isinstance(network, CategoricalNetwork)
+    with torch.no_grad():
+        masses = network(stacks(-1, START), network.heads()).exp()[0]  # [A, atoms]
+        safe = network(stacks(START, SAFE), network.heads()).exp()[0]
+    atoms = np.linspace(args.V_min, args.V_max, args.atoms)
+    assert (masses.numpy() @ atoms).argmax() == 0
+    for action, returns in RETURNS.items():
+        truth = np.isin(atoms, returns) / len(returns)
+        assert 0.5 * np.abs(masses[action].numpy() - truth).sum() < 0.12, f"total variation at action {action}"
+    assert safe[:, 3].min() > 0.9, "after the safe step nothing more comes"
+    assert_reports(tmp_path)
+
+
+def assert_reports(folder: Path) -> None:
+    lines = (folder / "chain.csv").read_text().splitlines()
+    scores = [float(line.split(",")[7]) for line in lines[1:]]
+    assert set(scores) <= {-1.0, 0.0, 1.0, 3.0, 4.0}, "scores are raw and belong to one episode each"
+    assert np.mean(scores[-300:]) > 1.2, "the trained policy gambles"
+    assert (folder / "Reward_chain.html").stat().st_size > 100_000
