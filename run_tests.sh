@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Everything that must hold, in the environment it makes itself: the linter, the formatter, the types and all tests.
+#
+#   bash run_tests.sh                       everything (this is also what .ci/run does)
+#   bash run_tests.sh tests/memory -q       pytest gets the arguments
+#
+# The tests start a Redis server of their own, so nothing has to run beforehand and nothing that runs is touched.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+exec </dev/null # nothing here may ask, least of all in CI
+
+bash make_environment.sh --dev
+readonly python=${RAINBOW_VENV:-.venv}/bin/python
+
+step() {
+  printf '\n== %s\n' "$*"
+  "$python" -m "$@"
+}
+
+step ruff check .
+step ruff format --check .
+step mypy
+step pytest "$@"

