@@ -99,7 +99,8 @@ class Player:
         for env, assembler in enumerate(self._assemblers):
             assembler.restore(_section(packet.arrays, f"rows{env}."))
         for name, part in self._drawing().items():
-            part.load_state_dict(_tensors(_section(packet.arrays, f"part.{name}.")))
+            state = _section(packet.arrays, f"part.{name}.")
+            part.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()})
         self.step = int(packet.meta["step"])
         self.first_episode = int(packet.meta["first_episode"])
         return int(packet.meta["round"])
@@ -131,7 +132,7 @@ class Actor:
             self._round = self._player.restore(saved)
             print(f"Actor {self._args.id_actor} goes on after {self._player.step} of its steps", flush=True)
         else:
-            self._round = self._link.wait_for_version(0) if self._limiter.synchronize else 0
+            self._round = self._first_round() if self._limiter.synchronize else 0
             self._player.step = self._round * self._limiter.env_steps
             self._player.first_episode = self._link.record().t_actors  # at least one step an episode
             self._unsent = [Joined(self._round)]
@@ -141,6 +142,11 @@ class Actor:
         while True:
             self._pull()
             self._play_round(log)
+
+    def _first_round(self) -> int:
+        """Round 0, which the learner waits for before it publishes version 2; where that is past, the present one."""
+        newest = self._link.wait_for_version(0)
+        return newest if newest > 1 else 0
 
     def _total_steps(self, t_actors: int) -> int:
         """Agent steps over all actors: exact in lockstep, else what the learner has counted so far."""
@@ -164,7 +170,8 @@ class Actor:
             return
         packet = self._link.weights(wanted)
         self._version = int(packet.meta["version"])
-        self._player.load(_tensors(packet.arrays), self._version)
+        weights = {name: torch.from_numpy(array) for name, array in _section(packet.arrays, "").items()}
+        self._player.load(weights, self._version)
 
     def _play_round(self, log: IntervalLog) -> None:
         t_actors = self._link.record().t_actors
@@ -218,8 +225,8 @@ def run_actor(args: Args, stop: threading.Event) -> None:
         print(f"Actor {args.id_actor} plays {args.game} on {device}", flush=True)
         try:
             Actor(args, link, player, limiter, stop).run()
-        except RunOver:
-            print("The run is over", flush=True)
+        except RunOver as over:
+            print(f"The learner has {over}: actor {args.id_actor} leaves", flush=True)
 
 
 def make_limiter(args: Args, agent: Agent) -> RateLimiter:
@@ -237,9 +244,6 @@ def _row(rows: Rows, env: int) -> Row:
     return Row(rows.obs[env], Kind(int(rows.kind[env])), float(rows.reward[env]), float(rows.discount[env]))
 
 
-def _tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-
-
 def _section(arrays: Arrays, prefix: str) -> dict[str, Array]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+    # Decoded arrays are read-only views of the message.
+    return {name.removeprefix(prefix): array.copy() for name, array in arrays.items() if name.startswith(prefix)}

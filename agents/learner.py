@@ -60,6 +60,7 @@ class Learner:
         self._reports = reports
         self._limiter = limiter
         self._stop = stop
+        self._published = self._pack_weights()
         self._inbox = link.inbox(self._decode, stop)
         self._counted = dict.fromkeys(range(args.nb_actor), 0)  # last message per actor whose rows T_actors counts
         self._log = IntervalLog("learner", args.log_interval, args.T_max, progress.T_learner)
@@ -67,10 +68,13 @@ class Learner:
         self._metrics: deque[dict[str, torch.Tensor]] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
 
-    def run(self) -> None:
+    def run(self, *, first_start: bool) -> None:
         """Train until T-max; Stopped when the process shall stop before."""
         try:
-            self._publish(restart=True)
+            self._report_progress("running")
+            self._link.publish(self.progress.round, self._published, restart=True)
+            if first_start:
+                self._save()  # names the run: a learner killed from now on finds its actors' experience again
             self._take(self._inbox.take_backlog() if not self._limiter.synchronize else [])
             while self.progress.T_learner < self._args.T_max:
                 self._gather()
@@ -155,15 +159,19 @@ class Learner:
 
     # --- weights and reports out ---
 
-    def _publish(self, *, restart: bool = False) -> None:
+    def _publish(self) -> None:
+        """Publish the present weights as the version of the present round."""
+        self._published = self._pack_weights()
+        self._report_progress("running")
+        self._link.publish(self.progress.round, self._published)
+        if time.monotonic() >= self._next_snapshot:
+            self._save()
+
+    def _pack_weights(self) -> bytes:
         model = self._agent.parts["model"]
         assert isinstance(model, torch.nn.Module)
         weights = {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
-        packet = wire.encode(wire.Tag.WEIGHTS, {"version": self.progress.round}, weights, compress=False)
-        self._report_progress("running")
-        self._link.publish(self.progress.round, packet, restart=restart)
-        if time.monotonic() >= self._next_snapshot:
-            self._save()
+        return wire.encode(wire.Tag.WEIGHTS, {"version": self.progress.round}, weights, compress=False)
 
     def _report_progress(self, status: str) -> None:
         self._link.progress(status, self.progress.T_learner, self.progress.T_actors, self._inbox.read)
@@ -192,6 +200,8 @@ class Learner:
             "counted": self._counted,
             "replay": {"ids": checkpoint.ids, "priorities": checkpoint.priorities},
             "replay_generator": self._replay.generator.get_state(),
+            # A stop in the middle of a round leaves weights that no actor may see before the round's end.
+            "published": torch.frombuffer(bytearray(self._published), dtype=torch.uint8),
         }
         self._reports.save_last(self._agent, self._values() | values)
         self._link.trim(self._replay.oldest())
@@ -203,10 +213,11 @@ class Learner:
         self._report_progress(status)
 
     def resume(self, saved: dict[str, Any]) -> None:
-        """Give the replay the priorities and the generator of a snapshot."""
+        """Take over from a snapshot what is neither the agent's nor in `Progress`."""
         counted = {int(actor): int(sequence) for actor, sequence in saved["counted"].items()}
         self._counted |= counted
         self._replay.generator.set_state(saved["replay_generator"])
+        self._published = saved["published"].numpy().tobytes()
         if all(self._link.last_sequence(actor) >= sequence for actor, sequence in counted.items()):
             # Else the broker lost messages, and their numbers may stand for others now.
             self._replay.remember(Checkpoint(saved["replay"]["ids"], saved["replay"]["priorities"]))
@@ -245,7 +256,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         if saved:
             learner.resume(saved)
         print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
-        learner.run()
+        learner.run(first_start=saved is None)
 
 
 def _progress(saved: dict[str, Any] | None) -> Progress:

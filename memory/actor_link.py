@@ -23,7 +23,7 @@ class Saved(NamedTuple):
 
 
 class RunOver(Stopped):
-    """The learner has finished or was stopped."""
+    """The learner has finished or was stopped; says which."""
 
 
 def wait_for_run(client: Client, name: str, settings: dict[str, Any], stop: threading.Event) -> RunRecord:
@@ -105,8 +105,10 @@ class ActorLink:
     def record(self) -> RunRecord:
         """The run's record; raises RunOver if the learner has left in good order, or leads another run now."""
         record = read_run(self._client, self.keys.name)
-        if record and (record.over or record.run_id != self.keys.run_id):
-            raise RunOver
+        if record and record.run_id != self.keys.run_id:
+            raise RunOver("begun another run")
+        if record and record.over:
+            raise RunOver(record.status)
         return record or RunRecord(self.keys.run_id, "running", {}, 0, 0)
 
     def unread(self) -> int:

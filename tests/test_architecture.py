@@ -1,0 +1,223 @@
+"""What may import what, how long things may be, and that bytes from outside never run code."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("agents", "memory", "saber", "benchmarks", "tests")
+LAUNCHERS = {"launch_learner", "launch_actor", "test_multiple_seed"}
+MAX_FILE, MAX_FUNCTION = 350, 60  # lines
+OWN = {"agents", "memory", "saber", "args", "tests", "benchmarks", *LAUNCHERS}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def sources() -> dict[str, str]:
+    """Text of every Python file of the project by its path."""
+    paths = [*ROOT.glob("*.py"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
+    return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in sorted(paths)}
+
+
+SOURCES = sources()
+PROGRAM = {path: text for path, text in SOURCES.items() if not path.startswith("tests/")}
+
+
+def module_of(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(path: str, text: str) -> set[str]:
+    """Dotted names of everything imported, wherever it stands; `from a import b` gives a and a.b."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            package = module_of(path).split(".")
+            base = package[: len(package) - node.level + path.endswith("__init__.py")] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names |= {module} | {f"{module}.{alias.name}".lstrip(".") for alias in node.names}
+    return names
+
+
+def agent_modules(registry: str) -> set[str]:
+    """The files of single agents: modules of which the registry imports a class of a similar name."""
+    return {
+        node.module
+        for node in ast.walk(ast.parse(registry))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("agents.")
+        for alias in node.names
+        if alias.name.lower() == node.module.removeprefix("agents.").replace("_", "")
+    }
+
+
+def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
+    """Every import of a file that points the wrong way."""
+    module = module_of(path)
+    folder = module.split(".")[0]
+    for name in sorted(imports(path, text)):
+        top = name.split(".")[0]
+        forbidden = {
+            "a launcher is imported": top in LAUNCHERS,
+            "the program imports its tests or benchmarks": top in {"tests", "benchmarks"} and folder not in FOLDERS[3:],
+            "memory and saber know nothing of agents": folder in {"memory", "saber"} and top in {"agents", "args"},
+            "memory knows nothing of saber": folder == "memory" and top == "saber",
+            "args knows nothing of agents": folder == "args" and top == "agents",
+            "agents.ops imports torch and agents.ops only": module.startswith("agents.ops")
+            and not (top == "torch" or name.startswith("agents.ops") or name == "agents" or _standard(top)),
+            "an agent imports another": module in agents and name in agents - {module},
+            "only memory/transport.py imports redis": top == "redis" and module != "memory.transport",
+            "only memory/lease.py imports redlock": top == "redlock" and module != "memory.lease",
+        }
+        yield from (f"{path}: {name}: {rule}" for rule, broken in forbidden.items() if broken)
+
+
+def _standard(top: str) -> bool:
+    return top in sys.stdlib_module_names and top not in OWN
+
+
+def size_errors(path: str, text: str) -> Iterator[str]:
+    if (lines := text.count("\n")) > MAX_FILE:
+        yield f"{path}: {lines} lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, Function) and node.end_lineno and node.end_lineno - node.lineno + 1 > MAX_FUNCTION:
+            yield f"{path}: {node.name}: {node.end_lineno - node.lineno + 1} lines"
+
+
+UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
+UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
+
+
+def unsafe(path: str, text: str) -> Iterator[str]:
+    """Everything with which bytes from outside could run code."""
+    tops = {name.split(".")[0] for name in imports(path, text)}
+    yield from (f"{path}: imports {name}" for name in sorted(tops & UNSAFE_MODULES))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call):
+            given = {word.arg: word.value for word in node.keywords}
+            called = ast.unparse(node.func)
+            plain = {"torch.load": "weights_only"}.get(called)
+            if called.removeprefix("builtins.") in UNSAFE_CALLS:
+                yield f"{path}:{node.lineno}: {called}"
+            if plain and not _is_true(given.get(plain)):
+                yield f"{path}:{node.lineno}: {called} without {plain}=True"
+            if _is_true(given.get("allow_pickle")) or _is_true(given.get("shell")):
+                yield f"{path}:{node.lineno}: {called} with allow_pickle or shell"
+            if called.endswith((".read_pickle", ".to_pickle", "multiprocessing.connection.Client")):
+                yield f"{path}:{node.lineno}: {called}"
+        elif isinstance(node, ast.ImportFrom) and node.module == "torch" and "load" in {a.name for a in node.names}:
+            yield f"{path}:{node.lineno}: load of torch under another name"
+
+
+def _is_true(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and value.value is True
+
+
+def test_there_is_something_to_look_at() -> None:
+    expected = {"args.py", "memory/wire.py", "agents/learner.py", "agents/ops/n_step.py", "saber/atari.py"}
+    assert expected <= SOURCES.keys()
+    assert agent_modules(SOURCES["agents/registry.py"]) == {"agents.rainbow", "agents.rainbow_iqn"}
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_imports_point_one_way(path: str) -> None:
+    rules_of_tests = ("redis", "a launcher")  # tests start servers, and launchers
+    errors = list(import_errors(path, SOURCES[path], agent_modules(SOURCES["agents/registry.py"])))
+    if path.startswith("tests/"):
+        errors = [error for error in errors if not any(rule in error for rule in rules_of_tests)]
+    assert errors == []
+
+
+@pytest.mark.parametrize("path", PROGRAM)
+def test_files_and_functions_are_short(path: str) -> None:
+    assert list(size_errors(path, PROGRAM[path])) == []
+
+
+@pytest.mark.parametrize("path", PROGRAM)
+def test_nothing_can_run_code_from_outside(path: str) -> None:
+    assert list(unsafe(path, PROGRAM[path])) == []
+
+
+# --- what the checks must notice ---
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("memory/x.py", "from agents.actor import Player"),
+        ("memory/x.py", "def f():\n    import agents"),
+        ("memory/x.py", "from args import Args"),
+        ("memory/x.py", "from saber import games"),
+        ("memory/x.py", "import redis"),
+        ("memory/x.py", "from redis.retry import Retry"),
+        ("memory/transport.py", "from redlock import Redlock"),
+        ("memory/lease.py", "import redis"),
+        ("memory/x.py", "from .. import agents"),
+        ("saber/x.py", "import agents.ops.n_step"),
+        ("saber/x.py", "import launch_actor"),
+        ("agents/x.py", "from launch_learner import run"),
+        ("agents/x.py", "import test_multiple_seed"),
+        ("agents/x.py", "from tests.conftest import RedisServer"),
+        ("agents/ops/x.py", "import numpy as np"),
+        ("agents/ops/x.py", "from memory.rows import Kind"),
+        ("agents/ops/x.py", "from agents.networks import Heads"),
+        ("agents/ops/x.py", "from ..networks import Heads"),
+        ("agents/rainbow.py", "from agents.rainbow_iqn import RainbowIqn"),
+        ("agents/rainbow_iqn.py", "from agents import rainbow"),
+        ("agents/rainbow_iqn.py", "from .rainbow import Rainbow"),
+        ("args.py", "from agents.registry import make_agent"),
+    ],
+)
+def test_a_wrong_import_is_noticed(path: str, text: str) -> None:
+    assert list(import_errors(path, text, {"agents.rainbow", "agents.rainbow_iqn"})) != []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("agents/ops/x.py", "import math\nfrom torch.nn import functional\nfrom agents.ops.shapes import check_shapes"),
+        ("agents/rainbow.py", "from agents.networks import Heads\nfrom memory.chunk import Field"),
+        ("memory/transport.py", "import redis"),
+        ("saber/x.py", "from memory.rows import Row"),
+    ],
+)
+def test_right_imports_are_right(path: str, text: str) -> None:
+    assert list(import_errors(path, text, {"agents.rainbow", "agents.rainbow_iqn"})) == []
+
+
+def test_length_is_noticed() -> None:
+    body = "    x = 1\n" * MAX_FUNCTION
+    assert len(list(size_errors("x.py", "def f():\n" + body))) == 1
+    assert len(list(size_errors("x.py", "class A:\n    async def f():\n" + body.replace("    ", "        ")))) == 1
+    assert list(size_errors("x.py", "def f():\n" + body[: -len("    x = 1\n")])) == []
+    assert len(list(size_errors("x.py", "x = 1\n" * (MAX_FILE + 1)))) == 1
+    assert list(size_errors("x.py", "x = 1\n" * MAX_FILE)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pickle",
+        "def f():\n    from pickle import loads",
+        "import marshal, json",
+        "import yaml",
+        "eval('1')",
+        "import builtins\nbuiltins.exec('1')",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "torch.load(path, weights_only=flag)",
+        "from torch import load",
+        "np.load(path, allow_pickle=True)",
+        "subprocess.run(text, shell=True)",
+    ],
+)
+def test_a_way_to_run_code_is_noticed(text: str) -> None:
+    assert len(list(unsafe("x.py", text))) == 1
+
+
+def test_harmless_code_is_left_alone() -> None:
+    text = "model.eval()\ntorch.load(path, weights_only=True)\nnp.load(path)\nre.compile('x')\njson.loads('1')"
+    assert list(unsafe("x.py", text)) == []

@@ -1,0 +1,351 @@
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import args as options
+from args import GROUPS, Args, flag_of, parse
+from memory.errors import UserError
+
+# The table of the outward interface: option, default.
+INTERFACE: list[tuple[str, Any]] = [
+    ("--seed", 123),
+    ("--disable-cuda", False),
+    ("--disable-cudnn", False),
+    ("--game", "space_invaders"),
+    ("--proba-sticky-actions", 0.25),
+    ("--T-max", 50_000_000),
+    ("--history-length", 4),
+    ("--action-repeat", 4),
+    ("--hidden-size", 512),
+    ("--noisy-std", 0.1),
+    ("--model", None),
+    ("--memory-capacity", 1_000_000),
+    ("--replay-frequency", 4),
+    ("--priority-weight", 0.4),
+    ("--multi-step", 3),
+    ("--discount", 0.99),
+    ("--target-update", 32_000),
+    ("--reward-clip", 1.0),
+    ("--batch-size", 32),
+    ("--learn-start", 80_000),
+    ("--evaluation-interval", 500_000),
+    ("--evaluation-episodes", 100),
+    ("--evaluation-size", 500),
+    ("--log-interval", 25_000),
+    ("--render", False),
+    ("--host-redis", "localhost"),
+    ("--port-redis", 6379),
+    ("--weight-synchro-frequency", 400),
+    ("--length-actor-buffer", 1000),
+    ("--nb-actor", 1),
+    ("--id-actor", -1),
+    ("--queue-size", 5),
+    ("--kappa", 1.0),
+    ("--num-tau-samples", 64),
+    ("--num-tau-prime-samples", 64),
+    ("--num-quantile-samples", 32),
+    ("--quantile-embedding-dim", 64),
+    ("--priority-exponent-IQN", 0.2),
+    ("--lr-IQN", 5e-5),
+    ("--adam-eps-IQN", 3.125e-4),
+    ("--rainbow-only", False),
+    ("--atoms", 51),
+    ("--V-min", -10.0),
+    ("--V-max", 10.0),
+    ("--priority-exponent-Rainbow", 0.5),
+    ("--lr-Rainbow", 6.25e-5),
+    ("--adam-eps-Rainbow", 1.5e-4),
+    ("--gpu-number", 0),
+    ("--disable-SABER-mode", False),
+    ("--synchronize-actors-with-learner", True),
+    ("--path-to-results", Path("results/")),
+    ("--force", False),
+]
+FLAGS = {"--disable-cuda", "--disable-cudnn", "--render", "--disable-SABER-mode", "--force"}
+BOOLEANS = sorted(option for option, default in INTERFACE if isinstance(default, bool))
+FIELDS = {flag_of(f.name): f for f in dataclasses.fields(Args)}
+# The commands of the outward interface, word for word.
+COMMANDS = [
+    "--memory-capacity 100000 --learn-start 8000 --log-interval 2500",
+    "--id-actor 0 --memory-capacity 100000 --learn-start 8000 --log-interval 2500",
+    "--nb-actor 6 --synchronize-actors-with-learner False",
+    "--nb-actor 6 --id-actor 3 --gpu-number 1 --host-redis 10.0.0.7 --synchronize-actors-with-learner False",
+    "",
+]
+
+
+def read(*argv: str) -> Args:
+    return parse(argv, "launch_learner.py", "Train.")
+
+
+def value_of(option: str, *argv: str) -> Any:
+    return getattr(read(*argv), FIELDS[option].name)
+
+
+def errors_of(*argv: str) -> list[str]:
+    with pytest.raises(UserError) as caught:
+        read(*argv)
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize(("option", "default"), INTERFACE)
+def test_defaults(option: str, default: Any) -> None:
+    found = value_of(option)
+    assert found == default
+    assert type(found) is type(default)
+
+
+def other_value(option: str, default: Any, folder: Path) -> tuple[str, Any]:
+    """A text that means another value than the default, and can stand alone."""
+    texts = {
+        "--game": ("ms_pacman", "ms_pacman"),
+        "--host-redis": ("10.0.0.7", "10.0.0.7"),
+        "--V-min": ("-7.5", -7.5),
+        "--id-actor": ("0", 0),
+        "--T-max": ("60_000_000", 60_000_000),
+        "--nb-actor": ("3", 3),
+        "--synchronize-actors-with-learner": ("1", True),  # its other value needs more actors
+        "--path-to-results": (str(folder), folder),
+        "--model": (str(folder / "model.pth"), folder / "model.pth"),
+    }
+    if option in texts:
+        return texts[option]
+    if isinstance(default, bool):
+        return "1", True
+    other = default + 1 if isinstance(default, int) else default / 2
+    return str(other), other
+
+
+@pytest.mark.parametrize(("option", "default"), INTERFACE)
+def test_every_option_is_read(option: str, default: Any, tmp_path: Path) -> None:
+    (tmp_path / "model.pth").touch()
+    text, value = other_value(option, default, tmp_path)
+    for argv in ([option, text], [f"{option}={text}"], [option, text, option, text]):
+        assert value_of(option, *argv) == value
+        assert dataclasses.replace(read(*argv), **{FIELDS[option].name: default}) == Args()  # and nothing else changes
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_of_the_interface(command: str) -> None:
+    read(*command.split())
+
+
+def test_the_short_spelling_of_the_port() -> None:
+    assert read("-p_red", "6380").port_redis == 6380
+
+
+# --- booleans ---
+
+
+@pytest.mark.parametrize("option", BOOLEANS)
+def test_booleans(option: str) -> None:
+    for value, texts in ((True, "1 True true TRUE yes Yes YES"), (False, "0 False false FALSE no No NO")):
+        for text in texts.split():
+            assert value_of(option, option, text, "--nb-actor", "2") is value
+    for text in ("2", "-1", "10", "", "t", "y", "maybe", "None", "on", "off", "1.0", "01"):
+        (error,) = [line for line in errors_of(f"{option}={text}", "--nb-actor", "2") if "expected" in line]
+        assert error.startswith(f"{option}: ")
+
+
+@pytest.mark.parametrize("option", BOOLEANS)
+def test_a_boolean_without_a_value(option: str) -> None:
+    if option in FLAGS:
+        assert value_of(option, option) is True
+        assert value_of(option, option, "--seed", "4") is True
+    else:
+        assert errors_of(option) == [f"{option}: expected a value"]
+
+
+# --- errors ---
+
+NUMBERS = [option for option, default in INTERFACE if type(default) in (int, float)]
+WHOLE_NUMBERS = [option for option, default in INTERFACE if type(default) is int]
+
+
+@pytest.mark.parametrize("option", NUMBERS)
+def test_numbers_must_be_finite_numbers(option: str) -> None:
+    for text in ("nan", "inf", "Infinity", "1e999", "one", "", "0x10", "1,5", "9" * 5000):
+        assert any(line.startswith(f"{option}: expected a ") for line in errors_of(option, text)), text
+
+
+@pytest.mark.parametrize("option", WHOLE_NUMBERS)
+def test_whole_numbers_must_be_whole(option: str) -> None:
+    for text in ("1.5", "1e3", "1.0"):
+        assert any(line.startswith(f"{option}: expected a whole number") for line in errors_of(option, text))
+
+
+def test_a_number_may_be_long() -> None:
+    for option in WHOLE_NUMBERS:
+        assert any(line.startswith("--batch-size: ") for line in errors_of(option, "9" * 400, "--batch-size=-1"))
+
+
+@pytest.mark.parametrize("option", sorted({option for option, _ in INTERFACE} - FLAGS))
+def test_a_missing_value(option: str) -> None:
+    assert f"{option}: expected a value" in errors_of(option)
+    assert f"{option}: expected a value" in errors_of(option, "--force")
+
+
+@pytest.mark.parametrize(
+    ("option", "texts"),
+    [
+        ("--proba-sticky-actions", ["-0.1", "1.1"]),
+        ("--priority-weight", ["-0.1", "1.1"]),
+        ("--discount", ["-0.1", "1.1"]),
+        ("--port-redis", ["0", "65536", "-1"]),
+        ("--atoms", ["1", "0"]),
+        ("--batch-size", ["0", "-3"]),
+        ("--learn-start", ["0"]),
+        ("--reward-clip", ["-1"]),
+        ("--gpu-number", ["-1"]),
+        ("--seed", ["-1"]),
+        ("--id-actor", ["-2", "1"]),
+        ("--T-max", ["80000", "0"]),
+        ("--V-min", ["10", "11"]),
+        ("--learn-start", ["1000001"]),
+        ("--model", ["/no/such/model.pth", "/"]),
+        ("--replay-device", ["gpu"]),
+        ("--nb-actor", ["0"]),
+        ("--multi-step", ["0"]),
+    ],
+)
+def test_values_that_make_no_sense(option: str, texts: list[str]) -> None:
+    for text in texts:
+        assert any(line.startswith(f"{option}: ") for line in errors_of(option, text))
+
+
+def test_all_errors_are_reported_together() -> None:
+    errors = errors_of("--batch-size", "0", "--lr-IQN", "x", "--sede", "4", "--discount", "2", "--game", "pongg")
+    assert len(errors) == 5
+    for option in ("--batch-size: ", "--lr-IQN: ", "--sede: ", "--discount: ", "--game: "):
+        assert sum(error.startswith(option) for error in errors) == 1
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("--t-max", "--T-max"),
+        ("--leanr-start", "--learn-start"),
+        ("--nb-actors", "--nb-actor"),
+        ("--memory_capacity", "--memory-capacity"),
+        ("--lr-iqn=1", "--lr-IQN"),
+        ("--synchronise-actors-with-learner", "--synchronize-actors-with-learner"),
+        ("--batch", "--batch-size"),  # no abbreviations, either
+    ],
+)
+def test_an_unknown_option_comes_with_a_proposal(typo: str, meant: str) -> None:
+    (error,) = errors_of(typo, "3") if "=" not in typo else errors_of(typo)
+    assert error.startswith(f"{typo}: no such option; did you mean ")
+    assert meant in error
+
+
+@pytest.mark.parametrize("argv", [["--xyzzy"], ["word"], ["3"], ["-x"], ["-p", "6380"]])
+def test_what_resembles_no_option(argv: list[str]) -> None:
+    assert errors_of(*argv)[0].startswith(f"{argv[0]}: no such option")
+
+
+def test_an_unknown_game_comes_with_close_names() -> None:
+    (error,) = errors_of("--game", "space_invader")
+    assert error.startswith("--game: ")
+    assert "'space_invader'" in error
+    assert "space_invaders" in error
+    (error,) = errors_of("--game", "zzzzzz")
+    assert "pong" in error  # nothing is close: all of them
+    for wrong in ("Pong", "pong ", "PongNoFrameskip-v4", ""):
+        assert "pong" in errors_of("--game", wrong)[0]
+
+
+def test_other_environments_name_their_own_games() -> None:
+    assert read("--env", "chain", "--game", "anything").game == "anything"
+
+
+# --- combinations ---
+
+ASYNCHRONOUS = ["--synchronize-actors-with-learner", "0"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "refused"),
+    [
+        (["--nb-actor", "1"], False),
+        (["--nb-actor", "1", *ASYNCHRONOUS], True),
+        (["--nb-actor", "2", *ASYNCHRONOUS], False),
+        (["--nb-actor", "4"], False),
+        (["--nb-actor", "5"], True),
+        (["--nb-actor", "5", *ASYNCHRONOUS], False),
+    ],
+)
+def test_unwise_settings_need_force(argv: list[str], refused: bool) -> None:
+    read(*argv, "--force")
+    if refused:
+        (error,) = errors_of(*argv)
+        assert error.startswith("--synchronize-actors-with-learner: ")
+        assert "--force" in error
+    else:
+        read(*argv)
+
+
+def test_force_forces_nothing_else() -> None:
+    assert len(errors_of("--force", "--batch-size", "0", "--game", "pongg")) == 2
+
+
+def test_settings_cannot_be_changed() -> None:
+    args = read()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        args.seed = 4  # type: ignore[misc]
+
+
+def test_derived_settings() -> None:
+    assert (read().agent, read("--rainbow-only", "1").agent) == ("rainbow_iqn", "rainbow")
+    assert (read().name, read("--run-name", "mine").name) == ("space_invaders", "mine")
+    assert read("--nb-actor", "3", "--nb-env-per-actor", "5").nb_env == 15
+
+
+def test_what_processes_must_share() -> None:
+    shared = read("--seed", "4").shared
+    assert shared["seed"] == 4
+    assert {"game", "T_max", "multi_step", "discount", "rainbow_only", "weight_synchro_frequency"} <= shared.keys()
+    assert not {"id_actor", "gpu_number", "host_redis", "path_to_results", "model", "disable_cuda"} & shared.keys()
+    assert read("--id-actor", "0", "--disable-cuda").shared == read().shared
+
+
+# --- help ---
+
+
+def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        read("--help", "--sede", "4")
+    assert left.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("usage: launch_learner.py [options] Train.")
+    for group in GROUPS:
+        assert f" {group.__doc__}: " in text
+        for f in dataclasses.fields(group):
+            assert f" {flag_of(f.name)} " in text
+            assert f.metadata["help"] in text
+    assert "-p_red" in text
+    assert "papers give frames" in text  # the unit that everybody trips over
+    assert {f.name for group in GROUPS for f in dataclasses.fields(group)} == {f.name for f in dataclasses.fields(Args)}
+
+
+def test_every_default_stands_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read("-h")
+    text = " ".join(capsys.readouterr().out.split())
+    for option, default in INTERFACE:
+        shown = "none" if default is None else "off" if option in FLAGS else default
+        assert f"[{shown}]" in text.split(f" {option} [", 1)[1].split(" --")[0], option
+
+
+@pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
+def test_a_program_explains_its_refusal(program: str) -> None:
+    root = Path(options.__file__).parent
+    command = [sys.executable, program, "--batch-size", "0", "--sede", "4"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 2
+    assert all(line.startswith(f"{program}: error: --") for line in done.stderr.splitlines())
