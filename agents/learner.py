@@ -20,7 +20,7 @@ from agents.registry import derive_seed, make_agent
 from agents.reports import Reports
 from args import Args
 from memory import wire
-from memory.chunk import Chunk, Field, check_chunk
+from memory.chunk import Chunk, ChunkId, Field, check_chunk
 from memory.errors import Stopped
 from memory.inbox import Entry
 from memory.learner_link import LearnerLink
@@ -62,6 +62,7 @@ class Learner:
         self._stop = stop
         self._published = self._pack_weights()
         self._inbox = link.inbox(self._decode, stop)
+        self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._counted = dict.fromkeys(range(args.nb_actor), 0)  # last message per actor whose rows T_actors counts
         self._log = IntervalLog("learner", args.log_interval, args.T_max, progress.T_learner)
         self._evaluated = progress.T_learner // args.evaluation_interval
@@ -95,7 +96,9 @@ class Learner:
     def _gather(self) -> None:
         """Take in what the round needs: all rows of rounds before, or without lockstep enough rows to learn from."""
         if self._limiter.synchronize:
-            self._take(self._inbox.take_round(self.progress.round - 1))
+            while self._gathered < self.progress.round - 1:
+                self._take(self._inbox.take_round(self._gathered + 1))
+                self._gathered += 1
             self.progress.T_actors = self.progress.round * self._limiter.round_steps
             return
         patience = Patience(f"{self._args.learn_start} transitions in the replay")
@@ -112,12 +115,17 @@ class Learner:
                 if isinstance(message, Episode):
                     episodes.append(message)
                 elif isinstance(message, Chunk):
-                    self._replay.add(chunk_id, message)
-                    if not self._limiter.synchronize and chunk_id.sequence > self._counted[chunk_id.actor]:
-                        self.progress.T_actors += self._steps(message)
+                    self._add(chunk_id, message)
         finally:  # waiting for more may end in Stopped
             self._counted = {actor: max(read, self._counted[actor]) for actor, read in self._inbox.read.items()}
             self._reports.add_episodes(episodes, self.progress.T_learner)
+
+    def _add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
+        new = chunk_id.sequence > self._counted[chunk_id.actor]
+        if new or self._replay.remembers(chunk_id):  # others were evicted before the snapshot that we resume from
+            self._replay.add(chunk_id, chunk)
+        if new and not self._limiter.synchronize:
+            self.progress.T_actors += self._steps(chunk)
 
     def _steps(self, chunk: Chunk) -> int:
         lead = self._agent.spec.lead
@@ -139,6 +147,7 @@ class Learner:
         if progress.T_learner == 0:
             progress.T_learner = max(self._args.learn_start, progress.T_actors)
             progress.round_end = progress.T_learner + self._limiter.round_steps
+        self._replay.forget()
         while progress.T_learner < progress.round_end:
             ahead = min(self._args.queue_size, -(-(progress.round_end - progress.T_learner) // frequency))
             batches = [self._sample(progress.T_learner + i * frequency) for i in range(ahead)]
@@ -198,7 +207,7 @@ class Learner:
         checkpoint = self._replay.checkpoint()
         values = {
             "counted": self._counted,
-            "replay": {"ids": checkpoint.ids, "priorities": checkpoint.priorities},
+            "replay": checkpoint._asdict(),
             "replay_generator": self._replay.generator.get_state(),
             # A stop in the middle of a round leaves weights that no actor may see before the round's end.
             "published": torch.frombuffer(bytearray(self._published), dtype=torch.uint8),
@@ -214,13 +223,14 @@ class Learner:
 
     def resume(self, saved: dict[str, Any]) -> None:
         """Take over from a snapshot what is neither the agent's nor in `Progress`."""
-        counted = {int(actor): int(sequence) for actor, sequence in saved["counted"].items()}
-        self._counted |= counted
         self._replay.generator.set_state(saved["replay_generator"])
         self._published = saved["published"].numpy().tobytes()
+        counted = {int(actor): int(sequence) for actor, sequence in saved["counted"].items()}
         if all(self._link.last_sequence(actor) >= sequence for actor, sequence in counted.items()):
-            # Else the broker lost messages, and their numbers may stand for others now.
-            self._replay.remember(Checkpoint(saved["replay"]["ids"], saved["replay"]["priorities"]))
+            self._counted |= counted
+            self._replay.restore(Checkpoint(**saved["replay"]))
+        else:
+            print("Redis has lost experience: the replay is filled again before learning goes on", flush=True)
 
 
 def beta(args: Args, T: int) -> float:

@@ -84,7 +84,8 @@ class Inbox:
     def __init__(self, client: Client, keys: Keys, nb_actor: int, decode: Decoder, stop: threading.Event) -> None:
         self.read = dict.fromkeys(range(nb_actor), 0)
         self._pending: dict[int, deque[Entry]] = {actor: deque() for actor in range(nb_actor)}
-        self._played = dict.fromkeys(range(nb_actor), -1)
+        self._ends: dict[int, deque[int]] = {actor: deque() for actor in range(nb_actor)}  # rounds that end in pending
+        self._played = dict.fromkeys(range(nb_actor), -1)  # last round handed out
         self._backlog = {actor: last_sequence(client, keys.log(actor)) for actor in range(nb_actor)}
         self._stop = stop
         self._reader = LogReader(client, keys, nb_actor, decode)
@@ -111,14 +112,19 @@ class Inbox:
                     self._wait(patience)
 
     def take_round(self, round_: int) -> Iterable[Entry]:
-        """Everything up to the end of a round, actor by actor; waits until all actors have played it."""
+        """Everything of a round, actor by actor; waits until all actors have played it.
+
+        Rounds must be asked for one after the other. Of old ones there may be less, or nothing, in a trimmed log.
+        """
         for actor in self._pending:
             patience = Patience(f"actor {actor} to play round {round_}")
             while self._played[actor] < round_:
-                if self._pending[actor]:
+                if not self._ends[actor]:
+                    self._wait(patience)
+                elif self._ends[actor][0] <= round_:
                     yield self._pop(actor)
                 else:
-                    self._wait(patience)
+                    break
 
     def wait(self, patience: Patience) -> None:
         """Wait a moment for a message; raises Stopped when the process shall stop, RunError when reading failed."""
@@ -128,11 +134,8 @@ class Inbox:
     def _pop(self, actor: int) -> Entry:
         entry = self._pending[actor].popleft()
         self.read[actor] = entry.id.sequence
-        match entry.message:
-            case RoundEnd(round=played):
-                self._played[actor] = played
-            case Joined(round=first):
-                self._played[actor] = first - 1
+        if isinstance(entry.message, RoundEnd | Joined):
+            self._played[actor] = self._ends[actor].popleft()
         return entry
 
     def _wait(self, patience: Patience) -> None:
@@ -149,4 +152,9 @@ class Inbox:
         except queue.Empty:
             return False
         self._pending[entry.id.actor].append(entry)
+        match entry.message:
+            case RoundEnd(round=played):
+                self._ends[entry.id.actor].append(played)
+            case Joined(round=first):
+                self._ends[entry.id.actor].append(first - 1)
         return True

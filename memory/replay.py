@@ -37,8 +37,9 @@ class Batch(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Priorities of what a replay holds, by chunk."""
+    """What it takes, besides the log, to build a replay again: which chunks, where, with which priorities."""
 
+    first: int  # insertions before the oldest chunk: it decides the slots
     ids: Tensor  # [chunks, 2] int64: actor, sequence
     priorities: Tensor  # [chunks, leaves] float32
 
@@ -78,7 +79,7 @@ class Replay:
     @property
     def rows(self) -> int:
         """Rows held, LAST rows among them, not counting leads and tails."""
-        return min(self.inserted, self._slots) * self.spec.stride
+        return sum(chunk_id is not None for chunk_id in self._ids) * self.spec.stride
 
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Store a chunk in the place of the oldest one; priorities of a restored checkpoint go before its own."""
@@ -137,17 +138,29 @@ class Replay:
         return oldest
 
     def checkpoint(self) -> Checkpoint:
-        """Priorities of all chunks held, on the CPU."""
-        held = [slot for slot, chunk_id in enumerate(self._ids) if chunk_id is not None]
-        leaves = torch.cat([self._leaves_of(slot) for slot in held]) if held else self._leaves_of(0)[:0]
-        priorities = self._tree.get(leaves).float().cpu().reshape(len(held), self.spec.leaves)
-        ids = torch.tensor([self._ids[slot] for slot in held], dtype=torch.int64).reshape(len(held), 2)
-        return Checkpoint(ids, priorities)
+        """All chunks held, and those of a restored checkpoint that are still to come; on the CPU."""
+        held = {chunk_id: slot for slot, chunk_id in enumerate(self._ids) if chunk_id is not None}
+        leaves = [self._leaves_of(slot) for slot in held.values()]
+        priorities = list(self._remembered.values())
+        if leaves:
+            priorities += self._tree.get(torch.cat(leaves)).float().cpu().reshape(-1, self.spec.leaves)
+        ids = torch.tensor([*self._remembered, *held], dtype=torch.int64).reshape(-1, 2)
+        stacked = torch.stack(priorities) if priorities else torch.zeros(0, self.spec.leaves)
+        return Checkpoint(self.inserted - len(held), ids, stacked)
 
-    def remember(self, checkpoint: Checkpoint) -> None:
-        """Give chunks that come in from now on the priorities they had in a checkpoint."""
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Prepare an empty replay for the chunks of a checkpoint, which are added next, in their old order."""
+        self.inserted = checkpoint.first
         for (actor, sequence), priorities in zip(checkpoint.ids.tolist(), checkpoint.priorities, strict=True):
             self._remembered[ChunkId(actor, sequence)] = priorities
+
+    def remembers(self, chunk_id: ChunkId) -> bool:
+        """Whether a chunk belongs to the restored checkpoint and has not come yet."""
+        return chunk_id in self._remembered
+
+    def forget(self) -> None:
+        """No older chunk will come any more: drop what is still remembered."""
+        self._remembered.clear()
 
     def check_valid(self) -> None:
         """Raise ValueError if the tree, the counts and the ring disagree."""
@@ -160,8 +173,9 @@ class Replay:
             raise ValueError(f"{self.size} samples counted, {learnable.sum()} held")
         if np.any(leaves.cpu().numpy()[~learnable.ravel()] != 0):
             raise ValueError("a LAST row or an empty slot has a priority")
-        if len(set(self._held())) != min(self.inserted, self._slots):
-            raise ValueError("a chunk is held twice, or one is missing")
+        held = list(self._held())
+        if len(set(held)) != len(held):
+            raise ValueError("a chunk is held twice")
 
     def _held(self) -> Iterable[ChunkId]:
         return (chunk_id for chunk_id in self._ids if chunk_id is not None)

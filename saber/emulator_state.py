@@ -23,7 +23,7 @@ from memory.rows import Arrays
 
 PERIOD = 4096  # agent steps from one starting state to the next; at most 1.5 s to play again
 PROOF = 32  # agent steps; of 4 frames, the odds that all repeated an action from before are 0.25^128
-RETRY = 1024  # agent steps from a failed proof to the next state tried; a proof takes as long as 70 steps
+RETRY = 1024  # agent steps from a failed proof to the next state tried; a proof takes as long as some 60 steps
 MAX_SCANLINES = 500  # per frame: 343 at most if a vertical sync ended it, over 650 if the instruction limit did
 NOOP = 0
 

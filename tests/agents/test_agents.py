@@ -1,0 +1,261 @@
+"""Both agents: acting, publishing, initial priorities, updates. What is pure mathematics is tested in `ops`."""
+
+import copy
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import args as options
+from agents.learner import beta
+from agents.ops.n_step import n_step
+from agents.q_learning import QLearningAgent
+from agents.registry import AGENTS, make_agent
+from memory.assembler import Assembler
+from memory.chunk import ChunkId, Field
+from memory.replay import Batch, Replay
+from memory.rows import Array, Kind, Row, Rows
+
+CPU = torch.device("cpu")
+OBSERVATION = Field((5,), "uint8")
+ACTIONS = 6
+SETTINGS = (
+    "--hidden-size 9 --num-tau-samples 7 --num-tau-prime-samples 5 --num-quantile-samples 8 --atoms 11 --batch-size 10 "
+    "--learn-start 200 --memory-capacity 4000 --history-length 3 --multi-step 2 --target-update 12 --lr-IQN 1e-2"
+).split()
+
+
+def arguments(name: str, *more: str) -> options.Args:
+    args = options.parse([*SETTINGS, "--rainbow-only", str(int(name == "rainbow")), *more], "test", "")
+    assert args.agent == name
+    return args
+
+
+def agent_of(name: str, *more: str, learns: bool = True) -> QLearningAgent:
+    agent = make_agent(arguments(name, *more), OBSERVATION, ACTIONS, CPU, learns=learns, seed=3)
+    assert isinstance(agent, QLearningAgent)
+    return agent
+
+
+def rows_of(rng: np.random.Generator, kinds: list[Kind]) -> Rows:
+    """Current rows of as many environments."""
+    return Rows.stack([Row(rng.integers(0, 256, 5, dtype=np.uint8), kind, float(rng.normal()), 1.0) for kind in kinds])
+
+
+def play(agent: QLearningAgent, steps: int, seed: int = 0) -> list[Any]:
+    """Chunks of one environment with episodes of 1 to 9 actions, that end truly or by truncation."""
+    rng = np.random.default_rng(seed)
+    assembler = Assembler(agent.spec, 0, agent.initial_priorities)
+    chunks, state, left, kind = [], {}, 0, Kind.LAST
+    for _ in range(steps):
+        kind = Kind.FIRST if kind == Kind.LAST else Kind.LAST if left == 0 else Kind.MID
+        left = int(rng.integers(1, 10)) if kind == Kind.FIRST else left
+        left -= 1
+        discount = float(rng.integers(2)) if kind == Kind.LAST else 1.0
+        reward = 0.0 if kind == Kind.FIRST else float(rng.normal())
+        row = Row(rng.integers(0, 256, 5, dtype=np.uint8), kind, reward, discount)
+        decision, state = agent.act(Rows.stack([row]), state, 10_000)
+        out = {name: array[0] for name, array in decision.out.items()}
+        chunks.append(assembler.add(row, int(decision.actions[0]), out))
+    return [chunk for chunk in chunks if chunk]
+
+
+def replay_of(agent: QLearningAgent) -> Replay:
+    replay = Replay(agent.spec, OBSERVATION, 4000, torch.Generator().manual_seed(1), CPU)
+    for number, chunk in enumerate(play(agent, 700)):
+        replay.add(ChunkId(0, number), chunk)
+    return replay
+
+
+every_agent = pytest.mark.parametrize("name", AGENTS)
+
+
+@every_agent
+def test_actions_are_uniform_before_learn_start_and_greedy_after(name: str) -> None:
+    agent, rng = agent_of(name, learns=False), np.random.default_rng(0)
+    rows = rows_of(rng, [Kind.FIRST] * 300)
+    random, _ = agent.act(rows, {}, 199)
+    counts = np.bincount(random.actions, minlength=ACTIONS)
+    assert counts.min() > 20, counts
+    for step in (200, None):
+        decision, _ = agent.act(rows, {}, step)
+        best = decision.out["greedy"].mean(1) if name == "rainbow_iqn" else None
+        np.testing.assert_array_equal(decision.out["chosen"], decision.out["greedy"])
+        if best is not None:
+            np.testing.assert_allclose(best, decision.values, rtol=1e-5)
+
+
+@every_agent
+def test_noise_is_drawn_anew_every_replay_frequency_steps_and_at_every_load(name: str) -> None:
+    agent, rng, state = agent_of(name, "--replay-frequency", "3", learns=False), np.random.default_rng(0), {}
+    seen = []
+    for step in range(7):
+        _, state = agent.act(rows_of(rng, [Kind.MID, Kind.MID]), state, step)
+        seen.append(agent.network.fcnoisy_h_v.weight_epsilon.clone())
+    same = [bool(torch.equal(a, b)) for a, b in itertools.pairwise(seen)]
+    assert same == [True, True, False, True, True, False]
+    agent.load(dict(agent.network.named_parameters()))
+    agent.act(rows_of(rng, [Kind.MID, Kind.MID]), state, 7)
+    assert not torch.equal(agent.network.fcnoisy_h_v.weight_epsilon, seen[-1])
+
+
+@every_agent
+def test_the_frame_stack_starts_black_and_stays_bytes(name: str) -> None:
+    agent, rng = agent_of(name, learns=False), np.random.default_rng(0)
+    state: dict[str, Array] = {}
+    for kinds in ([Kind.FIRST] * 2, [Kind.MID] * 2, [Kind.FIRST, Kind.MID]):
+        rows = rows_of(rng, kinds)
+        _, state = agent.act(rows, state, 0)
+    assert state["stack"].dtype == np.uint8
+    assert not state["stack"][0, :-1].any()
+    assert state["stack"][1, :-1].any()
+    np.testing.assert_array_equal(state["stack"][:, -1], rows.obs)
+
+
+@every_agent
+def test_published_weights_change_the_policy_but_not_the_noise(name: str) -> None:
+    learner, actor = agent_of(name), make_agent(arguments(name), OBSERVATION, ACTIONS, CPU, learns=False, seed=8)
+    assert isinstance(actor, QLearningAgent)
+    learner.network.draw_noise(torch.Generator().manual_seed(5))
+    published = dict(learner.network.named_parameters())
+    assert not any("epsilon" in key for key in published)
+    before = {key: value.clone() for key, value in actor.network.named_buffers()}
+    actor.load(published)
+    for key, value in actor.network.named_buffers():
+        assert torch.equal(value, before[key])
+    for key, value in actor.network.named_parameters():
+        assert torch.equal(value, published[key])
+
+
+@every_agent
+def test_initial_priorities_follow_each_row_and_its_own_bootstrap(name: str) -> None:
+    agent = agent_of(name, "--reward-clip", "0.5")
+    kept: list[dict[str, Array]] = []
+    compute = agent.initial_priorities
+    agent.initial_priorities = lambda rows: kept.append(rows) or compute(rows)  # type: ignore[method-assign, func-returns-value]
+    chunk = play(agent, 100)[0]
+    rows, lead = kept[0], agent.spec.lead
+    for i in range(agent.spec.length):
+        window = slice(lead + i, lead + i + 3)
+        reward, discount, kind = (torch.tensor(rows[key][window])[:, None] for key in ("reward", "discount", "kind"))
+        ahead = n_step(reward.clamp(-0.5, 0.5), discount, kind, 0.99)
+        said = {
+            key: torch.tensor(rows[f"out.{key}"][lead + i])[None]
+            for key in ("chosen", "greedy", "taus")
+            if f"out.{key}" in rows
+        }
+        bootstrap = torch.tensor(rows["out.greedy"][lead + i + int(ahead.steps)])[None]
+        wanted = (
+            0.0
+            if kind[0] == Kind.LAST
+            else float(agent.initial_losses(said, bootstrap, ahead) ** agent.priority_exponent)
+        )
+        assert chunk.priorities[i] == pytest.approx(wanted, rel=1e-5)
+    assert (chunk.priorities == 0).sum() == (rows["kind"][lead : lead + agent.spec.length] == Kind.LAST).sum() > 0
+
+
+@every_agent
+def test_priorities_come_from_the_unweighted_loss_and_the_exponent_is_applied_once(name: str) -> None:
+    agent = agent_of(name)
+    batch = replay_of(agent).sample(10, 0.4)
+    twin = copy.deepcopy(agent)
+    twin._generator.set_state(agent._generator.get_state())
+    update = agent.update(batch._replace(weights=torch.rand(10)))
+    losses, _ = twin.losses(twin.transitions(batch))
+    torch.testing.assert_close(update.priorities, losses.detach() ** (0.2 if name == "rainbow_iqn" else 0.5))
+    assert update.metrics["loss"] == pytest.approx(float(losses.detach().mean()))
+
+
+@every_agent
+def test_a_weight_of_zero_takes_a_sample_out_of_the_gradient(name: str) -> None:
+    agent = agent_of(name)
+    batch = replay_of(agent).sample(10, 0.4)
+    before = copy.deepcopy(agent.network.state_dict())
+    agent.update(batch._replace(weights=torch.zeros(10)))
+    for key, parameter in agent.network.named_parameters():
+        assert torch.equal(parameter, before[key])
+
+
+@every_agent
+def test_every_forward_pass_of_a_loss_draws_its_own_noise(name: str) -> None:
+    agent = agent_of(name)
+    batch = replay_of(agent).sample(10, 0.4)
+    drawn: list[tuple[bool, float]] = []
+    for network in (agent.network, agent.target):
+        draw = network.draw_noise
+
+        def spy(generator: torch.Generator, network: Any = network, draw: Any = draw) -> None:
+            draw(generator)
+            drawn.append((network is agent.target, float(network.fcnoisy_h_v.weight_epsilon.sum())))
+
+        network.draw_noise = spy  # type: ignore[method-assign]
+    agent.update(batch)
+    assert sorted(of_target for of_target, _ in drawn) == [False, False, True]
+    assert len({noise for _, noise in drawn}) == 3
+
+
+@every_agent
+def test_the_target_network_follows_on_time_also_after_a_resume(name: str) -> None:
+    agent = agent_of(name)  # every 12 agent steps: 3 updates
+    batch = replay_of(agent).sample(10, 0.4)
+
+    def equal(agent: QLearningAgent) -> bool:
+        online = dict(agent.network.named_parameters())
+        return all(torch.equal(value, online[key]) for key, value in agent.target.named_parameters())
+
+    followed = []
+    for _ in range(4):
+        agent.update(batch)
+        followed.append(equal(agent))
+    resumed = make_agent(arguments(name), OBSERVATION, ACTIONS, CPU, learns=True, seed=99)
+    assert isinstance(resumed, QLearningAgent)
+    for key, part in resumed.parts.items():
+        part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
+    for _ in range(3):
+        resumed.update(batch)
+        followed.append(equal(resumed))
+    assert followed == [False, False, True, False, False, True, False]
+    for _ in range(3):
+        agent.update(batch)
+    for key, value in agent.network.state_dict().items():
+        assert torch.equal(value, resumed.network.state_dict()[key]), "a resumed agent goes on exactly"
+
+
+@every_agent
+def test_transitions_stop_at_the_end_of_their_episode(name: str) -> None:
+    agent = agent_of(name, "--reward-clip", "1", "--discount", "0.5")
+    kinds = [
+        [Kind.FIRST, Kind.MID, Kind.MID, Kind.LAST, Kind.FIRST],
+        [Kind.MID, Kind.LAST, Kind.FIRST, Kind.MID, Kind.LAST],
+    ]
+    kind = torch.tensor(kinds, dtype=torch.uint8).T  # [T, B]; row t is the third
+    shape = kind.shape
+    batch = Batch(
+        obs=torch.arange(10, dtype=torch.uint8).view(5, 2, 1).expand(5, 2, 5),
+        kind=kind,
+        reward=torch.tensor([[9.0, 9], [9, 9], [9, 9], [3, 0.5], [9, 0.25]]),
+        discount=torch.tensor([[1.0, 1], [1, 0], [1, 1], [1, 1], [1, 0]]),
+        action=torch.arange(10, dtype=torch.int32).view(shape),
+        out={}, state={}, weights=torch.ones(2), leaves=torch.zeros(2), insertions=torch.zeros(2),
+    )  # fmt: skip
+    transitions = agent.transitions(batch)
+    assert transitions.action.tolist() == [4, 5]
+    assert transitions.return_.tolist() == [1.0, 0.5 + 0.5 * 0.25], "clipped; the sum stops at LAST"
+    assert transitions.discount.tolist() == [0.5, 0.0], "a truncation is bootstrapped from, a true end is not"
+    assert transitions.obs[..., 0].tolist() == [[0, 2, 4], [0, 0, 5]], "stacks stop at FIRST"
+    assert transitions.next_obs[..., 0].tolist() == [[2, 4, 6], [5, 7, 9]]
+
+
+@every_agent
+def test_learning_lowers_the_loss_on_a_fixed_batch(name: str) -> None:
+    agent = agent_of(name, "--lr-Rainbow", "1e-2")
+    batch = replay_of(agent).sample(10, 0.4)
+    losses = [float(agent.update(batch).metrics["loss"]) for _ in range(60)]
+    assert np.mean(losses[-10:]) < 0.95 * np.mean(losses[:10])
+
+
+def test_beta_is_annealed_from_learn_start_to_the_end() -> None:
+    args = arguments("rainbow", "--T-max", "1200")
+    assert [beta(args, T) for T in (0, 200, 700, 1200, 5000)] == pytest.approx([0.4, 0.4, 0.7, 1.0, 1.0])

@@ -1,0 +1,93 @@
+"""The networks: names and sizes that snapshots in circulation rely on, initial values, order of quantiles, noise."""
+
+import math
+
+import pytest
+import torch
+
+from agents.networks import CategoricalNetwork, DuellingNetwork, NoisyLinear, QuantileNetwork
+from memory.chunk import Field
+
+FRAME, VECTOR = Field((84, 84), "uint8"), Field((5,), "uint8")
+NOISY = ("weight_mu", "weight_sigma", "weight_epsilon", "bias_mu", "bias_sigma", "bias_epsilon")
+TRUNK = {"conv1": (32, 4, 8, 8), "conv2": (64, 32, 4, 4), "conv3": (64, 64, 3, 3)}
+
+
+def shapes(network: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in network.state_dict().items()}
+
+
+def expected(linear: dict[str, tuple[int, ...]], noisy: dict[str, tuple[int, int]]) -> dict[str, tuple[int, ...]]:
+    table = {f"{name}.weight": shape for name, shape in linear.items()}
+    table |= {f"{name}.bias": shape[:1] for name, shape in linear.items()}
+    for name, (outputs, inputs) in noisy.items():
+        table |= {f"{name}.{part}": (outputs, inputs) if "weight" in part else (outputs,) for part in NOISY}
+    return table
+
+
+def test_parameter_names_of_rainbow_iqn() -> None:
+    network = QuantileNetwork(FRAME, 4, 18, 512, 0.1, 64)
+    noisy = {"fcnoisy_h_v": (512, 3136), "fcnoisy_h_a": (512, 3136), "fcnoisy_z_v": (1, 512), "fcnoisy_z_a": (18, 512)}
+    assert shapes(network) == expected(TRUNK | {"iqn_fc": (3136, 64)}, noisy)
+
+
+def test_parameter_names_of_rainbow() -> None:
+    network = CategoricalNetwork(FRAME, 4, 18, 512, 0.1, 51)
+    heads = {"fcnoisy_h_v": (512, 3136), "fcnoisy_h_a": (512, 3136), "fcnoisy_z_v": (51, 512)}
+    assert shapes(network) == expected(TRUNK, heads | {"fcnoisy_z_a": (918, 512)})
+
+
+def test_noisy_layers_start_as_the_interface_says() -> None:
+    layer = NoisyLinear(300, 20, std=0.1)
+    assert torch.all(layer.weight_sigma == torch.tensor(0.1 / math.sqrt(300)))
+    assert torch.all(layer.bias_sigma == torch.tensor(0.1 / math.sqrt(20)))
+    for parameter in (layer.weight_mu, layer.bias_mu):
+        mu = parameter.detach()
+        assert mu.abs().max() <= 1 / math.sqrt(300)
+        assert mu.std() == pytest.approx(1 / math.sqrt(900), rel=0.5), "uniform"
+
+
+def test_noise_is_factorised_and_new_at_every_draw() -> None:
+    layer, generator = NoisyLinear(30, 20, std=0.1), torch.Generator().manual_seed(0)
+    layer.draw_noise(generator)
+    first = layer.weight_epsilon.clone()
+    assert torch.linalg.matrix_rank(first) == 1
+    weight, bias = layer.effective()
+    torch.testing.assert_close(weight, layer.weight_mu + layer.weight_sigma * first)
+    torch.testing.assert_close(bias, layer.bias_mu + layer.bias_sigma * layer.bias_epsilon)
+    layer.draw_noise(generator)
+    assert not torch.any(layer.weight_epsilon == first)
+
+
+def test_duelling_adds_the_mean_free_advantage() -> None:
+    network = DuellingNetwork(VECTOR, 2, 3, 11, 0.1, outputs=4)
+    network.draw_noise(torch.Generator().manual_seed(0))
+    features, heads = torch.rand(7, 11), network.heads()
+    of_value, of_advantage = torch.relu(features @ heads.hidden_weight.T + heads.hidden_bias).split(11, dim=1)
+    value = (of_value @ heads.value_weight.T + heads.value_bias)[:, None, :]
+    advantage = (of_advantage @ heads.advantage_weight.T + heads.advantage_bias).view(7, 3, 4)
+    torch.testing.assert_close(network.duel(features, heads), value + advantage - advantage.mean(1, keepdim=True))
+    torch.testing.assert_close(network.duel(features, heads).mean(1), value[:, 0])
+
+
+def test_quantiles_belong_to_their_sample_and_fraction() -> None:
+    network = QuantileNetwork(FRAME, 4, 18, 16, 0.1, 8)
+    network.draw_noise(torch.Generator().manual_seed(0))
+    obs, taus = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8), torch.rand(5, 3)
+    with torch.no_grad():
+        together = network(obs, taus, network.heads())
+        for k in range(5):
+            for b in range(3):
+                alone = network(obs[b : b + 1], taus[k : k + 1, b : b + 1], network.heads())
+                torch.testing.assert_close(together[k, b], alone[0, 0], atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(together[0], together[1]), "fractions make a difference"
+
+
+def test_the_embedding_is_that_of_the_interface() -> None:
+    network = QuantileNetwork(VECTOR, 2, 3, 11, 0.1, 6)
+    obs, tau = torch.randint(0, 256, (1, 2, 5), dtype=torch.uint8), 0.3
+    cosines = torch.tensor([math.cos(math.pi * i * tau) for i in range(1, 7)])
+    features = torch.relu(network.iqn_fc(cosines)) * network.features(obs)
+    torch.testing.assert_close(
+        network(obs, torch.tensor([[tau]]), network.heads())[0], network.duel(features, network.heads())[..., 0]
+    )

@@ -1,0 +1,21 @@
+"""Continue from a snapshot in this new process: python -m tests.saber.resume snapshot.npz rows.npz."""
+
+import sys
+
+import numpy as np
+
+from saber.environment import EnvironmentSettings, make_environment
+from tests.saber.reference import play
+
+with np.load(sys.argv[1]) as file:
+    arrays = dict(file)
+environment = make_environment(EnvironmentSettings(game=str(arrays.pop("game"))), seed=0)
+actions = arrays.pop("future").tolist()
+environment.restore(arrays)
+rows = play(environment, actions)
+np.savez(
+    sys.argv[2],
+    obs=[row.obs for row in rows],
+    numbers=[[row.kind, row.reward, row.discount] for row in rows],
+    **{f"snapshot.{name}": array for name, array in environment.snapshot().items()},
+)

@@ -1,0 +1,95 @@
+"""Observations, against a plain emulator with the same seed that is played frame by frame."""
+
+import numpy as np
+import pytest
+
+from memory.rows import Kind
+from saber.environment import EnvironmentSettings, make_environment
+from tests.saber.reference import Reference, bilinear, end_after, observation, random_actions, resized
+
+
+# space_invaders blinks: with the last frame alone, or with the maximum of other frames, most pixels of shots differ.
+# klax has a screen of 250 lines and short episodes, ms_pacman loses lives.
+@pytest.mark.parametrize(("game", "repeat"), [("space_invaders", 4), ("ms_pacman", 4), ("klax", 3), ("pong", 1)])
+def test_every_row_equals_the_slow_reference(game, repeat):
+    environment = make_environment(EnvironmentSettings(game=game, action_repeat=repeat), 11)
+    reference = Reference(game, 11)
+    row, expected = environment.reset(), reference.reset()
+    assert np.array_equal(row.obs, expected)
+    lives, episodes, last_alone = set(), 0, 0
+    for action in random_actions(900):
+        row, played = environment.step(action), reference.step(action, repeat)
+        assert np.array_equal(row.obs, observation(played.frames, repeat))
+        assert row.reward == sum(played.rewards)  # raw
+        assert (row.kind == Kind.LAST) == played.over  # a lost life ends nothing
+        assert row.discount == (0 if played.over else 1)
+        last_alone += np.array_equal(row.obs, resized(played.frames[-1]))
+        lives.add(reference.ale.lives())
+        if played.over:
+            episodes += 1
+            assert np.array_equal(environment.reset().obs, reference.reset())
+    assert (episodes > 0) == (game != "pong")
+    assert len(lives) > 2 or game in ("pong", "klax")
+    assert last_alone < 450 or game != "space_invaders"
+
+
+def test_the_resize_is_bilinear():
+    environment = make_environment(EnvironmentSettings(game="ms_pacman"), 0)
+    reference = Reference("ms_pacman", 0)
+    reference.ale.reset_game()
+    expected = bilinear(reference.ale.getScreenGrayscale())
+    difference = np.abs(environment.reset().obs - expected)
+    assert expected.std() > 20
+    assert difference.max() <= 1  # nearest, area and cubic differ by more than 20
+
+
+# The second step is cut: with n frames reached, frame 3 is seen from n = 3 on and frame 4 at n = 4 only. A program that
+# kept the frame before, or left its buffer from the last step, would not be black at n = 1 and n = 2.
+@pytest.mark.parametrize("reached", [1, 2, 3, 4])
+def test_frames_that_are_not_reached_are_black(monkeypatch, reached):
+    end_after(monkeypatch, 4 + reached)
+    environment = make_environment(EnvironmentSettings(game="space_invaders"), 5)
+    reference = Reference("space_invaders", 5)
+    environment.reset()
+    reference.reset()
+    frames = reference.step(3).frames
+    assert np.array_equal(environment.step(3).obs, observation(frames))
+    frames = reference.step(3, reached).frames
+    row = environment.step(3)
+    expected = [np.zeros((84, 84)), np.zeros((84, 84)), resized(frames[-1]), observation(frames)][reached - 1]
+    assert np.array_equal(row.obs, expected)
+    assert (row.kind, row.discount, environment.end) == (Kind.LAST, 0, "game_over")
+
+
+def test_observations_are_the_callers_to_keep():
+    environment = make_environment(EnvironmentSettings(game="space_invaders"), 0)
+    rows = [environment.reset()] + [environment.step(1) for _ in range(50)]
+    copies = [row.obs.copy() for row in rows]
+    rows += [environment.step(4) for _ in range(50)]
+    assert all(np.array_equal(row.obs, copy) for row, copy in zip(rows, copies, strict=False))
+    assert len({row.obs.ctypes.data for row in rows}) == len(rows)
+
+
+# skiing and lost_luggage have 9 legal actions in ALE, pong's minimal set has 6.
+@pytest.mark.parametrize("game", ["pong", "skiing", "lost_luggage", "air_raid", "breakout"])
+def test_eighteen_actions_and_one_shape_in_every_game(game):
+    environment = make_environment(EnvironmentSettings(game=game), 0)
+    assert (environment.nb_actions, environment.observation_shape) == (18, (84, 84))
+    assert (environment.observation_dtype, environment.action_repeat) == (np.uint8, 4)
+    rows = [environment.reset()] + [environment.step(action) for action in range(18)]
+    assert all(row.obs.shape == (84, 84) and row.obs.dtype == np.uint8 for row in rows)
+    for wrong in (-1, 18):
+        with pytest.raises(ValueError, match="no such action"):
+            environment.step(wrong)
+
+
+def test_a_reset_plays_no_frame():
+    environment = make_environment(EnvironmentSettings(game="breakout"), 0)
+    for _ in range(2):
+        row = environment.reset()
+        assert (row.kind, row.reward, row.discount) == (Kind.FIRST, 0, 1)
+        assert environment._ale.getEpisodeFrameNumber() == 0  # no-ops or a fire would count
+        for _ in range(60):
+            environment.step(0)
+        lives = environment._ale.lives()
+        assert lives == 5  # nobody served the ball

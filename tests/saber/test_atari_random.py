@@ -1,0 +1,77 @@
+"""Seeds and sticky actions."""
+
+import struct
+from collections import Counter
+
+import pytest
+
+from saber.environment import EnvironmentSettings, make_environment
+from tests.saber.reference import play, random_actions, same
+
+RIGHT, LEFT, PADDLE_STEP = 3, 4, -23_000  # of Breakout; what ALE adds to the paddle's position in a frame of RIGHT
+
+
+def rows_of(seed, game="breakout", sticky=0.25):
+    environment = make_environment(EnvironmentSettings(game=game, proba_sticky_actions=sticky), seed)
+    environment.reset()
+    return play(environment, random_actions(450))
+
+
+def test_a_seed_decides_everything_and_seeds_differ():
+    first, again, other = rows_of(1), rows_of(1), rows_of(2)
+    assert len(first) > 401  # with the beginning of another episode
+    assert len(first) == len(again)
+    assert all(map(same, first, again))
+    assert not all(map(same, first, other))
+
+
+def test_stickiness_is_all_that_is_random():
+    assert all(map(same, rows_of(1, sticky=0), rows_of(2, sticky=0)))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31 + 5, 2**63])
+def test_any_integer_is_a_seed(seed):
+    assert same(rows_of(seed)[20], rows_of(seed)[20])
+
+
+def test_episodes_of_one_environment_differ():
+    environment = make_environment(EnvironmentSettings(game="breakout"), 1)
+    episodes = []
+    for _ in range(2):
+        environment.reset()
+        episodes.append([environment.step(action) for action in random_actions(100)])
+    assert not all(map(same, *episodes))
+
+
+def paddle(environment) -> int:
+    return struct.unpack_from("<i", environment._ale.cloneState(include_rng=False).serialize())[0]
+
+
+def frames_kept(sticky: float, steps: int) -> Counter:
+    """Turn the paddle round at every step of 4 frames; how many frames did each step still go the old way?"""
+    environment = make_environment(EnvironmentSettings(game="breakout", proba_sticky_actions=sticky), 3)
+    kept = Counter()
+    for step in range(steps):
+        if step % 25 == 0:
+            environment.reset()  # far from both walls
+            environment.step(LEFT)
+        before = paddle(environment)
+        environment.step((RIGHT, LEFT)[step % 25 % 2])
+        forward = (paddle(environment) - before) // PADDLE_STEP * (1, -1)[step % 25 % 2]
+        kept[(4 - forward) / 2] += 1
+    return kept
+
+
+def test_stickiness_is_drawn_at_every_frame():
+    # k frames of the old action have probability p^k (1 - p), and p^4 for all four. Drawn once per
+    # step, they would be 0 or 4 frames, with 1 - p and p.
+    kept, p, steps = frames_kept(0.25, 3000), 0.25, 3000
+    for k in range(4):
+        expected = p**k * (1 - p)
+        error = (expected * (1 - expected) / steps) ** 0.5
+        # 4 standard errors; a step in 256 begins with the action of the step before, which shifts this a little
+        assert abs(kept[k] / steps - expected) < 4 * error + 0.004, (k, kept)
+
+
+def test_no_stickiness_if_none_is_asked_for():
+    assert frames_kept(0.0, 100) == {0: 100}

@@ -1,0 +1,161 @@
+"""A snapshot continues exactly: rows, ends of episodes, later snapshots; in this process and in a new one."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory import wire
+from memory.rows import Kind
+from saber import emulator_state
+from saber.atari import AtariEnvironment
+from saber.environment import EnvironmentSettings, make_environment
+from tests.saber.reference import play, random_actions, same, say_rewards
+
+ROOT = Path(__file__).parents[2]
+
+
+def playing(game: str, seed: int, steps: int) -> AtariEnvironment:
+    environment = make_environment(EnvironmentSettings(game=game), seed)
+    environment.reset()
+    play(environment, random_actions(steps, seed))
+    return environment
+
+
+def dirty(game: str) -> AtariEnvironment:
+    """Another environment of the game, with another seed, in the middle of something else."""
+    return playing(game, 999, 77)
+
+
+# With ALE's own state alone, carnival goes on differently in one case in six, and qbert always; without the random
+# numbers in it, all do. The futures hold the end of an episode and more.
+@pytest.mark.parametrize(("game", "before"), [("carnival", 118), ("qbert", 50), ("space_invaders", 300)])
+def test_a_new_process_continues_byte_for_byte(tmp_path, game, before):
+    environment, future = playing(game, 4, before), random_actions(500, seed=5)
+    saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
+    np.savez(saved, game=game, future=future, **environment.snapshot())
+    command = [sys.executable, "-m", "tests.saber.resume", str(saved), str(continued)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    rows = play(environment, future)
+    assert [row.kind for row in rows].count(Kind.LAST) >= 1
+    with np.load(continued) as result:
+        assert np.array_equal(result["obs"], [row.obs for row in rows])
+        assert np.array_equal(result["numbers"], [[row.kind, row.reward, row.discount] for row in rows])
+        for name, array in environment.snapshot().items():
+            assert np.array_equal(result[f"snapshot.{name}"], array)
+
+
+# With ALE's own state alone, the first frame would repeat a no-op instead of the last action, in one case in four.
+def test_the_action_that_a_sticky_frame_repeats_is_kept():
+    environment, other = playing("breakout", 1, 0), dirty("breakout")
+    for before, after in zip([3, 4] * 20, [4, 3] * 20, strict=True):
+        environment.step(before)
+        other.restore(environment.snapshot())
+        for each in (environment, other):
+            each.step(after)
+        assert np.array_equal(environment._ale.getRAM(), other._ale.getRAM())
+
+
+# A short period lets many states take the place of the reset. Taken unproven (`_prove` made to accept everything), one
+# of them in twenty goes on differently: several of these 72 snapshots do. qbert
+# resets within a frame: started from there, no newer state is ever proven.
+@pytest.mark.parametrize("game", ["carnival", "space_invaders", "solaris", "qbert"])
+def test_states_within_a_long_episode(monkeypatch, game):
+    monkeypatch.setattr(emulator_state, "PERIOD", 40)
+    monkeypatch.setattr(emulator_state, "RETRY", 8)
+    environment, other = playing(game, 2, 30), dirty(game)
+    starts = set()
+    for part in range(18):
+        snapshot = environment.snapshot()
+        other.restore(snapshot)
+        starts.add(snapshot["ale"].tobytes())
+        assert len(snapshot["actions"]) < 200
+        actions = random_actions(35, seed=part)
+        assert all(map(same, play(environment, actions), play(other, actions)))
+        assert_same_arrays(environment.snapshot(), other.snapshot())
+    assert len(starts) > 5
+
+
+# A state within a frame cannot be started from: the emulator would go on drawing elsewhere, or crash.
+def test_no_start_within_a_frame(monkeypatch):
+    for name, value in {"PERIOD": 1, "PROOF": 4, "RETRY": 1}.items():
+        monkeypatch.setattr(emulator_state, name, value)
+    environment, within = playing("tic_tac_toe_3d", 0, 0), 0
+    starts = set()
+    for action in random_actions(150):
+        environment.step(action)
+        starts.add(environment.snapshot()["ale"].tobytes())
+        within += emulator_state._within_frame(emulator_state._serialize(environment._ale))
+    assert within > 5
+    assert len(starts) > 10
+    assert not any(map(emulator_state._within_frame, starts))
+
+
+def test_between_two_episodes():
+    # The last repeat may end early; played again to its fourth frame, it would draw more random numbers.
+    environment, other = playing("breakout", 6, 0), dirty("breakout")
+    for episode in range(4):
+        row = environment.reset()
+        for action in random_actions(999, seed=episode):
+            if row.kind == Kind.LAST:
+                break
+            row = environment.step(action)
+        other.restore(environment.snapshot())
+        assert other.end == "game_over"
+        assert same(environment.reset(), other.reset())
+        assert all(map(same, play(environment, random_actions(30)), play(other, random_actions(30))))
+
+
+def assert_same_arrays(left, right) -> None:
+    assert left.keys() == right.keys()
+    assert all(np.array_equal(left[name], right[name]) for name in left)
+
+
+def test_a_snapshot_of_a_long_episode_stays_short(monkeypatch):
+    say_rewards(monkeypatch)
+    environment = make_environment(EnvironmentSettings(saber_mode=False), 0)
+    environment.reset()
+    lengths = []
+    for _ in range(15_000):
+        environment.step(0)
+        lengths.append(len(environment.snapshot()["actions"]))
+    assert max(lengths) == emulator_state.PERIOD + emulator_state.PROOF - 1
+    assert sum(np.diff(lengths) < 0) == 3
+
+
+@pytest.mark.parametrize("steps", [0, 1, 300])
+def test_counters_and_the_reason_of_the_end_come_back(monkeypatch, steps):
+    monkeypatch.setattr(AtariEnvironment, "max_stuck_seconds", 20)
+    say_rewards(monkeypatch)
+    environment, other = (make_environment(EnvironmentSettings(), seed) for seed in (0, 1))
+    environment.reset()
+    kinds = [environment.step(0).kind for _ in range(steps)]
+    other.restore(environment.snapshot())
+    while Kind.LAST not in kinds:
+        kinds.append(other.step(0).kind)
+    assert len(kinds) == 301
+    snapshot = other.snapshot()
+    environment.restore(snapshot)
+    assert environment.end == "stuck"  # so that the next call must be a reset, here as there
+    assert environment.reset().kind == Kind.FIRST
+
+
+def test_a_snapshot_does_not_change_what_follows_and_is_not_changed_by_it():
+    watched, alone = playing("breakout", 8, 0), playing("breakout", 8, 0)
+    snapshots, copies = [], []
+    for action in random_actions(300):
+        assert same(play(watched, [action])[-1], play(alone, [action])[-1])
+        snapshots.append(watched.snapshot())
+        copies.append({name: array.copy() for name, array in snapshots[-1].items()})
+    for snapshot, copy in zip(snapshots, copies, strict=True):
+        assert_same_arrays(snapshot, copy)
+
+
+def test_a_snapshot_travels_on_the_wire():
+    environment = playing("pong", 0, 20)
+    snapshot = environment.snapshot()
+    packet = wire.decode(wire.encode(wire.Tag.STATE, {}, snapshot))
+    assert_same_arrays(packet.arrays, snapshot)
+    dirty("pong").restore(packet.arrays)

@@ -1,0 +1,88 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory.rows import Kind, Row
+from saber.environment import ENVIRONMENTS, EnvironmentSettings, make_environment
+
+ROOT = Path(__file__).parents[2]
+
+
+class Counter:
+    """Counts to three; its observation is the number it has reached."""
+
+    observation_shape, observation_dtype = (1,), np.dtype(np.uint8)
+    nb_actions, action_repeat, end = 1, 1, ""
+
+    def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
+        self.made_with = (settings, seed)
+
+
+def test_unknown_environment_names_the_known_ones(monkeypatch):
+    monkeypatch.setitem(ENVIRONMENTS, "counter", Counter)
+    with pytest.raises(ValueError, match="unknown environment 'atary'; there are: atari, counter"):
+        make_environment(EnvironmentSettings(env="atary"), 0)
+
+
+@pytest.mark.parametrize("env", ["counter", "counter:Three-v1"])
+def test_a_new_environment_is_one_line_and_gets_the_whole_settings(monkeypatch, env):
+    monkeypatch.setitem(ENVIRONMENTS, "counter", Counter)
+    settings = EnvironmentSettings(env=env)
+    assert make_environment(settings, 7).made_with == (settings, 7)
+
+
+def test_the_register_alone_loads_neither_emulator_nor_opencv():
+    check = "import sys, saber.environment; assert not {'ale_py', 'cv2', 'torch'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True, cwd=ROOT)
+
+
+def test_the_loop_that_the_interface_opens_with():
+    environment = make_environment(EnvironmentSettings(game="breakout"), 1)
+    row, steps = environment.reset(), 0
+    kinds: list[Row] = [row.kind]
+    while row.kind != Kind.LAST:
+        row = environment.step(1 + steps % 4)
+        kinds.append(row.kind)
+        steps += 1
+    assert kinds == [Kind.FIRST] + [Kind.MID] * (steps - 1) + [Kind.LAST]
+    assert environment.end == "game_over"
+    environment.close()
+
+
+@pytest.mark.parametrize("changes", [{"action_repeat": 0}, {"proba_sticky_actions": -0.1}, {"proba_sticky_actions": 2}])
+def test_impossible_settings(changes):
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        make_environment(EnvironmentSettings(**changes), 0)
+
+
+def test_rendering_without_a_display_is_an_error(monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(RuntimeError, match="there is no display"):
+        make_environment(EnvironmentSettings(render=True), 0)
+
+
+def test_rendering_changes_no_row():
+    play = (
+        "import sys\n"
+        "from saber.environment import EnvironmentSettings, make_environment\n"
+        "environment = make_environment(EnvironmentSettings(render=sys.argv[1] == 'yes'), 1)\n"
+        "sys.stdout.buffer.write(environment.reset().obs.tobytes())\n"
+        "for step in range(20): sys.stdout.buffer.write(environment.step(step % 18).obs.tobytes())\n"
+    )
+    seen = {
+        render: subprocess.run(
+            [sys.executable, "-c", play, render],
+            check=True,
+            capture_output=True,
+            cwd=ROOT,
+            env={"SDL_VIDEODRIVER": "dummy"},
+        )
+        for render in ("yes", "no")
+    }
+    assert len(seen["yes"].stdout) == 21 * 84 * 84  # no banner either
+    assert seen["yes"].stdout == seen["no"].stdout
+    assert seen["no"].stderr == b""
