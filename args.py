@@ -18,7 +18,7 @@ from memory.errors import UserError
 from saber.games import check_game
 
 T = TypeVar("T")
-_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+_TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
 
 
@@ -261,7 +261,7 @@ def _number(kind: type, text: str) -> Any:
         value = kind(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"expected {'a whole' if kind is int else 'a finite'} number, got {text!r}")
     return value
 
@@ -309,7 +309,7 @@ def _ranges(args: Args) -> list[str]:
 
 
 def _combinations(args: Args) -> list[str]:
-    errors = [] if args.env != "atari" else list(filter(None, [check_game(args.game)]))
+    errors = [] if args.env != "atari" else [f"--game: {error}" for error in [check_game(args.game)] if error]
     if not -1 <= args.id_actor < args.nb_actor:
         errors.append(
             f"--id-actor: {args.id_actor} is not one of --nb-actor {args.nb_actor} (0 to {args.nb_actor - 1})"

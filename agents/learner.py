@@ -17,7 +17,7 @@ from agents.actor import make_limiter
 from agents.interface import Agent
 from agents.programs import IntervalLog, observation_of, open_environment, select_device, timestamp
 from agents.registry import derive_seed, make_agent
-from agents.reports import Reports
+from agents.reports import Reports, training_record
 from args import Args
 from memory import wire
 from memory.chunk import Chunk, ChunkId, Field, check_chunk
@@ -61,7 +61,8 @@ class Learner:
         self._limiter = limiter
         self._stop = stop
         self._published = self._pack_weights()
-        self._inbox = link.inbox(self._decode, stop)
+        # A broker that restarts without the weights gets them again, or learner and actors would wait for each other.
+        self._inbox = link.inbox(self._decode, stop, lambda: self._report_progress("running"))
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._counted = dict.fromkeys(range(args.nb_actor), 0)  # last message per actor whose rows T_actors counts
         self._log = IntervalLog("learner", args.log_interval, args.T_max, progress.T_learner)
@@ -96,7 +97,7 @@ class Learner:
     def _gather(self) -> None:
         """Take in what the round needs: all rows of rounds before, or without lockstep enough rows to learn from."""
         if self._limiter.synchronize:
-            while self._gathered < self.progress.round - 1:
+            while not self._limiter.may_train(self.progress.round, self._gathered):
                 self._take(self._inbox.take_round(self._gathered + 1))
                 self._gathered += 1
             self.progress.T_actors = self.progress.round * self._limiter.round_steps
@@ -106,7 +107,6 @@ class Learner:
         while self._replay.rows < self._args.learn_start:
             self._inbox.wait(patience)
             self._take(self._inbox.take_all())
-            self._report_progress("running")
 
     def _take(self, entries: Iterable[Entry]) -> None:
         episodes = []
@@ -137,6 +137,8 @@ class Learner:
         message = decode_message(data, max_payload=2 * spec.window * row_bytes + 65536)
         if isinstance(message, Chunk):
             check_chunk(message, spec, fields)
+        elif isinstance(message, Episode):
+            training_record(message, 0)
         return message
 
     # --- updates ---

@@ -14,6 +14,8 @@ from saber.scores import EpisodeRecord
 from saber.training_log import TrainingLog
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
+_FIELDS = fields(EpisodeRecord)
+_TYPES: dict[type, type] = {int: int, float: float, str: str}
 
 
 class Reports:
@@ -34,7 +36,7 @@ class Reports:
     def add_episodes(self, episodes: list[Episode], t_learner: int) -> None:
         """Log finished episodes; those that are known already are left out."""
         if episodes:
-            self.log.append([_record(episode, t_learner) for episode in episodes])
+            self.log.append([training_record(episode, t_learner) for episode in episodes])
 
     def plot(self, *, now: bool = False) -> None:
         """Bring the plot up to date, but not too often unless `now`."""
@@ -59,6 +61,10 @@ class Reports:
         snapshot.remove_older_models(self.folder, self.game, path)
 
 
-def _record(episode: Episode, t_learner: int) -> EpisodeRecord:
-    values = episode.record | {"T_learner": t_learner}
-    return EpisodeRecord(**{field.name: values[field.name] for field in fields(EpisodeRecord)})  # type: ignore[arg-type]
+def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
+    """The line of the training log for an actor's message; raises ValueError if the message cannot be one."""
+    values: dict[str, Any] = episode.record | {"T_learner": t_learner}
+    try:
+        return EpisodeRecord(**{field.name: _TYPES[type(field.default)](values[field.name]) for field in _FIELDS})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not an episode's record: {error!r}") from error

@@ -94,12 +94,12 @@ class ActorLink:
         while self._kept[0][0] < now - _KEPT_S:
             self._kept.popleft()
 
-    def _send_again(self, known: int, newest: Commit) -> None:
+    def _send_again(self, known: int, *newest: Commit) -> None:
         print(
-            f"Redis knows the messages of actor {self.actor} up to {known} of {newest.first - 1}: sending again",
+            f"Redis knows the messages of actor {self.actor} up to {known} of {self._sequence}: sending again",
             flush=True,
         )
-        for commit in [commit for _, commit in self._kept if commit.first > known] + [newest]:
+        for commit in [commit for _, commit in self._kept if commit.first > known] + [*newest]:
             self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=True)
 
     def record(self) -> RunRecord:
@@ -133,6 +133,9 @@ class ActorLink:
         """Call while waiting: says what for; raises RunOver, Stopped or RunError when there is no more sense in it."""
         self.record()
         self.lease.check()
+        known = int(self._client.hget(self.keys.state(self.actor), "sequence") or 0)
+        if self._kept and self._kept[-1][1].last > known:
+            self._send_again(known)
         patience.check()
         if self._stop.is_set():
             raise Stopped

@@ -118,6 +118,10 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None
         raise ValueError(f"chunk priorities must be {spec.leaves} finite numbers, none below 0")
     if chunk.rows["kind"].max() > Kind.LAST:
         raise ValueError("chunk has a row of unknown kind")
+    if np.any(priorities[~spec.learnable(chunk.rows["kind"])] != 0):
+        raise ValueError("chunk gives a priority to LAST rows")
+    if not all(np.isfinite(array).all() for array in (chunk.rows["reward"], chunk.rows["discount"])):
+        raise ValueError("chunk has a reward or a discount that is not finite")
 
 
 def _forms(arrays: Arrays) -> dict[str, tuple[tuple[int, ...], str]]:

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -10,11 +11,12 @@ from typing import Any, NamedTuple
 from memory.chunk import ChunkId
 from memory.errors import RunError, Stopped
 from memory.messages import Joined, Message, RoundEnd
-from memory.transport import BLOCK_MS, Client, Keys, Patience, last_sequence
+from memory.transport import BLOCK_MS, Client, Keys, Patience
 from memory.wire import WireError
 
 _READ_COUNT = 32  # messages of a stream in one read
 _QUEUE_SIZE = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
+_IDLE_S = 1.0
 
 Decoder = Callable[[bytes], Message]  # raises ValueError for what replay could not hold
 
@@ -23,7 +25,7 @@ class Entry(NamedTuple):
     """A message and its place in the log."""
 
     id: ChunkId
-    message: Message
+    message: Message | None  # None inside this file only: it could not be decoded, is left out, but counts as read
 
 
 class LogReader(threading.Thread):
@@ -65,7 +67,7 @@ class LogReader(threading.Thread):
             except (WireError, ValueError, KeyError) as error:
                 self.malformed += 1
                 print(f"Message {sequence} of actor {actor} is left out: {error}", flush=True)
-                continue
+                entry = Entry(ChunkId(actor, sequence), None)
             self._put(entry)
 
     def _put(self, entry: Entry) -> None:
@@ -75,19 +77,35 @@ class LogReader(threading.Thread):
                 return
 
 
+def _last_entry(client: Client, key: str) -> int:
+    reply: Any = client.xrevrange(key, count=1)
+    return int(reply[0][0].split(b"-")[0]) if reply else 0
+
+
 class Inbox:
     """Messages of all actors, each handed out once, in each actor's own order.
 
-    `read` tells, per actor, the sequence number of the last message handed out.
+    `read` tells, per actor, the sequence number of the last message handed out. `idle` is called about every second of
+    waiting.
     """
 
-    def __init__(self, client: Client, keys: Keys, nb_actor: int, decode: Decoder, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        client: Client,
+        keys: Keys,
+        nb_actor: int,
+        decode: Decoder,
+        stop: threading.Event,
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
         self.read = dict.fromkeys(range(nb_actor), 0)
         self._pending: dict[int, deque[Entry]] = {actor: deque() for actor in range(nb_actor)}
         self._ends: dict[int, deque[int]] = {actor: deque() for actor in range(nb_actor)}  # rounds that end in pending
         self._played = dict.fromkeys(range(nb_actor), -1)  # last round handed out
-        self._backlog = {actor: last_sequence(client, keys.log(actor)) for actor in range(nb_actor)}
+        self._backlog = {actor: _last_entry(client, keys.log(actor)) for actor in range(nb_actor)}
         self._stop = stop
+        self._idle = idle
+        self._next_idle = time.monotonic() + _IDLE_S
         self._reader = LogReader(client, keys, nb_actor, decode)
         self._reader.start()
 
@@ -99,7 +117,9 @@ class Inbox:
         """Everything that has arrived, without waiting."""
         while self._receive(timeout=0):
             pass
-        return [self._pop(actor) for actor in self._pending for _ in range(len(self._pending[actor]))]
+        return [
+            entry for actor, pending in self._pending.items() for _ in range(len(pending)) for entry in self._pop(actor)
+        ]
 
     def take_backlog(self) -> Iterable[Entry]:
         """Everything that was in the log when this inbox was made."""
@@ -107,7 +127,7 @@ class Inbox:
         for actor, last in self._backlog.items():
             while self.read[actor] < last:
                 if self._pending[actor]:
-                    yield self._pop(actor)
+                    yield from self._pop(actor)
                 else:
                     self._wait(patience)
 
@@ -122,7 +142,7 @@ class Inbox:
                 if not self._ends[actor]:
                     self._wait(patience)
                 elif self._ends[actor][0] <= round_:
-                    yield self._pop(actor)
+                    yield from self._pop(actor)
                 else:
                     break
 
@@ -131,22 +151,26 @@ class Inbox:
         if not any(self._pending.values()):
             self._wait(patience)
 
-    def _pop(self, actor: int) -> Entry:
+    def _pop(self, actor: int) -> list[Entry]:
         entry = self._pending[actor].popleft()
         self.read[actor] = entry.id.sequence
         if isinstance(entry.message, RoundEnd | Joined):
             self._played[actor] = self._ends[actor].popleft()
-        return entry
+        return [] if entry.message is None else [entry]
 
     def _wait(self, patience: Patience) -> None:
         if self._stop.is_set():
             raise Stopped
         self._receive(timeout=0.2)
         patience.check()
+        if time.monotonic() >= self._next_idle:
+            self._idle()
+            self._next_idle = time.monotonic() + _IDLE_S
 
     def _receive(self, timeout: float) -> bool:
         if self._reader.error:
-            raise RunError(f"reading the experience failed: {self._reader.error!r}") from self._reader.error
+            error = self._reader.error
+            raise RunError(f"reading the experience failed: {type(error).__name__}: {error}") from error
         try:
             entry = self._reader.entries.get(block=timeout > 0, timeout=timeout or None)
         except queue.Empty:

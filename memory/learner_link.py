@@ -1,6 +1,7 @@
 """The learner's end of the transport: takes the run over, publishes weights and progress, trims what replay evicted."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ class LearnerLink:
         self._scripts = Scripts(client)
         self._nb_actor = nb_actor
         self._record = RunRecord(run_id, "running", settings, 0, 0)
-        self._weights: tuple[int, bytes] | None = None
+        self._weights: list[tuple[int, bytes]] = []  # the two newest versions: an actor may be one behind
         self.lease = Lease(
             client,
             self.keys.learner_lease,
@@ -39,9 +40,9 @@ class LearnerLink:
     def __exit__(self, *error: object) -> None:
         self.lease.__exit__(*error)
 
-    def inbox(self, decode: Decoder, stop: threading.Event) -> Inbox:
-        """Everything the actors have said and will say."""
-        return Inbox(self._client, self.keys, self._nb_actor, decode, stop)
+    def inbox(self, decode: Decoder, stop: threading.Event, idle: Callable[[], None]) -> Inbox:
+        """Everything the actors have said and will say; `idle` is called while the learner waits for it."""
+        return Inbox(self._client, self.keys, self._nb_actor, decode, stop, idle)
 
     def last_sequence(self, actor: int) -> int:
         """Number of the newest message of an actor that Redis knows, 0 for none."""
@@ -51,7 +52,7 @@ class LearnerLink:
         """Publish weights as `version`; `restart` makes it the only one known."""
         self.lease.check()
         self._scripts.publish(self.keys, version, weights, restart=restart)
-        self._weights = version, weights
+        self._weights = [*([] if restart else self._weights[-1:]), (version, weights)]
 
     def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
         """Write the run's record; publish the weights again if a broker's restart has lost them."""
@@ -59,7 +60,8 @@ class LearnerLink:
         self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=t_actors)
         write_run(self._client, self.keys.name, self._record, read)
         if self._weights and not self._client.exists(self.keys.versions):
-            self._scripts.publish(self.keys, *self._weights, restart=True)
+            for version, weights in self._weights:
+                self._scripts.publish(self.keys, version, weights, restart=False)
 
     def trim(self, oldest: dict[int, int]) -> None:
         """Drop the messages of each actor that are older than the given sequence number."""

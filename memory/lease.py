@@ -7,7 +7,7 @@ from typing import Any
 from redlock import Redlock
 
 from memory.errors import RunError, UserError
-from memory.transport import BrokerError, Client, Patience, Scripts
+from memory.transport import Client, Patience, Scripts
 
 TTL_MS = 10_000
 
@@ -39,7 +39,8 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._left.set()
         self._thread.join()
-        self._redlock.unlock(self._lock)
+        if not self._error:  # else it is not ours any more, or nobody answers
+            self._redlock.unlock(self._lock)
 
     def check(self) -> None:
         """Raise RunError if the lease is lost."""
@@ -64,6 +65,6 @@ class Lease:
                 if not self._scripts.renew(self._key, self.token, TTL_MS):
                     self._error = f"the lease of {self._what} was lost: another process has taken its place"
                     return
-            except BrokerError as error:
+            except Exception as error:  # noqa: BLE001 - raised again by `check` in the main thread
                 self._error = f"the lease of {self._what} could not be renewed: {error}"
                 return

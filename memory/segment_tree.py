@@ -65,7 +65,8 @@ class SegmentTree:
         """Write priorities and recompute every sum above them.
 
         Args:
-            indices: [B] int64 in [0, capacity). Of equal ones the last wins on the CPU, any one on a GPU.
+            indices: [B] int64 in [0, capacity). Of equal ones the last wins on the CPU, any one on a GPU and in
+                batches so large that torch divides them among threads (32768).
             values: [B] float, finite and >= 0.
 
         Raises:

@@ -25,7 +25,18 @@ from redis.retry import Retry
 
 from memory.errors import RunError, UserError
 
-Client = redis.Redis
+
+class Client(redis.Redis):
+    """A connection whose server may stay away for about a minute; then every command raises RunError."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Send a command."""
+        try:
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        except (redis.ConnectionError, redis.TimeoutError) as error:
+            raise RunError(f"the Redis server stays away: {error}") from error
+
+
 BrokerError: Final = redis.RedisError
 
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
@@ -37,7 +48,11 @@ _RETRIES = 40  # with waits of at most 2 s: about a minute of absence is survive
 # and the reply was lost. Messages that do not follow the last one known here are refused with its number (a broker that
 # restarted may have lost the newest), unless the caller has no older ones to send again.
 _COMMIT = """
-if redis.call('GET', KEYS[3]) ~= ARGV[1] then return redis.error_reply('LEASELOST') end
+local holder = redis.call('GET', KEYS[3])
+if holder and holder ~= ARGV[1] then return redis.error_reply('LEASELOST') end
+local run_id = redis.call('HGET', KEYS[4], 'run_id')
+if run_id and not string.find(KEYS[1], ':' .. run_id .. ':log:', 1, true) then return redis.error_reply('RUNOVER') end
+if not holder then redis.call('SET', KEYS[3], ARGV[1], 'PX', 10000) end
 local first = tonumber(ARGV[2])
 local last = first + #ARGV - 5
 local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
@@ -136,33 +151,36 @@ def connect(host: str, port: int) -> Client:
     """Connect, and see that a Redis server answers; raises UserError if none does."""
     errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
 
-    def client(retries: int) -> Client:
+    def client(retries: int, timeout: float, kind: type[redis.Redis] = Client) -> Any:
         retry = Retry(ExponentialWithJitterBackoff(cap=2.0, base=0.02), retries)
-        return redis.Redis(
+        return kind(
             host,
             port,
             protocol=2,
             retry=retry,
             retry_on_error=errors,
-            socket_timeout=_SOCKET_TIMEOUT_S,
-            socket_connect_timeout=5.0,
+            socket_timeout=timeout,
+            socket_connect_timeout=min(5.0, timeout),
         )
 
-    probe = client(retries=3)
+    probe = client(retries=1, timeout=2.0, kind=redis.Redis)
     try:
         version = probe.info("server")["redis_version"]
-    except redis.ConnectionError as error:
+    except (redis.ConnectionError, redis.TimeoutError) as error:
         raise UserError(
             f"--host-redis {host} --port-redis {port}: no Redis server answers ({error}); start one with "
             "`redis-server redis_rainbow_6379.conf`, or name the machine and port of a running one"
         ) from error
     except redis.ResponseError as error:
         raise UserError(f"--host-redis {host} --port-redis {port}: the server refuses us: {error}") from error
+    except (redis.RedisError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"--host-redis {host} --port-redis {port}: who answers is no Redis server: {error}") from error
     finally:
         probe.close()
     if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
         raise UserError(f"--host-redis {host} --port-redis {port}: Redis {version} answers, 6.2 or later is needed")
-    return client(_RETRIES)
+    connected: Client = client(_RETRIES, _SOCKET_TIMEOUT_S)
+    return connected
 
 
 class Commit(NamedTuple):
@@ -192,7 +210,7 @@ class Scripts:
         Returns None when that is done, else the number of the last message that Redis knows, when it is not the one
         before `commit.first` and `allow_gap` is not set. Raises RunError if the lease is lost or Redis refuses.
         """
-        names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor)]
+        names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run]
         try:
             known = self._commit(names, [token, commit.first, int(allow_gap), commit.state, *commit.messages])
         except redis.ResponseError as error:

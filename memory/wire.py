@@ -93,6 +93,8 @@ def decode(data: bytes, max_payload: int = MAX_PAYLOAD_BYTES) -> Packet:
         raise WireError(
             f"message claims a header of {header_length} and a payload of {size} bytes, {max_payload} allowed"
         )
+    if flags & ~COMPRESSED:
+        raise WireError(f"unknown flags {flags:#x}")
     try:
         tag = Tag(kind)
     except ValueError as error:
@@ -106,7 +108,7 @@ def decode(data: bytes, max_payload: int = MAX_PAYLOAD_BYTES) -> Packet:
 
 
 def _dtype_name(name: str, array: Array) -> str:
-    if array.dtype.name not in DTYPES:
+    if array.dtype != DTYPES.get(array.dtype.name):  # another byte order is another dtype
         raise TypeError(f"array {name!r} has dtype {array.dtype}; the wire carries {', '.join(DTYPES)}")
     return array.dtype.name
 
@@ -120,6 +122,8 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], list[tuple[str, np.dtype[
         raise WireError(f"unreadable header: {error!r}") from error
     if not isinstance(meta, dict):
         raise WireError("the header's metadata is not a JSON object")
+    if len({name for name, _, _ in table}) != len(table):
+        raise WireError("two arrays have one name")
     for name, _, shape in table:
         if not all(type(length) is int and 0 <= length <= MAX_PAYLOAD_BYTES for length in shape) or len(shape) > 16:
             raise WireError(f"array {name!r} has the impossible shape {shape}")
@@ -131,7 +135,7 @@ def _decompress(data: bytes, size: int) -> bytes:
         announced = zstandard.frame_content_size(data)
         if announced != size:
             raise WireError(f"compressed payload of {announced} bytes, {size} announced")
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise WireError(f"payload does not decompress: {error}") from error
 
@@ -143,7 +147,10 @@ def _read_arrays(table: list[tuple[str, np.dtype[Any], tuple[int, ...]]], payloa
         count = math.prod(shape)
         if offset + count * dtype.itemsize > len(payload):
             raise WireError(f"array {name!r} of shape {shape} runs past the payload")
-        arrays[name] = np.frombuffer(payload, dtype, count, offset).reshape(shape)
+        try:
+            arrays[name] = np.frombuffer(payload, dtype, count, offset).reshape(shape)
+        except ValueError as error:  # without elements, but other lengths beyond what NumPy multiplies
+            raise WireError(f"array {name!r} has the impossible shape {shape}") from error
         offset += count * dtype.itemsize
     if offset != len(payload):
         raise WireError(f"{len(payload) - offset} bytes of the payload belong to no array")

@@ -44,7 +44,7 @@ class RedisServer:
             "dir": self.folder,
             "save": "",
             "appendonly": "yes" if self._append_only else "no",
-            "appendfsync": "everysec",
+            "appendfsync": "always",  # so that a test knows what the file holds
             "logfile": self.folder / "redis.log",
         }
         command = [str(Path(spec.origin).parent / "bin" / "redis-server")]

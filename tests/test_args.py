@@ -242,7 +242,7 @@ def test_an_unknown_option_comes_with_a_proposal(typo: str, meant: str) -> None:
     assert meant in error
 
 
-@pytest.mark.parametrize("argv", [["--xyzzy"], ["word"], ["3"], ["-x"], ["-p", "6380"]])
+@pytest.mark.parametrize("argv", [["--xyzzy"], ["word"], ["3"], ["-x"]])
 def test_what_resembles_no_option(argv: list[str]) -> None:
     assert errors_of(*argv)[0].startswith(f"{argv[0]}: no such option")
 

@@ -398,7 +398,7 @@ def test_no_update_changes_nothing() -> None:
     assert tree.total.item() == 200
 
 
-@pytest.mark.parametrize("count", [1000, 1_000_000])
+@pytest.mark.parametrize("count", [1000, 20_000])
 def test_the_last_of_equal_indices_wins(count: int) -> None:
     tree, rng = SegmentTree(50), np.random.default_rng(count)
     indices = rng.integers(0, 50, count)

@@ -1,0 +1,193 @@
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from memory import assembler as module
+from memory import wire
+from memory.assembler import Assembler
+from memory.chunk import Chunk, ChunkSpec, Field
+from memory.rows import Array, Arrays, Kind
+from tests.conftest import random_rows, window_of
+
+OUT = (("q", Field((2,), "float32")),)
+STATE = (("memory", Field((5,), "float32")),)
+SPECS = {
+    "rainbow": ChunkSpec(4, 0, 64, 3, 64, 1),
+    "rainbow, small": ChunkSpec(4, 0, 5, 3, 5, 1),
+    "r2d2": ChunkSpec(4, 5, 10, 2, 5, 10, state=STATE),
+    "r2d2, leads of several strides": ChunkSpec(3, 7, 6, 4, 3, 3, state=STATE),
+    "on-policy": ChunkSpec(4, 0, 7, 1, 7, 7, out=OUT),
+    "sac": ChunkSpec(1, 0, 6, 1, 6, 1),
+    "sac, no tail": ChunkSpec(1, 0, 6, 0, 6, 2, OUT, STATE),
+    "overlapping": ChunkSpec(2, 1, 9, 2, 3, 1, OUT, STATE),
+}
+Make = Callable[[ChunkSpec], Assembler]
+
+
+def priorities_of(spec: ChunkSpec) -> Callable[[Arrays], Array]:
+    """Above 0 everywhere, and different for each sample of each stream."""
+
+    def priorities(rows: Arrays) -> Array:
+        assert set(rows) == {"obs", "kind", "reward", "discount", "action", "out.q", "out.memory"}
+        middle = np.abs(rows["out.q"][spec.lead : spec.lead + spec.length, 1])  # [length]
+        return 1 + middle.reshape(spec.leaves, spec.sample).sum(1)
+
+    return priorities
+
+
+def make_assembler(spec: ChunkSpec) -> Assembler:
+    return Assembler(spec, 3, priorities_of(spec))
+
+
+def assert_equal(found: Arrays, expected: Arrays) -> None:
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype), name
+        np.testing.assert_array_equal(found[name], array, name)
+
+
+def check_stream(spec: ChunkSpec, seed: int, rows: int = 60, make: Make = make_assembler) -> None:
+    """All chunks of a random stream against the stream itself."""
+    stream = random_rows(np.random.default_rng(seed), rows, 1)
+    assembler = make(spec)
+    chunks = 0
+    for t, (row, action, out) in enumerate(stream):
+        assembler.version = t
+        chunk = assembler.add(row, action, out)
+        begin = chunks * spec.stride  # the chunk's first learnable row
+        assert (chunk is not None) == (t == begin + spec.length + spec.tail - 1)
+        if chunk:
+            assert (chunk.env, chunk.version) == (3, t)
+            check_chunk(chunk, spec, window_of(stream, begin - spec.lead, spec))
+            chunks += 1
+
+
+def check_chunk(chunk: Chunk, spec: ChunkSpec, window: Arrays) -> None:
+    sent = {"obs", "kind", "reward", "discount", "action", *(f"out.{name}" for name, _ in spec.out)}
+    assert_equal(chunk.rows, {name: array for name, array in window.items() if name in sent})
+    assert_equal(chunk.state, {name: window[f"out.{name}"][spec.stack - 1] for name, _ in spec.state})
+    expected = priorities_of(spec)(window)
+    for leaf in range(spec.leaves):
+        first = spec.lead + leaf * spec.sample
+        if all(kind == Kind.LAST for kind in window["kind"][first : first + spec.sample]):
+            expected[leaf] = 0
+    assert chunk.priorities.dtype == np.float32
+    np.testing.assert_array_equal(chunk.priorities, expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_chunks_are_windows_of_the_stream(name: str) -> None:
+    for seed in range(300):
+        check_stream(SPECS[name], seed, rows=20 + seed % 40 if SPECS[name].length < 64 else 200)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_every_row_is_learnable_as_often_as_it_shall_be(name: str) -> None:
+    spec = SPECS[name]
+    for seed in range(20):
+        stream = random_rows(np.random.default_rng(seed), 3 * spec.window, 1)
+        assembler = make_assembler(spec)
+        seen: Counter[int] = Counter()
+        chunks = [c for row, action, out in stream if (c := assembler.add(row, action, out))]
+        for chunk in chunks:
+            obs = chunk.rows["obs"][spec.lead : spec.lead + spec.length]
+            seen.update(int(frame[0, 1]) * 256 + int(frame[0, 2]) for frame in obs)
+        complete = range(spec.length - spec.stride, len(chunks) * spec.stride)
+        assert len(complete) > 0
+        assert {seen[t] for t in complete} == {spec.length // spec.stride}
+        assert all(seen[t] == t // spec.stride + 1 for t in range(spec.length - spec.stride))
+
+
+def test_padding_is_last_and_only_before_the_first_row() -> None:
+    spec = SPECS["r2d2, leads of several strides"]
+    assembler = make_assembler(spec)
+    stream = random_rows(np.random.default_rng(0), 40, 1)
+    chunks = [c for row, action, out in stream if (c := assembler.add(row, action, out))]
+    padded = [int((chunk.rows["obs"][:, 0, 0] == 0).sum()) for chunk in chunks]  # a row names its stream, 1
+    assert padded[:5] == [9, 6, 3, 0, 0]
+    assert not any(padded[3:])
+    for chunk, count in zip(chunks, padded, strict=True):
+        assert (chunk.rows["kind"][:count] == Kind.LAST).all()
+        assert chunk.rows["kind"][count] == Kind.FIRST or count == 0
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_successor_goes_on_identically(name: str) -> None:
+    spec = SPECS[name]
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        stream = random_rows(rng, 2 * spec.window, 1)
+        assembler, successor = make_assembler(spec), make_assembler(spec)
+        moment = int(rng.integers(len(stream)))  # 0 among them: nothing was added yet
+        for row, action, out in stream[:moment]:
+            assembler.add(row, action, out)
+        packet = wire.encode(wire.Tag.STATE, {}, assembler.snapshot())
+        successor.restore(wire.decode(packet).arrays)
+        for row, action, out in stream[moment:]:
+            a, b = assembler.add(row, action, out), successor.add(row, action, out)
+            assert (a is None) == (b is None)
+            if a and b:
+                assert_equal(a.rows, b.rows)
+                assert_equal(a.state, b.state)
+                np.testing.assert_array_equal(a.priorities, b.priorities)
+        assert_equal(assembler.snapshot(), successor.snapshot())
+
+
+def test_priorities_may_be_nonsense_where_nothing_is_learned() -> None:
+    spec = SPECS["rainbow, small"]
+    assembler = Assembler(spec, 0, lambda rows: np.where(rows["kind"][3:8] == Kind.LAST, np.nan, 2.0))
+    chunks = [c for row in random_rows(np.random.default_rng(1), 50, 1) if (c := assembler.add(*row))]
+    assert set(np.concatenate([chunk.priorities for chunk in chunks])) == {0.0, 2.0}
+
+
+# --- what the checks above must notice ---
+
+
+class ForgetsPadding(Assembler):
+    def _move_on(self) -> None:
+        self._padding = 0
+        del self._rows[: self.spec.stride]
+
+
+class StridesTooFar(Assembler):
+    def _move_on(self) -> None:
+        super()._move_on()
+        del self._rows[:1]
+
+
+class SharesPriorities(Assembler):
+    def _chunk(self) -> Chunk:
+        chunk = super()._chunk()
+        chunk.priorities[:] = chunk.priorities.max()
+        return chunk
+
+
+class StateOfTheWrongRow(Assembler):
+    def _chunk(self) -> Chunk:
+        chunk = super()._chunk()
+        first_learnable = self._rows[self.spec.lead - self._padding]
+        return Chunk(chunk.env, chunk.version, chunk.rows, {"memory": first_learnable["out.memory"]}, chunk.priorities)
+
+
+@pytest.mark.parametrize(
+    ("broken", "name"),
+    [
+        (ForgetsPadding, "r2d2"),
+        (StridesTooFar, "rainbow, small"),
+        (SharesPriorities, "rainbow, small"),
+        (StateOfTheWrongRow, "r2d2"),
+    ],
+)
+def test_the_stream_check_notices(broken: type[Assembler], name: str) -> None:
+    with pytest.raises(AssertionError):
+        for seed in range(5):
+            check_stream(SPECS[name], seed, make=lambda spec: broken(spec, 3, priorities_of(spec)))
+
+
+def test_the_stream_check_notices_learnable_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+    pad = module._pad
+    monkeypatch.setattr(module, "_pad", lambda name, array, count: np.roll(pad(name, array, count), name == "kind"))
+    with pytest.raises(AssertionError):
+        check_stream(SPECS["rainbow, small"], 0)

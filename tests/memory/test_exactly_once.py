@@ -1,0 +1,90 @@
+"""Every message arrives exactly once, whatever becomes of the replies."""
+
+import random
+import select
+import socket
+import socketserver
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+import pytest
+
+from memory.actor_link import ActorLink
+from memory.messages import RoundEnd, decode_message, encode_message
+from memory.transport import Keys, connect
+
+pytestmark = pytest.mark.redis
+
+
+class FlakyWire(socketserver.ThreadingTCPServer):
+    """Passes everything on to a Redis server, but hangs up in the place of one reply in `one_in`."""
+
+    def __init__(self, port: int, one_in: int) -> None:
+        super().__init__(("127.0.0.1", 0), Talk)
+        self.target = port
+        self.port = int(self.server_address[1])
+        self.losing = False
+        self.lost = 0
+        self._one_in = one_in
+        self._random = random.Random(0)
+
+    def loses_this(self) -> bool:
+        lost = self.losing and self._random.randrange(self._one_in) == 0
+        self.lost += lost
+        return lost
+
+    def __enter__(self) -> "FlakyWire":
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class Talk(socketserver.BaseRequestHandler):
+    server: FlakyWire
+
+    def handle(self) -> None:
+        near: socket.socket = self.request
+        with suppress(OSError), socket.create_connection(("127.0.0.1", self.server.target)) as far:
+            other = {near: far, far: near}
+            while True:
+                for source in select.select(list(other), [], [])[0]:
+                    data = source.recv(1 << 16)
+                    if not data or (source is far and self.server.loses_this()):
+                        return
+                    other[source].sendall(data)
+
+
+def check_exactly_once(redis_port: int, name: str, send: Callable[[ActorLink, int], object]) -> None:
+    with FlakyWire(redis_port, one_in=6) as flaky:
+        with (
+            closing(connect("127.0.0.1", flaky.port)) as far,
+            ActorLink(far, name, "id", 0, threading.Event()) as actor,
+        ):
+            flaky.losing = True
+            for number in range(1, 101):
+                send(actor, number)
+        assert flaky.lost > 10
+    with closing(connect("127.0.0.1", redis_port)) as client:
+        found = [decode_message(fields[b"m"], 1000) for _, fields in client.xrange(Keys(name, "id").log(0))]
+    assert found == [RoundEnd(number) for number in range(1, 101)]
+
+
+def commit(link: ActorLink, number: int) -> None:
+    link.commit([RoundEnd(number)], b"")
+
+
+def append(link: ActorLink, number: int) -> None:
+    link._client.xadd(link.keys.log(0), {"m": encode_message(RoundEnd(number))})
+
+
+def test_lost_replies_neither_lose_nor_double_anything(redis_port: int, run_name: str) -> None:
+    check_exactly_once(redis_port, run_name, commit)
+
+
+def test_the_check_notices_doubles(redis_port: int, run_name: str) -> None:
+    with pytest.raises(AssertionError):
+        check_exactly_once(redis_port, run_name, append)

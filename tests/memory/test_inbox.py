@@ -1,0 +1,278 @@
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from memory.actor_link import ActorLink
+from memory.chunk import ChunkId
+from memory.errors import RunError, Stopped
+from memory.inbox import Entry, Inbox
+from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
+from memory.transport import Client, Keys, Patience, connect
+from tests.conftest import RedisServer
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.inbox.BLOCK_MS", 30)
+
+
+@pytest.fixture
+def keys(run_name: str) -> Keys:
+    return Keys(run_name, "id")
+
+
+def decode(data: bytes) -> Message:
+    return decode_message(data, 1000)
+
+
+@contextmanager
+def open_inbox(
+    client: Client, keys: Keys, actors: int = 2, stop: threading.Event | None = None, kind: type[Inbox] = Inbox
+) -> Iterator[Inbox]:
+    with closing(kind(client, keys, actors, decode, stop or threading.Event())) as inbox:
+        yield inbox
+
+
+def say(client: Client, keys: Keys, actor: int, first: int, *messages: Message | bytes) -> None:
+    for number, message in enumerate(messages, first):
+        data = message if isinstance(message, bytes) else encode_message(message)
+        client.xadd(keys.log(actor), {"m": data}, id=f"{number}-0")
+
+
+def episode(number: int) -> Episode:
+    return Episode({"number": number})
+
+
+def take(inbox: Inbox, count: int) -> list[Entry]:
+    """Exactly this many entries, as they arrive."""
+    entries = inbox.take_all()
+    deadline = time.monotonic() + 5
+    while len(entries) < count:
+        assert time.monotonic() < deadline, f"{len(entries)} of {count} entries arrived"
+        inbox.wait(Patience("a test"))
+        entries += inbox.take_all()
+    assert len(entries) == count
+    return entries
+
+
+def ids(entries: Iterable[Entry]) -> list[tuple[int, int]]:
+    return [(entry.id.actor, entry.id.sequence) for entry in entries]
+
+
+def test_each_actor_is_heard_in_its_order_and_once(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, *(episode(i) for i in range(100)))
+    with open_inbox(client, keys) as inbox:
+        say(client, keys, 1, 7, *(episode(i) for i in range(50)))
+        say(client, keys, 0, 101, *(episode(i) for i in range(100, 120)))
+        entries = take(inbox, 170)
+        for actor, first, count in ((0, 1, 120), (1, 7, 50)):
+            own = [entry for entry in entries if entry.id.actor == actor]
+            assert own == [Entry(ChunkId(actor, first + i), episode(i)) for i in range(count)]
+        assert inbox.read == {0: 120, 1: 56}
+        assert inbox.take_all() == []
+
+
+# --- rounds ---
+
+ROUNDS = 3
+STORY: dict[int, list[Message]] = {
+    0: [Joined(0), episode(0), RoundEnd(0), episode(1), episode(2), RoundEnd(1), RoundEnd(2), episode(3)],
+    1: [Joined(0), RoundEnd(0), RoundEnd(1), episode(4), RoundEnd(2), episode(5)],
+}
+EXPECTED = [
+    [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)],
+    [(0, 4), (0, 5), (0, 6), (1, 3)],
+    [(0, 7), (1, 4), (1, 5)],
+]
+
+
+def check_rounds(client: Client, keys: Keys, seed: int, kind: type[Inbox] = Inbox) -> None:
+    """Two actors that write whenever they like."""
+
+    def write(actor: int, rng: random.Random) -> None:
+        for number, message in enumerate(STORY[actor], 1):
+            time.sleep(rng.choice([0, 0, 0.001, 0.004]))
+            say(client, keys, actor, number, message)
+
+    writers = [threading.Thread(target=write, args=(actor, random.Random(10 * seed + actor))) for actor in STORY]
+    with open_inbox(client, keys, kind=kind) as inbox:
+        for writer in writers:
+            writer.start()
+        found = [ids(inbox.take_round(round_)) for round_ in range(ROUNDS)]
+        for writer in writers:
+            writer.join()
+        assert found == EXPECTED
+        assert inbox.read == {0: 7, 1: 5}
+        assert sorted(ids(take(inbox, 2))) == [(0, 8), (1, 6)]
+
+
+def test_rounds_do_not_depend_on_anybody_s_speed(client: Client, run_name: str) -> None:
+    for seed in range(20):
+        check_rounds(client, Keys(run_name, str(seed)), seed)
+
+
+class AsItComes(Inbox):
+    def take_round(self, round_: int) -> Iterable[Entry]:
+        patience = Patience("a test")
+        while min(self._played.values()) < round_:
+            self.wait(patience)
+            yield from self.take_all()
+
+
+def test_the_check_notices_an_order_of_arrival(client: Client, run_name: str) -> None:
+    with pytest.raises(AssertionError):
+        for seed in range(20):
+            check_rounds(client, Keys(run_name, str(seed)), seed, AsItComes)
+
+
+def test_an_actor_that_joins_late_is_not_waited_for_earlier(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, Joined(0), RoundEnd(0), RoundEnd(1))
+    say(client, keys, 1, 1, Joined(2), episode(0), RoundEnd(2))
+    with open_inbox(client, keys) as inbox:
+        assert ids(inbox.take_round(-1)) == []
+        assert ids(inbox.take_round(0)) == [(0, 1), (0, 2)]
+        assert ids(inbox.take_round(1)) == [(0, 3), (1, 1)]
+        say(client, keys, 0, 4, RoundEnd(2))
+        assert ids(inbox.take_round(2)) == [(0, 4), (1, 2), (1, 3)]
+
+
+def test_a_trimmed_log_begins_in_the_middle(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, Joined(0), RoundEnd(0), RoundEnd(1), RoundEnd(2))
+    client.xtrim(keys.log(0), minid="3-0", approximate=False)
+    with open_inbox(client, keys, actors=1) as inbox:
+        assert ids(inbox.take_round(0)) == []
+        assert ids(inbox.take_round(1)) == [(0, 3)]
+        assert ids(inbox.take_round(2)) == [(0, 4)]
+
+
+# --- the backlog ---
+
+
+@contextmanager
+def stopped_after(seconds: float) -> Iterator[threading.Event]:
+    stop = threading.Event()
+    timer = threading.Timer(seconds, stop.set)
+    timer.start()
+    try:
+        yield stop
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def check_backlog(client: Client, keys: Keys, expected: list[tuple[int, int]]) -> None:
+    with stopped_after(3) as stop, open_inbox(client, keys, stop=stop) as inbox:
+        say(client, keys, 1, 90, episode(9))  # not stored when the inbox was opened
+        assert ids(inbox.take_backlog()) == expected
+        assert ids(take(inbox, 1)) == [(1, 90)]
+
+
+def test_the_backlog_is_what_was_stored_before(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, episode(0), episode(1))
+    say(client, keys, 1, 1, *(episode(i) for i in range(40)))
+    check_backlog(client, keys, [(0, 1), (0, 2), *((1, i) for i in range(1, 41))])
+
+
+def test_an_empty_backlog_is_not_waited_for(client: Client, keys: Keys) -> None:
+    check_backlog(client, keys, [])
+
+
+def test_a_backlog_whose_end_is_malformed(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, episode(0), b"nonsense")
+    check_backlog(client, keys, [(0, 1)])
+
+
+def test_a_backlog_that_was_trimmed_away(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, episode(0), episode(1))
+    client.xtrim(keys.log(0), maxlen=0, approximate=False)
+    check_backlog(client, keys, [])
+
+
+# --- what goes wrong ---
+
+
+def test_a_malformed_entry_is_left_out_and_counted(
+    client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = encode_message(episode(5))
+    say(client, keys, 0, 1, episode(0), b"", b"\x80nonsense", whole[:-1], episode(1))
+    client.xadd(keys.log(0), {"other": b""}, id="6-0")
+    say(client, keys, 0, 7, episode(2))
+    with open_inbox(client, keys) as inbox:
+        assert [entry.message for entry in take(inbox, 3)] == [episode(0), episode(1), episode(2)]
+        assert inbox._reader.malformed == 4
+        assert inbox.read[0] == 7
+    printed = capsys.readouterr().out
+    assert all(f"Message {number} of actor 0 is left out" in printed for number in (2, 3, 4, 6))
+
+
+def wait_calls(inbox: Inbox) -> dict[str, Callable[[], object]]:
+    return {
+        "round": lambda: list(inbox.take_round(0)),
+        "wait": lambda: [inbox.wait(Patience("a test")) for _ in range(1000)],
+    }
+
+
+@pytest.mark.parametrize("how", ["round", "wait"])
+def test_a_stop_ends_waiting(client: Client, keys: Keys, how: str) -> None:
+    with stopped_after(0.2) as stop, open_inbox(client, keys, stop=stop) as inbox:
+        start = time.monotonic()
+        with pytest.raises(Stopped):
+            wait_calls(inbox)[how]()
+        assert time.monotonic() - start < 2
+
+
+@pytest.mark.parametrize("how", ["round", "wait"])
+def test_an_error_of_the_reader_reaches_who_waits(client: Client, keys: Keys, how: str) -> None:
+    with open_inbox(client, keys) as inbox:
+        client.set(keys.log(0), b"no stream")
+        with pytest.raises(RunError, match="WRONGTYPE"):
+            wait_calls(inbox)[how]()
+        with pytest.raises(RunError, match="WRONGTYPE"):
+            inbox.take_all()
+
+
+def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.transport._RETRIES", 2)
+    keys = Keys("run", "id")
+    with closing(connect("127.0.0.1", own_server.port)) as client, open_inbox(client, keys) as inbox:
+        own_server.stop()
+        with pytest.raises(RunError, match="reading the experience failed"):
+            list(inbox.take_round(0))
+
+
+def test_a_learner_that_is_busy_holds_the_reader_back(
+    client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.inbox._QUEUE_SIZE", 4)
+    say(client, keys, 0, 1, *(episode(i) for i in range(50)))
+    with open_inbox(client, keys) as inbox:
+        time.sleep(0.2)
+        assert inbox._reader.entries.qsize() == 4
+        assert ids(take(inbox, 50)) == [(0, i) for i in range(1, 51)]
+    with open_inbox(client, keys) as inbox:  # nobody reads: it can be closed all the same
+        time.sleep(0.1)
+
+
+def test_messages_that_a_restart_lost_are_read_once(own_server: RedisServer) -> None:
+    keys = Keys("run", "id")
+    with (
+        closing(connect("127.0.0.1", own_server.port)) as client,
+        ActorLink(client, "run", "id", 0, threading.Event()) as actor,
+        open_inbox(client, keys) as inbox,
+    ):
+        actor.commit([episode(1), episode(2)], b"")
+        size = own_server.log.stat().st_size
+        actor.commit([episode(3)], b"")
+        assert ids(take(inbox, 3)) == [(0, 1), (0, 2), (0, 3)]
+        own_server.restart_without(since=size)
+        assert client.xlen(keys.log(0)) == 2
+        actor.commit([episode(4), episode(5)], b"")
+        assert take(inbox, 2) == [Entry(ChunkId(0, 4), episode(4)), Entry(ChunkId(0, 5), episode(5))]
+        assert client.xlen(keys.log(0)) == 5

@@ -1,0 +1,171 @@
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from memory import lease as module
+from memory.errors import RunError, UserError
+from memory.lease import Lease
+from memory.transport import Client, connect
+from tests.conftest import RedisServer
+
+pytestmark = pytest.mark.redis
+TTL_S = 1.0
+HOLDER = """
+import sys, time
+from memory import lease
+from memory.transport import connect
+lease.TTL_MS = int(sys.argv[3])
+with lease.Lease(connect("127.0.0.1", int(sys.argv[1])), sys.argv[2], "the holder", "advice"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TTL_MS", int(TTL_S * 1000))
+
+
+@contextmanager
+def another_holder(port: int, key: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lease until it is killed."""
+    command = [sys.executable, "-c", HOLDER, str(port), key, str(module.TTL_MS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "held\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def lease(client: Client, key: str) -> Lease:
+    return Lease(client, key, "the thing", "use another")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
+def is_lost(held: Lease) -> bool:
+    try:
+        held.check()
+    except RunError:
+        return True
+    return False
+
+
+def check_is_held(client: Client, key: str, kind: type[Lease] = Lease) -> bytes:
+    with kind(client, key, "the thing", "use another") as held:
+        for _ in range(15):  # 1.5 times its life
+            assert client.get(key) == held.token
+            assert 0 < client.pttl(key) <= TTL_S * 1000
+            time.sleep(TTL_S / 10)
+            held.check()
+    assert not client.exists(key)
+    return held.token
+
+
+def test_a_lease_is_renewed_and_released(client: Client, run_name: str) -> None:
+    assert check_is_held(client, run_name) != check_is_held(client, run_name)
+
+
+class NeverRenewed(Lease):
+    def _keep(self) -> None:
+        pass
+
+
+def test_the_check_notices_a_lease_that_is_not_renewed(client: Client, run_name: str) -> None:
+    with pytest.raises(AssertionError):
+        check_is_held(client, run_name, NeverRenewed)
+
+
+def test_an_exception_releases_it_too(client: Client, run_name: str) -> None:
+    with pytest.raises(ZeroDivisionError), lease(client, run_name):
+        raise ZeroDivisionError
+    assert not client.exists(run_name)
+
+
+def test_a_second_holder_is_refused(
+    redis_server: RedisServer, client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TTL_MS", 3000)  # several looks between two renewals, as in earnest
+    with another_holder(redis_server.port, run_name):
+        for _ in range(2):
+            start = time.monotonic()
+            with pytest.raises(UserError, match="the thing is already running: use another"), lease(client, run_name):
+                pass
+            assert time.monotonic() - start < 2
+            assert client.exists(run_name)
+
+
+def test_a_dead_holder_is_waited_for(redis_server: RedisServer, client: Client, run_name: str) -> None:
+    with another_holder(redis_server.port, run_name) as process:
+        process.kill()
+        process.wait()
+        start = time.monotonic()
+        with lease(client, run_name) as held:
+            assert time.monotonic() - start < TTL_S + 2
+            assert client.get(run_name) == held.token
+
+
+def test_one_of_many_successors_gets_it(client: Client, run_name: str) -> None:
+    client.set(run_name, b"a dead holder's", px=500)
+    outcomes: list[str] = []
+    done = threading.Event()
+
+    def succeed() -> None:
+        try:
+            with lease(client, run_name):
+                outcomes.append("held")
+                done.wait(10)
+        except UserError:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=succeed) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(outcomes) == 5, 5)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["held", "refused", "refused", "refused", "refused"]
+
+
+def test_a_lost_lease_is_reported_and_left_to_its_new_holder(client: Client, run_name: str) -> None:
+    with lease(client, run_name) as held:
+        held.check()
+        client.set(run_name, b"another")
+        wait_until(lambda: is_lost(held), TTL_S)
+        client.delete(run_name)
+        time.sleep(TTL_S / 2)
+        assert is_lost(held)  # once lost, it stays lost
+        client.set(run_name, b"another")
+    assert client.get(run_name) == b"another"
+
+
+def test_a_restart_that_lost_the_lease(own_server: RedisServer) -> None:
+    with closing(connect("127.0.0.1", own_server.port)) as client, lease(client, "key") as held:
+        own_server.restart_without(since=0)
+        wait_until(lambda: client.get("key") == held.token, TTL_S + 2)
+        held.check()
+
+
+def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.transport._RETRIES", 2)
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        with lease(client, "key") as held:
+            own_server.stop()
+            wait_until(lambda: is_lost(held), TTL_S + 5)
+            with pytest.raises(RunError, match="could not be renewed"):
+                held.check()
+            start = time.monotonic()
+        assert time.monotonic() - start < 5

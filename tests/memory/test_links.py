@@ -1,0 +1,324 @@
+"""Both ends of the transport, with servers that restart and lose what was not on their disk."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from memory import lease, wire
+from memory.actor_link import ActorLink, RunOver, wait_for_run
+from memory.errors import RunError, Stopped, UserError
+from memory.learner_link import LearnerLink
+from memory.messages import Joined, RoundEnd, decode_message
+from memory.transport import Client, Keys, RunRecord, connect, read_run, write_run
+from tests.conftest import RedisServer
+
+pytestmark = pytest.mark.redis
+SETTINGS = {"seed": 1, "discount": 0.99, "game": "pong"}
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.actor_link.BLOCK_MS", 50)
+
+
+@pytest.fixture
+def own_client(own_server: RedisServer) -> Iterator[Client]:
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        yield client
+
+
+def actor_link(client: Client, name: str, run_id: str = "id", stop: threading.Event | None = None) -> ActorLink:
+    return ActorLink(client, name, run_id, 0, stop or threading.Event())
+
+
+def learner_link(client: Client, name: str, run_id: str = "id") -> LearnerLink:
+    return LearnerLink(client, name, run_id, SETTINGS, 2)
+
+
+def play(link: ActorLink, *rounds: int) -> None:
+    """One commit; the number of a message is its round."""
+    link.commit([RoundEnd(number) for number in rounds], b"state after %d" % rounds[-1])
+
+
+def rounds_of(client: Client, name: str) -> list[tuple[int, object]]:
+    """Number and content of all messages."""
+    entries = client.xrange(Keys(name, "id").log(0))
+    return [(int(i.split(b"-")[0]), decode_message(fields[b"m"], 1000)) for i, fields in entries]
+
+
+def expected(last: int) -> list[tuple[int, object]]:
+    return [(number, RoundEnd(number)) for number in range(1, last + 1)]
+
+
+@contextmanager
+def after(seconds: float, what: Callable[[], object]) -> Iterator[None]:
+    timer = threading.Timer(seconds, what)
+    timer.start()
+    yield
+    timer.join()
+
+
+# --- a run begins ---
+
+
+def test_an_actor_waits_for_its_learner(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner:
+        with after(0.2, lambda: learner.progress("running", 3, 4, {})):
+            record = wait_for_run(client, run_name, SETTINGS, threading.Event())
+        assert record == RunRecord("id", "running", SETTINGS, 3, 4)
+        with pytest.raises(UserError, match=r"--discount is 0.9 here and 0.99 .*--seed is 2 here and 1 .*--run-name"):
+            wait_for_run(client, run_name, SETTINGS | {"discount": 0.9, "seed": 2}, threading.Event())
+        with pytest.raises(UserError, match=r"--new-one is 1 here and None"):
+            wait_for_run(client, run_name, SETTINGS | {"new_one": 1}, threading.Event())
+
+
+@pytest.mark.parametrize("status", ["running", "stopped", "finished"])
+def test_what_an_earlier_learner_left_is_not_a_learner(client: Client, run_name: str, status: str) -> None:
+    write_run(client, run_name, RunRecord("id", status, SETTINGS, 3, 4), {})
+    stop = threading.Event()
+    with after(0.2, stop.set), pytest.raises(Stopped):
+        wait_for_run(client, run_name, SETTINGS, stop)
+
+
+def test_a_second_learner_and_a_second_actor_are_refused(
+    client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "TTL_MS", 3000)
+    with learner_link(client, run_name), actor_link(client, run_name):
+        with pytest.raises(UserError, match="--run-name"), learner_link(client, run_name, "another id"):
+            pass
+        with pytest.raises(UserError, match="--id-actor"), actor_link(client, run_name):
+            pass
+        with ActorLink(client, run_name, "id", 1, threading.Event()):  # another actor, and another run
+            pass
+        with learner_link(client, run_name + "2"):
+            pass
+
+
+def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, run_name: str) -> None:
+    for name in (run_name, run_name + "2"):
+        with learner_link(client, name) as learner, actor_link(client, name) as actor:
+            learner.progress("stopped", 3, 4, {0: 1})
+            play(actor, 1, 2)
+    with learner_link(client, run_name) as learner:
+        assert learner.last_sequence(0) == 2
+        assert len(rounds_of(client, run_name)) == 2
+    with learner_link(client, run_name, "new") as learner:
+        assert read_run(client, run_name) is None
+        assert learner.last_sequence(0) == 0
+        assert not client.exists(Keys(run_name, "id").log(0), Keys(run_name, "id").state(0))
+    assert len(rounds_of(client, run_name + "2")) == 2
+
+
+def test_an_actor_of_an_abandoned_run_leaves_nothing_behind(
+    client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "TTL_MS", 400)
+    with actor_link(client, run_name) as actor, learner_link(client, run_name) as learner:
+        learner.progress("running", 0, 0, {})
+        play(actor, 1)
+        client.delete(learner.keys.learner_lease)
+        with learner_link(client, run_name, "new") as successor:
+            successor.progress("running", 0, 0, {})
+            time.sleep(0.5)  # the actor has renewed its lease
+            with pytest.raises((RunOver, RunError)):
+                play(actor, 2)
+    assert client.keys(f"*{run_name}*:id:*") == []
+
+
+# --- experience ---
+
+
+def test_a_successor_finds_what_was_left(client: Client, run_name: str) -> None:
+    with actor_link(client, run_name) as actor:
+        assert actor.saved() is None
+        play(actor, 1, 2)
+        play(actor, 3)
+    with actor_link(client, run_name) as successor:
+        assert successor.saved() == (b"state after 3", 3)
+        play(successor, 4)
+    assert rounds_of(client, run_name) == expected(4)
+
+
+def test_unread_messages(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        assert actor.unread() == 0
+        play(actor, 1, 2, 3)
+        assert actor.unread() == 3
+        learner.progress("running", 0, 0, {0: 2, 1: 9})
+        assert actor.unread() == 1
+
+
+def test_trimming_keeps_what_the_replay_holds(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        play(actor, 1, 2, 3)
+        learner.trim({0: 3, 1: 7})
+        assert rounds_of(client, run_name) == expected(3)[2:]
+        learner.trim({0: 4})
+        assert rounds_of(client, run_name) == []
+        assert learner.last_sequence(0) == 3
+        play(actor, 4)
+        assert [number for number, _ in rounds_of(client, run_name)] == [4]
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+def test_what_a_restart_lost_is_sent_again(own_server: RedisServer, own_client: Client, lost: int) -> None:
+    with actor_link(own_client, "run") as actor:
+        sizes = [own_server.log.stat().st_size]
+        for first in (1, 3, 5):
+            play(actor, first, first + 1)
+            sizes.append(own_server.log.stat().st_size)
+        own_server.restart_without(since=sizes[3 - lost])
+        assert len(rounds_of(own_client, "run")) == 6 - 2 * lost  # the loss is real
+        play(actor, 7)
+        assert rounds_of(own_client, "run") == expected(7)
+        assert actor.saved() == (b"state after 7", 7)
+
+
+def test_an_empty_server_gets_what_is_kept(own_server: RedisServer, own_client: Client) -> None:
+    """The lease is gone, too: the actor must take it again before it writes."""
+    with actor_link(own_client, "run") as actor:
+        play(actor, 1, 2)
+        own_server.restart_without(since=0)
+        play(actor, 3)
+        assert rounds_of(own_client, "run") == expected(3)
+        assert own_client.get(actor.keys.actor_lease(0)) == actor.lease.token
+
+
+def test_a_waiting_actor_sends_again_what_a_restart_lost(own_server: RedisServer, own_client: Client) -> None:
+    """In lockstep it has nothing new to say before the learner has read what it said: it must find out by itself."""
+    stop = threading.Event()
+    with actor_link(own_client, "run", stop=stop) as actor, learner_link(own_client, "run") as learner:
+        learner.publish(0, weights(0), restart=True)
+        play(actor, 1)
+        size = own_server.log.stat().st_size
+        play(actor, 2, 3)
+        own_server.restart_without(since=size)
+        assert len(rounds_of(own_client, "run")) == 1  # the loss is real
+        with after(1.5, stop.set), pytest.raises(Stopped):
+            actor.wait_for_version(1)
+        assert rounds_of(own_client, "run") == expected(3)
+
+
+def test_what_is_older_than_a_few_seconds_is_not_kept(
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.actor_link._KEPT_S", 0.2)
+    monkeypatch.setattr(lease, "TTL_MS", 400)
+    with actor_link(own_client, "run") as actor:
+        play(actor, 1)
+        play(actor, 2)
+        time.sleep(0.3)
+        play(actor, 3)
+        own_server.restart_without(since=0)
+        time.sleep(0.5)  # the lease is renewed
+        play(actor, 4)
+        assert rounds_of(own_client, "run") == expected(4)[2:]
+
+
+def test_a_server_that_stays_away_ends_the_actor(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.transport._RETRIES", 2)
+    with closing(connect("127.0.0.1", own_server.port)) as client, actor_link(client, "run") as actor:
+        own_server.stop()
+        for use in (lambda: play(actor, 1), actor.record, actor.unread, actor.newest_version, actor.saved):
+            with pytest.raises(RunError):
+                use()
+
+
+# --- weights and the end ---
+
+
+def weights(version: int) -> bytes:
+    return wire.encode(wire.Tag.WEIGHTS, {"version": version})
+
+
+def test_weights_reach_a_waiting_actor(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.progress("running", 0, 0, {})
+        assert actor.newest_version() == -1
+        for version in range(3):
+            with after(0.1, lambda version=version: learner.publish(version, weights(version), restart=version == 0)):
+                assert actor.wait_for_version(version) == version
+            assert actor.weights(version).meta["version"] == version
+        assert actor.wait_for_version(1) == 2
+        assert actor.weights(0).meta["version"] == 2  # what has taken its place
+
+
+def test_lost_weights_are_published_again(own_server: RedisServer, own_client: Client) -> None:
+    stop = threading.Event()
+    with learner_link(own_client, "run") as learner, actor_link(own_client, "run", stop=stop) as actor:
+        for version in range(3):
+            learner.publish(version, weights(version), restart=version == 0)
+        own_server.restart_without(since=own_server.log.stat().st_size)
+        assert actor.newest_version() == -1  # the loss is real
+        learner.progress("running", 0, 0, {})
+        assert actor.newest_version() == 2
+        assert actor.weights(2).meta["version"] == 2
+        with after(1, stop.set):  # in lockstep, an actor may be one version behind
+            assert actor.weights(1).meta["version"] == 1
+
+
+ENDS: dict[str, Callable[[Client, str], object]] = {
+    "stopped": lambda client, name: write_run(client, name, RunRecord("id", "stopped", {}, 0, 0), {}),
+    "finished": lambda client, name: write_run(client, name, RunRecord("id", "finished", {}, 0, 0), {}),
+    "another run": lambda client, name: write_run(client, name, RunRecord("id2", "running", {}, 0, 0), {}),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_waiting_actor_hears_of_the_end(client: Client, run_name: str, how: str) -> None:
+    with actor_link(client, run_name) as actor:
+        assert actor.record() == RunRecord("id", "running", {}, 0, 0)  # a server that lost the record
+        with after(0.1, lambda: ENDS[how](client, run_name)), pytest.raises(RunOver):
+            actor.wait_for_version(0)
+        with pytest.raises(RunOver):
+            actor.weights(0)
+
+
+def test_a_waiting_actor_can_be_stopped(client: Client, run_name: str) -> None:
+    stop = threading.Event()
+    with actor_link(client, run_name, stop=stop) as actor:
+        with after(0.1, stop.set), pytest.raises(Stopped):
+            actor.wait_for_version(0)
+        with pytest.raises(Stopped):
+            actor.weights(0)
+
+
+def test_a_waiting_actor_notices_that_it_lost_its_place(
+    client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "TTL_MS", 400)
+    with actor_link(client, run_name) as actor:
+        client.set(actor.keys.actor_lease(0), b"another")
+        with pytest.raises(RunError, match="another process"):
+            actor.wait_for_version(0)
+        with pytest.raises(RunError, match="another process"):
+            actor.commit([Joined(0)], b"")
+    assert rounds_of(client, run_name) == []
+
+
+def test_a_learner_that_lost_its_place_publishes_nothing(
+    client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "TTL_MS", 400)
+    with learner_link(client, run_name) as learner:
+        client.set(learner.keys.learner_lease, b"another")
+        time.sleep(0.3)
+        with pytest.raises(RunError, match="another process"):
+            learner.publish(0, b"")
+        with pytest.raises(RunError, match="another process"):
+            learner.progress("running", 0, 0, {})
+    assert read_run(client, run_name) is None
+
+
+def test_messages_are_not_tied_to_one_server_process(own_server: RedisServer, own_client: Client) -> None:
+    """Restarts that lose nothing, one after each commit: the scripts are loaded again."""
+    with actor_link(own_client, "run") as actor:
+        for number in itertools.islice(itertools.count(1), 4):
+            play(actor, number)
+            own_server.restart_without(since=own_server.log.stat().st_size)
+        assert rounds_of(own_client, "run") == expected(4)

@@ -1,0 +1,366 @@
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+from torch import Tensor
+
+from memory.assembler import Assembler
+from memory.chunk import Chunk, ChunkId, ChunkSpec, Field
+from memory.replay import Batch, Checkpoint, Replay
+from memory.rows import Array, Arrays, Kind, Row
+from tests.conftest import random_rows, window_of
+
+OUT = (("q", Field((2,), "float32")),)
+STATE = (("memory", Field((5,), "float32")),)
+SPECS = {
+    "rainbow": ChunkSpec(4, 0, 8, 3, 8, 1),
+    "r2d2": ChunkSpec(2, 3, 6, 2, 3, 6, state=STATE),
+    "on-policy": ChunkSpec(4, 0, 5, 1, 5, 5, out=OUT),
+    "sac": ChunkSpec(1, 0, 9, 1, 9, 1),
+    "pairs, overlapping": ChunkSpec(3, 1, 6, 2, 2, 2, OUT, STATE),
+}
+CPU = torch.device("cpu")
+Stream = list[tuple[Row, int, Arrays]]
+
+
+def make_replay(spec: ChunkSpec, capacity: int, seed: int = 0, shape: tuple[int, ...] = (2, 3)) -> Replay:
+    return Replay(spec, Field(shape, "uint8"), capacity, torch.Generator().manual_seed(seed), CPU)
+
+
+class Sent(NamedTuple):
+    """A chunk and where it comes from."""
+
+    id: ChunkId
+    chunk: Chunk
+    stream: int
+    start: int  # place of its first row in the stream
+
+
+def make_chunks(spec: ChunkSpec, streams: list[Stream], rng: np.random.Generator) -> list[Sent]:
+    """All chunks of three environments of two actors, in a random order that keeps each actor's."""
+
+    def priorities(_: Arrays) -> Array:
+        return rng.uniform(0.5, 9, spec.leaves)
+
+    assemblers = [Assembler(spec, env, priorities) for env in range(len(streams))]
+    actors: list[list[Sent]] = [[], []]
+    for t in range(len(streams[0])):
+        for number, stream in enumerate(streams):
+            if chunk := assemblers[number].add(*stream[t]):
+                sent = actors[number % 2]
+                before = sum(s.stream == number for s in sent)
+                name = ChunkId(number % 2, 2 * len(sent) + 1)  # episodes have numbers in between
+                sent.append(Sent(name, chunk, number, before * spec.stride - spec.lead))
+    order = rng.permutation([0] * len(actors[0]) + [1] * len(actors[1]))
+    return [actors[actor].pop(0) for actor in order]
+
+
+class Model:
+    """A replay as a list of chunks and a dictionary of priorities, and every check of the real one against it."""
+
+    def __init__(self, spec: ChunkSpec, streams: list[Stream], capacity: int) -> None:
+        self.spec = spec
+        self.streams = streams
+        self.slots = -(-capacity // spec.stride)
+        self.history: list[Sent] = []
+        self.priorities: dict[tuple[ChunkId, int], float] = {}
+
+    @property
+    def held(self) -> list[Sent]:
+        return self.history[-self.slots :]
+
+    def add(self, sent: Sent) -> None:
+        self.history.append(sent)
+        self.priorities |= {(sent.id, leaf): float(p) for leaf, p in enumerate(sent.chunk.priorities)}
+
+    def leaves_of(self, batch: Batch) -> list[tuple[Sent, int]]:
+        insertions, leaves = batch.insertions.tolist(), (batch.leaves % self.spec.leaves).tolist()
+        return [(self.history[i], leaf) for i, leaf in zip(insertions, leaves, strict=True)]
+
+    def current(self) -> dict[tuple[ChunkId, int], float]:
+        held = {sent.id for sent in self.held}
+        return {key: p for key, p in self.priorities.items() if key[0] in held}
+
+    def check_batch(self, batch: Batch, beta: float) -> None:
+        spec = self.spec
+        probabilities = []
+        total = sum(self.current().values())
+        for b, (sent, leaf) in enumerate(self.leaves_of(batch)):
+            assert sent in self.held
+            full = window_of(self.streams[sent.stream], sent.start, spec)
+            first = leaf * spec.sample
+            window = {name: array[first : first + spec.sample_window] for name, array in full.items()}
+            for name in ("obs", "kind", "reward", "discount", "action"):
+                assert_same(getattr(batch, name)[:, b], window[name])
+            for name, _ in spec.out:
+                assert_same(batch.out[name][:, b], window[f"out.{name}"])
+            for name, _ in spec.state:
+                assert_same(batch.state[name][b], full[f"out.{name}"][spec.stack - 1])
+            assert (window["kind"][spec.lead : spec.lead + spec.sample] != Kind.LAST).any()
+            probabilities.append(self.priorities[sent.id, leaf] / total)
+        size = sum(p > 0 for p in self.current().values())
+        weights = (size * np.array(probabilities)) ** -beta
+        assert batch.weights.dtype == torch.float32
+        np.testing.assert_allclose(batch.weights, weights / weights.max(), rtol=1e-5)
+
+    def check(self, replay: Replay) -> None:
+        replay.check_valid()
+        _, ids, priorities = replay.checkpoint()
+        assert sorted(map(tuple, ids.tolist())) == sorted(sent.id for sent in self.held)
+        for (actor, sequence), found in zip(ids.tolist(), priorities, strict=True):
+            expected = [self.priorities[ChunkId(actor, sequence), leaf] for leaf in range(self.spec.leaves)]
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+        oldest = {a: min(s.id.sequence for s in self.held if s.id.actor == a) for a in {s.id.actor for s in self.held}}
+        assert replay.oldest() == oldest
+        assert replay.rows == len(self.held) * self.spec.stride
+        assert replay.size == sum(p > 0 for p in self.current().values())
+
+
+def assert_same(found: Tensor, expected: Array) -> None:
+    assert found.shape == expected.shape
+    assert found.numpy().dtype == expected.dtype
+    assert found.numpy().tobytes() == expected.tobytes()
+
+
+def check_random_operations(spec: ChunkSpec, seed: int, kind: type[Replay] = Replay, steps: int = 150) -> None:
+    rng = np.random.default_rng(seed)
+    streams = [random_rows(rng, 120, number + 1) for number in range(3)]
+    waiting = make_chunks(spec, streams, rng)
+    capacity = int(rng.integers(3, 8)) * spec.stride - int(rng.integers(spec.stride))
+    replay = kind(spec, Field((2, 3), "uint8"), capacity, torch.Generator().manual_seed(seed), CPU)
+    model = Model(spec, streams, capacity)
+    batches: list[Batch] = []
+    for _ in range(steps):
+        operation = rng.choice(["add", "sample", "update", "restart"], p=[0.35, 0.3, 0.33, 0.02])
+        if operation == "add" and waiting:
+            model.add(waiting.pop(0))
+            replay.add(model.history[-1].id, model.history[-1].chunk)
+        elif operation == "sample" and any(model.current().values()):
+            beta = float(rng.uniform())
+            batches.append(replay.sample(int(rng.integers(1, 12)), beta))
+            model.check_batch(batches[-1], beta)
+        elif operation == "update" and batches:
+            batch = batches.pop(int(rng.integers(len(batches))))  # not always the newest: its slots may be overwritten
+            priorities = rng.uniform(0.1, 9, len(batch.leaves)).astype(np.float32)
+            for (sent, leaf), p in zip(model.leaves_of(batch), priorities, strict=True):
+                if sent in model.held:
+                    model.priorities[sent.id, leaf] = float(p)
+            replay.update_priorities(batch, torch.from_numpy(priorities))
+        elif operation == "restart" and model.history:
+            replay, batches = restart(replay, model, kind, capacity, rng), []
+        model.check(replay)
+
+
+def restart(replay: Replay, model: Model, kind: type[Replay], capacity: int, rng: np.random.Generator) -> Replay:
+    """What a resumed learner does: each actor's chunks come again in order, but the actors otherwise mixed."""
+    checkpoint = replay.checkpoint()
+    held = model.held
+    by_actor = [[sent for sent in held if sent.id.actor == actor] for actor in range(2)]
+    order = rng.permutation([actor for actor in range(2) for _ in by_actor[actor]])
+    model.history[-len(held) :] = [by_actor[actor].pop(0) for actor in order]
+    for part in (int(rng.integers(len(held))), len(held)):  # stopped before all have come, and resumed once more
+        successor = kind(model.spec, Field((2, 3), "uint8"), capacity, torch.Generator().manual_seed(1), CPU)
+        successor.restore(checkpoint)
+        successor.check_valid()
+        for count, sent in enumerate(model.held[:part]):
+            assert successor.rows == count * model.spec.stride
+            assert successor.remembers(sent.id)
+            successor.add(sent.id, sent.chunk)
+            assert not successor.remembers(sent.id)
+        checkpoint = successor.checkpoint()
+    return successor
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_random_operations(name: str) -> None:
+    for seed in range(8):
+        check_random_operations(SPECS[name], seed)
+
+
+class UpdatesOverwritten(Replay):
+    def update_priorities(self, batch: Batch, priorities: Tensor) -> None:
+        self._tree.set(batch.leaves, priorities.double())
+
+
+class ForgetsPriorities(Replay):
+    def restore(self, checkpoint: Checkpoint) -> None:
+        super().restore(checkpoint._replace(priorities=torch.ones_like(checkpoint.priorities)))
+
+
+class ForgetsWhatIsToCome(Replay):
+    def checkpoint(self) -> Checkpoint:
+        self.forget()
+        return super().checkpoint()
+
+
+class ShiftsRows(Replay):
+    def sample(self, batch_size: int, beta: float) -> Batch:
+        batch = super().sample(batch_size, beta)
+        return batch._replace(reward=batch.reward.roll(1, 0))
+
+
+class MixesSamples(Replay):
+    def sample(self, batch_size: int, beta: float) -> Batch:
+        batch = super().sample(batch_size, beta)
+        return batch._replace(obs=batch.obs.transpose(0, 1).reshape(batch.obs.shape))
+
+
+class OtherBeta(Replay):
+    def sample(self, batch_size: int, beta: float) -> Batch:
+        return super().sample(batch_size, beta / 2)
+
+
+class CountsAll(Replay):
+    def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
+        super().add(chunk_id, chunk)
+        self.size = self.rows
+
+
+BROKEN = [
+    UpdatesOverwritten, ForgetsPriorities, ForgetsWhatIsToCome, ShiftsRows, MixesSamples, OtherBeta, CountsAll,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_the_random_operations_notice(broken: type[Replay]) -> None:
+    with pytest.raises((AssertionError, ValueError)):
+        for seed in range(8):
+            check_random_operations(SPECS["rainbow"], seed, broken)
+
+
+# --- single points ---
+
+
+def filled(seed: int = 0, slots: int = 4, shape: tuple[int, ...] = (2, 3)) -> tuple[Replay, list[Sent]]:
+    spec = SPECS["rainbow"]
+    rng = np.random.default_rng(seed)
+    chunks = make_chunks(spec, [random_rows(rng, 60, number + 1) for number in range(3)], rng)
+    replay = make_replay(spec, slots * spec.stride, shape=shape)
+    return replay, chunks
+
+
+def test_a_priority_of_an_overwritten_chunk_is_ignored() -> None:
+    replay, chunks = filled(slots=2)
+    for sent in chunks[:2]:
+        replay.add(sent.id, sent.chunk)
+    batch = replay.sample(64, 0.5)
+    replay.add(chunks[2].id, chunks[2].chunk)
+    replay.update_priorities(batch, torch.full((64,), 1000.0))
+    _, ids, priorities = replay.checkpoint()
+    found = {tuple(name): row for name, row in zip(ids.tolist(), priorities, strict=True)}
+    np.testing.assert_array_equal(found[chunks[2].id], chunks[2].chunk.priorities)
+    assert (found[chunks[1].id] == 1000).any()
+
+
+def test_samples_of_a_batch_are_kept_while_the_ring_goes_on() -> None:
+    replay, chunks = filled(slots=2)
+    for sent in chunks[:2]:
+        replay.add(sent.id, sent.chunk)
+    batch = replay.sample(7, 0.5)
+    before = [tensor.clone() for tensor in batch[:5]]
+    for sent in chunks[2:6]:
+        replay.add(sent.id, sent.chunk)
+    assert all(torch.equal(a, b) for a, b in zip(batch, before, strict=False))
+
+
+def test_sampling_frequencies_match_the_priorities() -> None:
+    replay, chunks = filled(slots=3)
+    for sent in chunks[:5]:
+        replay.add(sent.id, sent.chunk)
+    counts = np.zeros(24)
+    for _ in range(800):
+        np.add.at(counts, replay.sample(10, 0.4).leaves.numpy(), 1)
+    ring = [chunks[3], chunks[4], chunks[2]]
+    priorities = np.concatenate([sent.chunk.priorities for sent in ring]).astype(np.float64)
+    assert (counts[priorities == 0] == 0).all()
+    held = priorities > 0
+    expected = priorities[held] / priorities[held].sum() * counts.sum()
+    assert chisquare(counts[held], expected).pvalue > 1e-3
+    assert chisquare(counts[held], np.full(held.sum(), counts.sum() / held.sum())).pvalue < 1e-9  # the mutation
+    assert chisquare(counts[held], np.roll(expected, 1)).pvalue < 1e-9
+
+
+@pytest.mark.parametrize("shape", [(11,), (2, 3), (3, 2, 5), ()])
+def test_observations_of_any_rank(shape: tuple[int, ...]) -> None:
+    spec = SPECS["sac"]
+    rng = np.random.default_rng(0)
+    rows = {
+        "obs": rng.integers(0, 256, (spec.window, *shape)).astype(np.uint8),
+        "kind": np.ones(spec.window, np.uint8),
+        "reward": np.arange(spec.window, dtype=np.float32),
+        "discount": np.ones(spec.window, np.float32),
+        "action": np.arange(spec.window, dtype=np.int32),
+    }
+    replay = make_replay(spec, 18, shape=shape)
+    replay.add(ChunkId(0, 1), Chunk(0, 0, rows, {}, np.ones(spec.leaves, np.float32)))
+    batch = replay.sample(4, 1.0)
+    assert batch.obs.shape == (2, 4, *shape)
+    for b in range(4):
+        t = int(batch.action[0, b])
+        assert_same(batch.obs[:, b], rows["obs"][t : t + 2])
+    assert batch.weights.tolist() == [1, 1, 1, 1]
+
+
+def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
+    replay, chunks = filled(slots=3)
+    for sent in chunks[:5]:
+        replay.add(sent.id, sent.chunk)
+    replay.update_priorities(
+        batch := replay.sample(16, 0.4), torch.rand(16, generator=torch.Generator().manual_seed(3))
+    )
+    successor, _ = filled(slots=3)
+    successor.restore(replay.checkpoint())
+    for sent in chunks[2:5]:
+        successor.add(sent.id, sent.chunk)
+    successor.generator.set_state(replay.generator.get_state())
+    for sent in [None, *chunks[5:8]]:
+        if sent:
+            replay.add(sent.id, sent.chunk)
+            successor.add(sent.id, sent.chunk)
+        for a, b in zip(replay.sample(9, 0.4), successor.sample(9, 0.4), strict=True):
+            assert isinstance(a, dict) or torch.equal(a, b)
+    replay.update_priorities(batch, torch.full((16,), 500.0))  # of before the restart: by now all are overwritten
+    assert replay.checkpoint().priorities.max() < 500
+
+
+def test_an_empty_replay_says_so() -> None:
+    replay, chunks = filled()
+    assert (replay.rows, replay.size, replay.oldest()) == (0, 0, {})
+    assert len(replay.checkpoint().ids) == 0
+    replay.check_valid()
+    with pytest.raises(ValueError, match="nothing"):
+        replay.sample(3, 0.5)
+    blank = chunks[0].chunk
+    replay.add(chunks[0].id, Chunk(0, 0, blank.rows, {}, np.zeros_like(blank.priorities)))
+    with pytest.raises(ValueError, match="nothing"):
+        replay.sample(3, 0.5)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    drawn = []
+    for _ in range(2):
+        replay, chunks = filled()
+        for sent in chunks[:6]:
+            replay.add(sent.id, sent.chunk)
+        drawn.append([replay.sample(5, 0.5).leaves.tolist() for _ in range(9)])
+    assert drawn[0] == drawn[1]
+
+
+def test_check_valid_notices_damage() -> None:
+    for damage in range(4):
+        replay, chunks = filled()
+        for sent in chunks[:6]:
+            replay.add(sent.id, sent.chunk)
+        replay.check_valid()
+        if damage == 0:
+            replay.size += 1
+        elif damage == 1:
+            replay._ids[0] = replay._ids[1]
+        elif damage == 2:
+            replay._rows["kind"][:] = int(Kind.LAST)
+        else:
+            replay._tree.set(torch.arange(32), torch.ones(32))  # LAST rows among them
+        with pytest.raises(ValueError, match=r"held|LAST"):
+            replay.check_valid()

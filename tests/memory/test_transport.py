@@ -1,0 +1,314 @@
+"""The scripts, keys and records on real servers; links that lose their server are in test_links.py."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from memory.errors import RunError, UserError
+from memory.transport import (
+    Client,
+    Commit,
+    Keys,
+    Patience,
+    RunRecord,
+    Scripts,
+    connect,
+    forget_run,
+    last_sequence,
+    read_run,
+    write_run,
+)
+from tests.conftest import RedisServer
+
+pytestmark = pytest.mark.redis
+TOKEN = b"token of the lease"
+
+
+@pytest.fixture
+def keys(client: Client, run_name: str) -> Keys:
+    """Keys of a run whose actor 0 holds its lease."""
+    keys = Keys(run_name, "id")
+    client.set(keys.actor_lease(0), TOKEN)
+    return keys
+
+
+def log_of(client: Client, keys: Keys, actor: int = 0) -> list[tuple[int, bytes]]:
+    return [(int(name.split(b"-")[0]), fields[b"m"]) for name, fields in client.xrange(keys.log(actor))]
+
+
+def everything(client: Client, keys: Keys) -> Any:
+    return log_of(client, keys), client.hgetall(keys.state(0)), client.xinfo_stream(keys.log(0))
+
+
+def commit(client: Client, keys: Keys, first: int, *messages: bytes, gap: bool = False, token: bytes = TOKEN) -> Any:
+    state = b"state after " + messages[-1]
+    return Scripts(client).commit(keys, 0, token, Commit(first, list(messages), state), allow_gap=gap)
+
+
+# --- commit ---
+
+
+def test_a_commit_appends_and_stores_together(client: Client, keys: Keys) -> None:
+    assert commit(client, keys, 1, b"a", b"b\0\xff") is None
+    assert commit(client, keys, 3, b"c") is None
+    assert log_of(client, keys) == [(1, b"a"), (2, b"b\0\xff"), (3, b"c")]
+    assert client.hget(keys.state(0), "state") == b"state after c"
+    assert client.hget(keys.state(0), "sequence") == b"3"
+
+
+def test_a_commit_after_a_lost_reply_changes_nothing(client: Client, keys: Keys) -> None:
+    commit(client, keys, 1, b"a")
+    commit(client, keys, 2, b"b", b"c")
+    before = everything(client, keys)
+    for gap in (False, True):
+        assert commit(client, keys, 2, b"b", b"c", gap=gap) is None
+        assert everything(client, keys) == before
+    # The mutation: another owner's commit of the same numbers is no retry.
+    client.set(keys.actor_lease(0), b"other")
+    assert commit(client, keys, 2, b"b", b"c", token=b"other") == 3
+    assert everything(client, keys) == before
+
+
+@pytest.mark.parametrize("holder", [b"", b"somebody else", TOKEN + b"!"])
+def test_nothing_is_written_under_a_foreign_lease(client: Client, keys: Keys, holder: bytes) -> None:
+    commit(client, keys, 1, b"a")
+    before = everything(client, keys)
+    client.set(keys.actor_lease(0), holder)
+    for gap in (False, True):
+        with pytest.raises(RunError, match="lease"):
+            commit(client, keys, 2, b"b", gap=gap)
+        assert everything(client, keys) == before
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_numbers_must_increase(client: Client, keys: Keys, first: int) -> None:
+    commit(client, keys, 1, b"a", b"b", b"c")
+    before = everything(client, keys)
+    assert commit(client, keys, first, b"x", b"y", b"z", b"z") == 3
+    assert everything(client, keys) == before
+    with pytest.raises(RunError, match="refused"):
+        commit(client, keys, first, b"x", b"y", b"z", b"z", gap=True)
+    assert everything(client, keys) == before
+
+
+def test_a_gap_is_reported_and_can_be_allowed(client: Client, keys: Keys) -> None:
+    commit(client, keys, 1, b"a")
+    before = everything(client, keys)
+    assert commit(client, keys, 4, b"d") == 1
+    assert everything(client, keys) == before
+    assert commit(client, keys, 4, b"d", gap=True) is None
+    assert log_of(client, keys) == [(1, b"a"), (4, b"d")]
+
+
+def test_numbers_beyond_what_lua_prints_by_itself(client: Client, keys: Keys) -> None:
+    last = 10**14 - 1
+    assert commit(client, keys, last - 1, b"a", b"b", gap=True) is None
+    assert last_sequence(client, keys.log(0)) == last
+    assert commit(client, keys, last - 1, b"a", b"b") is None
+    assert commit(client, keys, last + 1, b"c") is None
+    assert [number for number, _ in log_of(client, keys)] == [last - 1, last, last + 1]
+
+
+def test_the_last_number_outlives_trimming(client: Client, keys: Keys) -> None:
+    assert last_sequence(client, keys.log(0)) == 0
+    commit(client, keys, 1, b"a", b"b", b"c")
+    client.xtrim(keys.log(0), maxlen=0, approximate=False)
+    assert log_of(client, keys) == []
+    assert last_sequence(client, keys.log(0)) == 3
+    assert commit(client, keys, 2, b"x") == 3
+    assert commit(client, keys, 4, b"d") is None
+
+
+# --- weights ---
+
+
+def versions_of(client: Client, keys: Keys) -> list[int]:
+    return [int(name.split(b"-")[0]) for name, _ in client.xrange(keys.versions)]
+
+
+def test_weights_have_two_slots_and_increasing_versions(client: Client, keys: Keys) -> None:
+    scripts = Scripts(client)
+    for version in range(4):
+        scripts.publish(keys, version, b"weights %d" % version, restart=version == 0)
+        assert versions_of(client, keys) == list(range(max(0, version - 1), version + 1))
+        for known in range(max(0, version - 1), version + 1):
+            assert client.get(keys.weights(known)) == b"weights %d" % known
+    scripts.publish(keys, 3, b"weights 3", restart=False)  # a retry after a lost reply
+    assert versions_of(client, keys) == [2, 3]
+    scripts.publish(keys, 1, b"again 1", restart=True)  # a learner that resumes further back
+    assert versions_of(client, keys) == [1]
+    assert client.get(keys.weights(1)) == b"again 1"
+
+
+def test_weights_stay_out_of_the_append_only_file(own_server: RedisServer) -> None:
+    keys = Keys("run", "id")
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        for version in range(3):
+            Scripts(client).publish(keys, version, bytes(5_000_000), restart=version == 0)
+        assert own_server.log.stat().st_size < 10_000
+        client.set("mutation", bytes(5_000_000))  # anything else is in the file
+        assert own_server.log.stat().st_size > 5_000_000
+
+
+# --- runs ---
+
+RECORD = RunRecord("id", "running", {"seed": 1, "game": "pong", "rate": 0.25, "off": False}, 400, 500)
+NAMES = ["a", "a*", "a[b]", "ab", "a?", "a\\b", "aa", "b", "a:id:log", "ä", "{a}", "[^a]", "*"]
+
+
+def test_a_record_comes_back(client: Client, run_name: str) -> None:
+    assert read_run(client, run_name) is None
+    write_run(client, run_name, RECORD, {0: 7, 3: 8})
+    assert read_run(client, run_name) == RECORD
+    assert client.hmget(Keys(run_name, "").run, "read:0", "read:3") == [b"7", b"8"]
+
+
+@pytest.mark.parametrize(("status", "over"), [("running", False), ("stopped", True), ("finished", True)])
+def test_over(status: str, over: bool) -> None:
+    assert RunRecord("id", status, {}, 0, 0).over is over
+
+
+@pytest.mark.parametrize("target", NAMES)
+def test_only_the_named_run_is_forgotten(client: Client, run_name: str, target: str) -> None:
+    all_keys: dict[tuple[str, str], set[str]] = {}
+    for name in (run_name + name for name in NAMES):
+        write_run(client, name, RECORD, {})
+        for run_id in ("id", "id2", "*"):
+            keys = Keys(name, run_id)
+            owned = {keys.versions, keys.weights(0), keys.log(0), keys.state(12), keys.actor_lease(0)}
+            all_keys[name, run_id] = owned
+            client.mset(dict.fromkeys(owned, b""))
+    for run_id in ("id", "*"):
+        forget_run(client, run_name + target, run_id)
+        gone = {key for key in set().union(*all_keys.values()) if not client.exists(key)}
+        assert gone == all_keys.pop((run_name + target, run_id))
+        for key in gone:
+            client.set(key, b"")
+    recorded = [name for name in NAMES if read_run(client, run_name + name)]
+    assert recorded == [name for name in NAMES if name != target]
+
+
+def test_keys_of_an_actor_share_a_hash_tag(run_name: str) -> None:
+    keys = Keys(run_name, "id")
+    names = [keys.run, keys.learner_lease, keys.versions, keys.weights(1), keys.log(2), keys.state(2)]
+    assert all(name.startswith(f"riqx:{{{run_name}}}") for name in [*names, keys.actor_lease(2)])
+    assert len({*names, keys.actor_lease(2), keys.weights(2), keys.log(3)}) == 9
+
+
+# --- connecting ---
+
+
+class Listener:
+    """Somebody else's server: says the same to everything."""
+
+    def __init__(self, says: bytes | None) -> None:
+        self._says = says
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._socket.getsockname()[1])
+        self._talks: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                talk, _ = self._socket.accept()
+            except OSError:
+                return
+            self._talks.append(talk)
+            threading.Thread(target=self._talk, args=(talk,), daemon=True).start()
+
+    def _talk(self, talk: socket.socket) -> None:
+        try:
+            while talk.recv(4096):
+                if self._says == b"":
+                    talk.shutdown(socket.SHUT_RDWR)
+                elif self._says:
+                    talk.sendall(self._says)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self._socket.close()
+        for talk in self._talks:
+            talk.close()
+
+
+def check_refused(host: str, port: int) -> None:
+    errors: list[BaseException | None] = []
+
+    def attempt() -> None:
+        try:
+            connect(host, port).close()
+            errors.append(None)
+        except BaseException as error:  # noqa: BLE001 - looked at below
+            errors.append(error)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert errors, "still trying after 10 s"
+    assert isinstance(errors[0], UserError), repr(errors[0])
+    assert str(errors[0]).startswith(f"--host-redis {host} --port-redis {port}: ")
+
+
+STRANGERS = {
+    "a web server": b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "an SSH server": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "one that agrees": b"+OK\r\n",
+    "one that counts": b":5\r\n",
+    "one that hangs up": b"",
+    "one that is silent": None,
+}
+
+
+@pytest.mark.parametrize("who", STRANGERS)
+def test_another_server_is_no_redis(who: str) -> None:
+    with closing(Listener(STRANGERS[who])) as listener:
+        check_refused("127.0.0.1", listener.port)
+
+
+def test_nobody_answers() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        check_refused("127.0.0.1", bound.getsockname()[1])
+
+
+@pytest.fixture
+def unreachable() -> Iterator[int]:
+    """A port whose queue of connections is full: like a machine behind a firewall, it does not even refuse."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        port = int(listener.getsockname()[1])
+        queue = [socket.socket() for _ in range(4)]
+        for waiting in queue:
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        yield port
+        for waiting in queue:
+            waiting.close()
+
+
+def test_nobody_can_be_reached(unreachable: int) -> None:
+    check_refused("127.0.0.1", unreachable)
+
+
+def test_a_password_is_asked_for(own_server: RedisServer) -> None:
+    with closing(connect("127.0.0.1", own_server.port)) as insider:
+        insider.config_set("requirepass", "secret")
+        check_refused("127.0.0.1", own_server.port)
+
+
+def test_patience_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+    patience = Patience("the moon", interval=0.05)
+    patience.check()
+    assert capsys.readouterr().out == ""
+    time.sleep(0.06)
+    for _ in range(3):
+        patience.check()
+    assert capsys.readouterr().out == "Waiting for the moon (0 sec)\n"

@@ -1,0 +1,284 @@
+import json
+import struct
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from memory import wire
+from memory.rows import Array, Arrays
+from memory.wire import DTYPES, Packet, Tag, WireError, decode, encode
+
+PREFIX = struct.Struct("<4sBBHIQ")
+META: dict[str, Any] = {"round": 3, "deep": [{"a": None}], "text": "γ"}
+ARRAYS: Arrays = {"obs": np.arange(6, dtype=np.uint8).reshape(2, 3), "r": np.array([0.5, -1.5], np.float32)}
+Decode = Callable[[bytes], Packet]
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+array_values = st.sampled_from(sorted(DTYPES)).flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
+)
+views = st.sampled_from(
+    [lambda a: a, np.transpose, lambda a: a[..., ::-1] if a.ndim else a, lambda a: a[::2] if a.ndim else a]
+)
+
+
+def seal(body: bytes) -> bytes:
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+def frame(
+    header: bytes, payload: bytes, size: int | None = None, flags: int = 0, magic: bytes = b"RIQX", version: int = 1,
+    kind: int = 1,
+) -> bytes:  # fmt: skip
+    """A message with a right checksum and anything in it."""
+    size = len(payload) if size is None else size
+    return seal(PREFIX.pack(magic, version, kind, flags, len(header), size) + header + payload)
+
+
+def header_of(meta: Any, table: Any) -> bytes:
+    return json.dumps({"meta": meta, "arrays": table}).encode()
+
+
+def check_round_trip(
+    meta: dict[str, Any], arrays: Arrays, compress: bool, encode: Callable[..., bytes] = encode
+) -> None:
+    packet = decode(encode(Tag.STATE, meta, arrays, compress=compress))
+    assert packet.tag is Tag.STATE
+    assert packet.meta == meta
+    assert list(packet.arrays) == list(arrays)
+    for name, array in arrays.items():
+        found = packet.arrays[name]
+        assert (found.shape, found.dtype) == (array.shape, array.dtype)
+        assert found.tobytes() == array.tobytes()  # in C order, and NaNs bit for bit
+        assert not found.flags.writeable
+
+
+@settings(max_examples=800)
+@given(
+    st.dictionaries(st.text(max_size=4), json_values, max_size=3),
+    st.dictionaries(st.text(max_size=4), st.builds(lambda view, array: view(array), views, array_values), max_size=3),
+    st.booleans(),
+)
+def test_round_trip(meta: dict[str, Any], arrays: Arrays, compress: bool) -> None:
+    check_round_trip(meta, arrays, compress)
+
+
+def test_the_round_trip_check_notices_another_order() -> None:
+    def fortran(tag: Tag, meta: dict[str, Any], arrays: Arrays, *, compress: bool) -> bytes:
+        return encode(tag, meta, {k: a.T.ravel().reshape(a.shape) for k, a in arrays.items()}, compress=compress)
+
+    with pytest.raises(AssertionError):
+        check_round_trip(META, ARRAYS, True, fortran)
+
+
+@pytest.mark.parametrize("dtype", [object, "U3", bool, "float16", "complex64", "datetime64[s]", "uint64"])
+def test_other_dtypes_are_refused(dtype: Any) -> None:
+    with pytest.raises(TypeError, match="'wrong'"):
+        encode(Tag.STATE, {}, {"wrong": np.zeros(2, dtype)})
+    with pytest.raises(WireError):
+        decode(frame(header_of({}, [["wrong", np.dtype(dtype).name, [1]]]), bytes(8)))
+
+
+def test_foreign_byte_order_is_carried_or_refused() -> None:
+    array = np.array([1.0, 2.0], ">f4")
+    try:
+        data = encode(Tag.STATE, {}, {"a": array})
+    except TypeError:
+        return
+    np.testing.assert_array_equal(decode(data).arrays["a"], array)
+
+
+def test_too_much_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_PAYLOAD_BYTES", 100)
+    with pytest.raises(WireError):
+        encode(Tag.STATE, {}, {"a": np.zeros(101, np.uint8)})
+    with pytest.raises(WireError):
+        encode(Tag.STATE, {"long": "x" * wire.MAX_HEADER_BYTES})
+
+
+# --- damage ---
+
+
+def damaged(data: bytes) -> list[bytes]:
+    """Every byte changed in three ways, every truncation, and one byte too many."""
+    flipped = [data[:i] + bytes([data[i] ^ mask]) + data[i + 1 :] for i in range(len(data)) for mask in (1, 128, 255)]
+    return flipped + [data[:i] for i in range(len(data))] + [data + b"\0", b"\0" + data]
+
+
+def check_damage_is_noticed(data: bytes, decode: Decode = decode) -> None:
+    for wrong in damaged(data):
+        try:
+            decode(wrong)
+        except WireError:
+            continue
+        raise AssertionError(f"decoded: {wrong!r}")
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_every_damage_is_noticed(compress: bool) -> None:
+    check_damage_is_noticed(encode(Tag.CHUNK, META, ARRAYS, compress=compress))
+
+
+def test_the_damage_check_notices_a_missing_checksum() -> None:
+    with pytest.raises(AssertionError):
+        check_damage_is_noticed(encode(Tag.CHUNK, META, ARRAYS), lambda data: decode(seal(data[:-4])))
+
+
+def check_refused_or_right(data: bytes, decode: Decode = decode) -> None:
+    """Whoever wrote this: WireError or a packet, and never anything else."""
+    try:
+        packet = decode(data)
+    except WireError:
+        return
+    assert isinstance(packet.tag, Tag)
+    assert isinstance(packet.meta, dict)
+    assert all(isinstance(array, np.ndarray) and array.dtype.name in DTYPES for array in packet.arrays.values())
+
+
+@settings(max_examples=600)
+@given(st.binary(max_size=80))
+def test_random_bytes(data: bytes) -> None:
+    with pytest.raises(WireError):
+        decode(data)
+    check_refused_or_right(seal(data))
+    check_refused_or_right(seal(PREFIX.pack(b"RIQX", 1, 1, 1, len(data) // 2, len(data)) + data))
+
+
+@settings(max_examples=1500)
+@given(st.booleans(), st.data())
+def test_forged_bytes_under_a_right_checksum(compress: bool, data: st.DataObject) -> None:
+    body = bytearray(encode(Tag.CHUNK, META, ARRAYS, compress=compress)[:-4])
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    check_refused_or_right(seal(bytes(body)))
+
+
+sizes = st.integers(-2, 5) | st.sampled_from([2**30, 2**31, 2**62, 2**64, 10**30, True, 1.0, "2", None])
+tables = st.lists(
+    st.tuples(st.text(max_size=3), st.sampled_from([*DTYPES, "object", "O", "", "<f4"]), st.lists(sizes, max_size=5)),
+    max_size=3,
+)
+
+
+@settings(max_examples=1500)
+@given(json_values, tables | json_values, st.binary(max_size=48), st.integers(0, 1), st.integers(0, 60))
+def test_lying_headers(meta: Any, table: Any, payload: bytes, flags: int, size: int) -> None:
+    check_refused_or_right(frame(header_of(meta, table), payload))
+    check_refused_or_right(frame(header_of({}, table), payload, size, flags))
+
+
+def test_the_lie_check_notices_another_exception() -> None:
+    def careless(data: bytes) -> Packet:
+        return Packet(Tag(data[5]), {}, {})
+
+    with pytest.raises(ValueError, match="7"):
+        check_refused_or_right(frame(b"{}", b"", kind=7), careless)
+
+
+GOOD = header_of({}, [["a", "uint8", [4]]])
+REFUSED = {
+    "wrong magic": frame(GOOD, bytes(4), magic=b"RIQY"),
+    "version 0": frame(GOOD, bytes(4), version=0),
+    "version 2": frame(GOOD, bytes(4), version=2),
+    "kind 0": frame(GOOD, bytes(4), kind=0),
+    "kind 7": frame(GOOD, bytes(4), kind=7),
+    "unknown flag": frame(GOOD, bytes(4), flags=2),
+    "payload too long": frame(GOOD, bytes(5)),
+    "payload too short": frame(GOOD, bytes(3)),
+    "size too large by 1": frame(GOOD, bytes(4), size=5),
+    "size too large by far": frame(GOOD, bytes(4), size=2**63),
+    "meta is a list": frame(header_of([], []), b""),
+    "no header": frame(b"", b""),
+    "header is no text": frame(b"\xff\xfe", b""),
+    "header too deep": frame(b"[" * 60000, b""),
+    "number too long": frame(b'{"meta":{},"arrays":[["a","uint8",[' + b"9" * 5000 + b"]]]}", b""),
+    "no elements, but huge": frame(header_of({}, [["a", "uint8", [0, 2**30, 2**30, 2**30]]]), b""),
+    "65 dimensions": frame(header_of({}, [["a", "uint8", [1] * 65]]), bytes(1)),
+    "one name twice": frame(header_of({}, [["a", "uint8", [2]], ["a", "uint8", [2]]]), bytes(4)),
+    "not compressed": frame(GOOD, bytes(4), flags=1),
+    "bytes after the compressed payload": frame(GOOD, zstandard.compress(bytes(4)) + b"more", 4, flags=1),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_messages_that_must_be_refused(name: str) -> None:
+    with pytest.raises(WireError):
+        decode(REFUSED[name])
+
+
+def test_the_good_frame_is_good() -> None:
+    assert decode(frame(GOOD, b"abcd")).arrays["a"].tobytes() == b"abcd"
+    assert decode(frame(GOOD, zstandard.compress(b"abcd"), 4, flags=1)).arrays["a"].tobytes() == b"abcd"
+
+
+# --- bombs ---
+
+BOMB_BYTES = 1 << 26
+ALLOWED = 1 << 16
+
+
+def peak_of_refusal(data: bytes, decode: Decode) -> int:
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError):
+            decode(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def bombs() -> dict[str, bytes]:
+    zeros = np.zeros(BOMB_BYTES, np.uint8).tobytes()
+    honest = zstandard.ZstdCompressor(level=1).compress(zeros)
+    silent = zstandard.ZstdCompressor(level=1, write_content_size=False).compress(zeros)
+    announced = struct.pack("<I", BOMB_BYTES)
+    assert honest.count(announced) == 1
+    lying = honest.replace(announced, struct.pack("<I", 40))
+    header = header_of({}, [["a", "uint8", [40]]])
+    return {
+        "announces too much": frame(header, honest, BOMB_BYTES, 1),
+        "differs from its header": frame(header, honest, 40, 1),
+        "announces nothing": frame(header, silent, 40, 1),
+        "expands to more than it announces": frame(header, lying, 40, 1),
+        "array beyond the payload": frame(header_of({}, [["a", "float64", [1 << 23]]]), bytes(40)),
+    }
+
+
+BOMBS = bombs()
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_allocate_nothing(name: str) -> None:
+    assert peak_of_refusal(BOMBS[name], lambda data: decode(data, ALLOWED)) < 8 * ALLOWED
+
+
+def test_the_bomb_check_notices_an_allocation() -> None:
+    def trusting(data: bytes) -> Packet:
+        frame_start = data.index(b"\x28\xb5\x2f\xfd")
+        zstandard.ZstdDecompressor().decompress(data[frame_start:-4])
+        raise WireError("too late")
+
+    assert peak_of_refusal(BOMBS["announces too much"], trusting) > BOMB_BYTES
+
+
+def test_arrays_are_views_of_the_message() -> None:
+    array: Array = np.zeros(1 << 22, np.uint8)
+    data = encode(Tag.WEIGHTS, {}, {"a": array}, compress=False)
+    tracemalloc.start()
+    kept = decode(data).arrays["a"]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept.nbytes == 1 << 22
+    assert size < 1.5 * kept.nbytes  # the payload is cut out of the message once, and not copied again
