@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from agents.interface import Agent, Decision, Part
-from agents.programs import IntervalLog, observation_of, open_environment, select_device
+from agents.programs import IntervalLog, make_limiter, observation_of, open_environment, select_device
 from agents.registry import derive_seed, make_agent
 from args import Args
 from memory import wire
@@ -17,7 +17,7 @@ from memory.chunk import Chunk
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
 from memory.messages import Episode, Joined, Message, RoundEnd
-from memory.rows import Array, Arrays, Kind, Row, Rows
+from memory.rows import Arrays, Row, section
 from memory.transport import Patience, connect
 from saber.scores import EpisodeRecord
 from saber.vector import VectorEnvironment
@@ -51,7 +51,7 @@ class Player:
     def play(self, T: int) -> list[Message]:
         """One agent step in each environment; `T` counts agent steps over all actors."""
         decision, self._state = self.agent.act(self._rows, self._state, T)
-        chunks = [self._add(env, _row(self._rows, env), decision) for env in range(len(self._assemblers))]
+        chunks = [self._add(env, self._rows.row(env), decision) for env in range(len(self._assemblers))]
         after = self._environments.step(decision.actions)
         chunks += [self._add(env, row, self._at_end(env, row, decision)) for env, row in after.ended.items()]
         self._rows = after.rows
@@ -94,12 +94,13 @@ class Player:
     def restore(self, saved: Saved) -> int:
         """Go on where a snapshot was taken; returns its round."""
         packet = wire.decode(saved.state)
-        self._state = _section(packet.arrays, "agent.")
-        self._rows = self._environments.restore(_section(packet.arrays, "envs."))
+        arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
+        self._state = section(arrays, "agent.")
+        self._rows = self._environments.restore(section(arrays, "envs."))
         for env, assembler in enumerate(self._assemblers):
-            assembler.restore(_section(packet.arrays, f"rows{env}."))
+            assembler.restore(section(arrays, f"rows{env}."))
         for name, part in self._drawing().items():
-            state = _section(packet.arrays, f"part.{name}.")
+            state = section(arrays, f"part.{name}.")
             part.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()})
         self.step = int(packet.meta["step"])
         self.first_episode = int(packet.meta["first_episode"])
@@ -170,7 +171,7 @@ class Actor:
             return
         packet = self._link.weights(wanted)
         self._version = int(packet.meta["version"])
-        weights = {name: torch.from_numpy(array) for name, array in _section(packet.arrays, "").items()}
+        weights = {name: torch.from_numpy(array.copy()) for name, array in packet.arrays.items()}
         self._player.load(weights, self._version)
 
     def _play_round(self, log: IntervalLog) -> None:
@@ -227,23 +228,3 @@ def run_actor(args: Args, stop: threading.Event) -> None:
             Actor(args, link, player, limiter, stop).run()
         except RunOver as over:
             print(f"The learner has {over}: actor {args.id_actor} leaves", flush=True)
-
-
-def make_limiter(args: Args, agent: Agent) -> RateLimiter:
-    """The rate limiter of a run, the same in all its processes."""
-    return RateLimiter.of(
-        synchronize=args.synchronize_actors_with_learner,
-        round_steps=args.weight_synchro_frequency,
-        nb_env=args.nb_env,
-        nb_actor=args.nb_actor,
-        max_chunks=args.memory_capacity // agent.spec.stride,
-    )
-
-
-def _row(rows: Rows, env: int) -> Row:
-    return Row(rows.obs[env], Kind(int(rows.kind[env])), float(rows.reward[env]), float(rows.discount[env]))
-
-
-def _section(arrays: Arrays, prefix: str) -> dict[str, Array]:
-    # Decoded arrays are read-only views of the message.
-    return {name.removeprefix(prefix): array.copy() for name, array in arrays.items() if name.startswith(prefix)}

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from agents import snapshot
-from agents.actor import make_limiter
 from agents.interface import Agent
-from agents.programs import IntervalLog, observation_of, open_environment, select_device, timestamp
+from agents.programs import IntervalLog, make_limiter, observation_of, open_environment, select_device, timestamp
 from agents.registry import derive_seed, make_agent
 from agents.reports import Reports, training_record
 from args import Args

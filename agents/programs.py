@@ -11,9 +11,11 @@ import numpy as np
 import torch
 
 import args as options
+from agents.interface import Agent
 from args import Args
 from memory.chunk import Field
 from memory.errors import RunError, Stopped, UserError
+from memory.limiter import RateLimiter
 from memory.transport import BrokerError
 from saber.environment import Environment, EnvironmentSettings, make_environment
 
@@ -83,6 +85,17 @@ def open_environment(args: Args, seed: int) -> Environment:
 def observation_of(environment: Environment) -> Field:
     """What one observation looks like."""
     return Field(tuple(environment.observation_shape), np.dtype(environment.observation_dtype).name)
+
+
+def make_limiter(args: Args, agent: Agent) -> RateLimiter:
+    """The rate limiter of a run, the same in all its processes."""
+    return RateLimiter.of(
+        synchronize=args.synchronize_actors_with_learner,
+        round_steps=args.weight_synchro_frequency,
+        nb_env=args.nb_env,
+        nb_actor=args.nb_actor,
+        max_chunks=args.memory_capacity // agent.spec.stride,
+    )
 
 
 def timestamp() -> str:

@@ -154,6 +154,7 @@ class QLearningAgent(Agent):
 
     def update(self, batch: Batch) -> Update:
         """One step of Adam on mean(weight · loss); the priorities come from the unweighted losses."""
+        batch = batch.to(self._device)
         losses, values = self.losses(self.transitions(batch))
         self._adam.zero_grad()
         (batch.weights * losses).mean().backward()  # type: ignore[no-untyped-call]

@@ -37,14 +37,13 @@ def wait_for_run(client: Client, name: str, settings: dict[str, Any], stop: thre
         if stop.wait(0.5):
             raise Stopped
     differing = [
-        f"--{key.replace('_', '-')} is {settings.get(key)!r} here and {record.settings.get(key)!r} at the learner"
+        f"--{key.replace('_', '-')} is {settings.get(key)!r} here and {record.settings.get(key)!r} at the learner of "
+        f"run {name!r}: start both with the same settings, or use another --run-name"
         for key in sorted(settings.keys() | record.settings.keys())
         if settings.get(key) != record.settings.get(key)
     ]
     if differing:
-        raise UserError(
-            "; ".join(differing) + f": start both with the same settings, or use another --run-name than {name!r}"
-        )
+        raise UserError("\n".join(differing))
     return record
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from memory import wire
 from memory.chunk import Chunk
-from memory.rows import Arrays
+from memory.rows import section
 from memory.wire import Packet, Tag, WireError
 
 
@@ -76,14 +76,10 @@ def _chunk(packet: Packet) -> Chunk:
     return Chunk(
         env=_integer(meta["env"]),
         version=_integer(meta["version"]),
-        rows=_with_prefix(packet.arrays, "rows."),
-        state=_with_prefix(packet.arrays, "state."),
+        rows=section(packet.arrays, "rows."),
+        state=section(packet.arrays, "state."),
         priorities=packet.arrays["priorities"],
     )
-
-
-def _with_prefix(arrays: Arrays, prefix: str) -> Arrays:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _integer(value: Any) -> int:

@@ -35,6 +35,16 @@ class Batch(NamedTuple):
     leaves: Tensor  # [B] int64
     insertions: Tensor  # [B] int64
 
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on another device; itself if it is there."""
+        if self.obs.device == device:
+            return self
+        tensors = (
+            {name: part.to(device) for name, part in value.items()} if isinstance(value, dict) else value.to(device)
+            for value in self
+        )
+        return Batch(*tensors)  # type: ignore[arg-type]
+
 
 class Checkpoint(NamedTuple):
     """What it takes, besides the log, to build a replay again: which chunks, where, with which priorities."""
@@ -127,7 +137,7 @@ class Replay:
     def update_priorities(self, batch: Batch, priorities: Tensor) -> None:
         """Set the new priorities [B] of a batch; samples whose slot was overwritten meanwhile are left alone."""
         current = self._insertion[batch.leaves // self.spec.leaves] == batch.insertions
-        kept = torch.where(current, priorities.double(), self._tree.get(batch.leaves))
+        kept = torch.where(current, priorities.to(self.device, torch.float64), self._tree.get(batch.leaves))
         self._tree.set(batch.leaves, kept)
 
     def oldest(self) -> dict[int, int]:

@@ -54,3 +54,12 @@ class Rows(NamedTuple):
             reward=np.array([row.reward for row in rows], np.float32),
             discount=np.array([row.discount for row in rows], np.float32),
         )
+
+    def row(self, env: int) -> Row:
+        """The row of one environment."""
+        return Row(self.obs[env], Kind(int(self.kind[env])), float(self.reward[env]), float(self.discount[env]))
+
+
+def section(arrays: Arrays, prefix: str) -> Arrays:
+    """The arrays whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memory.rows import Array, Arrays, Kind, Row, Rows
+from memory.rows import Array, Arrays, Kind, Row, Rows, section
 from saber.environment import Environment
 from saber.scores import EpisodeRecord, EpisodeScore
 
@@ -75,21 +75,14 @@ class VectorEnvironment:
                 f"a snapshot of {len(arrays['episodes'])} environments for a vector of {len(self.environments)}"
             )
         self._episodes = arrays["episodes"].tolist()
-        rows = Rows(**_section(arrays, "rows."))
-        self._rows = [
-            Row(rows.obs[env], Kind(int(rows.kind[env])), float(rows.reward[env]), float(rows.discount[env]))
-            for env in range(len(self.environments))
-        ]
+        rows = Rows(**section(arrays, "rows."))
+        self._rows = [rows.row(env) for env in range(len(self.environments))]
         for env, (environment, score) in enumerate(zip(self.environments, self._scores, strict=True)):
-            environment.restore(_section(arrays, f"env{env}."))
-            score.restore(_section(arrays, f"score{env}."))
+            environment.restore(section(arrays, f"env{env}."))
+            score.restore(section(arrays, f"score{env}."))
         return Rows.stack(self._rows)
 
     def close(self) -> None:
         """Close all environments."""
         for environment in self.environments:
             environment.close()
-
-
-def _section(arrays: Arrays, prefix: str) -> Arrays:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,145 @@
+"""Single points of the replay: overwritten slots, restored priorities, shapes."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from memory.chunk import Chunk, ChunkId
+from memory.replay import Replay
+from memory.rows import Kind
+from tests.conftest import random_rows
+from tests.memory.test_replay import SPECS, Sent, assert_same, make_chunks, make_replay
+
+
+def filled(seed: int = 0, slots: int = 4, shape: tuple[int, ...] = (2, 3)) -> tuple[Replay, list[Sent]]:
+    spec = SPECS["rainbow"]
+    rng = np.random.default_rng(seed)
+    chunks = make_chunks(spec, [random_rows(rng, 60, number + 1) for number in range(3)], rng)
+    replay = make_replay(spec, slots * spec.stride, shape=shape)
+    return replay, chunks
+
+
+def test_a_priority_of_an_overwritten_chunk_is_ignored() -> None:
+    replay, chunks = filled(slots=2)
+    for sent in chunks[:2]:
+        replay.add(sent.id, sent.chunk)
+    batch = replay.sample(64, 0.5)
+    replay.add(chunks[2].id, chunks[2].chunk)
+    replay.update_priorities(batch, torch.full((64,), 1000.0))
+    _, ids, priorities = replay.checkpoint()
+    found = {tuple(name): row for name, row in zip(ids.tolist(), priorities, strict=True)}
+    np.testing.assert_array_equal(found[chunks[2].id], chunks[2].chunk.priorities)
+    assert (found[chunks[1].id] == 1000).any()
+
+
+def test_samples_of_a_batch_are_kept_while_the_ring_goes_on() -> None:
+    replay, chunks = filled(slots=2)
+    for sent in chunks[:2]:
+        replay.add(sent.id, sent.chunk)
+    batch = replay.sample(7, 0.5)
+    before = [tensor.clone() for tensor in batch[:5]]
+    for sent in chunks[2:6]:
+        replay.add(sent.id, sent.chunk)
+    assert all(torch.equal(a, b) for a, b in zip(batch, before, strict=False))
+
+
+def test_sampling_frequencies_match_the_priorities() -> None:
+    replay, chunks = filled(slots=3)
+    for sent in chunks[:5]:
+        replay.add(sent.id, sent.chunk)
+    counts = np.zeros(24)
+    for _ in range(800):
+        np.add.at(counts, replay.sample(10, 0.4).leaves.numpy(), 1)
+    ring = [chunks[3], chunks[4], chunks[2]]
+    priorities = np.concatenate([sent.chunk.priorities for sent in ring]).astype(np.float64)
+    assert (counts[priorities == 0] == 0).all()
+    held = priorities > 0
+    expected = priorities[held] / priorities[held].sum() * counts.sum()
+    assert chisquare(counts[held], expected).pvalue > 1e-3
+    assert chisquare(counts[held], np.full(held.sum(), counts.sum() / held.sum())).pvalue < 1e-9  # the mutation
+    assert chisquare(counts[held], np.roll(expected, 1)).pvalue < 1e-9
+
+
+@pytest.mark.parametrize("shape", [(11,), (2, 3), (3, 2, 5), ()])
+def test_observations_of_any_rank(shape: tuple[int, ...]) -> None:
+    spec = SPECS["sac"]
+    rng = np.random.default_rng(0)
+    rows = {
+        "obs": rng.integers(0, 256, (spec.window, *shape)).astype(np.uint8),
+        "kind": np.ones(spec.window, np.uint8),
+        "reward": np.arange(spec.window, dtype=np.float32),
+        "discount": np.ones(spec.window, np.float32),
+        "action": np.arange(spec.window, dtype=np.int32),
+    }
+    replay = make_replay(spec, 18, shape=shape)
+    replay.add(ChunkId(0, 1), Chunk(0, 0, rows, {}, np.ones(spec.leaves, np.float32)))
+    batch = replay.sample(4, 1.0)
+    assert batch.obs.shape == (2, 4, *shape)
+    for b in range(4):
+        t = int(batch.action[0, b])
+        assert_same(batch.obs[:, b], rows["obs"][t : t + 2])
+    assert batch.weights.tolist() == [1, 1, 1, 1]
+
+
+def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
+    replay, chunks = filled(slots=3)
+    for sent in chunks[:5]:
+        replay.add(sent.id, sent.chunk)
+    replay.update_priorities(
+        batch := replay.sample(16, 0.4), torch.rand(16, generator=torch.Generator().manual_seed(3))
+    )
+    successor, _ = filled(slots=3)
+    successor.restore(replay.checkpoint())
+    for sent in chunks[2:5]:
+        successor.add(sent.id, sent.chunk)
+    successor.generator.set_state(replay.generator.get_state())
+    for sent in [None, *chunks[5:8]]:
+        if sent:
+            replay.add(sent.id, sent.chunk)
+            successor.add(sent.id, sent.chunk)
+        for a, b in zip(replay.sample(9, 0.4), successor.sample(9, 0.4), strict=True):
+            assert isinstance(a, dict) or torch.equal(a, b)
+    replay.update_priorities(batch, torch.full((16,), 500.0))  # of before the restart: by now all are overwritten
+    assert replay.checkpoint().priorities.max() < 500
+
+
+def test_an_empty_replay_says_so() -> None:
+    replay, chunks = filled()
+    assert (replay.rows, replay.size, replay.oldest()) == (0, 0, {})
+    assert len(replay.checkpoint().ids) == 0
+    replay.check_valid()
+    with pytest.raises(ValueError, match="nothing"):
+        replay.sample(3, 0.5)
+    blank = chunks[0].chunk
+    replay.add(chunks[0].id, Chunk(0, 0, blank.rows, {}, np.zeros_like(blank.priorities)))
+    with pytest.raises(ValueError, match="nothing"):
+        replay.sample(3, 0.5)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    drawn = []
+    for _ in range(2):
+        replay, chunks = filled()
+        for sent in chunks[:6]:
+            replay.add(sent.id, sent.chunk)
+        drawn.append([replay.sample(5, 0.5).leaves.tolist() for _ in range(9)])
+    assert drawn[0] == drawn[1]
+
+
+def test_check_valid_notices_damage() -> None:
+    for damage in range(4):
+        replay, chunks = filled()
+        for sent in chunks[:6]:
+            replay.add(sent.id, sent.chunk)
+        replay.check_valid()
+        if damage == 0:
+            replay.size += 1
+        elif damage == 1:
+            replay._ids[0] = replay._ids[1]
+        elif damage == 2:
+            replay._rows["kind"][:] = int(Kind.LAST)
+        else:
+            replay._tree.set(torch.arange(32), torch.ones(32))  # LAST rows among them
+        with pytest.raises(ValueError, match=r"held|LAST"):
+            replay.check_valid()

@@ -1,0 +1,134 @@
+"""What the segment tree refuses and what it does not, and importance weights."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from memory.segment_tree import SegmentTree, importance_weights
+from tests.ground_truth import priorities as truth
+from tests.memory.test_segment_tree import filled
+
+
+@pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf, -math.inf])
+def test_bad_priorities_are_refused_and_nothing_is_written(bad: float) -> None:
+    tree = filled(np.ones(200))
+    with pytest.raises(ValueError, match="finite"):
+        tree.set(torch.tensor([3, 5, 7]), torch.tensor([2.0, bad, 4.0]))
+    assert tree.get(torch.arange(200)).tolist() == [1] * 200
+    assert tree.total.item() == 200
+
+
+@pytest.mark.parametrize("bad", [-1, 200, 255])
+def test_leaves_that_do_not_exist_are_refused(bad: int) -> None:
+    tree = filled(np.ones(200))
+    with pytest.raises(IndexError):
+        tree.set(torch.tensor([3, bad]), torch.tensor([2.0, 2.0]))
+    with pytest.raises(IndexError):
+        tree.get(torch.tensor([bad]))
+    assert tree.get(torch.arange(200)).tolist() == [1] * 200
+
+
+def test_wrong_shapes_and_sizes_are_refused() -> None:
+    tree = filled(np.ones(200))
+    with pytest.raises(ValueError, match=r"\(3,\).*\(1,\)"):
+        tree.set(torch.arange(3), torch.ones(1))
+    with pytest.raises(ValueError, match=r"\(3, 1\)"):
+        tree.set(torch.zeros(3, 1, dtype=torch.int64), torch.ones(3, 1))
+    with pytest.raises(ValueError, match=r"\(3, 1\)"):
+        tree.sample(torch.ones(3, 1))
+    with pytest.raises(ValueError, match="batch_size"):
+        tree.stratified(0)
+    for capacity, fan_out in ((0, 128), (5, 1)):
+        with pytest.raises(ValueError, match="needs a leaf"):
+            SegmentTree(capacity, fan_out=fan_out)
+
+
+@pytest.mark.parametrize("tree", [SegmentTree(300), filled(np.zeros(1))])
+def test_an_empty_tree_is_not_sampled(tree: SegmentTree) -> None:
+    with pytest.raises(ValueError, match="nothing to sample"):
+        tree.sample(torch.zeros(3))
+    with pytest.raises(ValueError, match="nothing to sample"):
+        tree.stratified(3)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_unchecked_draws_stay_inside_and_check_valid_sees_why(bad: float) -> None:
+    tree = SegmentTree(300, checked=False)
+    tree.set(torch.tensor([7, 290]), torch.full((2,), bad))
+    indices = tree.stratified(500).indices
+    assert indices.min() >= 0
+    assert indices.max() < 300
+    if bad != 0:
+        with pytest.raises(ValueError, match="a priority is"):
+            tree.check_valid()
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_check_valid_sees_a_wrong_sum(level: int) -> None:
+    tree = filled(np.ones(30_000))
+    tree._sums[level][-1] *= 1 + 1e-12
+    with pytest.raises(ValueError, match=f"level {level}"):
+        tree.check_valid()
+
+
+def test_check_valid_sees_a_priority_in_the_padding() -> None:
+    tree = filled(np.ones(200))
+    tree._levels[-1][-1, -1] = 1
+    with pytest.raises(ValueError, match="beyond the capacity"):
+        tree.check_valid()
+
+
+def test_no_update_changes_nothing() -> None:
+    tree = filled(np.ones(200))
+    tree.set(torch.empty(0, dtype=torch.int64), torch.empty(0))
+    assert tree.total.item() == 200
+
+
+@pytest.mark.parametrize("count", [1000, 20_000])
+def test_the_last_of_equal_indices_wins(count: int) -> None:
+    tree, rng = SegmentTree(50), np.random.default_rng(count)
+    indices = rng.integers(0, 50, count)
+    expected = np.zeros(50)
+    expected[indices] = np.arange(count)
+    tree.set(torch.from_numpy(indices), torch.arange(count))
+    np.testing.assert_array_equal(tree.get(torch.arange(50)), expected)
+    tree.check_valid()
+
+
+def test_a_total_is_not_changed_by_later_updates() -> None:
+    tree = filled(np.ones(200))
+    total = tree.total
+    tree.set(torch.tensor([0]), torch.tensor([5.0]))
+    assert (total.item(), tree.total.item()) == (200, 204)
+    assert total.dim() == 0
+
+
+def test_priorities_may_come_with_a_graph() -> None:
+    tree = SegmentTree(5)
+    tree.set(torch.tensor([1]), torch.ones(1, requires_grad=True) * 2)
+    assert not tree.total.requires_grad
+
+
+# Importance weights
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_importance_weights_agree_with_the_paper(beta: float, dtype: torch.dtype) -> None:
+    probabilities = np.random.default_rng(0).uniform(1e-7, 1e-2, 33)
+    found = importance_weights(torch.from_numpy(probabilities).to(dtype), 1_000_000, beta)
+    expected = truth.importance_weights(probabilities, 1_000_000, beta)
+    np.testing.assert_allclose(found, expected, rtol=1e-10 if dtype == torch.float64 else 1e-5)
+    assert found.dtype == dtype
+    assert found.max() == 1
+    on_tensors = importance_weights(
+        torch.from_numpy(probabilities).to(dtype), torch.tensor(1_000_000), torch.tensor(beta)
+    )
+    np.testing.assert_allclose(on_tensors, found, rtol=1e-6)
+
+
+def test_importance_weights_refuse_wrong_shapes() -> None:
+    with pytest.raises(ValueError, match=r"\(3, 1\)"):
+        importance_weights(torch.ones(3, 1), 3, 0.5)

