@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from memory.errors import UserError
+from saber.environment import ENVIRONMENTS
 from saber.games import check_game
 
 T = TypeVar("T")
@@ -280,7 +281,7 @@ def _unknown(text: str) -> str:
 
 def verify(args: Args) -> list[str]:
     """Everything that is wrong with the settings, alone or together; one line each, naming the option."""
-    return _ranges(args) + _combinations(args)
+    return _ranges(args) + _environment(args) + _combinations(args)
 
 
 def _ranges(args: Args) -> list[str]:
@@ -308,8 +309,17 @@ def _ranges(args: Args) -> list[str]:
     return errors
 
 
+def _environment(args: Args) -> list[str]:
+    errors = []
+    if (env := args.env.partition(":")[0]) not in ENVIRONMENTS:
+        errors.append(f"--env: there is no environment {args.env!r}; known are {', '.join(sorted(ENVIRONMENTS))}")
+    if env == "atari" and (error := check_game(args.game)):
+        errors.append(f"--game: {error}")
+    return errors
+
+
 def _combinations(args: Args) -> list[str]:
-    errors = [] if args.env != "atari" else [f"--game: {error}" for error in [check_game(args.game)] if error]
+    errors = []
     if not -1 <= args.id_actor < args.nb_actor:
         errors.append(
             f"--id-actor: {args.id_actor} is not one of --nb-actor {args.nb_actor} (0 to {args.nb_actor - 1})"

@@ -1,6 +1,6 @@
 """Train an agent on the experience that actors send through Redis."""
 
-from agents.learner import run_learner
+from agents.learner_program import run_learner
 from agents.programs import run_program
 
 if __name__ == "__main__":

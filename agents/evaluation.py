@@ -63,7 +63,7 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     """Print the scores of a snapshot over `--evaluation-episodes` seeds; a stop keeps the episodes finished so far."""
     if args.model is None:
         raise UserError("--model: name the snapshot to evaluate, as in --model results/best_model_pong.pth")
-    saved = snapshot.load(args.model)
+    saved = snapshot.load(args.model, "--model")
     args = network_args(args, saved)
     device = select_device(args)
     print(f"{args.model} plays {args.game}: {args.evaluation_episodes} episodes on {device}", flush=True)

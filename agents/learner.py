@@ -4,7 +4,6 @@ import json
 import math
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -12,14 +11,12 @@ from typing import Any
 
 import torch
 
-from agents import snapshot
 from agents.interface import Agent
-from agents.programs import IntervalLog, make_limiter, observation_of, open_environment, select_device, timestamp
-from agents.registry import derive_seed, make_agent
+from agents.programs import IntervalLog, timestamp
 from agents.reports import Reports, training_record
 from args import Args
 from memory import wire
-from memory.chunk import Chunk, ChunkId, Field, check_chunk
+from memory.chunk import Chunk, ChunkId, check_chunk
 from memory.errors import Stopped
 from memory.inbox import Entry
 from memory.learner_link import LearnerLink
@@ -27,10 +24,9 @@ from memory.limiter import RateLimiter
 from memory.messages import Episode, Message, decode_message
 from memory.replay import Batch, Checkpoint, Replay
 from memory.rows import Kind
-from memory.transport import Patience, connect
+from memory.transport import Patience
 
 _SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
-_GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
 
 
 @dataclass
@@ -238,61 +234,3 @@ def beta(args: Args, T: int) -> float:
     """Importance-sampling exponent at learner step T: linear from priority-weight at learn-start to 1 at T-max."""
     fraction = (T - args.learn_start) / (args.T_max - args.learn_start)
     return args.priority_weight + (1 - args.priority_weight) * min(1.0, max(0.0, fraction))
-
-
-def run_learner(args: Args, stop: threading.Event) -> None:
-    """Train the run of these settings until T-max or until this process shall stop."""
-    path = snapshot.find_last_model(args.path_to_results, args.game)
-    saved = snapshot.load(path) if path else None
-    progress = _progress(saved)
-    if progress.T_learner >= args.T_max:
-        print(
-            f"The run is finished already at T = {progress.T_learner}: move {args.path_to_results} away to start afresh"
-        )
-        return
-    best_mean = saved["best_mean"] if saved else -math.inf
-    reports = Reports(args.path_to_results, args.game, args.action_repeat, best_mean)
-    client = connect(args.host_redis, args.port_redis)
-    device = select_device(args)
-    agent, observation = _agent(args, device)
-    if saved:
-        snapshot.restore(agent, saved)
-        print(f"Resuming from {path} at T = {progress.T_learner}", flush=True)
-    elif args.model:
-        snapshot.restore_weights(agent, snapshot.load(args.model))
-        print(f"Starting from the weights of {args.model}", flush=True)
-    with LearnerLink(client, args.name, progress.run_id, args.shared, args.nb_actor) as link:
-        replay = _replay(args, agent, observation, device)
-        learner = Learner(args, agent, replay, link, reports, progress, make_limiter(args, agent), stop)
-        if saved:
-            learner.resume(saved)
-        print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
-        learner.run(first_start=saved is None)
-
-
-def _progress(saved: dict[str, Any] | None) -> Progress:
-    if saved is None:
-        return Progress(uuid.uuid4().hex[:12])
-    return Progress(**{name: saved[name] for name in Progress.__dataclass_fields__})
-
-
-def _agent(args: Args, device: torch.device) -> tuple[Agent, Field]:
-    environment = open_environment(args, args.seed)
-    observation = observation_of(environment)
-    nb_actions = environment.nb_actions
-    environment.close()
-    agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
-    return agent, observation
-
-
-def _replay(args: Args, agent: Agent, observation: Field, device: torch.device) -> Replay:
-    if args.replay_device == "cpu" or device.type == "cpu":
-        place = torch.device("cpu")
-    elif args.replay_device == "cuda":
-        place = device
-    else:
-        row = math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
-        needed = args.memory_capacity * row * agent.spec.window / agent.spec.stride
-        place = device if needed < _GPU_SHARE * torch.cuda.mem_get_info(device)[0] else torch.device("cpu")
-    generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
-    return Replay(agent.spec, observation, args.memory_capacity, generator, place)

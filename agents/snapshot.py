@@ -24,19 +24,19 @@ def save(path: Path, agent: Agent, values: dict[str, Any]) -> None:
         torch.save(values | parts, file)
 
 
-def load(path: Path) -> dict[str, Any]:
-    """Open a snapshot on the CPU; raises UserError for a file that is none."""
+def load(path: Path, option: str) -> dict[str, Any]:
+    """Open a snapshot, which `option` has named, on the CPU; raises UserError for a file that is none."""
     try:
         snapshot = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"--model: {path} cannot be read as a snapshot: {_first_line(error)}") from error
+        raise UserError(f"{option}: {path} cannot be read as a snapshot: {_first_line(error)}") from error
     except Exception as error:
         # Two modules of torch know the error of a file whose content is not plain data; both derive from Exception.
         if type(error).__name__ != "UnpicklingError":
             raise
-        raise UserError(f"--model: {path} is not a snapshot, or holds more than plain data: refused") from error
+        raise UserError(f"{option}: {path} is not a snapshot, or holds more than plain data: refused") from error
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get(f"model{_SUFFIX}"), dict):
-        raise UserError(f"--model: {path} is not a snapshot: it holds no model_state_dict")
+        raise UserError(f"{option}: {path} is not a snapshot: it holds no model_state_dict")
     return snapshot
 
 

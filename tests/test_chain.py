@@ -45,7 +45,7 @@ def trained_agent(args: options.Args) -> QLearningAgent:
     """The agent of the last snapshot, without noise."""
     path = snapshot.find_last_model(args.path_to_results, args.game)
     assert path is not None
-    saved = snapshot.load(path)
+    saved = snapshot.load(path, "test")
     assert saved["T_learner"] >= args.T_max
     environment = ChainEnvironment(0)
     device = torch.device("cpu")

@@ -97,9 +97,12 @@ def test_strangers_are_refused_and_a_stop_saves(programs: Programs, tmp_path: Pa
     learner.send_signal(signal.SIGINT)
     for process in (learner, actor):
         assert process.wait(30) == 0
-    steps = snapshot.find_last_model(tmp_path / "results", "chain")
-    assert steps is not None
-    assert snapshot.load(steps)["T_learner"] >= 4000
+    path = snapshot.find_last_model(tmp_path / "results", "chain")
+    assert path is not None
+    assert snapshot.load(path, "test")["T_learner"] >= 4000
+    code, _, errors = programs.run("launch_learner.py", "--multi-step", "3", "--nb-env-per-actor", "2")
+    assert (code, errors.count("\n")) == (2, 2), errors
+    assert f"--multi-step: was 2 when {path} was saved, is 3" in errors
 
 
 @pytest.mark.redis
@@ -144,5 +147,10 @@ def test_files_that_are_no_snapshots_are_refused(programs: Programs, model: Path
         code, _, errors = programs.run("test_multiple_seed.py", "--model", str(tmp_path / name))
         assert (code, errors.count("\n")) == (2, 1), errors
         assert "--model: " in errors and name in errors
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "last_model_chain_17.pth").write_text("weights")
+    code, _, errors = programs.run("launch_learner.py")
+    assert (code, errors.count("\n")) == (2, 1), errors
+    assert "--path-to-results: " in errors and "last_model_chain_17.pth" in errors
     code, _, errors = programs.run("test_multiple_seed.py")
     assert (code, errors.count("\n")) == (2, 1) and "--model: " in errors

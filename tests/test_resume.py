@@ -63,7 +63,7 @@ def result(folder: Path) -> tuple[str, str]:
     path = snapshot.find_last_model(folder, "chain")
     assert path is not None
     weights = hashlib.sha256()
-    for tensor in snapshot.load(path)["model_state_dict"].values():
+    for tensor in snapshot.load(path, "test")["model_state_dict"].values():
         weights.update(tensor.numpy().tobytes())
     return weights.hexdigest(), hashlib.sha256((folder / "chain.csv").read_bytes()).hexdigest()
 

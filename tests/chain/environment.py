@@ -15,6 +15,7 @@ import json
 import numpy as np
 
 from memory.rows import Array, Arrays, Kind, Row
+from saber.environment import ENVIRONMENTS
 
 START, GAMBLE, LAST_CHANCE, SAFE, END = range(5)
 RETURNS = {0: (-1, 0, 3, 4), 1: (1,), 2: (-1,)}  # equally likely, per first action; no discount
@@ -66,3 +67,6 @@ def one_hot(state: int) -> Array:
     row = np.zeros(5, np.uint8)
     row[state] = 255
     return row
+
+
+ENVIRONMENTS["chain"] = lambda _settings, seed: ChainEnvironment(seed)

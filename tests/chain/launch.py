@@ -3,10 +3,7 @@
 import runpy
 import sys
 
-from saber.environment import ENVIRONMENTS
-from tests.chain.environment import ChainEnvironment
-
-ENVIRONMENTS["chain"] = lambda _settings, seed: ChainEnvironment(seed)
+import tests.chain.environment  # noqa: F401 - adds it
 
 if __name__ == "__main__":
     del sys.argv[0]

@@ -1,0 +1,105 @@
+"""The playing part of an actor: one agent in several environments, whose rows become messages for the learner."""
+
+from dataclasses import asdict
+
+import numpy as np
+import torch
+
+from agents.interface import Agent, Decision, Part
+from args import Args
+from memory import wire
+from memory.actor_link import Saved
+from memory.assembler import Assembler
+from memory.chunk import Chunk
+from memory.messages import Episode, Message
+from memory.rows import Arrays, Row, section
+from saber.scores import EpisodeRecord
+from saber.vector import VectorEnvironment
+
+
+class Player:
+    """Plays several environments with one agent and turns what happens into messages.
+
+    `step` counts the agent steps of each environment. Episodes are numbered from `first_episode` on: an actor that lost
+    its state begins above all numbers it can have used before, so that none of its episodes is taken for a known one.
+    """
+
+    def __init__(self, args: Args, agent: Agent, environments: VectorEnvironment) -> None:
+        self.agent = agent
+        self.step = 0
+        self.first_episode = 0
+        self._args = args
+        self._environments = environments
+        self._assemblers = [
+            Assembler(agent.spec, env, agent.initial_priorities) for env in range(args.nb_env_per_actor)
+        ]
+        self._state: Arrays = {}
+        self._rows = environments.reset()
+
+    def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
+        """Act with these weights from now on."""
+        self.agent.load(weights)
+        for assembler in self._assemblers:
+            assembler.version = version
+
+    def play(self, T: int) -> list[Message]:
+        """One agent step in each environment; `T` counts agent steps over all actors."""
+        decision, self._state = self.agent.act(self._rows, self._state, T)
+        chunks = [self._add(env, self._rows.row(env), decision) for env in range(len(self._assemblers))]
+        after = self._environments.step(decision.actions)
+        chunks += [self._add(env, row, self._at_end(env, row, decision)) for env, row in after.ended.items()]
+        self._rows = after.rows
+        self.step += 1
+        episodes = [Episode(self._record(T, record)) for record in after.episodes]
+        return [*(chunk for chunk in chunks if chunk), *episodes]
+
+    def _add(self, env: int, row: Row, decision: Decision) -> Chunk | None:
+        out = {name: array[env] for name, array in decision.out.items()}
+        return self._assemblers[env].add(row, int(decision.actions[env]), out)
+
+    def _record(self, T: int, record: EpisodeRecord) -> dict[str, int | float | str]:
+        number = self.first_episode + record.episode
+        return asdict(record) | {"actor": self._args.id_actor, "T_actors": T, "episode": number}
+
+    def _at_end(self, env: int, row: Row, decision: Decision) -> Decision:
+        """What to keep with a LAST row: after a truncation its value is bootstrapped from, so the network is asked."""
+        if row.discount == 0:
+            return Decision(
+                np.zeros_like(decision.actions),
+                decision.values,
+                {name: np.zeros_like(array) for name, array in decision.out.items()},
+            )
+        rows = self._rows._replace(**{name: array.copy() for name, array in self._rows._asdict().items()})
+        for array, value in zip(rows, row, strict=True):
+            array[env] = value
+        return self.agent.act(rows, self._state, None)[0]
+
+    def snapshot(self, round_: int) -> bytes:
+        """Everything needed to go on after this moment in another process."""
+        arrays = {f"agent.{name}": array for name, array in self._state.items()}
+        arrays |= {f"envs.{name}": array for name, array in self._environments.snapshot().items()}
+        for env, assembler in enumerate(self._assemblers):
+            arrays |= {f"rows{env}.{name}": array for name, array in assembler.snapshot().items()}
+        for name, part in self._drawing().items():
+            arrays |= {f"part.{name}.{key}": tensor.cpu().numpy() for key, tensor in part.state_dict().items()}
+        meta = {"round": round_, "step": self.step, "first_episode": self.first_episode}
+        return wire.encode(wire.Tag.STATE, meta, arrays)
+
+    def restore(self, saved: Saved) -> int:
+        """Go on where a snapshot was taken; returns its round."""
+        packet = wire.decode(saved.state)
+        arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
+        self._state = section(arrays, "agent.")
+        self._rows = self._environments.restore(section(arrays, "envs."))
+        for env, assembler in enumerate(self._assemblers):
+            assembler.restore(section(arrays, f"rows{env}."))
+        for name, part in self._drawing().items():
+            state = section(arrays, f"part.{name}.")
+            part.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()})
+        self.step = int(packet.meta["step"])
+        self.first_episode = int(packet.meta["first_episode"])
+        return int(packet.meta["round"])
+
+    def _drawing(self) -> dict[str, Part]:
+        """The agent's parts that change while it acts; the model comes from the learner."""
+        return {name: part for name, part in self.agent.parts.items() if name != "model"}
