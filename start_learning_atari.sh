@@ -173,13 +173,12 @@ prefix_lines() {
 # Each one runs under `supervise`, in every kind of window, which leaves NAME.pid and then NAME.exit in the folder $run.
 
 run='' redis_pid='' stop_requested=0
-names=() printers=()
+names=() printers=() started=()
 
 launch() { # NAME COMMAND...
   local name=$1 deadline=$((SECONDS + 30))
   shift
   set -- bash "$script" --supervise "$run" "$name" "$@"
-  names+=("$name")
   # `set -m` gives what starts now a process group of its own, so the terminal's Ctrl-C reaches this script alone.
   set -m
   case $windows in
@@ -399,11 +398,30 @@ stop_redis() {
 start_all() {
   local i gpu
   gpu=$(gpu_of 0)
+  names+=(learner)
   launch learner "$python" launch_learner.py ${launcher_args[@]+"${launcher_args[@]}"} ${gpu:+"$gpu"}
   for ((i = 0; i < actors; i++)); do
-    gpu=$(gpu_of $((i + 1)))
-    launch "actor $i" "$python" launch_actor.py --id-actor "$i" ${launcher_args[@]+"${launcher_args[@]}"} ${gpu:+"$gpu"}
+    names+=("actor $i")
+    launch_actor "$i"
   done
+}
+
+launch_actor() { # NUMBER
+  local gpu
+  gpu=$(gpu_of $(($1 + 1)))
+  started[$1]=$SECONDS
+  launch "actor $1" "$python" launch_actor.py --id-actor "$1" ${launcher_args[@]+"${launcher_args[@]}"} ${gpu:+"$gpu"}
+}
+
+# An actor that was killed or failed goes on where it was; in lockstep all others wait for it. One that fails at once, or
+# by a mistake in its options, would only fail again.
+start_again() { # NUMBER
+  local code
+  code=$(exit_code_of "actor $1")
+  ((code != 0 && code != 2 && SECONDS - started[$1] >= 5)) || return 1
+  say "actor $1 has ended with exit code $code and is started again"
+  rm -f "$run/actor $1.exit" "$run/actor $1.pid"
+  launch_actor "$1"
 }
 
 # Until the learner ends, or has nobody left to learn from.
@@ -412,7 +430,7 @@ watch() {
   until has_ended learner; do
     [[ -z $redis_pid ]] || redis_is_alive || redis_failed "has died"
     for ((i = 0; i < actors; i++)); do
-      if has_ended "actor $i" && [[ $reported != *" $i "* ]]; then
+      if has_ended "actor $i" && [[ $reported != *" $i "* ]] && ! start_again "$i"; then
         reported+="$i " code=$(exit_code_of "actor $i")
         ended=$((ended + 1))
         ((code == 0)) || failed=$code

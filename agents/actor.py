@@ -6,7 +6,8 @@ import torch
 
 from agents.player import Player
 from agents.programs import IntervalLog, make_limiter, observation_of, open_environment, select_device
-from agents.registry import derive_seed, make_agent
+from agents.randomness import derive_seed
+from agents.registry import make_agent
 from args import Args
 from memory.actor_link import ActorLink, RunOver, wait_for_run
 from memory.errors import Stopped, UserError
@@ -68,8 +69,7 @@ class Actor:
         patience = Patience("the learner to read this actor's experience")
         newest = self._link.wait_for_version(self._round if self._limiter.synchronize else 0)
         while not self._limiter.may_play(self._round, newest, self._link.unread()):
-            self._link.pause(patience)
-            self._stop.wait(0.05)
+            self._link.wait_for_change(newest + 1, patience)
             newest = self._link.newest_version()
         wanted = self._round if self._limiter.synchronize else newest
         if wanted == self._version and not again:
@@ -123,8 +123,6 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     agent = make_agent(
         args, observation_of(environments[0]), environments[0].nb_actions, device, learns=False, seed=seed
     )
-    if args.length_actor_buffer <= agent.spec.window:
-        raise UserError(f"--length-actor-buffer: must exceed the {agent.spec.window} rows of a chunk")
     limiter = make_limiter(args, agent)
     with ActorLink(client, args.name, run.run_id, args.id_actor, stop) as link:
         player = Player(args, agent, VectorEnvironment(environments))

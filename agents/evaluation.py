@@ -11,7 +11,8 @@ import torch
 from agents import snapshot
 from agents.interface import Agent
 from agents.programs import observation_of, open_environment, select_device
-from agents.registry import derive_seed, make_agent
+from agents.randomness import derive_seed
+from agents.registry import make_agent
 from args import Args
 from memory.errors import Stopped, UserError
 from memory.rows import Arrays
@@ -20,13 +21,14 @@ from saber.scores import EpisodeRecord
 from saber.summary import format_summary, summarise
 from saber.vector import VectorEnvironment
 
-_FROM_SETTINGS = ("V_min", "V_max", "kappa")  # what the weights' shapes do not tell
+_FROM_SETTINGS = ("V_min", "V_max")  # what the weights' shapes do not tell
 
 
 def network_args(args: Args, saved: dict[str, Any]) -> Args:
     """The settings with the network's sizes read from a snapshot, so that nobody has to repeat them.
 
-    Raises UserError if the weights have other names or shapes than those of Rainbow-IQN and Rainbow.
+    Raises UserError if the weights have other names or shapes than those of Rainbow-IQN and Rainbow, or are of another
+    game.
     """
     weights = saved["model_state_dict"]
     try:
@@ -38,6 +40,10 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     except (KeyError, ValueError, AttributeError) as error:
         raise UserError(f"--model: {args.model} has not the layers of Rainbow-IQN or Rainbow: {error}") from error
     settings = json.loads(saved.get("settings", "{}"))
+    if settings.get("game", args.game) != args.game and not args.force:
+        raise UserError(
+            f"--game: {args.model} has learned {settings['game']}, not {args.game}; --force evaluates it so"
+        )
     return replace(args, **sizes, **{name: settings[name] for name in _FROM_SETTINGS if name in settings})
 
 

@@ -1,7 +1,6 @@
 """The learner: takes the actors' experience in, trains, publishes weights, and reports."""
 
 import json
-import math
 import threading
 import time
 from collections import deque
@@ -13,15 +12,16 @@ import torch
 
 from agents.interface import Agent
 from agents.programs import IntervalLog, timestamp
-from agents.reports import Reports, training_record
+from agents.randomness import restore_generator
+from agents.reports import Reports
 from args import Args
 from memory import wire
-from memory.chunk import Chunk, ChunkId, check_chunk
-from memory.errors import Stopped
-from memory.inbox import Entry
+from memory.chunk import Chunk, ChunkId
+from memory.errors import RunError, Stopped
+from memory.inbox import Decoder, Entry
 from memory.learner_link import LearnerLink
 from memory.limiter import RateLimiter
-from memory.messages import Episode, Message, decode_message
+from memory.messages import Episode
 from memory.replay import Batch, Checkpoint, Replay
 from memory.rows import Kind
 from memory.transport import Patience
@@ -45,19 +45,19 @@ class Learner:
 
     def __init__(
         self, args: Args, agent: Agent, replay: Replay, link: LearnerLink, reports: Reports, progress: Progress,
-        limiter: RateLimiter, stop: threading.Event,
+        limiter: RateLimiter, decode: Decoder, stop: threading.Event,
     ) -> None:  # fmt: skip
         self.progress = progress
         self._args = args
-        self._agent = agent
+        self.agent = agent
         self._replay = replay
         self._link = link
         self._reports = reports
         self._limiter = limiter
         self._stop = stop
-        self._published = self._pack_weights()
+        self._published = b""  # the packet of the newest version
         # A broker that restarts without the weights gets them again, or learner and actors would wait for each other.
-        self._inbox = link.inbox(self._decode, stop, lambda: self._report_progress("running"))
+        self._inbox = link.inbox(decode, stop, lambda: self._report_progress("running"))
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._counted = dict.fromkeys(range(args.nb_actor), 0)  # last message per actor whose rows T_actors counts
         self._log = IntervalLog("learner", args.log_interval, args.T_max, progress.T_learner)
@@ -68,6 +68,7 @@ class Learner:
     def run(self, *, first_start: bool) -> None:
         """Train until T-max; Stopped when the process shall stop before."""
         try:
+            self._published = self._published or self._pack_weights()
             self._report_progress("running")
             self._link.publish(self.progress.round, self._published, restart=True)
             if first_start:
@@ -83,6 +84,9 @@ class Learner:
             print(f"[{timestamp()}] Finished at T = {self.progress.T_learner}", flush=True)
         except Stopped:
             self._leave("stopped")
+            raise
+        except RunError:
+            self._write_snapshot()  # Redis is gone, or somebody else leads the run there; the folder is still ours
             raise
         finally:
             self._inbox.close()
@@ -123,18 +127,8 @@ class Learner:
             self.progress.T_actors += self._steps(chunk)
 
     def _steps(self, chunk: Chunk) -> int:
-        lead = self._agent.spec.lead
-        return int((chunk.rows["kind"][lead : lead + self._agent.spec.stride] != Kind.LAST).sum())
-
-    def _decode(self, data: bytes) -> Message:
-        spec, fields = self._agent.spec, self._replay.row_fields
-        row_bytes = sum(math.prod(field.shape) * wire.DTYPES[field.dtype].itemsize for field in fields.values())
-        message = decode_message(data, max_payload=2 * spec.window * row_bytes + 65536)
-        if isinstance(message, Chunk):
-            check_chunk(message, spec, fields)
-        elif isinstance(message, Episode):
-            training_record(message, 0)
-        return message
+        lead = self.agent.spec.lead
+        return int((chunk.rows["kind"][lead : lead + self.agent.spec.stride] != Kind.LAST).sum())
 
     # --- updates ---
 
@@ -149,11 +143,13 @@ class Learner:
             ahead = min(self._args.queue_size, -(-(progress.round_end - progress.T_learner) // frequency))
             batches = [self._sample(progress.T_learner + i * frequency) for i in range(ahead)]
             for batch in batches:
-                update = self._agent.update(batch)
+                update = self.agent.update(batch)
                 self._replay.update_priorities(batch, update.priorities)
                 self._metrics.append(update.metrics)
                 progress.T_learner += frequency
                 self._report()
+            if progress.T_learner // self._args.evaluation_interval > self._evaluated:
+                self._evaluate()
             if not self._limiter.synchronize:
                 self._take(self._inbox.take_all())
             if self._stop.is_set():
@@ -174,7 +170,7 @@ class Learner:
             self._save()
 
     def _pack_weights(self) -> bytes:
-        model = self._agent.parts["model"]
+        model = self.agent.parts["model"]
         assert isinstance(model, torch.nn.Module)
         weights = {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
         return wire.encode(wire.Tag.WEIGHTS, {"version": self.progress.round}, weights, compress=False)
@@ -183,24 +179,30 @@ class Learner:
         self._link.progress(status, self.progress.T_learner, self.progress.T_actors, self._inbox.read)
 
     def _report(self) -> None:
-        T = self.progress.T_learner
-        if self._log.passes(T):
+        if self._log.passes(self.progress.T_learner):
             self._reports.plot()
-            self._reports.save_best(self._agent, self._values())
-        if T // self._args.evaluation_interval > self._evaluated:
-            self._evaluated = T // self._args.evaluation_interval
-            means = {name: torch.stack([m[name] for m in self._metrics]).mean().item() for name in self._metrics[0]}
-            mean_score = self._reports.log.mean_of_last(100)
-            score = "fewer than 100 episodes yet" if mean_score is None else f"mean score {mean_score:.2f}"
-            print(f"Mean value {means['value']:.4f}, loss {means['loss']:.4f}, {score}", flush=True)
-            self._reports.plot(now=True)
-            self._save()
+            self._reports.save_best(self.agent, self._values())
+
+    def _evaluate(self) -> None:
+        """Report and save; between batches that were drawn ahead this would not be where a resumed run could go on."""
+        self._evaluated = self.progress.T_learner // self._args.evaluation_interval
+        means = {name: torch.stack([m[name] for m in self._metrics]).mean().item() for name in self._metrics[0]}
+        mean_score = self._reports.log.mean_of_last(100)
+        score = "fewer than 100 episodes yet" if mean_score is None else f"mean score {mean_score:.2f}"
+        print(f"Mean value {means['value']:.4f}, loss {means['loss']:.4f}, {score}", flush=True)
+        self._reports.plot(now=True)
+        self._save()
 
     def _values(self) -> dict[str, Any]:
         return asdict(self.progress) | {"settings": json.dumps(self._args.shared)}
 
     def _save(self) -> None:
         """Write the snapshot, and drop from the log what the replay no longer holds."""
+        self._write_snapshot()
+        self._link.trim(self._replay.oldest())
+        self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
+
+    def _write_snapshot(self) -> None:
         checkpoint = self._replay.checkpoint()
         values = {
             "counted": self._counted,
@@ -209,9 +211,7 @@ class Learner:
             # A stop in the middle of a round leaves weights that no actor may see before the round's end.
             "published": torch.frombuffer(bytearray(self._published), dtype=torch.uint8),
         }
-        self._reports.save_last(self._agent, self._values() | values)
-        self._link.trim(self._replay.oldest())
-        self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
+        self._reports.save_last(self.agent, self._values() | values)
 
     def _leave(self, status: str) -> None:
         self._reports.plot(now=True)
@@ -220,14 +220,14 @@ class Learner:
 
     def resume(self, saved: dict[str, Any]) -> None:
         """Take over from a snapshot what is neither the agent's nor in `Progress`."""
-        self._replay.generator.set_state(saved["replay_generator"])
+        restore_generator(self._replay.generator, saved["replay_generator"])
         self._published = saved["published"].numpy().tobytes()
-        counted = {int(actor): int(sequence) for actor, sequence in saved["counted"].items()}
-        if all(self._link.last_sequence(actor) >= sequence for actor, sequence in counted.items()):
-            self._counted |= counted
-            self._replay.restore(Checkpoint(**saved["replay"]))
-        else:
-            print("Redis has lost experience: the replay is filled again before learning goes on", flush=True)
+        for actor, counted in saved["counted"].items():
+            known = self._link.last_sequence(actor)
+            if known < counted:  # and the numbers that follow will stand for other messages
+                print(f"Redis has lost messages {known + 1} to {counted} of actor {actor}", flush=True)
+            self._counted[actor] = min(known, counted)
+        self._replay.restore(Checkpoint(**saved["replay"]), self._counted)
 
 
 def beta(args: Args, T: int) -> float:

@@ -11,10 +11,12 @@ from typing import Any
 import torch
 
 from agents import snapshot
+from agents.decoder import MessageDecoder
 from agents.interface import Agent
 from agents.learner import Learner, Progress
 from agents.programs import make_limiter, observation_of, open_environment, select_device
-from agents.registry import derive_seed, make_agent
+from agents.randomness import derive_seed
+from agents.registry import make_agent
 from agents.reports import Reports
 from args import Args, flag_of
 from memory import wire
@@ -29,34 +31,51 @@ _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to th
 
 def run_learner(args: Args, stop: threading.Event) -> None:
     """Train the run of these settings until T-max or until this process shall stop."""
-    path = snapshot.find_last_model(args.path_to_results, args.game)
-    saved = snapshot.load(path, "--path-to-results") if path else None
-    progress = _progress(saved)
-    if saved:
-        _refuse_other_settings(args, saved, path)
-    if progress.T_learner >= args.T_max:
-        print(
-            f"The run is finished already at T = {progress.T_learner}: move {args.path_to_results} away to start afresh"
-        )
-        return
-    best_mean = saved["best_mean"] if saved else -math.inf
-    reports = Reports(args.path_to_results, args.game, args.action_repeat, best_mean)
     client = connect(args.host_redis, args.port_redis)
     device = select_device(args)
-    agent, observation = _agent(args, device)
-    if saved:
-        snapshot.restore(agent, saved)
-        print(f"Resuming from {path} at T = {progress.T_learner}", flush=True)
-    elif args.model:
-        snapshot.restore_weights(agent, snapshot.load(args.model, "--model"))
-        print(f"Starting from the weights of {args.model}", flush=True)
-    with LearnerLink(client, args.name, progress.run_id, args.shared, args.nb_actor) as link:
-        replay = _replay(args, agent, observation, device)
-        learner = Learner(args, agent, replay, link, reports, progress, make_limiter(args, agent), stop)
+    # Lease and folder come before the snapshot, which a learner that is about to leave may still be writing.
+    with (
+        LearnerLink(client, args.name, args.shared, args.nb_actor) as link,
+        Reports(args.path_to_results, args.game, args.action_repeat) as reports,
+    ):
+        path = snapshot.find_last_model(args.path_to_results, args.game)
+        saved = snapshot.load(path, "--path-to-results") if path else None
         if saved:
+            _refuse_other_settings(args, saved, path)
+            reports.best_mean = saved["best_mean"]
+        elif reports.log.records:
+            raise UserError(
+                f"--path-to-results: {reports.log.path} has episodes, but no snapshot to resume: move it away"
+            )
+        progress = _progress(saved)
+        if progress.T_learner >= args.T_max:
+            print(f"The run is finished at T = {progress.T_learner}: move {args.path_to_results} away to start afresh")
+            return
+        link.lead(progress.run_id)
+        learner = _learner(args, device, link, reports, progress, stop)
+        if saved:
+            snapshot.restore(learner.agent, saved)
             learner.resume(saved)
-        print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
+            note = "; --model is not used" if args.model else ""
+            print(f"Resuming from {path} at T = {progress.T_learner}{note}", flush=True)
+        elif args.model:
+            snapshot.restore_weights(learner.agent, snapshot.load(args.model, "--model"))
+            print(f"Starting from the weights of {args.model}", flush=True)
         learner.run(first_start=saved is None)
+
+
+def _learner(
+    args: Args, device: torch.device, link: LearnerLink, reports: Reports, progress: Progress, stop: threading.Event
+) -> Learner:
+    environment = open_environment(replace(args, render=False), args.seed)
+    observation, nb_actions = observation_of(environment), environment.nb_actions
+    environment.close()
+    agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
+    limiter = make_limiter(args, agent)
+    replay = _replay(args, agent, observation, device)
+    decode = MessageDecoder(agent.spec, observation, nb_actions)
+    print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
+    return Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
 
 
 def _refuse_other_settings(args: Args, saved: dict[str, Any], path: Path | None) -> None:
@@ -76,15 +95,6 @@ def _progress(saved: dict[str, Any] | None) -> Progress:
     if saved is None:
         return Progress(uuid.uuid4().hex[:12])
     return Progress(**{name: saved[name] for name in Progress.__dataclass_fields__})
-
-
-def _agent(args: Args, device: torch.device) -> tuple[Agent, Field]:
-    environment = open_environment(replace(args, render=False), args.seed)
-    observation = observation_of(environment)
-    nb_actions = environment.nb_actions
-    environment.close()
-    agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
-    return agent, observation
 
 
 def _replay(args: Args, agent: Agent, observation: Field, device: torch.device) -> Replay:

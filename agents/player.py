@@ -2,7 +2,6 @@
 
 from dataclasses import asdict
 
-import numpy as np
 import torch
 
 from agents.interface import Agent, Decision, Part
@@ -64,11 +63,7 @@ class Player:
     def _at_end(self, env: int, row: Row, decision: Decision) -> Decision:
         """What to keep with a LAST row: after a truncation its value is bootstrapped from, so the network is asked."""
         if row.discount == 0:
-            return Decision(
-                np.zeros_like(decision.actions),
-                decision.values,
-                {name: np.zeros_like(array) for name, array in decision.out.items()},
-            )
+            return decision  # nobody looks at it
         rows = self._rows._replace(**{name: array.copy() for name, array in self._rows._asdict().items()})
         for array, value in zip(rows, row, strict=True):
             array[env] = value

@@ -89,6 +89,8 @@ def observation_of(environment: Environment) -> Field:
 
 def make_limiter(args: Args, agent: Agent) -> RateLimiter:
     """The rate limiter of a run, the same in all its processes."""
+    if args.length_actor_buffer <= agent.spec.window:
+        raise UserError(f"--length-actor-buffer: must exceed the {agent.spec.window} rows of a chunk")
     return RateLimiter.of(
         synchronize=args.synchronize_actors_with_learner,
         round_steps=args.weight_synchro_frequency,
@@ -117,7 +119,7 @@ class IntervalLog:
             return False
         self._passed = steps // self._interval
         now = time.monotonic()
-        print(f"[{timestamp()}] T = {self._passed * self._interval} / {self._T_max}")
+        print(f"[{timestamp()}] T = {steps} / {self._T_max}")
         print(f"Time between 2 log_interval for {self._who} ({now - self._time:.3f} sec)", flush=True)
         self._time = now
         return True

@@ -15,6 +15,7 @@ from agents.interface import Agent, Decision, Part, Update
 from agents.networks import DuellingNetwork, Heads
 from agents.ops.frames import push_frame, stack_at
 from agents.ops.n_step import NStep, n_step
+from agents.randomness import restore_generator
 from args import Args
 from memory.chunk import ChunkSpec
 from memory.replay import Batch
@@ -64,7 +65,7 @@ class _Random:
         return {"state": self.generator.get_state()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.generator.set_state(state["state"].cpu())
+        restore_generator(self.generator, state["state"])
 
 
 class QLearningAgent(Agent):

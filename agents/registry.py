@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import torch
 
 from agents.interface import Agent
@@ -15,11 +14,6 @@ AGENTS: dict[str, Callable[..., Agent]] = {
     "rainbow_iqn": RainbowIqn,
     "rainbow": Rainbow,
 }
-
-
-def derive_seed(seed: int, *path: int) -> int:
-    """A seed for one purpose of one process: independent of those of other paths."""
-    return int(np.random.SeedSequence([seed, *path]).generate_state(1, np.uint32)[0])
 
 
 def make_agent(

@@ -1,5 +1,7 @@
 """What the learner reports: the training log of all actors, its plot, and the snapshots."""
 
+import fcntl
+import math
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -11,27 +13,39 @@ from memory.errors import UserError
 from memory.messages import Episode
 from saber.reward_plot import write_reward_plot
 from saber.scores import EpisodeRecord
-from saber.training_log import TrainingLog
+from saber.training_log import FIELD_TYPES, TrainingLog
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
-_FIELDS = fields(EpisodeRecord)
-_TYPES: dict[type, type] = {int: int, float: float, str: str}
+_NAMES = [field.name for field in fields(EpisodeRecord)]
 
 
 class Reports:
-    """Everything in the results folder; an unwritable folder or a foreign CSV raises UserError."""
+    """Everything in the results folder, which one learner of a game writes at a time; a context manager.
 
-    def __init__(self, folder: Path, game: str, action_repeat: int, best_mean: float) -> None:
+    Raises UserError for an unwritable folder, one that another learner writes in, or a foreign CSV.
+    """
+
+    def __init__(self, folder: Path, game: str, action_repeat: int) -> None:
         self.folder, self.game = folder, game
         self._action_repeat = action_repeat
-        self.best_mean = best_mean  # over 100 consecutive training episodes, of the best snapshot
+        self.best_mean = -math.inf  # over 100 consecutive training episodes, of the best snapshot
         self._plotted = 0  # episodes in the plot
         self._next_plot = 0.0
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (folder / f".{game}.lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.log = TrainingLog(folder / f"{game}.csv")
+        except BlockingIOError as error:
+            raise UserError(f"--path-to-results: a learner of another run is writing {game} in {folder}") from error
         except (OSError, ValueError) as error:
             raise UserError(f"--path-to-results: {error}") from error
+
+    def __enter__(self) -> "Reports":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
 
     def add_episodes(self, episodes: list[Episode], t_learner: int) -> None:
         """Log finished episodes; those that are known already are left out."""
@@ -65,6 +79,6 @@ def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
     """The line of the training log for an actor's message; raises ValueError if the message cannot be one."""
     values: dict[str, Any] = episode.record | {"T_learner": t_learner}
     try:
-        return EpisodeRecord(**{field.name: _TYPES[type(field.default)](values[field.name]) for field in _FIELDS})
+        return EpisodeRecord(*(kind(values[name]) for name, kind in zip(_NAMES, FIELD_TYPES, strict=True)))
     except (KeyError, TypeError) as error:
         raise ValueError(f"not an episode's record: {error!r}") from error

@@ -9,7 +9,7 @@ from memory import wire
 from memory.errors import Stopped, UserError
 from memory.lease import Lease
 from memory.messages import Message, encode_message
-from memory.transport import BLOCK_MS, Client, Commit, Keys, Patience, RunRecord, Scripts, read_run
+from memory.transport import BLOCK_MS, Client, Commit, Keys, Patience, RunRecord, Scripts, newest_version, read_run
 from memory.wire import Packet
 
 _KEPT_S = 5.0  # experience that a broker's restart could lose: its file is synced every second
@@ -31,7 +31,7 @@ def wait_for_run(client: Client, name: str, settings: dict[str, Any], stop: thre
     patience = Patience(f"the learner of run {name!r} (python launch_learner.py, same settings)")
     while True:
         record = read_run(client, name)
-        if record and not record.over and client.exists(Keys(name, record.run_id).learner_lease):
+        if record and record.status == "running" and client.exists(Keys(name, record.run_id).learner_lease):
             break
         patience.check()
         if stop.wait(0.5):
@@ -117,16 +117,19 @@ class ActorLink:
 
     def newest_version(self) -> int:
         """The newest weights version, -1 if there is none."""
-        reply: Any = self._client.xrevrange(self.keys.versions, count=1)
-        return int(reply[0][0].split(b"-")[0]) if reply else -1
+        return newest_version(self._client, self.keys)
 
     def wait_for_version(self, version: int) -> int:
         """Wait until this or a later version is published, and return the newest; raises RunOver, Stopped."""
         patience = Patience(f"the learner to publish weights version {version}")
         while (newest := self.newest_version()) < version:
-            self.pause(patience)
-            self._client.xread({self.keys.versions: f"{version}-0"}, count=1, block=BLOCK_MS)
+            self.wait_for_change(version, patience)
         return newest
+
+    def wait_for_change(self, version: int, patience: Patience) -> None:
+        """Wait a moment for this version, with which the learner also says what it has read; raises as `pause`."""
+        self.pause(patience)
+        self._client.xread({self.keys.versions: f"{version}-0"}, count=1, block=BLOCK_MS)
 
     def pause(self, patience: Patience) -> None:
         """Call while waiting: says what for; raises RunOver, Stopped or RunError when there is no more sense in it."""

@@ -122,14 +122,13 @@ class Inbox:
         ]
 
     def take_backlog(self) -> Iterable[Entry]:
-        """Everything that was in the log when this inbox was made."""
+        """Everything that was in the log when this inbox was made, the actors taking turns."""
         patience = Patience("the experience stored in Redis")
-        for actor, last in self._backlog.items():
-            while self.read[actor] < last:
-                if self._pending[actor]:
-                    yield from self._pop(actor)
-                else:
+        while behind := [actor for actor, last in self._backlog.items() if self.read[actor] < last]:
+            for actor in behind:
+                while not self._pending[actor]:
                     self._wait(patience)
+                yield from self._pop(actor)
 
     def take_round(self, round_: int) -> Iterable[Entry]:
         """Everything of a round, actor by actor; waits until all actors have played it.

@@ -7,38 +7,53 @@ from typing import Any
 
 from memory.inbox import Decoder, Inbox
 from memory.lease import Lease
-from memory.transport import Client, Keys, RunRecord, Scripts, forget_run, last_sequence, read_run, write_run
+from memory.transport import (
+    Client,
+    Keys,
+    RunRecord,
+    Scripts,
+    forget_run,
+    last_sequence,
+    newest_version,
+    read_run,
+    write_run,
+)
 
 
 class LearnerLink:
-    """Holds a run by its lease; use as a context manager.
+    """Holds the lease of a run's name; use as a context manager, and `lead` before everything else."""
 
-    A run whose id is not that of `run_id` is abandoned by starting another under its name: its keys are deleted.
-    """
+    keys: Keys
 
-    def __init__(self, client: Client, name: str, run_id: str, settings: dict[str, Any], nb_actor: int) -> None:
-        self.keys = Keys(name, run_id)
+    def __init__(self, client: Client, name: str, settings: dict[str, Any], nb_actor: int) -> None:
         self._client = client
+        self._name = name
+        self._settings = settings
         self._scripts = Scripts(client)
         self._nb_actor = nb_actor
-        self._record = RunRecord(run_id, "running", settings, 0, 0)
         self._weights: list[tuple[int, bytes]] = []  # the two newest versions: an actor may be one behind
         self.lease = Lease(
             client,
-            self.keys.learner_lease,
+            Keys(name, "").learner_lease,
             f"a learner of run {name!r}",
             "stop it first, or name this run differently with --run-name",
         )
 
     def __enter__(self) -> "LearnerLink":
         self.lease.__enter__()
-        before = read_run(self._client, self.keys.name)
-        if before and before.run_id != self.keys.run_id:
-            forget_run(self._client, self.keys.name, before.run_id)
         return self
 
     def __exit__(self, *error: object) -> None:
         self.lease.__exit__(*error)
+
+    def lead(self, run_id: str) -> None:
+        """Lead this run; one of another id that had the name is abandoned, and its keys are deleted."""
+        self.keys = Keys(self._name, run_id)
+        self._record = RunRecord(run_id, "starting", self._settings, 0, 0)
+        before = read_run(self._client, self._name)
+        write_run(self._client, self._name, self._record, {})  # first, so that actors of the old run write no more
+        if before and before.run_id != run_id:
+            forget_run(self._client, self._name, before.run_id)
 
     def inbox(self, decode: Decoder, stop: threading.Event, idle: Callable[[], None]) -> Inbox:
         """Everything the actors have said and will say; `idle` is called while the learner waits for it."""
@@ -59,7 +74,7 @@ class LearnerLink:
         self.lease.check()
         self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=t_actors)
         write_run(self._client, self.keys.name, self._record, read)
-        if self._weights and not self._client.exists(self.keys.versions):
+        if self._weights and newest_version(self._client, self.keys) < self._weights[-1][0]:
             for version, weights in self._weights:
                 self._scripts.publish(self.keys, version, weights, restart=False)
 

@@ -158,11 +158,15 @@ class Replay:
         stacked = torch.stack(priorities) if priorities else torch.zeros(0, self.spec.leaves)
         return Checkpoint(self.inserted - len(held), ids, stacked)
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Prepare an empty replay for the chunks of a checkpoint, which are added next, in their old order."""
+    def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
+        """Prepare an empty replay for the chunks of a checkpoint, which are added next, in their old order.
+
+        Chunks beyond the `newest` sequence number of their actor are lost, and others may come under their ids.
+        """
         self.inserted = checkpoint.first
         for (actor, sequence), priorities in zip(checkpoint.ids.tolist(), checkpoint.priorities, strict=True):
-            self._remembered[ChunkId(actor, sequence)] = priorities
+            if sequence <= newest[actor]:
+                self._remembered[ChunkId(actor, sequence)] = priorities
 
     def remembers(self, chunk_id: ChunkId) -> bool:
         """Whether a chunk belongs to the restored checkpoint and has not come yet."""

@@ -136,7 +136,7 @@ class RunRecord:
     """The registry's record of a run, as its learner last wrote it."""
 
     run_id: str
-    status: str  # running, stopped, finished
+    status: str  # starting, running, stopped, finished
     settings: dict[str, Any]
     t_learner: int  # agent steps
     t_actors: int  # agent steps in the replay's log
@@ -144,7 +144,7 @@ class RunRecord:
     @property
     def over(self) -> bool:
         """Whether the learner has left in good order."""
-        return self.status != "running"
+        return self.status in ("stopped", "finished")
 
 
 def connect(host: str, port: int) -> Client:
@@ -255,11 +255,10 @@ def write_run(client: Client, name: str, record: RunRecord, read: dict[int, int]
 
 
 def forget_run(client: Client, name: str, run_id: str) -> None:
-    """Delete what an abandoned run of this name has left, and nothing else."""
+    """Delete what an abandoned run of this name has left under its id, and nothing else."""
     escaped = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in Keys(name, run_id)._own(""))
     for key in client.scan_iter(match=f"{escaped}*", count=1000):
         client.unlink(key)
-    client.delete(Keys(name, "").run)
 
 
 def last_sequence(client: Client, key: str) -> int:
@@ -270,6 +269,12 @@ def last_sequence(client: Client, key: str) -> int:
         if "no such key" in str(error):
             return 0
         raise
+
+
+def newest_version(client: Client, keys: Keys) -> int:
+    """The newest weights version published, -1 if there is none."""
+    reply: Any = client.xrevrange(keys.versions, count=1)
+    return int(reply[0][0].split(b"-")[0]) if reply else -1
 
 
 class Patience:

@@ -19,7 +19,7 @@ class EpisodeRecord:
     """One finished episode; who did not fill `T_actors`, `T_learner` and `actor` did not know them."""
 
     T_actors: int = 0  # agent steps over all actors when the episode ended
-    T_learner: int = 0  # updates of the learner when it logged the episode
+    T_learner: int = 0  # agent steps of the learner when it logged the episode
     actor: int = 0
     env: int = 0  # index within its actor
     episode: int = 0  # counted from 0 in each environment

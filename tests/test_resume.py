@@ -13,7 +13,7 @@ import pytest
 from agents import snapshot
 from tests.test_chain import ROOT, SETTINGS
 
-MORE = "--nb-actor 2 --nb-env-per-actor 3 --learn-start 900 --T-max 3000".split()
+MORE = "--nb-actor 2 --nb-env-per-actor 3 --learn-start 900 --T-max 3000 --evaluation-interval 250".split()
 
 
 class System:

@@ -155,11 +155,23 @@ def test_the_learner_s_exit_code_is_the_script_s(workplace: Workplace, code: int
 def test_the_others_go_on_until_the_last_actor_has_died(workplace: Workplace) -> None:
     workplace.start("--windows", "none", "--nb-actor", 2)
     workplace.argv("actor1")
-    workplace.tell("actor0", 7)
-    workplace.wait_for_line(".*actor 0 has ended with exit code 7; 1 of 2 still run")
+    workplace.tell("actor0", 2)
+    workplace.wait_for_line(".*actor 0 has ended with exit code 2; 1 of 2 still run")
     workplace.tell("actor1", 0)
-    assert workplace.exit_code() == 7
+    assert workplace.exit_code() == 2
     assert workplace.has_saved("learner")
+    workplace.assert_nothing_left()
+
+
+def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> None:
+    workplace.start("--windows", "none", "--nb-actor", 2)
+    workplace.argv("actor1")
+    time.sleep(5.5)
+    workplace.tell("actor1", 7)
+    workplace.wait_for_line(".*actor 1 has ended with exit code 7 and is started again")
+    workplace.wait_for_line(".*actor 1 has ended with exit code 7; 1 of 2 still run")  # it failed at once again
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
     workplace.assert_nothing_left()
 
 

@@ -1,6 +1,7 @@
 """Both agents: acting, publishing, initial priorities, updates. What is pure mathematics is tested in `ops`."""
 
 import copy
+import dataclasses
 import itertools
 from typing import Any
 
@@ -11,12 +12,15 @@ import torch
 import args as options
 from agents.learner import beta
 from agents.ops.n_step import n_step
+from agents.player import Player
 from agents.q_learning import QLearningAgent
 from agents.registry import AGENTS, make_agent
 from memory.assembler import Assembler
-from memory.chunk import ChunkId, Field
+from memory.chunk import Chunk, ChunkId, Field
 from memory.replay import Batch, Replay
 from memory.rows import Array, Kind, Row, Rows
+from saber.vector import VectorEnvironment
+from tests.chain.environment import ChainEnvironment
 
 CPU = torch.device("cpu")
 OBSERVATION = Field((5,), "uint8")
@@ -259,3 +263,24 @@ def test_learning_lowers_the_loss_on_a_fixed_batch(name: str) -> None:
 def test_beta_is_annealed_from_learn_start_to_the_end() -> None:
     args = arguments("rainbow", "--T-max", "1200")
     assert [beta(args, T) for T in (0, 200, 700, 1200, 5000)] == pytest.approx([0.4, 0.4, 0.7, 1.0, 1.0])
+
+
+@every_agent
+def test_rows_before_a_true_end_get_the_priority_of_their_reward_alone(name: str) -> None:
+    """Through the player: what it keeps with a LAST row must not reach the loss of a row before it."""
+    args = arguments(name, "--env", "chain", "--game", "chain", "--reward-clip", "0", "--noisy-std", "0")
+    args = dataclasses.replace(args, id_actor=0)
+    agent = make_agent(args, OBSERVATION, 3, CPU, learns=False, seed=3)
+    assert isinstance(agent, QLearningAgent)
+    player = Player(args, agent, VectorEnvironment([ChainEnvironment(0)]))
+    player.load(dict(agent.network.named_parameters()), 1)
+    chunks = [m for _ in range(100) for m in player.play(0) if isinstance(m, Chunk)]
+    assert chunks
+    for chunk in chunks:
+        kind = chunk.rows["kind"][agent.spec.lead :]
+        before_end = np.flatnonzero(kind[1 : agent.spec.length + 1] == Kind.LAST)
+        others = np.flatnonzero(
+            (kind[: agent.spec.length] != Kind.LAST) & (kind[1 : agent.spec.length + 1] != Kind.LAST)
+        )
+        # An untrained network is near 0 or near uniform everywhere: losses have one order of magnitude.
+        assert chunk.priorities[before_end].max() < 2 * chunk.priorities[others].max()

@@ -35,8 +35,11 @@ def actor_link(client: Client, name: str, run_id: str = "id", stop: threading.Ev
     return ActorLink(client, name, run_id, 0, stop or threading.Event())
 
 
-def learner_link(client: Client, name: str, run_id: str = "id") -> LearnerLink:
-    return LearnerLink(client, name, run_id, SETTINGS, 2)
+@contextmanager
+def learner_link(client: Client, name: str, run_id: str = "id") -> Iterator[LearnerLink]:
+    with LearnerLink(client, name, SETTINGS, 2) as link:
+        link.lead(run_id)
+        yield link
 
 
 def play(link: ActorLink, *rounds: int) -> None:
@@ -70,7 +73,7 @@ def test_an_actor_waits_for_its_learner(client: Client, run_name: str) -> None:
         with after(0.2, lambda: learner.progress("running", 3, 4, {})):
             record = wait_for_run(client, run_name, SETTINGS, threading.Event())
         assert record == RunRecord("id", "running", SETTINGS, 3, 4)
-        with pytest.raises(UserError, match=r"--discount is 0.9 here and 0.99 .*--seed is 2 here and 1 .*--run-name"):
+        with pytest.raises(UserError, match=r"--discount is 0.9 here and 0.99 .*\n--seed is 2 here and 1 .*--run-name"):
             wait_for_run(client, run_name, SETTINGS | {"discount": 0.9, "seed": 2}, threading.Event())
         with pytest.raises(UserError, match=r"--new-one is 1 here and None"):
             wait_for_run(client, run_name, SETTINGS | {"new_one": 1}, threading.Event())
@@ -108,7 +111,7 @@ def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, ru
         assert learner.last_sequence(0) == 2
         assert len(rounds_of(client, run_name)) == 2
     with learner_link(client, run_name, "new") as learner:
-        assert read_run(client, run_name) is None
+        assert read_run(client, run_name) == RunRecord("new", "starting", SETTINGS, 0, 0)
         assert learner.last_sequence(0) == 0
         assert not client.exists(Keys(run_name, "id").log(0), Keys(run_name, "id").state(0))
     assert len(rounds_of(client, run_name + "2")) == 2
@@ -312,7 +315,7 @@ def test_a_learner_that_lost_its_place_publishes_nothing(
             learner.publish(0, b"")
         with pytest.raises(RunError, match="another process"):
             learner.progress("running", 0, 0, {})
-    assert read_run(client, run_name) is None
+    assert read_run(client, run_name) == RunRecord("id", "starting", SETTINGS, 0, 0)
 
 
 def test_messages_are_not_tied_to_one_server_process(own_server: RedisServer, own_client: Client) -> None:

@@ -90,7 +90,7 @@ def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
         batch := replay.sample(16, 0.4), torch.rand(16, generator=torch.Generator().manual_seed(3))
     )
     successor, _ = filled(slots=3)
-    successor.restore(replay.checkpoint())
+    successor.restore(replay.checkpoint(), dict.fromkeys(range(10), 10**6))
     for sent in chunks[2:5]:
         successor.add(sent.id, sent.chunk)
     successor.generator.set_state(replay.generator.get_state())
