@@ -102,7 +102,7 @@ class RainbowIqnOptions:
     """Rainbow-IQN (the default agent)"""
 
     kappa: float = option(1.0, "threshold of the quantile Huber loss", shared=True)
-    num_tau_samples: int = option(64, "N: quantiles of the online network in the loss")
+    num_tau_samples: int = option(64, "N: quantiles of the online network in the loss", shared=True)
     num_tau_prime_samples: int = option(64, "N': quantiles of the target network in the loss")
     num_quantile_samples: int = option(32, "K: quantiles over which the policy takes the mean", shared=True)
     quantile_embedding_dim: int = option(64, "cosines that a quantile fraction is embedded in", shared=True)

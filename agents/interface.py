@@ -33,7 +33,6 @@ class Decision(NamedTuple):
     """What an agent decides for E environments."""
 
     actions: Array  # [E] int64
-    values: Array  # [E] float32, the value the agent expects from here on
     out: Arrays  # [E, ...] what the network said, kept with each row for `initial_priorities`
 
 

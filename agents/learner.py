@@ -64,6 +64,7 @@ class Learner:
         self._evaluated = progress.T_learner // args.evaluation_interval
         self._metrics: deque[dict[str, torch.Tensor]] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
+        self._trimmed_at = 0  # chunks inserted when the log was last trimmed
 
     def run(self, *, first_start: bool) -> None:
         """Train until T-max; Stopped when the process shall stop before."""
@@ -166,7 +167,8 @@ class Learner:
         self._published = self._pack_weights()
         self._report_progress("running")
         self._link.publish(self.progress.round, self._published)
-        if time.monotonic() >= self._next_snapshot:
+        turned_over = self._replay.inserted - self._trimmed_at >= self._replay.slots // 2
+        if time.monotonic() >= self._next_snapshot or turned_over:  # the log holds half a replay too much at most
             self._save()
 
     def _pack_weights(self) -> bytes:
@@ -200,6 +202,7 @@ class Learner:
         """Write the snapshot, and drop from the log what the replay no longer holds."""
         self._write_snapshot()
         self._link.trim(self._replay.oldest())
+        self._trimmed_at = self._replay.inserted
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
 
     def _write_snapshot(self) -> None:
@@ -228,6 +231,7 @@ class Learner:
                 print(f"Redis has lost messages {known + 1} to {counted} of actor {actor}", flush=True)
             self._counted[actor] = min(known, counted)
         self._replay.restore(Checkpoint(**saved["replay"]), self._counted)
+        self._trimmed_at = self._replay.inserted
 
 
 def beta(args: Args, T: int) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import threading
 import uuid
 from dataclasses import replace
@@ -26,6 +27,7 @@ from memory.learner_link import LearnerLink
 from memory.replay import Replay
 from memory.transport import connect
 
+_RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"}
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
 
 
@@ -40,6 +42,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     ):
         path = snapshot.find_last_model(args.path_to_results, args.game)
         saved = snapshot.load(path, "--path-to-results") if path else None
+        if saved and not saved.keys() >= _RESUMABLE:
+            raise UserError(f"--path-to-results: {path} cannot be resumed from, only started from: give it as --model")
         if saved:
             _refuse_other_settings(args, saved, path)
             reports.best_mean = saved["best_mean"]
@@ -98,13 +102,21 @@ def _progress(saved: dict[str, Any] | None) -> Progress:
 
 
 def _replay(args: Args, agent: Agent, observation: Field, device: torch.device) -> Replay:
-    if args.replay_device == "cpu" or device.type == "cpu":
-        place = torch.device("cpu")
-    elif args.replay_device == "cuda":
-        place = device
-    else:
-        row = math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
-        needed = args.memory_capacity * row * agent.spec.window / agent.spec.stride
-        place = device if needed < _GPU_SHARE * torch.cuda.mem_get_info(device)[0] else torch.device("cpu")
+    row = math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
+    needed = args.memory_capacity * row * agent.spec.window // agent.spec.stride
+    place = _replay_device(args, needed, device)
+    if place.type == "cpu" and needed > (there := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        raise UserError(
+            f"--memory-capacity: {needed / 1e9:.1f} GB of frames do not fit into {there / 1e9:.1f} GB of memory"
+        )
     generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
     return Replay(agent.spec, observation, args.memory_capacity, generator, place)
+
+
+def _replay_device(args: Args, needed: int, device: torch.device) -> torch.device:
+    if args.replay_device == "cuda" and device.type == "cpu":
+        raise UserError("--replay-device: there is no CUDA device in use, only the CPU")
+    if args.replay_device == "cpu" or device.type == "cpu":
+        return torch.device("cpu")
+    fits = needed < _GPU_SHARE * torch.cuda.mem_get_info(device)[0]
+    return device if fits or args.replay_device == "cuda" else torch.device("cpu")

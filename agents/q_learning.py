@@ -68,6 +68,16 @@ class _Random:
         restore_generator(self.generator, state["state"])
 
 
+class _Adam(torch.optim.Adam):
+    """Adam whose learning rate and epsilon are those of the command line, also after a snapshot is loaded."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        given = [{key: group[key] for key in ("lr", "eps")} for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, values in zip(self.param_groups, given, strict=True):
+            group.update(values)
+
+
 class QLearningAgent(Agent):
     """Base of the value agents, which build `network` and `target` (None where nothing is learned).
 
@@ -95,7 +105,7 @@ class QLearningAgent(Agent):
             self.target = target.to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
             lr, eps = optimiser
-            self._adam = torch.optim.Adam(self.network.parameters(), lr=lr, eps=eps)
+            self._adam = _Adam(self.network.parameters(), lr=lr, eps=eps)
             self.parts |= {"target": self.target, "optimiser": self._adam, "counters": self._counters}
 
     # --- acting ---
@@ -124,11 +134,7 @@ class QLearningAgent(Agent):
             actions = torch.randint(self.network.nb_actions, shape, generator=self._generator, device=self._device)
         index = torch.arange(len(greedy), device=self._device)
         out = {"chosen": said.distribution[index, actions], "greedy": said.distribution[index, greedy], **said.extra}
-        decision = Decision(
-            actions.cpu().numpy(),
-            said.values[index, greedy].float().cpu().numpy(),
-            {name: tensor.cpu().numpy() for name, tensor in out.items()},
-        )
+        decision = Decision(actions.cpu().numpy(), {name: tensor.cpu().numpy() for name, tensor in out.items()})
         return decision, {"stack": stack.numpy()}
 
     def _push(self, rows: Rows, state: Arrays) -> Tensor:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any, NamedTuple, cast
 
 from memory import wire
-from memory.errors import Stopped, UserError
+from memory.errors import RunError, Stopped, UserError
 from memory.lease import Lease
 from memory.messages import Message, encode_message
 from memory.transport import BLOCK_MS, Client, Commit, Keys, Patience, RunRecord, Scripts, newest_version, read_run
@@ -84,7 +84,11 @@ class ActorLink:
         """Append messages and store the state that goes with them, exactly once; raises RunError if that cannot be."""
         self.lease.check()
         commit = Commit(self._sequence + 1, [encode_message(message) for message in messages], state)
-        known = self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=False)
+        try:
+            known = self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=False)
+        except RunError:
+            self.record()  # raises RunOver if this run was abandoned
+            raise
         if known is not None:
             self._send_again(known, commit)
         self._sequence = commit.last

@@ -122,13 +122,14 @@ class Inbox:
         ]
 
     def take_backlog(self) -> Iterable[Entry]:
-        """Everything that was in the log when this inbox was made, the actors taking turns."""
+        """Everything that was in the log when this inbox was made, whoever's has come."""
         patience = Patience("the experience stored in Redis")
         while behind := [actor for actor, last in self._backlog.items() if self.read[actor] < last]:
-            for actor in behind:
-                while not self._pending[actor]:
-                    self._wait(patience)
+            ready = [actor for actor in behind if self._pending[actor]]
+            for actor in ready:
                 yield from self._pop(actor)
+            if not ready:
+                self._wait(patience)
 
     def take_round(self, round_: int) -> Iterable[Entry]:
         """Everything of a round, actor by actor; waits until all actors have played it.

@@ -65,22 +65,22 @@ class Replay:
     ) -> None:
         self.spec = spec
         self.row_fields = spec.row_fields(observation)
-        self._slots = max(2, -(-capacity // spec.stride))
+        self.slots = max(2, -(-capacity // spec.stride))
         self.device = device
         self.generator = generator
         self._rows = {
-            name: torch.zeros((self._slots * spec.window, *field.shape), dtype=_DTYPES[field.dtype], device=device)
+            name: torch.zeros((self.slots * spec.window, *field.shape), dtype=_DTYPES[field.dtype], device=device)
             for name, field in self.row_fields.items()
         }
         self._state = {
-            name: torch.zeros((self._slots, *field.shape), dtype=_DTYPES[field.dtype], device=device)
+            name: torch.zeros((self.slots, *field.shape), dtype=_DTYPES[field.dtype], device=device)
             for name, field in spec.state
         }
         # Looking at values on a GPU would make every draw wait for it.
-        self._tree = SegmentTree(self._slots * spec.leaves, device, checked=device.type == "cpu")
-        self._insertion = torch.full((self._slots,), -1, dtype=torch.int64, device=device)
-        self._ids: list[ChunkId | None] = [None] * self._slots
-        self._learnable = [0] * self._slots
+        self._tree = SegmentTree(self.slots * spec.leaves, device, checked=device.type == "cpu")
+        self._insertion = torch.full((self.slots,), -1, dtype=torch.int64, device=device)
+        self._ids: list[ChunkId | None] = [None] * self.slots
+        self._learnable = [0] * self.slots
         self._remembered: dict[ChunkId, Tensor] = {}
         self.inserted = 0  # chunks, ever
         self.size = 0  # samples that can be drawn
@@ -93,7 +93,7 @@ class Replay:
 
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Store a chunk in the place of the oldest one; priorities of a restored checkpoint go before its own."""
-        slot = self.inserted % self._slots
+        slot = self.inserted % self.slots
         start = slot * self.spec.window
         for name, array in chunk.rows.items():
             self._rows[name][start : start + self.spec.window].copy_(_tensor(array))
@@ -179,8 +179,8 @@ class Replay:
     def check_valid(self) -> None:
         """Raise ValueError if the tree, the counts and the ring disagree."""
         self._tree.check_valid()
-        leaves = self._tree.get(torch.arange(self._slots * self.spec.leaves, device=self.device))
-        kinds = self._rows["kind"].reshape(self._slots, self.spec.window).cpu().numpy()
+        leaves = self._tree.get(torch.arange(self.slots * self.spec.leaves, device=self.device))
+        kinds = self._rows["kind"].reshape(self.slots, self.spec.window).cpu().numpy()
         learnable = np.stack([self.spec.learnable(kind) for kind in kinds])
         learnable[[chunk_id is None for chunk_id in self._ids]] = False
         if learnable.sum() != self.size or list(learnable.sum(axis=1)) != self._learnable:

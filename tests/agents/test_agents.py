@@ -85,10 +85,7 @@ def test_actions_are_uniform_before_learn_start_and_greedy_after(name: str) -> N
     assert counts.min() > 20, counts
     for step in (200, None):
         decision, _ = agent.act(rows, {}, step)
-        best = decision.out["greedy"].mean(1) if name == "rainbow_iqn" else None
         np.testing.assert_array_equal(decision.out["chosen"], decision.out["greedy"])
-        if best is not None:
-            np.testing.assert_allclose(best, decision.values, rtol=1e-5)
 
 
 @every_agent
@@ -260,6 +257,16 @@ def test_learning_lowers_the_loss_on_a_fixed_batch(name: str) -> None:
     assert np.mean(losses[-10:]) < 0.95 * np.mean(losses[:10])
 
 
+def test_a_resume_keeps_the_learning_rate_of_the_command_line() -> None:
+    agent, other = agent_of("rainbow_iqn"), agent_of("rainbow_iqn", "--lr-IQN", "0.5", "--adam-eps-IQN", "0.25")
+    agent.update(replay_of(agent).sample(10, 0.4))
+    optimiser = agent.parts["optimiser"].state_dict()
+    other.parts["optimiser"].load_state_dict(optimiser)
+    (group,) = other.parts["optimiser"].state_dict()["param_groups"]
+    assert (group["lr"], group["eps"]) == (0.5, 0.25)
+    assert len(other.parts["optimiser"].state_dict()["state"]) == len(optimiser["state"]) > 0
+
+
 def test_beta_is_annealed_from_learn_start_to_the_end() -> None:
     args = arguments("rainbow", "--T-max", "1200")
     assert [beta(args, T) for T in (0, 200, 700, 1200, 5000)] == pytest.approx([0.4, 0.4, 0.7, 1.0, 1.0])
@@ -268,7 +275,7 @@ def test_beta_is_annealed_from_learn_start_to_the_end() -> None:
 @every_agent
 def test_rows_before_a_true_end_get_the_priority_of_their_reward_alone(name: str) -> None:
     """Through the player: what it keeps with a LAST row must not reach the loss of a row before it."""
-    args = arguments(name, "--env", "chain", "--game", "chain", "--reward-clip", "0", "--noisy-std", "0")
+    args = arguments(name, "--env", "chain", "--game", "chain", "--reward-clip", "0", "--multi-step", "1")
     args = dataclasses.replace(args, id_actor=0)
     agent = make_agent(args, OBSERVATION, 3, CPU, learns=False, seed=3)
     assert isinstance(agent, QLearningAgent)

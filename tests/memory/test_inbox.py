@@ -176,7 +176,7 @@ def check_backlog(client: Client, keys: Keys, expected: list[tuple[int, int]]) -
 def test_the_backlog_is_what_was_stored_before(client: Client, keys: Keys) -> None:
     say(client, keys, 0, 1, episode(0), episode(1))
     say(client, keys, 1, 1, *(episode(i) for i in range(40)))
-    check_backlog(client, keys, [(0, 1), (1, 1), (0, 2), *((1, i) for i in range(2, 41))])  # they take turns
+    check_backlog(client, keys, [(0, 1), (0, 2), *((1, i) for i in range(1, 41))])
 
 
 def test_an_empty_backlog_is_not_waited_for(client: Client, keys: Keys) -> None:
