@@ -161,7 +161,7 @@ def restart(replay: Replay, model: Model, kind: type[Replay], capacity: int, rng
     model.history[-len(held) :] = [by_actor[actor].pop(0) for actor in order]
     for part in (int(rng.integers(len(held))), len(held)):  # stopped before all have come, and resumed once more
         successor = kind(model.spec, Field((2, 3), "uint8"), capacity, torch.Generator().manual_seed(1), CPU)
-        successor.restore(checkpoint)
+        successor.restore(checkpoint, dict.fromkeys(range(10), 10**6))
         successor.check_valid()
         for count, sent in enumerate(model.held[:part]):
             assert successor.rows == count * model.spec.stride
@@ -184,8 +184,8 @@ class UpdatesOverwritten(Replay):
 
 
 class ForgetsPriorities(Replay):
-    def restore(self, checkpoint: Checkpoint) -> None:
-        super().restore(checkpoint._replace(priorities=torch.ones_like(checkpoint.priorities)))
+    def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
+        super().restore(checkpoint._replace(priorities=torch.ones_like(checkpoint.priorities)), newest)
 
 
 class ForgetsWhatIsToCome(Replay):

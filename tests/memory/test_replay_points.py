@@ -143,3 +143,18 @@ def test_check_valid_notices_damage() -> None:
             replay._tree.set(torch.arange(32), torch.ones(32))  # LAST rows among them
         with pytest.raises(ValueError, match=r"held|LAST"):
             replay.check_valid()
+
+
+def test_chunks_that_redis_has_lost_are_not_waited_for() -> None:
+    """Their sequence numbers will come again, and stand for other chunks."""
+    replay, chunks = filled(slots=3)
+    for sent in chunks[:3]:
+        replay.add(sent.id, sent.chunk)
+    successor, _ = filled(slots=3)
+    lost = chunks[2].id
+    newest = dict.fromkeys(range(10), 10**6) | {lost.actor: lost.sequence - 1}
+    successor.restore(replay.checkpoint(), newest)
+    assert [successor.remembers(sent.id) for sent in chunks[:3]] == [
+        sent.id.actor != lost.actor or sent.id.sequence < lost.sequence for sent in chunks[:3]
+    ]
+    assert not successor.remembers(lost)
