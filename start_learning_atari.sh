@@ -173,7 +173,7 @@ prefix_lines() {
 # Each one runs under `supervise`, in every kind of window, which leaves NAME.pid and then NAME.exit in the folder $run.
 
 run='' redis_pid='' stop_requested=0
-names=() printers=() started=()
+names=() printers=() started=() restarts=()
 
 launch() { # NAME COMMAND...
   local name=$1 deadline=$((SECONDS + 30))
@@ -413,12 +413,14 @@ launch_actor() { # NUMBER
   launch "actor $1" "$python" launch_actor.py --id-actor "$1" ${launcher_args[@]+"${launcher_args[@]}"} ${gpu:+"$gpu"}
 }
 
-# An actor that was killed or failed goes on where it was; in lockstep all others wait for it. One that fails at once, or
-# by a mistake in its options, would only fail again.
+# An actor that was killed or failed goes on where it was; in lockstep all others wait for it. One that fails at once, by a
+# mistake in its options, or five times without a minute's work would only fail again.
 start_again() { # NUMBER
-  local code
+  local code lived=$((SECONDS - started[$1]))
   code=$(exit_code_of "actor $1")
-  ((code != 0 && code != 2 && SECONDS - started[$1] >= 5)) || return 1
+  ((lived < 60)) || restarts[$1]=0
+  ((code != 0 && code != 2 && lived >= 5 && ${restarts[$1]:-0} < 5)) || return 1
+  restarts[$1]=$((${restarts[$1]:-0} + 1))
   say "actor $1 has ended with exit code $code and is started again"
   rm -f "$run/actor $1.exit" "$run/actor $1.pid"
   launch_actor "$1"

@@ -60,7 +60,7 @@ class Learner:
         self._inbox = link.inbox(decode, stop, lambda: self._report_progress("running"))
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._counted = dict.fromkeys(range(args.nb_actor), 0)  # last message per actor whose rows T_actors counts
-        self._log = IntervalLog("learner", args.log_interval, args.T_max, progress.T_learner)
+        self._log = self._new_log()
         self._evaluated = progress.T_learner // args.evaluation_interval
         self._metrics: deque[dict[str, torch.Tensor]] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
@@ -139,6 +139,7 @@ class Learner:
         if progress.T_learner == 0:
             progress.T_learner = max(self._args.learn_start, progress.T_actors)
             progress.round_end = progress.T_learner + self._limiter.round_steps
+            self._log = self._new_log()
         self._replay.forget()
         while progress.T_learner < progress.round_end:
             ahead = min(self._args.queue_size, -(-(progress.round_end - progress.T_learner) // frequency))
@@ -156,6 +157,9 @@ class Learner:
             if self._stop.is_set():
                 raise Stopped
         progress.round_end += self._limiter.round_steps
+
+    def _new_log(self) -> IntervalLog:
+        return IntervalLog("learner", self._args.log_interval, self._args.T_max, self.progress.T_learner)
 
     def _sample(self, T: int) -> Batch:
         return self._replay.sample(self._args.batch_size, beta(self._args, T))

@@ -119,7 +119,7 @@ class IntervalLog:
             return False
         self._passed = steps // self._interval
         now = time.monotonic()
-        print(f"[{timestamp()}] T = {steps} / {self._T_max}")
+        print(f"[{timestamp()}] T = {self._passed * self._interval} / {self._T_max}")
         print(f"Time between 2 log_interval for {self._who} ({now - self._time:.3f} sec)", flush=True)
         self._time = now
         return True

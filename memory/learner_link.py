@@ -51,6 +51,8 @@ class LearnerLink:
         self.keys = Keys(self._name, run_id)
         self._record = RunRecord(run_id, "starting", self._settings, 0, 0)
         before = read_run(self._client, self._name)
+        if before and before.run_id == run_id:  # its actors go on meanwhile, and look how far the run is
+            self._record = replace(self._record, t_learner=before.t_learner, t_actors=before.t_actors)
         write_run(self._client, self._name, self._record, {})  # first, so that actors of the old run write no more
         if before and before.run_id != run_id:
             forget_run(self._client, self._name, before.run_id)
