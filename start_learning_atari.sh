@@ -172,7 +172,7 @@ prefix_lines() {
 # ---- processes
 # Each one runs under `supervise`, in every kind of window, which leaves NAME.pid and then NAME.exit in the folder $run.
 
-run='' redis_pid='' stop_requested=0
+run='' redis_pid='' redis_restarts=0 stop_requested=0
 names=() printers=() started=() restarts=()
 
 launch() { # NAME COMMAND...
@@ -379,6 +379,13 @@ wait_for_redis() {
 
 redis_is_alive() { kill -0 "$redis_pid" 2>/dev/null; }
 
+# Its append-only file holds everything but the last second, which the others send again.
+restart_redis() {
+  ((redis_restarts++ < 3)) || redis_failed "has died"
+  say "the Redis server has died and is started again"
+  start_redis
+}
+
 redis_failed() { # WHAT
   printf 'start_learning_atari: the Redis server %s; its last lines:\n' "$1" >&2
   tail -n 8 "$run/redis.log" >&2
@@ -430,7 +437,7 @@ start_again() { # NUMBER
 watch() {
   local i code reported=' ' failed=0 ended=0
   until has_ended learner; do
-    [[ -z $redis_pid ]] || redis_is_alive || redis_failed "has died"
+    [[ -z $redis_pid ]] || redis_is_alive || restart_redis
     for ((i = 0; i < actors; i++)); do
       if has_ended "actor $i" && [[ $reported != *" $i "* ]] && ! start_again "$i"; then
         reported+="$i " code=$(exit_code_of "actor $i")

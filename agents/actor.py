@@ -114,7 +114,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     if args.id_actor < 0:
         raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}")
     torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
-    client = connect(args.host_redis, args.port_redis)
+    client = connect(args.host_redis, args.port_redis, stop)
     run = wait_for_run(client, args.name, args.shared, stop)
     device = select_device(args)
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]

@@ -79,8 +79,9 @@ class Learner:
                 self._gather()
                 if self._replay.rows >= self._args.learn_start:
                     self._train()
-                self.progress.round += 1
-                self._publish()
+                if self.progress.T_learner < self._args.T_max:
+                    self.progress.round += 1
+                    self._publish()
             self._leave("finished")
             print(f"[{timestamp()}] Finished at T = {self.progress.T_learner}", flush=True)
         except Stopped:
@@ -141,8 +142,9 @@ class Learner:
             progress.round_end = progress.T_learner + self._limiter.round_steps
             self._log = self._new_log()
         self._replay.forget()
-        while progress.T_learner < progress.round_end:
-            ahead = min(self._args.queue_size, -(-(progress.round_end - progress.T_learner) // frequency))
+        end = min(progress.round_end, self._args.T_max)
+        while progress.T_learner < end:
+            ahead = min(self._args.queue_size, -(-(end - progress.T_learner) // frequency))
             batches = [self._sample(progress.T_learner + i * frequency) for i in range(ahead)]
             for batch in batches:
                 update = self.agent.update(batch)
@@ -156,7 +158,8 @@ class Learner:
                 self._take(self._inbox.take_all())
             if self._stop.is_set():
                 raise Stopped
-        progress.round_end += self._limiter.round_steps
+        if progress.T_learner >= progress.round_end:
+            progress.round_end += self._limiter.round_steps
 
     def _new_log(self) -> IntervalLog:
         return IntervalLog("learner", self._args.log_interval, self._args.T_max, self.progress.T_learner)

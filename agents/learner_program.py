@@ -33,7 +33,7 @@ _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to th
 
 def run_learner(args: Args, stop: threading.Event) -> None:
     """Train the run of these settings until T-max or until this process shall stop."""
-    client = connect(args.host_redis, args.port_redis)
+    client = connect(args.host_redis, args.port_redis, stop)
     device = select_device(args)
     # Lease and folder come before the snapshot, which a learner that is about to leave may still be writing.
     with (
@@ -53,33 +53,34 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             )
         progress = _progress(saved)
         if progress.T_learner >= args.T_max:
-            print(f"The run is finished at T = {progress.T_learner}: move {args.path_to_results} away to start afresh")
+            print(
+                f"Finished at T = {progress.T_learner} already; move what is in {reports.folder} away to start afresh"
+            )
             return
-        link.lead(progress.run_id)
-        learner = _learner(args, device, link, reports, progress, stop)
+        environment = open_environment(replace(args, render=False), args.seed)
+        observation, nb_actions = observation_of(environment), environment.nb_actions
+        environment.close()
+        agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
+        limiter = make_limiter(args, agent)
+        replay = _replay(args, agent, observation, device)
+        _restore(args, agent, saved, path)
+        link.lead(progress.run_id)  # last, as it may abandon an older run: nothing may be refused from here on
+        decode = MessageDecoder(agent.spec, observation, nb_actions)
+        learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
         if saved:
-            snapshot.restore(learner.agent, saved)
             learner.resume(saved)
-            note = "; --model is not used" if args.model else ""
-            print(f"Resuming from {path} at T = {progress.T_learner}{note}", flush=True)
-        elif args.model:
-            snapshot.restore_weights(learner.agent, snapshot.load(args.model, "--model"))
-            print(f"Starting from the weights of {args.model}", flush=True)
+        print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
         learner.run(first_start=saved is None)
 
 
-def _learner(
-    args: Args, device: torch.device, link: LearnerLink, reports: Reports, progress: Progress, stop: threading.Event
-) -> Learner:
-    environment = open_environment(replace(args, render=False), args.seed)
-    observation, nb_actions = observation_of(environment), environment.nb_actions
-    environment.close()
-    agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
-    limiter = make_limiter(args, agent)
-    replay = _replay(args, agent, observation, device)
-    decode = MessageDecoder(agent.spec, observation, nb_actions)
-    print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
-    return Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
+def _restore(args: Args, agent: Agent, saved: dict[str, Any] | None, path: Path | None) -> None:
+    if saved:
+        snapshot.restore(agent, saved)
+        note = "; --model is not used" if args.model else ""
+        print(f"Resuming from {path} at T = {saved['T_learner']}{note}", flush=True)
+    elif args.model:
+        snapshot.restore_weights(agent, snapshot.load(args.model, "--model"))
+        print(f"Starting from the weights of {args.model}", flush=True)
 
 
 def _refuse_other_settings(args: Args, saved: dict[str, Any], path: Path | None) -> None:

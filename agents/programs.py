@@ -35,6 +35,9 @@ def run_program(main: Main, program: str, description: str) -> None:
     except RunError as error:
         print(f"{program}: {error}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:  # a full disk, a results folder that was moved away
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(1)
     except BrokerError as error:
         print(f"{program}: the Redis server failed us: {error}", file=sys.stderr)
         sys.exit(1)
@@ -78,8 +81,10 @@ def open_environment(args: Args, seed: int) -> Environment:
     )
     try:
         return make_environment(settings, seed)
-    except (ValueError, RuntimeError) as error:
-        raise UserError(str(error)) from error
+    except RuntimeError as error:
+        raise UserError(f"--render: {error}") from error
+    except ValueError as error:
+        raise UserError(f"--env {args.env} --game {args.game}: {error}") from error
 
 
 def observation_of(environment: Environment) -> Field:

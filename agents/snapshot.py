@@ -29,7 +29,7 @@ def load(path: Path, option: str) -> dict[str, Any]:
     try:
         snapshot = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{option}: {path} cannot be read as a snapshot: {_first_line(error)}") from error
+        raise UserError(f"{option}: {path} cannot be read as a snapshot ({_first_line(error)})") from error
     except Exception as error:
         # Two modules of torch know the error of a file whose content is not plain data; both derive from Exception.
         if type(error).__name__ != "UnpicklingError":
@@ -86,5 +86,5 @@ def _last_models(folder: Path, game: str) -> list[tuple[int, Path]]:
 
 
 def _first_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     return text if len(text) <= 300 else text[:300] + " ..."

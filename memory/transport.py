@@ -15,6 +15,7 @@ Redis 6.2 are used, and none that touches keys of anybody else.
 """
 
 import json
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
@@ -147,12 +148,32 @@ class RunRecord:
         return self.status in ("stopped", "finished")
 
 
-def connect(host: str, port: int) -> Client:
-    """Connect, and see that a Redis server answers; raises UserError if none does."""
+class _Backoff(ExponentialWithJitterBackoff):
+    """Waits between tries, which end when the process is asked to stop."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__(cap=2.0, base=0.02)
+        self._stop = stop
+
+    def __deepcopy__(self, _: object) -> "_Backoff":
+        return self  # every connection gets a copy, and all heed the same stop
+
+    def compute(self, failures: int) -> float:
+        """Seconds to wait after so many failures."""
+        if self._stop.is_set():
+            raise RunError("the Redis server stays away, and this process shall stop")
+        return super().compute(failures)
+
+
+def connect(host: str, port: int, stop: threading.Event | None = None) -> Client:
+    """Connect, and see that a Redis server answers; raises UserError if none does.
+
+    While the server stays away, commands are tried again for about a minute, or until `stop` is set.
+    """
     errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
 
     def client(retries: int, timeout: float, kind: type[redis.Redis] = Client) -> Any:
-        retry = Retry(ExponentialWithJitterBackoff(cap=2.0, base=0.02), retries)
+        retry = Retry(_Backoff(stop or threading.Event()), retries)
         return kind(
             host,
             port,

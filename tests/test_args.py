@@ -128,7 +128,7 @@ def test_every_option_is_read(option: str, default: Any, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_of_the_interface(command: str) -> None:
-    read(*command.split())
+    assert read(*command.split()).game == "space_invaders"
 
 
 def test_the_short_spelling_of_the_port() -> None:
