@@ -4,29 +4,43 @@ Parsing has no side effects. All bad settings are reported together, one line ea
 `shared` must be the same in all processes of a run; the learner publishes them and the others compare.
 """
 
-import argparse
 import dataclasses
-import difflib
-import math
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
+import command_line
+from command_line import flag_of, option
 from memory.errors import UserError
 from saber.environment import ENVIRONMENTS
 from saber.games import check_game
 
-T = TypeVar("T")
-_TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
-_ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
-
-
-def option(default: T, text: str, *, shared: bool = False, short: str | None = None, flag: bool = False) -> T:
-    """A field that is an option; `flag` marks a boolean that is usually given without a value."""
-    value: T = field(default=default, metadata={"help": text, "shared": shared, "short": short, "flag": flag})
-    return value
+# Settings in the place of the defaults, each with its reason; what the command line gives goes before them.
+PRESETS: dict[str, dict[str, tuple[Any, str]]] = {
+    "paper": {},
+    "cpu": {
+        "architecture": ("data-efficient", "576 features in the place of 3136"),
+        "hidden_size": (256, "half the width, in layers that cost most"),
+        "num_tau_samples": (8, "8 quantiles cost an eighth, and learned as well in IQN's figure 5"),
+        "num_tau_prime_samples": (8, "as above"),
+        "num_quantile_samples": (8, "as above, at every action"),
+        "precision": ("auto", "bfloat16 where the processor has it: half the time"),
+        "learner_threads": (1, "two need longer for small products than one, and the actor has the other core"),
+        "lr_IQN": (1e-4, "a short run needs larger steps"),
+        "lr_Rainbow": (1e-4, "as above"),
+        "adam_eps_IQN": (1.5e-4, "Rainbow's"),
+        "max_gradient_norm": (10.0, "makes the larger steps safe"),
+        "replay_frequency": (2, "in a short run the steps are dearer than the updates"),
+        "target_update": (2000, "agent steps; a short run has few periods"),
+        "learn_start": (2000, "agent steps; learning begins within a minute"),
+        "memory_capacity": (100_000, "0.8 GB of frames"),
+        "priority_exponent_IQN": (0.5, "Rainbow's: rare rewards are seen again sooner"),
+        "weight_synchro_frequency": (200, "agent steps; weights are small, and change fast"),
+        "log_interval": (2500, "agent steps; something to see twice a minute"),
+        "evaluation_interval": (25_000, "agent steps; a snapshot every few minutes"),
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -43,13 +57,14 @@ class RunOptions:
     T_max: int = option(50_000_000, "length of the run [agent steps over all actors; 4 frames each]", shared=True)
     force: bool = option(False, "accept settings that are refused as unwise", flag=True)
     run_name: str = option("", "name of the run on the Redis server [default: the game]")
+    preset: str = option("paper", "defaults to begin with: cpu (small, for machines without a GPU) or paper")
 
 
 @dataclass(frozen=True)
 class EnvironmentOptions:
     """environment"""
 
-    env: str = option("atari", "kind of environment", shared=True)
+    env: str = option("atari", "kind of environment: atari, or gymnasium:<id>", shared=True)
     game: str = option("space_invaders", "ALE game in snake_case", shared=True)
     proba_sticky_actions: float = option(0.25, "probability of a repeated action at each frame; 0: none", shared=True)
     action_repeat: int = option(4, "frames per agent step", shared=True)
@@ -64,6 +79,10 @@ class EnvironmentOptions:
 class NetworkOptions:
     """network"""
 
+    architecture: str = option("canonical", "convolutions: canonical (DQN's) or data-efficient (two)", shared=True)
+    precision: str = option(
+        "float32", "of the large products: float32, bfloat16, or auto (bfloat16 where the device computes in it)"
+    )
     hidden_size: int = option(512, "units of each noisy hidden layer", shared=True)
     noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", shared=True)
     model: Path | None = option(None, "snapshot to start from")
@@ -90,6 +109,7 @@ class LearningOptions:
     replay_frequency: int = option(4, "agent steps per learner update, and per noise draw of an actor", shared=True)
     target_update: int = option(32_000, "agent steps between target network updates (papers give frames)")
     batch_size: int = option(32, "transitions of an update")
+    max_gradient_norm: float = option(0.0, "gradients are scaled down to this norm if theirs is larger; 0: off")
     multi_step: int = option(3, "n of the n-step return [agent steps]", shared=True)
     discount: float = option(0.99, "discount factor of an agent step", shared=True)
     reward_clip: float = option(
@@ -142,6 +162,7 @@ class MachineOptions:
     host_redis: str = option("localhost", "machine of the Redis server")
     port_redis: int = option(6379, "port of the Redis server", short="-p_red")
     weight_synchro_frequency: int = option(400, "agent steps between weight publications and pulls", shared=True)
+    learner_threads: int = option(0, "processor threads of the learner's tensor operations; 0: PyTorch's choice")
     gpu_number: int = option(0, "CUDA device of this process")
     disable_cuda: bool = option(False, "compute on the CPU", flag=True)
     disable_cudnn: bool = option(False, "do not use cuDNN", flag=True)
@@ -167,9 +188,15 @@ class Args(
         return "rainbow" if self.rainbow_only else "rainbow_iqn"
 
     @property
+    def task(self) -> str:
+        """What is played, as it stands in the names of files: the game, or what `--env` names after its colon."""
+        _, colon, environment = self.env.partition(":")
+        return environment.replace("/", "-") if colon else self.game
+
+    @property
     def name(self) -> str:
         """Name of the run on the Redis server."""
-        return self.run_name or self.game
+        return self.run_name or self.task
 
     @property
     def nb_env(self) -> int:
@@ -185,98 +212,25 @@ class Args(
 GROUPS: tuple[type, ...] = tuple(reversed(Args.__bases__))
 
 
-def flag_of(name: str) -> str:
-    """Command line spelling of a field."""
-    return "--" + name.replace("_", "-")
-
-
 def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line."""
-    parser = _Parser(prog=program, usage=f"{program} [options]", description=description, allow_abbrev=False)
-    for group in GROUPS:
-        section = parser.add_argument_group(str(group.__doc__))
-        for f in dataclasses.fields(group):
-            flags = [flag_of(f.name), *filter(None, [f.metadata["short"]])]
-            section.add_argument(
-                *flags, dest=f.name, nargs="?", const=_ABSENT, default=None, metavar=_kind(f), help=_help(f)
-            )
-    given, unknown = parser.parse_known_args(argv)
-    errors = [_unknown(text) for text in unknown if text.startswith("-")] or [_unknown(text) for text in unknown]
-    values: dict[str, Any] = {}
-    for f in dataclasses.fields(Args):
-        text = getattr(given, f.name)
-        if text is not None:
-            try:
-                values[f.name] = _convert(f, text)
-            except ValueError as error:
-                errors.append(f"{flag_of(f.name)}: {error}")
-    args = Args(**values)
+    values, errors = command_line.read(GROUPS, argv, program, description)
+    preset = PRESETS.get(values.get("preset", "paper"), {})
+    args = Args(**{name: value for name, (value, _) in preset.items()} | values)
     errors += verify(args)
     if errors:
         raise UserError("\n".join(errors))
     return args
 
 
-def fail(program: str, error: UserError) -> NoReturn:
-    """Print a user's error, one line per bad setting, and leave with exit code 2."""
-    for line in str(error).splitlines():
-        print(f"{program}: error: {line}", file=sys.stderr)
-    sys.exit(2)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
-
-
-def _kind(f: dataclasses.Field[Any]) -> str:
-    names = {bool: "BOOL", int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
-    return names.get(_type(f), "TEXT")
-
-
-def _type(f: dataclasses.Field[Any]) -> type:
-    return Path if f.type == Path | None else f.type  # type: ignore[return-value]
-
-
-def _help(f: dataclasses.Field[Any]) -> str:
-    default = "none" if f.default is None else "off" if f.metadata["flag"] else str(f.default)
-    text = str(f.metadata["help"]).replace("%", "%%")
-    return text if "[default" in text else f"{text} [{default}]"
-
-
-def _convert(f: dataclasses.Field[Any], text: str) -> Any:
-    kind = _type(f)
-    if text == _ABSENT:
-        if f.metadata["flag"]:
-            return True
-        raise ValueError("expected a value")
-    if kind is bool:
-        return _boolean(text)
-    if kind is int or kind is float:
-        return _number(kind, text)
-    return kind(text)
-
-
-def _number(kind: type, text: str) -> Any:
-    try:
-        value = kind(text)
-    except ValueError:
-        value = math.nan
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"expected {'a whole' if kind is int else 'a finite'} number, got {text!r}")
-    return value
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() in _TRUE | _FALSE:
-        return text.lower() in _TRUE
-    raise ValueError(f"expected 0, 1, true, false, yes or no, got {text!r}")
-
-
-def _unknown(text: str) -> str:
-    known = [flag_of(f.name) for f in dataclasses.fields(Args)]
-    close = difflib.get_close_matches(text.split("=")[0], known, n=3)
-    return f"{text}: no such option" + (f"; did you mean {' or '.join(close)}?" if close else ", see --help")
+def describe_preset(args: Args) -> str:
+    """The settings of the preset with their reasons, one line each; those that the command line overrides say so."""
+    lines = [f"Preset {args.preset}:"]
+    for name, (value, reason) in PRESETS[args.preset].items():
+        given = getattr(args, name)
+        told = f"{flag_of(name)} {given}"
+        lines.append(f"  {told:<36} {reason}" if given == value else f"  {told:<36} given, in the place of {value}")
+    return "\n".join(lines)
 
 
 def verify(args: Args) -> list[str]:
@@ -291,7 +245,10 @@ def _ranges(args: Args) -> list[str]:
         "num_tau_prime_samples num_quantile_samples quantile_embedding_dim lr_IQN adam_eps_IQN lr_Rainbow "
         "adam_eps_Rainbow log_interval evaluation_interval evaluation_episodes evaluation_size weight_synchro_frequency"
     )
-    not_negative = "noisy_std reward_clip priority_exponent_IQN priority_exponent_Rainbow gpu_number seed"
+    not_negative = (
+        "noisy_std reward_clip max_gradient_norm learner_threads priority_exponent_IQN priority_exponent_Rainbow "
+        "gpu_number seed"
+    )
     fractions = "proba_sticky_actions priority_weight discount"
     errors = [f"{flag_of(n)}: must be above 0, is {v}" for n in positive.split() if not (v := getattr(args, n)) > 0]
     errors += [
@@ -304,8 +261,17 @@ def _ranges(args: Args) -> list[str]:
         errors.append(f"--port-redis: must lie in 1 to 65535, is {args.port_redis}")
     if args.atoms < 2:
         errors.append(f"--atoms: at least 2 are needed, is {args.atoms}")
-    if args.replay_device not in ("auto", "cpu", "cuda"):
-        errors.append(f"--replay-device: expected auto, cpu or cuda, got {args.replay_device!r}")
+    choices = {
+        "preset": tuple(PRESETS),
+        "architecture": ("canonical", "data-efficient"),
+        "precision": ("float32", "bfloat16", "auto"),
+        "replay_device": ("auto", "cpu", "cuda"),
+    }
+    errors += [
+        f"{flag_of(name)}: expected {', '.join(known[:-1])} or {known[-1]}, got {value!r}"
+        for name, known in choices.items()
+        if (value := getattr(args, name)) not in known
+    ]
     return errors
 
 

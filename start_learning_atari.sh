@@ -93,12 +93,13 @@ parse_launcher_options() {
 import signal
 import sys
 import args
+import command_line
 from memory.errors import UserError
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is no reason for a traceback
 try:
     given = args.parse(sys.argv[1:], "start_learning_atari.sh", "")
 except UserError as error:
-    args.fail("start_learning_atari.sh", error)
+    command_line.fail("start_learning_atari.sh", error)
 print(given.nb_actor, given.host_redis, given.port_redis, given.path_to_results, sep="\n")
 END
 }

@@ -126,7 +126,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     limiter = make_limiter(args, agent)
     with ActorLink(client, args.name, run.run_id, args.id_actor, stop) as link:
         player = Player(args, agent, VectorEnvironment(environments))
-        print(f"Actor {args.id_actor} plays {args.game} on {device}", flush=True)
+        print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
         try:
             Actor(args, link, player, limiter, stop).run()
         except RunOver as over:

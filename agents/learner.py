@@ -13,7 +13,7 @@ import torch
 from agents.interface import Agent
 from agents.programs import IntervalLog, timestamp
 from agents.randomness import restore_generator
-from agents.reports import Reports
+from agents.reports import Reports, weights_hash
 from args import Args
 from memory import wire
 from memory.chunk import Chunk, ChunkId
@@ -83,7 +83,6 @@ class Learner:
                     self.progress.round += 1
                     self._publish()
             self._leave("finished")
-            print(f"[{timestamp()}] Finished at T = {self.progress.T_learner}", flush=True)
         except Stopped:
             self._leave("stopped")
             raise
@@ -178,10 +177,14 @@ class Learner:
         if time.monotonic() >= self._next_snapshot or turned_over:  # the log holds half a replay too much at most
             self._save()
 
-    def _pack_weights(self) -> bytes:
+    @property
+    def _model(self) -> torch.nn.Module:
         model = self.agent.parts["model"]
         assert isinstance(model, torch.nn.Module)
-        weights = {name: parameter.detach().cpu().numpy() for name, parameter in model.named_parameters()}
+        return model
+
+    def _pack_weights(self) -> bytes:
+        weights = {name: parameter.detach().cpu().numpy() for name, parameter in self._model.named_parameters()}
         return wire.encode(wire.Tag.WEIGHTS, {"version": self.progress.round}, weights, compress=False)
 
     def _report_progress(self, status: str) -> None:
@@ -227,6 +230,8 @@ class Learner:
         self._reports.plot(now=True)
         self._save()
         self._report_progress(status)
+        hash_ = weights_hash(self._model)
+        print(f"[{timestamp()}] {status.capitalize()} at T = {self.progress.T_learner}, weights {hash_}", flush=True)
 
     def resume(self, saved: dict[str, Any]) -> None:
         """Take over from a snapshot what is neither the agent's nor in `Progress`."""

@@ -19,7 +19,8 @@ from agents.programs import make_limiter, observation_of, open_environment, sele
 from agents.randomness import derive_seed
 from agents.registry import make_agent
 from agents.reports import Reports
-from args import Args, flag_of
+from args import Args, describe_preset
+from command_line import flag_of
 from memory import wire
 from memory.chunk import Field
 from memory.errors import UserError
@@ -33,14 +34,16 @@ _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to th
 
 def run_learner(args: Args, stop: threading.Event) -> None:
     """Train the run of these settings until T-max or until this process shall stop."""
+    if args.learner_threads:
+        torch.set_num_threads(args.learner_threads)
     client = connect(args.host_redis, args.port_redis, stop)
     device = select_device(args)
     # Lease and folder come before the snapshot, which a learner that is about to leave may still be writing.
     with (
         LearnerLink(client, args.name, args.shared, args.nb_actor) as link,
-        Reports(args.path_to_results, args.game, args.action_repeat) as reports,
+        Reports(args.path_to_results, args.task, args.action_repeat) as reports,
     ):
-        path = snapshot.find_last_model(args.path_to_results, args.game)
+        path = snapshot.find_last_model(args.path_to_results, args.task)
         saved = snapshot.load(path, "--path-to-results") if path else None
         if saved and not saved.keys() >= _RESUMABLE:
             raise UserError(f"--path-to-results: {path} cannot be resumed from, only started from: give it as --model")
@@ -69,6 +72,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
         if saved:
             learner.resume(saved)
+        if args.preset != "paper":
+            print(describe_preset(args), flush=True)
         print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
         learner.run(first_start=saved is None)
 

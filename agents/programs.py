@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import args as options
+import command_line
 from agents.interface import Agent
 from args import Args
 from memory.chunk import Field
@@ -31,7 +32,7 @@ def run_program(main: Main, program: str, description: str) -> None:
         arguments = options.parse(None, program, description)
         main(arguments, stop_on_signals())
     except UserError as error:
-        options.fail(program, error)
+        command_line.fail(program, error)
     except RunError as error:
         print(f"{program}: {error}", file=sys.stderr)
         sys.exit(1)
@@ -84,7 +85,8 @@ def open_environment(args: Args, seed: int) -> Environment:
     except RuntimeError as error:
         raise UserError(f"--render: {error}") from error
     except ValueError as error:
-        raise UserError(f"--env {args.env} --game {args.game}: {error}") from error
+        option = "--game" if args.env == "atari" else "--env"
+        raise UserError(f"{option}: {error}") from error
 
 
 def observation_of(environment: Environment) -> Field:

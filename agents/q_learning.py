@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from agents.interface import Agent, Decision, Part, Update
-from agents.networks import DuellingNetwork, Heads
+from agents.networks import DuellingNetwork, Heads, Shape
 from agents.ops.frames import push_frame, stack_at
 from agents.ops.n_step import NStep, n_step
 from agents.randomness import restore_generator
 from args import Args
-from memory.chunk import ChunkSpec
+from memory.chunk import ChunkSpec, Field
 from memory.replay import Batch
 from memory.rows import Array, Arrays, Kind, Rows
 
@@ -40,6 +40,28 @@ class Said(NamedTuple):
     values: Tensor  # [E, A] mean returns
     distribution: Tensor  # [E, A, ...] what `initial_losses` needs of an action
     extra: dict[str, Tensor]  # [E, ...] what it needs besides
+
+
+def network_shape(args: Args, observation: Field, nb_actions: int, device: torch.device) -> Shape:
+    """The networks that the settings ask for on a device."""
+    return Shape(
+        observation=observation,
+        stack=args.history_length,
+        nb_actions=nb_actions,
+        hidden_size=args.hidden_size,
+        noisy_std=args.noisy_std,
+        architecture=args.architecture,
+        precision=_precision(args.precision, device),
+    )
+
+
+def _precision(name: str, device: torch.device) -> torch.dtype:
+    if name == "auto":
+        # Elsewhere bfloat16 is emulated, and slower than float32.
+        cpu = torch.cpu.get_capabilities()
+        native = torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu.get("avx512_bf16", False)
+        name = "bfloat16" if native else "float32"
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
 class _Counters:
@@ -69,10 +91,10 @@ class _Random:
 
 
 class _Adam(torch.optim.Adam):
-    """Adam whose learning rate and epsilon are those of the command line, also after a snapshot is loaded."""
+    """Adam whose settings are those of the command line, also after a snapshot is loaded."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        given = [{key: group[key] for key in ("lr", "eps")} for group in self.param_groups]
+        given = [{key: group[key] for key in ("lr", "eps", "fused")} for group in self.param_groups]
         super().load_state_dict(state_dict)
         for group, values in zip(self.param_groups, given, strict=True):
             group.update(values)
@@ -105,7 +127,7 @@ class QLearningAgent(Agent):
             self.target = target.to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
             lr, eps = optimiser
-            self._adam = _Adam(self.network.parameters(), lr=lr, eps=eps)
+            self._adam = _Adam(self.network.parameters(), lr=lr, eps=eps, fused=True)
             self.parts |= {"target": self.target, "optimiser": self._adam, "counters": self._counters}
 
     # --- acting ---
@@ -165,6 +187,8 @@ class QLearningAgent(Agent):
         losses, values = self.losses(self.transitions(batch))
         self._adam.zero_grad()
         (batch.weights * losses).mean().backward()  # type: ignore[no-untyped-call]
+        if (limit := self._args.max_gradient_norm) > 0:
+            torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
         self._adam.step()
         self._counters.updates += 1
         if self._counters.updates % self._target_period == 0:

@@ -10,7 +10,7 @@ from torch import Tensor
 from agents.networks import CategoricalNetwork, Heads
 from agents.ops.categorical import cross_entropy, project
 from agents.ops.n_step import NStep
-from agents.q_learning import QLearningAgent, Said, Transitions
+from agents.q_learning import QLearningAgent, Said, Transitions, network_shape
 from args import Args
 from memory.chunk import Field
 
@@ -24,9 +24,9 @@ class Rainbow(QLearningAgent):
     def __init__(
         self, args: Args, observation: Field, nb_actions: int, generator: torch.Generator, *, learns: bool
     ) -> None:
-        sizes = (observation, args.history_length, nb_actions, args.hidden_size, args.noisy_std, args.atoms)
-        network = CategoricalNetwork(*sizes)
-        target = CategoricalNetwork(*sizes) if learns else None
+        shape = network_shape(args, observation, nb_actions, generator.device)
+        network = CategoricalNetwork(shape, args.atoms)
+        target = CategoricalNetwork(shape, args.atoms) if learns else None
         super().__init__(args, network, target, generator, (args.lr_Rainbow, args.adam_eps_Rainbow))
         self.priority_exponent = args.priority_exponent_Rainbow
         self._support = torch.linspace(args.V_min, args.V_max, args.atoms, device=generator.device)

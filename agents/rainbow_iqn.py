@@ -11,7 +11,7 @@ from torch import Tensor
 from agents.networks import Heads, QuantileNetwork
 from agents.ops.n_step import NStep
 from agents.ops.quantile import quantile_huber_loss
-from agents.q_learning import QLearningAgent, Said, Transitions
+from agents.q_learning import QLearningAgent, Said, Transitions, network_shape
 from args import Args
 from memory.chunk import Field
 
@@ -25,9 +25,9 @@ class RainbowIqn(QLearningAgent):
     def __init__(
         self, args: Args, observation: Field, nb_actions: int, generator: torch.Generator, *, learns: bool
     ) -> None:
-        sizes = (observation, args.history_length, nb_actions, args.hidden_size, args.noisy_std)
-        network = QuantileNetwork(*sizes, args.quantile_embedding_dim)
-        target = QuantileNetwork(*sizes, args.quantile_embedding_dim) if learns else None
+        shape = network_shape(args, observation, nb_actions, generator.device)
+        network = QuantileNetwork(shape, args.quantile_embedding_dim)
+        target = QuantileNetwork(shape, args.quantile_embedding_dim) if learns else None
         super().__init__(args, network, target, generator, (args.lr_IQN, args.adam_eps_IQN))
         self.priority_exponent = args.priority_exponent_IQN
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from args import Args, flag_of, parse
+from args import Args, parse
+from command_line import flag_of
 from memory.errors import UserError
 
 # The table of the outward interface: option, default.

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import args as options
-from args import GROUPS, Args, flag_of
+from args import GROUPS, Args
+from command_line import flag_of
 from tests.test_args import FLAGS, INTERFACE, read
 
 

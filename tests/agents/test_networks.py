@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from agents.networks import CategoricalNetwork, DuellingNetwork, NoisyLinear, QuantileNetwork
+from agents.networks import CategoricalNetwork, DuellingNetwork, NoisyLinear, QuantileNetwork, Shape
 from memory.chunk import Field
 
 FRAME, VECTOR = Field((84, 84), "uint8"), Field((5,), "uint8")
@@ -26,13 +26,13 @@ def expected(linear: dict[str, tuple[int, ...]], noisy: dict[str, tuple[int, int
 
 
 def test_parameter_names_of_rainbow_iqn() -> None:
-    network = QuantileNetwork(FRAME, 4, 18, 512, 0.1, 64)
+    network = QuantileNetwork(Shape(FRAME, 4, 18, 512, 0.1), 64)
     noisy = {"fcnoisy_h_v": (512, 3136), "fcnoisy_h_a": (512, 3136), "fcnoisy_z_v": (1, 512), "fcnoisy_z_a": (18, 512)}
     assert shapes(network) == expected(TRUNK | {"iqn_fc": (3136, 64)}, noisy)
 
 
 def test_parameter_names_of_rainbow() -> None:
-    network = CategoricalNetwork(FRAME, 4, 18, 512, 0.1, 51)
+    network = CategoricalNetwork(Shape(FRAME, 4, 18, 512, 0.1), 51)
     heads = {"fcnoisy_h_v": (512, 3136), "fcnoisy_h_a": (512, 3136), "fcnoisy_z_v": (51, 512)}
     assert shapes(network) == expected(TRUNK, heads | {"fcnoisy_z_a": (918, 512)})
 
@@ -60,7 +60,7 @@ def test_noise_is_factorised_and_new_at_every_draw() -> None:
 
 
 def test_duelling_adds_the_mean_free_advantage() -> None:
-    network = DuellingNetwork(VECTOR, 2, 3, 11, 0.1, outputs=4)
+    network = DuellingNetwork(Shape(VECTOR, 2, 3, 11, 0.1), outputs=4)
     network.draw_noise(torch.Generator().manual_seed(0))
     features, heads = torch.rand(7, 11), network.heads()
     of_value, of_advantage = torch.relu(features @ heads.hidden_weight.T + heads.hidden_bias).split(11, dim=1)
@@ -71,7 +71,7 @@ def test_duelling_adds_the_mean_free_advantage() -> None:
 
 
 def test_quantiles_belong_to_their_sample_and_fraction() -> None:
-    network = QuantileNetwork(FRAME, 4, 18, 16, 0.1, 8)
+    network = QuantileNetwork(Shape(FRAME, 4, 18, 16, 0.1), 8)
     network.draw_noise(torch.Generator().manual_seed(0))
     obs, taus = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8), torch.rand(5, 3)
     with torch.no_grad():
@@ -84,7 +84,7 @@ def test_quantiles_belong_to_their_sample_and_fraction() -> None:
 
 
 def test_the_embedding_is_that_of_the_interface() -> None:
-    network = QuantileNetwork(VECTOR, 2, 3, 11, 0.1, 6)
+    network = QuantileNetwork(Shape(VECTOR, 2, 3, 11, 0.1), 6)
     obs, tau = torch.randint(0, 256, (1, 2, 5), dtype=torch.uint8), 0.3
     cosines = torch.tensor([math.cos(math.pi * i * tau) for i in range(1, 7)])
     features = torch.relu(network.iqn_fc(cosines)) * network.features(obs)

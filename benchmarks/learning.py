@@ -1,0 +1,154 @@
+"""Does it learn? Named configurations, run as a user runs them: Redis, learner and actor, from one command.
+
+    python -m benchmarks.learning run cpu --game road_runner --seed 123
+    python -m benchmarks.learning baselines --game road_runner
+    python -m benchmarks.learning report
+
+`run` writes curve, wall-clock, machine and commit to benchmarks/results/; `baselines` measures the random policy and
+the best constant action by the same protocol: the mean score of 20 consecutive episodes under SABER's rules, where
+training takes its last 20. `report` compares them.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from benchmarks.environment_info import commit, machine
+from benchmarks.learning_report import report
+from benchmarks.policies import best_constant_action, random_policy
+from saber.training_log import TrainingLog
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+LAST = 20  # episodes that a score is the mean of
+
+STEPS = {  # agent steps of a run, fixed before any was made
+    "road_runner": 127_000,
+    "kung_fu_master": 103_000,
+    "krull": 97_000,
+    "crazy_climber": 170_000,
+    "ms_pacman": 98_000,
+    "space_invaders": 100_000,
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Options of a run, and its agent steps per game."""
+
+    options: tuple[str, ...]
+    steps: dict[str, int]
+
+
+CONFIGURATIONS = {
+    "cpu": Configuration(("--preset", "cpu"), STEPS),
+    "cpu-float32": Configuration(("--preset", "cpu", "--precision", "float32"), STEPS),
+    # One update per agent step instead of one per four: an actor is slower than a GPU.
+    "paper-pong": Configuration(
+        ("--preset", "paper", "--replay-frequency", "1", "--learn-start", "20000", "--memory-capacity", "400000"),
+        {"pong": 2_000_000},
+    ),
+}
+
+
+def run(name: str, game: str, seed: int, port: int) -> dict[str, Any]:
+    """Train once; raises subprocess.CalledProcessError if the run fails."""
+    configuration = CONFIGURATIONS[name]
+    steps = configuration.steps[game]
+    options = ["--game", game, "--seed", str(seed), "--T-max", str(steps), *configuration.options]
+    subprocess.run(["bash", "make_environment.sh"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory(prefix="learning-") as folder:
+        place = ["--path-to-results", folder, "--port-redis", str(port), "--windows", "none"]
+        begun = time.monotonic()
+        with Path(folder, "output").open("w+") as output:
+            subprocess.run(
+                ["bash", "start_learning_atari.sh", *options, *place],
+                cwd=ROOT,
+                check=True,
+                stdout=output,
+                stderr=output,
+            )
+            seconds = time.monotonic() - begun
+            output.seek(0)
+            weights = [line.split()[-1] for line in output if "Finished at T" in line]
+        episodes = TrainingLog(Path(folder, f"{game}.csv")).records
+    return {
+        "configuration": name,
+        "game": game,
+        "seed": seed,
+        "command": " ".join(["bash start_learning_atari.sh", *options]),
+        "date": date.today().isoformat(),
+        "commit": commit(),
+        "machine": machine(),
+        "agent_steps": steps,
+        "wall_clock_s": round(seconds, 1),
+        "weights": weights[0],
+        "last_episodes": summary([record.score_saber for record in episodes[-LAST:]]),
+        "episodes": [[record.T_actors, record.score_saber, record.length] for record in episodes],
+    }
+
+
+def baselines(game: str, seed: int) -> dict[str, Any]:
+    """Score of the random policy and of the best constant action."""
+    action, constant = best_constant_action(game, seed, LAST)
+    return {
+        "configuration": "baselines",
+        "game": game,
+        "seed": seed,
+        "commit": commit(),
+        "random": summary(random_policy(game, seed, LAST)),
+        "best_constant_action": summary(constant) | {"action": action},
+    }
+
+
+def summary(scores: Sequence[float]) -> dict[str, float]:
+    """Mean of some episodes, and its standard error."""
+    return {
+        "episodes": len(scores),
+        "mean": statistics.mean(scores),
+        "standard_error": statistics.stdev(scores) / len(scores) ** 0.5,
+    }
+
+
+def main() -> None:
+    """Read the command line and do what it says."""
+    parser = argparse.ArgumentParser(prog="benchmarks.learning", description=__doc__, formatter_class=_Formatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("run", help="train one configuration on one game")
+    training.add_argument("configuration", choices=CONFIGURATIONS)
+    training.add_argument("--port", type=int, default=6390, help="for the run's own Redis server [6390]")
+    playing = commands.add_parser("baselines", help="measure the random policy and the best constant action")
+    commands.add_parser("report", help="compare what was measured")
+    for command in (training, playing):
+        command.add_argument("--game", required=True)
+        command.add_argument("--seed", type=int, default=123)
+    given = parser.parse_args()
+    if given.command == "report":
+        print(report(RESULTS))
+        return
+    if given.command == "run":
+        if given.game not in CONFIGURATIONS[given.configuration].steps:
+            parser.error(f"--game: {given.configuration} is for {', '.join(CONFIGURATIONS[given.configuration].steps)}")
+        result = run(given.configuration, given.game, given.seed, given.port)
+    else:
+        result = baselines(given.game, given.seed)
+    path = RESULTS / f"{result['configuration']}_{given.game}_{given.seed}.json"
+    path.write_text(json.dumps(result) + "\n")
+    print(path, {name: value for name, value in result.items() if name != "episodes"}, file=sys.stderr)
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    pass
+
+
+if __name__ == "__main__":
+    main()
