@@ -6,8 +6,6 @@ or after 100 hours.
 """
 
 import math
-import os
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +14,7 @@ import numpy as np
 from ale_py import SDL_SUPPORT, ALEInterface, LoggerMode
 
 from memory.rows import Array, Arrays, Kind, Row
+from saber.display import check_display
 from saber.emulator_state import EmulatorState
 from saber.environment import EnvironmentSettings
 from saber.games import check_game, rom_path
@@ -118,7 +117,9 @@ def open_emulator(settings: EnvironmentSettings, seed: int) -> ALEInterface:
     if settings.action_repeat < 1 or not 0 <= settings.proba_sticky_actions <= 1:
         raise ValueError(f"action_repeat must be at least 1 and proba_sticky_actions a probability: {settings}")
     if settings.render:
-        _check_display()
+        check_display()
+        if not SDL_SUPPORT:
+            raise RuntimeError("cannot render: this build of ale-py has no SDL")
     ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner
     ale = ALEInterface()
     ale.setInt("random_seed", seed % 2**31)  # ALE takes a negative seed for "none"
@@ -138,11 +139,3 @@ def unroll(reward: int) -> int:
     if reward >= -900_000:
         return reward
     return reward + int(10 ** math.ceil(math.log10(-reward)))
-
-
-def _check_display() -> None:
-    """Without a display, SDL draws into memory and says nothing."""
-    if not SDL_SUPPORT:
-        raise RuntimeError("cannot render: this build of ale-py has no SDL")
-    if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"))):
-        raise RuntimeError("cannot render: there is no display; set DISPLAY or WAYLAND_DISPLAY, or do not render")

@@ -66,8 +66,15 @@ def _atari(settings: EnvironmentSettings, seed: int) -> Environment:
     return AtariEnvironment(settings, seed)
 
 
+def _gymnasium(settings: EnvironmentSettings, seed: int) -> Environment:
+    from saber.gymnasium_environment import GymnasiumEnvironment
+
+    return GymnasiumEnvironment(settings, seed)
+
+
 ENVIRONMENTS: dict[str, Callable[[EnvironmentSettings, int], Environment]] = {
     "atari": _atari,
+    "gymnasium": _gymnasium,
 }
 
 

@@ -9,7 +9,8 @@ from tests.saber.reference import play
 
 with np.load(sys.argv[1]) as file:
     arrays = dict(file)
-environment = make_environment(EnvironmentSettings(game=str(arrays.pop("game"))), seed=0)
+settings = EnvironmentSettings(**{name: str(arrays.pop(name)) for name in ("env", "game")})
+environment = make_environment(settings, seed=0)
 actions = arrays.pop("future").tolist()
 environment.restore(arrays)
 rows = play(environment, actions)

@@ -35,7 +35,7 @@ def dirty(game: str) -> AtariEnvironment:
 def test_a_new_process_continues_byte_for_byte(tmp_path, game, before):
     environment, future = playing(game, 4, before), random_actions(500, seed=5)
     saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
-    np.savez(saved, game=game, future=future, **environment.snapshot())
+    np.savez(saved, env="atari", game=game, future=future, **environment.snapshot())
     command = [sys.executable, "-m", "tests.saber.resume", str(saved), str(continued)]
     subprocess.run(command, check=True, cwd=ROOT)
     rows = play(environment, future)

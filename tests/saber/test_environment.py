@@ -24,7 +24,7 @@ class Counter:
 def test_unknown_environment_names_the_known_ones(monkeypatch):
     monkeypatch.setitem(ENVIRONMENTS, "counter", Counter)
     monkeypatch.delitem(ENVIRONMENTS, "chain", raising=False)  # other tests may have added it
-    with pytest.raises(ValueError, match="unknown environment 'atary'; there are: atari, counter"):
+    with pytest.raises(ValueError, match="unknown environment 'atary'; there are: atari, counter, gymnasium"):
         make_environment(EnvironmentSettings(env="atary"), 0)
 
 
@@ -35,8 +35,8 @@ def test_a_new_environment_is_one_line_and_gets_the_whole_settings(monkeypatch, 
     assert make_environment(settings, 7).made_with == (settings, 7)
 
 
-def test_the_register_alone_loads_neither_emulator_nor_opencv():
-    check = "import sys, saber.environment; assert not {'ale_py', 'cv2', 'torch'} & set(sys.modules)"
+def test_the_register_alone_loads_no_environment_and_no_opencv():
+    check = "import sys, saber.environment; assert not {'ale_py', 'gymnasium', 'cv2', 'torch'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT).returncode == 0
 
 

@@ -1,0 +1,235 @@
+"""Environments of Gymnasium (farama.org) with discrete actions: --env gymnasium:CartPole-v1.
+
+The id is Gymnasium's own, version included; an environment that another package registers has the package's module in
+front, as in gymnasium:ale_py:ALE/Pong-v5. An episode that Gymnasium calls truncated is cut off for its length
+("time_limit"), whatever the reason was; one that is terminated as well is over.
+
+What a network gets to see:
+- images, which are uint8 Boxes [H, W], [H, W, 1] or [H, W, 3] of at least 16x16: grey, 84x84, uint8;
+- any other Box, such as a vector, a board of int8 or an image of floats: its numbers in one row, float32, unscaled;
+  bytes that go up to 255 stay uint8, which networks take for fractions;
+- Discrete: one-hot, float32.
+"""
+
+import difflib
+import importlib
+import textwrap
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cv2
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from memory.errors import RunError
+from memory.rows import Array, Arrays, Kind, Row
+from saber.display import check_display
+from saber.environment import EnvironmentSettings
+
+SIZE = 84  # pixels
+SMALLEST_IMAGE = 16  # pixels: fewer rows or columns of bytes are a board, whose symbols would not survive resizing
+
+
+class GymnasiumEnvironment:
+    """One environment of Gymnasium.
+
+    Its time step is its own: `action_repeat` is 1 whatever the settings say, and nothing is sticky.
+
+    Gymnasium promises that `reset(seed=...)` decides all that follows, and can save no state. So each episode gets a
+    seed of its own, made from the environment's and the episode's number, and a snapshot is these two together with the
+    actions since the reset, which `restore` plays again. That is short (a byte per action, mostly), needs to know
+    nothing of where random numbers come from, and takes as long to restore as the episode has taken to play: some
+    10 µs per step of CartPole. Where the promise is not kept, by an environment that draws from elsewhere or carries
+    something over from one episode to the next, `restore` says so.
+    """
+
+    action_repeat = 1
+
+    def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
+        self._id = settings.env.partition(":")[2]
+        self._environment = _open(self._id, settings.render)
+        try:
+            view = view_of(self._environment.observation_space)
+            self._first_action, self.nb_actions = _actions_of(self._environment.action_space)
+        except ValueError as error:
+            raise ValueError(f"{self._id} cannot be played: {error}") from error
+        self.observation_shape, self.observation_dtype, self._show = view
+        self._action_dtype = np.dtype(np.uint8 if self.nb_actions <= 256 else np.int32)
+        self._seed = seed % 2**63
+        self._episode = 0  # number of the running one, from 1; 0: none has begun
+        self._actions: list[int] = []  # of this episode
+        self._obs = np.zeros(self.observation_shape, self.observation_dtype)  # the newest
+        self.end = ""
+        if settings.render:
+            self._try_window()
+
+    def reset(self) -> Row:
+        """Begin an episode, with a seed of its own."""
+        self._episode += 1
+        return self._begin()
+
+    def _begin(self) -> Row:
+        obs, _ = self._environment.reset(seed=self._episode_seed())
+        self._actions = []
+        self.end = ""
+        self._obs = self._show(obs)
+        return Row(self._obs, Kind.FIRST, 0.0, 1.0)
+
+    def _episode_seed(self) -> int:
+        draw = np.random.SeedSequence([self._seed, self._episode]).generate_state(1)[0]
+        return int(draw) >> 1  # 31 bits: what simulators written in C take
+
+    def step(self, action: int) -> Row:
+        """Act for one time step of the environment's own."""
+        if self.end or not self._episode or not 0 <= action < self.nb_actions:
+            running = self._episode and not self.end
+            raise ValueError(f"no such action: {action}" if running else "no episode is running: reset first")
+        obs, reward, terminated, truncated, _ = self._environment.step(self._first_action + action)
+        self._actions.append(action)
+        self._obs = self._show(obs)
+        self.end = "game_over" if terminated else "time_limit" if truncated else ""
+        kind = Kind.LAST if self.end else Kind.MID
+        return Row(self._obs, kind, float(reward), 0.0 if terminated else 1.0)
+
+    def snapshot(self) -> Arrays:
+        """`episode` [2] int64, its seed and number; `actions` [steps] uint8 if that holds them; `obs`."""
+        return {
+            "episode": np.array([self._seed, self._episode], np.int64),
+            "actions": np.array(self._actions, self._action_dtype),
+            "obs": self._obs.copy(),
+        }
+
+    def restore(self, arrays: Arrays) -> None:
+        """Play the episode of the snapshot again; raises RunError if that leads elsewhere."""
+        self._seed, self._episode = arrays["episode"].tolist()
+        if not self._episode:
+            return
+        self._begin()
+        for action in arrays["actions"].tolist():
+            if self.end:
+                self._deny(f"ended after {len(self._actions)} of {len(arrays['actions'])} steps")
+            self.step(action)
+        # Not to the last bit: on another machine, a sine may be rounded differently.
+        if not np.allclose(self._obs, arrays["obs"], rtol=1e-3, atol=1e-4, equal_nan=True):
+            self._deny(f"led elsewhere within {len(self._actions)} steps")
+
+    def _deny(self, what: str) -> None:
+        raise RunError(
+            f"{self._id} cannot be continued: played again with the same seed and actions, the episode {what}; "
+            "the environment is another version of itself, or its seed does not decide everything"
+        )
+
+    def _try_window(self) -> None:
+        """Open the window, so that what is missing for it is missing now; the next reset begins anew."""
+        try:
+            self._environment.reset(seed=0)
+        except (gymnasium.error.Error, ImportError) as error:
+            raise RuntimeError(f"cannot render {self._id}: {_one_line(error)}") from error
+
+    def close(self) -> None:
+        """Close Gymnasium's environment, and its window."""
+        self._environment.close()
+
+
+def _open(id_: str, render: bool) -> gymnasium.Env[Any, Any]:
+    """Raises ValueError, in one line, for what cannot be had."""
+    if render:
+        check_display()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of packages about to change: nobody who starts a run can do anything about it
+        spec = _find(id_)
+        window: dict[str, Any] = {"render_mode": "human"} if render else {}  # not all environments know the word
+        try:
+            # Without the checker, which looks at every step for faults of whoever wrote the environment.
+            return gymnasium.make(spec, disable_env_checker=True, **window)
+        except (gymnasium.error.Error, ImportError, TypeError) as error:
+            raise ValueError(f"{id_} cannot be made: {_one_line(error)}") from error
+
+
+def _find(id_: str) -> EnvSpec:
+    """Exactly this id: Gymnasium would take the newest version for none, which makes one name mean several things."""
+    if not id_:
+        raise ValueError("gymnasium needs an id, as in gymnasium:CartPole-v1")
+    module, _, name = id_.rpartition(":")
+    if module:
+        _import(module)
+    if name in gymnasium.registry:
+        return gymnasium.registry[name]
+    known = {known.lower(): known for known in gymnasium.registry}
+    close = difflib.get_close_matches(name.lower(), known, n=3)
+    hint = "one of another package has its module in front, as in gymnasium:ale_py:ALE/Pong-v5"
+    if close:
+        hint = f"did you mean {' or '.join(known[key] for key in close)}?"
+    raise ValueError(f"gymnasium knows no environment {name!r}; {hint}")
+
+
+def _import(module: str) -> None:
+    """For the environments that it registers."""
+    try:
+        importlib.import_module(module)
+    except (ImportError, ValueError, TypeError) as error:  # the latter two for names with stray colons and dots
+        raise ValueError(f"cannot import {module!r}: {_one_line(error)}") from error
+
+
+def _one_line(what: object) -> str:
+    return textwrap.shorten(str(what), 300)
+
+
+class View(NamedTuple):
+    """What a network gets to see of the observations of a space."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    show: Callable[[Any], Array]  # an observation as a new array of this shape and type
+
+
+def view_of(space: spaces.Space[Any]) -> View:
+    """Raises ValueError for spaces other than Box and Discrete."""
+    if isinstance(space, spaces.Discrete):
+        return _one_hot(int(space.start), int(space.n))
+    if not isinstance(space, spaces.Box):
+        raise ValueError(f"observations must be Box or Discrete, not {_one_line(space)}")
+    if is_image(space):
+        return View((SIZE, SIZE), np.dtype(np.uint8), _grey)
+    bytes_ = space.dtype == np.uint8 and space.high.max() == 255
+    return _flat(max(1, int(np.prod(space.shape))), np.dtype(np.uint8 if bytes_ else np.float32))
+
+
+def is_image(space: spaces.Box) -> bool:
+    """Bytes in rows and columns, with one or three colours last if there are colours."""
+    colours = space.shape[2:]
+    return (
+        space.dtype == np.uint8
+        and len(space.shape) >= 2
+        and min(space.shape[:2]) >= SMALLEST_IMAGE
+        and colours in ((), (1,), (3,))
+    )
+
+
+def _grey(obs: Array) -> Array:
+    if obs.ndim == 3:
+        obs = cv2.cvtColor(obs, cv2.COLOR_RGB2GRAY) if obs.shape[2] == 3 else obs[:, :, 0]
+    return cv2.resize(obs, (SIZE, SIZE), interpolation=cv2.INTER_LINEAR)  # [84, 84] uint8, a new array
+
+
+def _flat(length: int, dtype: np.dtype[Any]) -> View:
+    return View((length,), dtype, lambda obs: np.array(obs, dtype).reshape(length))
+
+
+def _one_hot(start: int, n: int) -> View:
+    def show(obs: Any) -> Array:
+        row = np.zeros(n, np.float32)
+        row[int(obs) - start] = 1
+        return row
+
+    return View((n,), np.dtype(np.float32), show)
+
+
+def _actions_of(space: spaces.Space[Any]) -> tuple[int, int]:
+    """Number of the first action, and how many there are; raises ValueError for a space that is not Discrete."""
+    if not isinstance(space, spaces.Discrete):
+        raise ValueError(f"actions must be Discrete, not {_one_line(space)}")
+    return int(space.start), int(space.n)

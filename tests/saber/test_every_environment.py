@@ -1,0 +1,124 @@
+"""What holds for every environment of the register: the rules of rows, the seed, and snapshots."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory import wire
+from memory.rows import Kind, Row
+from saber.environment import ENVIRONMENTS, Environment, EnvironmentSettings, make_environment
+from tests.saber.reference import play, same
+
+ROOT = Path(__file__).parents[2]
+# A new environment gets a line here. These end in all ways: by the game, by a limit, at random and never.
+EXAMPLES = {
+    "atari": "breakout",
+    "gymnasium:CartPole-v1": "",
+    "gymnasium:Acrobot-v1": "",
+    "gymnasium:MountainCar-v0": "",
+    "gymnasium:Taxi-v4": "",
+    "gymnasium:FrozenLake-v1": "",
+    "gymnasium:CliffWalkingSlippery-v1": "",
+    "gymnasium:ale_py:ALE/Breakout-v5": "",  # its random numbers are the emulator's own
+}
+every = pytest.mark.parametrize("env", EXAMPLES)
+
+
+def make(env: str, seed: int) -> Environment:
+    return make_environment(EnvironmentSettings(env=env, game=EXAMPLES[env]), seed)
+
+
+def random_actions(environment: Environment, count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(environment.nb_actions, size=count).tolist()
+
+
+def stream(env: str, seed: int, count: int = 1000) -> list[Row]:
+    environment = make(env, seed)
+    return [environment.reset(), *play(environment, random_actions(environment, count))]
+
+
+def test_every_environment_has_an_example():
+    registered = {name for name, factory in ENVIRONMENTS.items() if factory.__module__ == "saber.environment"}
+    assert registered == {env.partition(":")[0] for env in EXAMPLES}
+
+
+@every
+def test_rows_follow_the_rules(env):
+    environment = make(env, 1)
+    row, seen = environment.reset(), []
+    for action in random_actions(environment, 1000):
+        assert row.obs.shape == environment.observation_shape
+        assert row.obs.dtype == environment.observation_dtype
+        assert isinstance(row.reward, float)
+        assert row[1:] == (Kind.FIRST, 0.0, 1.0) or row.kind == Kind.MID
+        assert row.discount == 1
+        seen.append((row.obs, row.obs.copy()))
+        row = environment.step(action)
+        if row.kind == Kind.LAST:
+            assert environment.end in ("game_over", "stuck", "time_limit")
+            assert row.discount == (environment.end == "time_limit")
+            with pytest.raises(ValueError, match="reset first"):
+                environment.step(0)
+            row = environment.reset()
+        assert environment.end == ""
+    assert all(np.array_equal(obs, copy) for obs, copy in seen), "an observation is a new array"
+    with pytest.raises(ValueError, match="no such action"):
+        environment.step(environment.nb_actions)
+    environment.close()
+
+
+@every
+def test_the_seed_decides_everything(env):
+    one, again, other = stream(env, 1), stream(env, 1), stream(env, 2)
+    assert all(map(same, one, again))
+    assert not all(map(same, one, other))
+
+
+@every
+def test_episodes_differ(env):
+    environment = make(env, 1)
+    episodes = []
+    for _ in range(2):
+        rows = [environment.reset()]
+        for action in random_actions(environment, 300):
+            if rows[-1].kind != Kind.LAST:
+                rows.append(environment.step(action))
+        episodes.append(rows)
+    assert len(episodes[0]) != len(episodes[1]) or not all(map(same, *episodes))
+
+
+@every
+def test_a_new_process_continues_byte_for_byte(tmp_path, env):
+    environment = make(env, 4)
+    environment.reset()
+    play(environment, random_actions(environment, 130))
+    future = random_actions(environment, 600, seed=5)
+    saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
+    np.savez(saved, env=env, game=EXAMPLES[env], future=future, **environment.snapshot())
+    command = [sys.executable, "-m", "tests.saber.resume", str(saved), str(continued)]
+    subprocess.run(command, check=True, cwd=ROOT)
+    rows = play(environment, future)
+    with np.load(continued) as result:
+        assert np.array_equal(result["obs"], [row.obs for row in rows])
+        assert np.array_equal(result["numbers"], [[row.kind, row.reward, row.discount] for row in rows])
+        for name, array in environment.snapshot().items():
+            assert np.array_equal(result[f"snapshot.{name}"], array)
+
+
+@every
+def test_snapshots_travel_at_all_moments(env):
+    environment, other = make(env, 6), make(env, 999)
+    row = environment.reset()
+    for part in range(40):
+        packet = wire.decode(wire.encode(wire.Tag.STATE, {}, environment.snapshot()))
+        other.restore(packet.arrays)
+        assert other.end == environment.end
+        for action in random_actions(environment, 5 + part % 7, seed=part):
+            pair = [(each.reset() if row.kind == Kind.LAST else each.step(action)) for each in (environment, other)]
+            assert same(*pair)
+            row = pair[0]
+            if row.kind == Kind.LAST:
+                break  # the next snapshot is taken between two episodes

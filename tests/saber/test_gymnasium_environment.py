@@ -1,0 +1,350 @@
+"""What is Gymnasium's own: ids, spaces, the two ends of an episode, and what cannot be continued."""
+
+import importlib.util
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from agents.programs import open_environment
+from args import Args
+from memory import wire
+from memory.errors import RunError, UserError
+from memory.rows import Kind, Row
+from saber.environment import EnvironmentSettings, make_environment
+from saber.gymnasium_environment import GymnasiumEnvironment
+from tests.saber.reference import bilinear
+
+BYTES = spaces.Box(0, 255, (84, 84), np.uint8)
+COIN = spaces.Discrete(2)
+
+
+class Scripted(gymnasium.Env[Any, Any]):
+    """Shows, in a row, the given observations; ends at the last as told; keeps the actions it gets."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def __init__(self, space, observations, actions=COIN, reward=1.0, terminated=False, truncated=True) -> None:
+        self.observation_space, self.action_space = space, actions
+        self._observations = observations
+        self._reward, self._ends = reward, (terminated, truncated)
+        self.got: list[Any] = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self._left = list(self._observations)
+        return self._left.pop(0), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.got.append(action)
+        obs = self._left.pop(0)
+        return obs, self._reward, *((False, False) if self._left else self._ends), {}
+
+
+def make(id_: str, seed: int = 0) -> GymnasiumEnvironment:
+    environment = make_environment(EnvironmentSettings(env=f"gymnasium:{id_}"), seed)
+    assert isinstance(environment, GymnasiumEnvironment)
+    return environment
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    def make_scripted(*args: Any, **kwargs: Any) -> GymnasiumEnvironment:
+        return register(monkeypatch, Scripted(*args, **kwargs))
+
+    return make_scripted
+
+
+def register(monkeypatch, environment: gymnasium.Env[Any, Any]) -> GymnasiumEnvironment:
+    spec = EnvSpec("Scripted-v0", entry_point=lambda **_: environment)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    return make(spec.id)
+
+
+# --- episodes ---
+
+
+def test_rows_are_those_of_gymnasium_s_own_loop():
+    environment = make("CartPole-v1", 3)
+    own = gymnasium.make("CartPole-v1")
+    for _ in range(5):
+        row = environment.reset()
+        assert np.array_equal(row.obs, own.reset(seed=environment._episode_seed())[0])
+        while row.kind != Kind.LAST:
+            row = environment.step(int(row.obs[2] > 0))
+            obs, reward, terminated, truncated, _ = own.step(int(own.unwrapped.state[2] > 0))
+            assert np.array_equal(row.obs, obs)
+            assert row.reward == reward == 1
+            assert row.discount == 1 - terminated
+            assert (row.kind == Kind.LAST) == (terminated or truncated)
+
+
+def balance(obs: np.ndarray) -> int:
+    return int(obs[2] + 0.3 * obs[3] + 0.02 * obs[0] + 0.05 * obs[1] > 0)
+
+
+def test_a_time_limit_cuts_off_and_a_fallen_pole_ends():
+    environment = make("CartPole-v1")
+    ends = {}
+    for policy in (balance, lambda _: 0):
+        row, steps = environment.reset(), 0
+        while row.kind != Kind.LAST:
+            row = environment.step(policy(row.obs))
+            steps += 1
+        ends[environment.end] = (steps, row.discount, abs(row.obs[2]) < 0.2095)  # radians: 12 degrees, upright still
+    assert ends["time_limit"] == (500, 1, True)
+    steps, *rest = ends["game_over"]
+    assert steps < 12
+    assert rest == [0, False]  # the fallen pole is what LAST shows
+
+
+def test_an_end_at_the_time_limit_is_an_end(scripted):
+    environment = scripted(COIN, [0, 1], terminated=True, truncated=True)
+    environment.reset()
+    assert environment.step(0)[1:] == (Kind.LAST, 1.0, 0.0)
+    assert environment.end == "game_over"
+
+
+@pytest.mark.parametrize("reward", [-250, np.float64(1e6), np.float32(0.5), np.int64(3)])
+def test_rewards_are_raw(scripted, reward):
+    environment = scripted(COIN, [0, 1], reward=reward)
+    environment.reset()
+    assert environment.step(0).reward == reward
+
+
+def test_a_time_step_is_gymnasium_s_own():
+    settings = EnvironmentSettings(env="gymnasium:CartPole-v1", action_repeat=7, proba_sticky_actions=1)
+    environment, plain = make_environment(settings, 0), make("CartPole-v1")
+    assert environment.action_repeat == 1
+    assert np.array_equal(environment.reset().obs, plain.reset().obs)
+    for action in (0, 1, 1, 0):
+        assert np.array_equal(environment.step(action).obs, plain.step(action).obs)
+
+
+def test_actions_may_begin_anywhere(scripted):
+    environment = scripted(COIN, [0] * 4, actions=spaces.Discrete(3, start=-1))
+    assert environment.nb_actions == 3
+    environment.reset()
+    for action in (2, 0, 1):
+        environment.step(action)
+    assert environment._environment.unwrapped.got == [1, -1, 0]
+
+
+def test_nothing_before_a_reset():
+    with pytest.raises(ValueError, match="reset first"):
+        make("CartPole-v1").step(0)
+
+
+# --- observations ---
+
+
+def first(environment: GymnasiumEnvironment) -> Row:
+    row = environment.reset()
+    assert row.obs.shape == environment.observation_shape
+    assert row.obs.dtype == environment.observation_dtype
+    return row
+
+
+def noise(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(84, 84), (50, 30), (50, 30, 1), (50, 30, 3), (210, 160, 3), (16, 16)])
+def test_images_become_grey_and_square(scripted, shape):
+    picture = noise(*shape)
+    obs = first(scripted(spaces.Box(0, 255, shape, np.uint8), [picture, picture])).obs
+    weights = [0.299, 0.587, 0.114] if shape[2:] == (3,) else [1]  # of red, green and blue in brightness (BT.601)
+    grey = np.rint(picture.reshape(*shape[:2], -1) @ np.array(weights))
+    assert obs.shape == (84, 84)
+    assert obs.dtype == np.uint8
+    assert np.abs(obs - bilinear(grey)).max() <= 1
+
+
+def test_an_image_that_changes_in_place_does_not_change_the_past(scripted):
+    picture = noise(84, 84)
+    obs = first(scripted(BYTES, [picture, picture])).obs
+    picture[:] = 0
+    assert obs.any()
+
+
+@pytest.mark.parametrize(
+    ("space", "dtype"),
+    [
+        (spaces.Box(-1, 1, (5,), np.float32), np.float32),
+        (spaces.Box(-1, 1, (), np.float64), np.float32),
+        (spaces.Box(0, 1, (84, 84), np.float32), np.float32),  # an image of floats
+        (spaces.Box(-1, 1, (3, 7, 2), np.int8), np.float32),  # a board
+        (spaces.Box(0, 1, (10, 10, 4), np.bool_), np.float32),
+        (spaces.Box(0, 10, (7, 7, 3), np.uint8), np.float32),  # symbols, too few for an image
+        (spaces.Box(0, 255, (128,), np.uint8), np.uint8),  # a machine's memory
+        (spaces.Box(0, 255, (3, 40, 40), np.uint8), np.uint8),
+    ],
+)
+def test_other_boxes_become_one_row_of_numbers(scripted, space, dtype):
+    space.seed(1)
+    value = space.sample()
+    obs = first(scripted(space, [value, value])).obs
+    assert obs.dtype == dtype
+    assert np.array_equal(obs, np.asarray(value).astype(dtype).ravel())
+    assert not np.shares_memory(obs, value)
+
+
+def test_numbers_become_one_hot(scripted):
+    environment = scripted(spaces.Discrete(4, start=-2), [-2, np.int64(0), 1])
+    rows = [first(environment), environment.step(0), environment.step(0)]
+    assert np.array_equal([row.obs for row in rows], np.eye(4)[[0, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(4),
+        spaces.Tuple([COIN, COIN]),
+        spaces.Dict({"image": spaces.Box(0, 255, (7, 7, 3), np.uint8)}),
+        spaces.Text(5),
+    ],
+)
+def test_other_spaces_are_refused(scripted, space):
+    for arguments, kind in (((space, []), "observations"), ((COIN, [], space), "actions")):
+        with pytest.raises(
+            ValueError, match=f"Scripted-v0 cannot be played: {kind} must be .*Discrete, not "
+        ) as raised:
+            scripted(*arguments)
+        assert type(space).__name__ in str(raised.value)
+        assert "\n" not in str(raised.value)
+
+
+# --- ids ---
+
+NOT_TO_BE_HAD = {
+    "": "needs an id, as in gymnasium:CartPole-v1",
+    "cartpole": "knows no environment 'cartpole'; did you mean CartPole-v",
+    "CartPole": "did you mean CartPole-v1",  # Gymnasium takes the newest, with a warning
+    "Taxi-v3": "did you mean Taxi-v4",
+    "CartPole-v9": "did you mean CartPole-v1",
+    "Zork": "one of another package has its module in front",
+    "no_such_package:Zork-v0": "cannot import 'no_such_package': No module named",
+    ":CartPole-v9": "did you mean CartPole-v1",
+    "a:b:c": "cannot import 'a:b'",
+    "..:c": "cannot import",
+    "phys2d/CartPole-v1": "cannot be made: No module named 'jax'",
+    "Reacher-v2": "cannot be made: .* moved to the gymnasium-robotics project",
+    "Pendulum-v1": r"actions must be Discrete, not Box\(-2.0, 2.0, \(1,\), float32\)",
+    "Blackjack-v1": r"observations must be Box or Discrete, not Tuple\(Discrete\(32\)",
+}
+
+
+@pytest.mark.parametrize("id_", NOT_TO_BE_HAD)
+def test_an_environment_that_cannot_be_had_is_one_line(id_):
+    if "jax" in NOT_TO_BE_HAD[id_] and importlib.util.find_spec("jax"):
+        pytest.skip("it can be had here")
+    with pytest.raises(ValueError, match=NOT_TO_BE_HAD[id_]) as raised:
+        make(id_)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(UserError, match=NOT_TO_BE_HAD[id_]):  # exit code 2
+        open_environment(Args(env=f"gymnasium:{id_}"), 0)
+
+
+def test_no_id_at_all():
+    with pytest.raises(ValueError, match="needs an id, as in gymnasium:CartPole-v1"):
+        make_environment(EnvironmentSettings(env="gymnasium"), 0)
+
+
+def test_an_old_version_that_there_still_is_says_nothing(capfd):
+    environment = make("CartPole-v0")  # Gymnasium warns, and here warnings are errors
+    row, steps = environment.reset(), 0
+    while row.kind != Kind.LAST:
+        row = environment.step(balance(row.obs))
+        steps += 1
+    assert (steps, environment.end) == (200, "time_limit")
+    assert capfd.readouterr() == ("", "")
+
+
+# --- snapshots ---
+
+
+def test_a_snapshot_is_a_byte_per_action():
+    environment = make("CartPole-v1")
+    row = environment.reset()
+    sizes = []
+    for _ in range(499):
+        row = environment.step(balance(row.obs))
+        sizes.append(len(wire.encode(wire.Tag.STATE, {}, environment.snapshot())))
+    assert environment.snapshot()["actions"].dtype == np.uint8
+    assert sizes[0] < 300
+    assert max(sizes) < sizes[0] + 499
+
+
+def test_many_actions(scripted):
+    environment = scripted(COIN, [0, 0, 0], actions=spaces.Discrete(1000))
+    environment.reset()
+    environment.step(999)
+    arrays = wire.decode(wire.encode(wire.Tag.STATE, {}, environment.snapshot())).arrays
+    assert arrays["actions"].tolist() == [999]
+
+
+def test_a_snapshot_before_the_first_episode():
+    one, other = make("CartPole-v1", 1), make("CartPole-v1", 2)
+    other.restore(one.snapshot())
+    assert np.array_equal(one.reset().obs, other.reset().obs)
+
+
+class Elsewhere(Scripted):
+    """Counts its resets, in the place of random numbers that no seed decides."""
+
+    resets = 0
+
+    def __init__(self, length: int) -> None:
+        super().__init__(spaces.Box(0, 99, (1,), np.float32), [])
+        self._length = length
+
+    def reset(self, *, seed=None, options=None):
+        self.resets += 1
+        count = self._length if self._length else 10 - self.resets
+        self._observations = [np.array([self.resets], np.float32)] * count
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize(
+    ("length", "what"), [(9, "led elsewhere within 7 steps"), (0, "ended after 7 of 8 steps")], ids=["obs", "end"]
+)
+def test_what_its_seed_does_not_decide_is_not_continued(monkeypatch, length, what):
+    environment = register(monkeypatch, Elsewhere(length))
+    environment.reset()
+    for _ in range(7 if length else 8):
+        environment.step(0)
+    with pytest.raises(RunError, match=f"Scripted-v0 cannot be continued: .* the episode {what}"):
+        environment.restore(environment.snapshot())
+
+
+def test_rounding_is_no_other_course():
+    environment = make("Acrobot-v1")
+    environment.reset()
+    for _ in range(20):
+        environment.step(2)
+    snapshot = environment.snapshot()
+    environment.restore(snapshot | {"obs": snapshot["obs"] + np.float32(1e-6)})
+    with pytest.raises(RunError):
+        environment.restore(snapshot | {"obs": snapshot["obs"] + np.float32(1e-2)})
+
+
+# --- windows ---
+
+
+def test_rendering_without_a_display_is_an_error(monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(RuntimeError, match="there is no display"):
+        make_environment(EnvironmentSettings(env="gymnasium:CartPole-v1", render=True), 0)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pygame") is not None, reason="pygame is there")
+def test_rendering_without_what_it_takes_is_an_error(monkeypatch):
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with pytest.raises(RuntimeError, match="cannot render CartPole-v1: pygame is not installed"):
+        make_environment(EnvironmentSettings(env="gymnasium:CartPole-v1", render=True), 0)
