@@ -11,9 +11,11 @@ import torch
 from agents import snapshot
 from agents.interface import Agent
 from agents.programs import observation_of, open_environment, select_device
+from agents.published import sizes_of
 from agents.randomness import derive_seed
 from agents.registry import make_agent
 from args import Args
+from command_line import flag_of
 from memory.errors import Stopped, UserError
 from memory.rows import Arrays
 from saber.environment import Environment
@@ -21,7 +23,7 @@ from saber.scores import EpisodeRecord
 from saber.summary import format_summary, summarise
 from saber.vector import VectorEnvironment
 
-_FROM_SETTINGS = ("V_min", "V_max")  # what the weights' shapes do not tell
+_FROM_SETTINGS = ("history_length", "V_min", "V_max")  # what the weights' shapes do not tell, or not always
 
 
 def network_args(args: Args, saved: dict[str, Any]) -> Args:
@@ -30,21 +32,28 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     Raises UserError if the weights have other names or shapes than those of Rainbow-IQN and Rainbow, or are of another
     game.
     """
-    weights = saved["model_state_dict"]
     try:
-        quantiles = "iqn_fc.weight" in weights
-        outputs, hidden_size = weights["fcnoisy_z_v.weight_mu"].shape
-        sizes = {"rainbow_only": not quantiles, "hidden_size": hidden_size}
-        sizes |= {"quantile_embedding_dim": weights["iqn_fc.weight"].shape[1]} if quantiles else {"atoms": outputs}
-        sizes |= {"history_length": weights["conv1.weight"].shape[1]} if "conv1.weight" in weights else {}
-    except (KeyError, ValueError, AttributeError) as error:
-        raise UserError(f"--model: {args.model} has not the layers of Rainbow-IQN or Rainbow: {error}") from error
-    settings = json.loads(saved.get("settings", "{}"))
-    if settings.get("game", args.game) != args.game and not args.force:
-        raise UserError(
-            f"--game: {args.model} has learned {settings['game']}, not {args.game}; --force evaluates it so"
-        )
-    return replace(args, **sizes, **{name: settings[name] for name in _FROM_SETTINGS if name in settings})
+        sizes = sizes_of(saved["model_state_dict"])
+    except ValueError as error:
+        raise UserError(f"--model: {args.model} is not of Rainbow-IQN or Rainbow: {error}") from error
+    del sizes["nb_actions"]
+    settings = _settings(saved)
+    for name in ("env", "game"):
+        learned, asked = settings.get(name, getattr(args, name)), getattr(args, name)
+        if learned != asked and not args.force:
+            raise UserError(
+                f"{flag_of(name)}: {args.model} has learned {learned}, not {asked}; --force evaluates it so"
+            )
+    return replace(args, **{name: settings[name] for name in _FROM_SETTINGS if name in settings} | sizes)
+
+
+def _settings(saved: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the run that a snapshot of this program is of; others have none."""
+    try:
+        settings = json.loads(saved.get("settings", "{}"))
+    except (TypeError, ValueError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def play_episode(
@@ -72,7 +81,7 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     saved = snapshot.load(args.model, "--model")
     args = network_args(args, saved)
     device = select_device(args)
-    print(f"{args.model} plays {args.game}: {args.evaluation_episodes} episodes on {device}", flush=True)
+    print(f"{args.model} plays {args.task}: {args.evaluation_episodes} episodes on {device}", flush=True)
     records: list[EpisodeRecord] = []
     try:
         for record in _episodes(args, saved, device, stop):

@@ -5,16 +5,19 @@ A snapshot is a dictionary of tensors and plain values that `torch.load(weights_
 """
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from agents.interface import Agent
+from agents.published import check_weights, misfits, paired_moments
 from memory.errors import UserError
 from saber.files import replace_file
 
 _SUFFIX = "_state_dict"
+_MODEL = f"model{_SUFFIX}"
 
 
 def save(path: Path, agent: Agent, values: dict[str, Any]) -> None:
@@ -27,16 +30,14 @@ def save(path: Path, agent: Agent, values: dict[str, Any]) -> None:
 def load(path: Path, option: str) -> dict[str, Any]:
     """Open a snapshot, which `option` has named, on the CPU; raises UserError for a file that is none."""
     try:
-        snapshot = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{option}: {path} cannot be read as a snapshot ({_first_line(error)})") from error
+        with warnings.catch_warnings(action="ignore"):  # one line shall say what is wrong with a file
+            snapshot = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        # Two modules of torch know the error of a file whose content is not plain data; both derive from Exception.
-        if type(error).__name__ != "UnpicklingError":
-            raise
-        raise UserError(f"{option}: {path} is not a snapshot, or holds more than plain data: refused") from error
-    if not isinstance(snapshot, dict) or not isinstance(snapshot.get(f"model{_SUFFIX}"), dict):
-        raise UserError(f"{option}: {path} is not a snapshot: it holds no model_state_dict")
+        raise UserError(f"{option}: {path} cannot be read as a snapshot ({_reason(error)})") from error
+    if not isinstance(snapshot, dict) or not isinstance(weights := snapshot.get(_MODEL), dict):
+        raise UserError(f"{option}: {path} is not a snapshot: it holds no {_MODEL}")
+    if fault := check_weights(weights):
+        raise UserError(f"{option}: {path} cannot be used: {fault}")
     return snapshot
 
 
@@ -46,20 +47,41 @@ def restore(agent: Agent, snapshot: dict[str, Any]) -> None:
         if f"{name}{_SUFFIX}" in snapshot:
             try:
                 part.load_state_dict(snapshot[f"{name}{_SUFFIX}"])
-            except (RuntimeError, ValueError, KeyError) as error:
+            except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise UserError(f"the snapshot's {name} does not fit these settings: {_first_line(error)}") from error
 
 
 def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
-    """Give all networks of the agent the snapshot's weights, and nothing else of it; noise buffers may be missing."""
-    weights = snapshot[f"model{_SUFFIX}"]
+    """Start from a snapshot, perhaps of others: its weights go into all networks, its moments into Adam.
+
+    Who trains a network further expects its next steps to be as long as the last ones were. Adam would begin with
+    longer ones if it had to estimate the moments anew, so it keeps them; its settings are those of the command line.
+    All else belongs to a run, and this is a new one: counts, random numbers and replay begin afresh, and the target
+    network begins equal to the online one. Noise buffers may be missing; they are drawn before they are used.
+
+    Raises UserError if the weights do not fit the agent. Moments that do not fit are left out, and a line says so.
+    """
+    weights = snapshot[_MODEL]
     for part in agent.parts.values():
         if isinstance(part, torch.nn.Module):
-            buffers = {name: value for name, value in part.state_dict().items() if name.endswith("_epsilon")}
-            try:
-                part.load_state_dict(buffers | weights)
-            except RuntimeError as error:
-                raise UserError(f"--model: the snapshot does not fit these settings: {_first_line(error)}") from error
+            own = part.state_dict()
+            if lines := list(misfits(weights, own)):
+                raise UserError("\n".join(lines))
+            part.load_state_dict(own | weights)
+        elif isinstance(part, torch.optim.Optimizer):
+            _restore_moments(part, agent, snapshot)
+
+
+def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
+    model = agent.parts["model"]
+    assert isinstance(model, torch.nn.Module)
+    names = [name for name, _ in model.named_parameters()]
+    try:
+        state = paired_moments(snapshot.get(f"optimiser{_SUFFIX}"), snapshot[_MODEL], names)
+    except ValueError as error:
+        print(f"Adam begins anew, without the snapshot's moments: {error}", flush=True)
+    else:
+        optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
 
 
 def last_model(folder: Path, game: str, steps: int) -> Path:
@@ -85,6 +107,15 @@ def _last_models(folder: Path, game: str) -> list[tuple[int, Path]]:
     return [(int(match[1]), path) for match, path in matches if match]
 
 
+def _reason(error: Exception) -> str:
+    """What is wrong with a file: whatever it holds instead of a snapshot decides what torch raises."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if type(error).__name__ == "UnpicklingError":  # torch's own text tells how to run what is in the file
+        return "it is of another kind, or torn, or holds more than plain data"
+    return _first_line(error)
+
+
 def _first_line(error: Exception) -> str:
-    text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     return text if len(text) <= 300 else text[:300] + " ..."

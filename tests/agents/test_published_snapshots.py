@@ -1,0 +1,297 @@
+"""Snapshots that others have published: they load, and our networks then compute what theirs compute."""
+
+import dataclasses
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import args as options
+from agents import snapshot
+from agents.evaluation import network_args, play_episode
+from agents.interface import Agent
+from agents.networks import CategoricalNetwork, QuantileNetwork
+from agents.q_learning import QLearningAgent
+from agents.registry import make_agent
+from memory.chunk import Field
+from tests.chain.environment import ChainEnvironment
+from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
+
+CPU, FRAME = torch.device("cpu"), Field((84, 84), "uint8")
+STACK, ACTIONS, HIDDEN, EMBEDDING, ATOMS = 3, 5, 13, 7, 11
+AGENTS = {"rainbow_iqn": {"embedding": EMBEDDING}, "rainbow": {"atoms": ATOMS}}
+every_agent = pytest.mark.parametrize("name", AGENTS)
+every_architecture = pytest.mark.parametrize("architecture", ["canonical", "data-efficient"])
+
+
+def published(name: str, architecture: str = "canonical", seed: int = 0) -> PublishedNetwork:
+    torch.manual_seed(seed)
+    return PublishedNetwork(STACK, ACTIONS, HIDDEN, **AGENTS[name], architecture=architecture)
+
+
+def saved(path: Path, content: dict[str, Any], *, legacy: bool = False) -> Path:
+    """A file of the present format, or of the one that PyTorch wrote until 2020."""
+    torch.save(content, path, _use_new_zipfile_serialization=not legacy)
+    return path
+
+
+def loaded_agent(path: Path, *more: str, learns: bool = False) -> QLearningAgent:
+    """The agent of a snapshot, with no options but those that `more` gives."""
+    content = snapshot.load(path, "--model")
+    args = network_args(options.parse(["--model", str(path), *more], "test", ""), content)
+    agent = make_agent(args, FRAME, ACTIONS, CPU, learns=learns, seed=9)
+    snapshot.restore_weights(agent, content)
+    assert isinstance(agent, QLearningAgent)
+    return agent
+
+
+def frames(batch: int) -> Tensor:
+    return torch.randint(0, 256, (batch, STACK, 84, 84), dtype=torch.uint8)
+
+
+# --- the same values ---
+
+
+@pytest.mark.parametrize("with_noise", [True, False])
+@pytest.mark.parametrize(("batch", "nb_taus"), [(1, 1), (1, 9), (4, 2), (5, 8)])
+@every_architecture
+def test_quantiles_equal(tmp_path: Path, architecture: str, batch: int, nb_taus: int, with_noise: bool) -> None:
+    network = published("rainbow_iqn", architecture)
+    if with_noise:
+        draw_noise(network, torch.Generator().manual_seed(1))
+    agent = loaded_agent(saved(tmp_path / "x.pth", snapshot_of(network, with_noise=with_noise)))
+    assert isinstance(agent.network, QuantileNetwork)
+    obs, taus = frames(batch), torch.rand(nb_taus, batch)
+    with torch.no_grad():
+        ours = agent.network(obs, taus, agent.network.heads())  # [N, B, A]
+        theirs = network.quantiles(obs, taus.flatten())  # [N * B, A]
+    assert ours.std() > 0.01, "something to compare"
+    for k in range(nb_taus):
+        for b in range(batch):
+            torch.testing.assert_close(ours[k, b], theirs[k * batch + b], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("with_noise", [True, False])
+@pytest.mark.parametrize("batch", [1, 4])
+@every_architecture
+def test_probabilities_equal(tmp_path: Path, architecture: str, batch: int, with_noise: bool) -> None:
+    network = published("rainbow", architecture)
+    if with_noise:
+        draw_noise(network, torch.Generator().manual_seed(1))
+    agent = loaded_agent(saved(tmp_path / "x.pth", snapshot_of(network, with_noise=with_noise)))
+    assert isinstance(agent.network, CategoricalNetwork)
+    obs = frames(batch)
+    with torch.no_grad():
+        ours, theirs = agent.network(obs, agent.network.heads()), network.log_probabilities(obs)
+    assert ours.std() > 0.01, "something to compare"
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+
+
+@every_architecture
+@every_agent
+def test_the_sizes_are_read_from_the_snapshot(tmp_path: Path, name: str, architecture: str) -> None:
+    path = saved(tmp_path / "x.pth", snapshot_of(published(name, architecture)))
+    args = network_args(options.parse(["--model", str(path)], "test", ""), snapshot.load(path, "--model"))
+    assert (args.agent, args.architecture, args.history_length, args.hidden_size) == (name, architecture, STACK, HIDDEN)
+    if name == "rainbow":
+        assert args.atoms == ATOMS
+    else:
+        assert args.quantile_embedding_dim == EMBEDDING
+
+
+@every_agent
+def test_the_format_of_older_files(tmp_path: Path, name: str) -> None:
+    network = published(name)
+    path = saved(tmp_path / "x.pth", snapshot_of(network), legacy=True)
+    assert path.read_bytes()[:2] != b"PK", "not a zip file"
+    for key, value in loaded_agent(path).network.named_parameters():
+        assert torch.equal(value, network.state_dict()[key])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_floating_point_formats_become_float32(tmp_path: Path, dtype: torch.dtype) -> None:
+    network = published("rainbow_iqn")
+    agent = loaded_agent(saved(tmp_path / "x.pth", snapshot_of(network.to(dtype))))
+    assert {value.dtype for value in agent.network.state_dict().values()} == {torch.float32}
+    assert torch.equal(agent.network.conv1.weight, network.conv1.weight.float())
+
+
+@every_architecture
+@every_agent
+def test_our_snapshots_are_published_ones(tmp_path: Path, name: str, architecture: str) -> None:
+    """There and back through a file: names, shapes and values."""
+    agent = loaded_agent(saved(tmp_path / "x.pth", snapshot_of(published(name, architecture))), learns=True)
+    snapshot.save(tmp_path / "ours.pth", agent, {"T_actors": 8, "T_learner": 4})
+    content = torch.load(tmp_path / "ours.pth", weights_only=True)
+    assert content.keys() >= {"T_actors", "T_learner", "model_state_dict", "optimiser_state_dict"}
+    network = published(name, architecture, seed=1)
+    network.load_state_dict(content["model_state_dict"])  # every name, and no other
+    again = loaded_agent(saved(tmp_path / "again.pth", snapshot_of(network)))
+    for key, value in agent.network.state_dict().items():
+        assert torch.equal(value, again.network.state_dict()[key])
+
+
+def test_an_evaluated_episode_is_played_by_the_snapshot(tmp_path: Path) -> None:
+    """The weights alone decide the action, whatever those of the agent were."""
+    network = published("rainbow")
+    with torch.no_grad():
+        network.fcnoisy_z_a.bias_mu.view(ACTIONS, ATOMS)[1, -1] = 1e3  # action 1 is certain to return V_max
+    content = snapshot_of(network)
+    agent = loaded_agent(saved(tmp_path / "x.pth", content))
+    agent.load({key: torch.zeros_like(value) for key, value in agent.network.named_parameters()})
+    environment = _Frames(3)
+    for seed in range(3):
+        record = play_episode(agent, content["model_state_dict"], environment, seed, threading.Event())
+        assert (record.score_saber, record.length) == (1, 2), "the chain's second action"
+
+
+class _Frames(ChainEnvironment):
+    """The chain, shown on a screen."""
+
+    observation_shape = (84, 84)
+
+    def reset(self) -> Any:
+        return self._shown(super().reset())
+
+    def step(self, action: int) -> Any:
+        return self._shown(super().step(action))
+
+    def _shown(self, row: Any) -> Any:
+        return row._replace(obs=row.obs.repeat(1412)[:7056].reshape(84, 84))
+
+
+# --- further training ---
+
+
+def random_gradients(network: torch.nn.Module, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    parameters = dict(network.named_parameters())
+    for name in sorted(parameters):  # the same for both networks, in whatever order their parameters stand
+        parameters[name].grad = torch.randn(parameters[name].shape, generator=generator)
+
+
+def trained(name: str, *, legacy: bool = False) -> tuple[PublishedNetwork, torch.optim.Adam, dict[str, Any]]:
+    """A published network after three steps of Adam, its optimiser, and its snapshot."""
+    network = published(name)
+    optimiser = torch.optim.Adam(network.parameters(), lr=1e-2, eps=1e-3, foreach=False)
+    for seed in range(3):
+        random_gradients(network, seed)
+        optimiser.step()
+    content = snapshot_of(network, optimiser=optimiser)
+    if legacy:
+        content["optimiser_state_dict"] = _of_2019(content["optimiser_state_dict"])
+    return network, optimiser, content
+
+
+def _of_2019(state: dict[str, Any]) -> dict[str, Any]:
+    """Then parameters were numbered by their addresses, steps were plain numbers, and groups had fewer settings."""
+    numbers = {i: 140_000_000_000_000 + 64 * i for i in state["state"]}
+    (group,) = state["param_groups"]
+    kept = {key: group[key] for key in ("lr", "betas", "eps", "weight_decay", "amsgrad")}
+    states = {numbers[i]: values | {"step": int(values["step"])} for i, values in state["state"].items()}
+    return {"state": states, "param_groups": [kept | {"params": list(numbers.values())}]}
+
+
+def step_of(agent: QLearningAgent) -> dict[str, Tensor]:
+    """What one more step of Adam makes of the parameters."""
+    random_gradients(agent.network, 3)
+    optimiser = agent.parts["optimiser"]
+    assert isinstance(optimiser, torch.optim.Optimizer)
+    optimiser.step()
+    return {key: value.detach() for key, value in agent.network.named_parameters()}
+
+
+def test_the_published_order_of_parameters_is_not_ours(tmp_path: Path) -> None:
+    """Or the tests below would not show that moments find their parameters."""
+    ours = loaded_agent(saved(tmp_path / "x.pth", snapshot_of(published("rainbow_iqn")))).network
+    assert [n for n, _ in ours.named_parameters()] != [n for n, _ in published("rainbow_iqn").named_parameters()]
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@every_agent
+def test_further_training_goes_on_with_adam_as_it_was(tmp_path: Path, name: str, legacy: bool) -> None:
+    network, optimiser, content = trained(name, legacy=legacy)
+    path = saved(tmp_path / "x.pth", content, legacy=legacy)
+    rates = "--lr-IQN 1e-2 --adam-eps-IQN 1e-3 --lr-Rainbow 1e-2 --adam-eps-Rainbow 1e-3".split()
+    agent = loaded_agent(path, *rates, learns=True)
+    for key, value in network.state_dict().items():
+        assert torch.equal(agent.target.state_dict()[key], value), "the target network begins equal to the online one"
+    assert not any(value.requires_grad for value in agent.target.parameters())
+    random_gradients(network, 3)
+    optimiser.step()
+    for key, value in step_of(agent).items():
+        torch.testing.assert_close(value, network.state_dict()[key], atol=1e-6, rtol=1e-6, msg=key)
+
+
+def test_adams_settings_are_those_of_the_command_line(tmp_path: Path) -> None:
+    _, _, content = trained("rainbow_iqn")
+    agent = loaded_agent(saved(tmp_path / "x.pth", content), "--lr-IQN", "0.5", "--adam-eps-IQN", "0.25", learns=True)
+    (group,) = agent.parts["optimiser"].state_dict()["param_groups"]
+    assert (group["lr"], group["eps"], group["fused"]) == (0.5, 0.25, True)
+
+
+def test_a_new_run_counts_from_zero(tmp_path: Path) -> None:
+    agent = loaded_agent(saved(tmp_path / "x.pth", trained("rainbow")[2]), learns=True)
+    assert agent.parts["counters"].state_dict() == {"updates": 0}
+
+
+def _without_a_parameter(state: dict[str, Any]) -> Any:
+    (group,) = state["param_groups"]
+    return state | {"param_groups": [group | {"params": group["params"][:-1]}]}
+
+
+def _with(**values: Any) -> Any:
+    return lambda state: state | {"state": {**state["state"], 2: state["state"][2] | values}}
+
+
+def _of_sgd(_: Any) -> Any:
+    optimiser = torch.optim.SGD(published("rainbow_iqn").parameters(), lr=0.1)
+    return optimiser.state_dict()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _: {},
+        lambda _: None,
+        lambda _: "Adam",
+        lambda state: state | {"param_groups": 3},
+        lambda state: state | {"state": {}},
+        _of_sgd,
+        _without_a_parameter,
+        _with(exp_avg=torch.zeros(3)),
+        _with(exp_avg_sq=7.0),
+        _with(exp_avg_sq=torch.full((64, 32, 4, 4), torch.inf)),
+        _with(step="soon"),
+    ],
+)
+def test_moments_that_do_not_fit_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Any) -> None:
+    network, _, content = trained("rainbow_iqn")
+    state = change(content["optimiser_state_dict"])
+    content = content | {"optimiser_state_dict": state} if state is not None else {
+        key: value for key, value in content.items() if key != "optimiser_state_dict"
+    }  # fmt: skip
+    agent = loaded_agent(saved(tmp_path / "x.pth", content), learns=True)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("Adam begins anew, without the snapshot's moments: ")
+    assert agent.parts["optimiser"].state_dict()["state"] == {}
+    assert torch.equal(agent.network.conv1.weight, network.conv1.weight), "the weights are used all the same"
+
+
+def test_an_agent_that_does_not_learn_asks_for_no_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    agent: Agent = loaded_agent(saved(tmp_path / "x.pth", snapshot_of(published("rainbow"))))
+    assert "optimiser" not in agent.parts
+    assert capsys.readouterr().out == ""
+
+
+def test_settings_of_our_snapshots_say_what_shapes_do_not() -> None:
+    content = snapshot_of(published("rainbow"))
+    args = options.parse([], "test", "")
+    for settings in ("3", "[]", "{", 7):  # somebody else's
+        assert network_args(args, content | {"settings": settings}).V_max == 10
+    theirs = network_args(args, content | {"settings": '{"V_min": -3.0, "V_max": 4.0, "history_length": 8}'})
+    assert (theirs.V_min, theirs.V_max, theirs.history_length) == (-3, 4, STACK), "shapes go before settings"
+    assert dataclasses.replace(theirs, V_min=-10.0, V_max=10.0) == network_args(args, content)

@@ -1,0 +1,117 @@
+"""The programs, as their users call them, with snapshots of the published format and a real game."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from agents.randomness import derive_seed
+from memory.rows import Kind
+from saber.environment import EnvironmentSettings, make_environment
+from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
+
+ROOT = Path(__file__).parent.parent
+GAME, ACTION = "road_runner", 5  # one action all the time ends an episode within some hundred steps
+NETWORKS = {
+    "rainbow_iqn": lambda actions: PublishedNetwork(3, actions, 7, embedding=5),
+    "rainbow": lambda actions: PublishedNetwork(4, actions, 9, atoms=6, architecture="data-efficient"),
+}
+
+
+def snapshot(path: Path, name: str, actions: int = 18) -> Path:
+    """A published snapshot whose policy is `ACTION`, whatever it sees and whatever the noise."""
+    torch.manual_seed(0)
+    network = NETWORKS[name](actions)
+    draw_noise(network, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        network.fcnoisy_z_a.bias_mu.view(actions, -1)[ACTION, -1] = 1e4
+    torch.save(snapshot_of(network), path)
+    return path
+
+
+def start(program: str, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, program, "--game", GAME, *more]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    try:
+        out, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    return process.returncode, out, errors
+
+
+def evaluate(path: Path, *more: str) -> tuple[int, str, str]:
+    return end(start("test_multiple_seed.py", "--model", str(path), *more))
+
+
+def played(episode: int, seed: int) -> str:
+    """What the program must say of an episode: the environment alone knows."""
+    environment = make_environment(EnvironmentSettings(game=GAME), derive_seed(seed, 4, episode))
+    row, score, steps = environment.reset(), 0.0, 0
+    while row.kind != Kind.LAST:
+        row = environment.step(ACTION)
+        score, steps = score + row.reward, steps + 1
+    return f"score {score:g}, at 30 minutes {score:g}, at 5 minutes {score:g}, {steps} steps, game_over"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_published_snapshot_plays_without_network_options(tmp_path: Path, name: str) -> None:
+    path = snapshot(tmp_path / "published.pth", name)
+    code, out, errors = evaluate(path, "--evaluation-episodes", "2", "--seed", "8")
+    assert (code, errors) == (0, ""), out
+    lines = out.splitlines()
+    assert [line for line in lines if line.startswith("episode ")] == [
+        f"episode {episode}: {played(episode, 8)}" for episode in range(2)
+    ]
+
+
+def test_snapshots_that_cannot_play_are_refused_in_one_line(tmp_path: Path) -> None:
+    wrong = {"six.pth": "the snapshot chooses among 6 actions, this environment has 18"}
+    snapshot(tmp_path / "six.pth", "rainbow_iqn", actions=6)
+    whole = snapshot(tmp_path / "whole.pth", "rainbow_iqn").read_bytes()
+    for part in (0.01, 0.5, 0.999):
+        (tmp_path / f"torn{part}.pth").write_bytes(whole[: int(len(whole) * part)])
+        wrong[f"torn{part}.pth"] = "cannot be read as a snapshot"
+    content = torch.load(tmp_path / "whole.pth", weights_only=True)
+    content["model_state_dict"]["conv2.bias"][3] = torch.nan
+    torch.save(content, tmp_path / "nan.pth")
+    wrong["nan.pth"] = "conv2.bias has values that are not finite"
+    for name, reason in wrong.items():
+        code, _, errors = evaluate(tmp_path / name)
+        assert (code, errors.count("\n")) == (2, 1), errors
+        assert errors.startswith("test_multiple_seed.py: error: --model: ") and reason in errors
+
+
+@pytest.mark.redis
+def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int, run_name: str) -> None:
+    torch.manual_seed(0)
+    network = NETWORKS["rainbow"](18)
+    adam = torch.optim.Adam(network.parameters(), lr=1e-3)
+    for parameter in network.parameters():
+        parameter.grad = torch.full_like(parameter, 0.5)
+    for _ in range(7):
+        adam.step()
+    torch.save(snapshot_of(network, with_noise=False, optimiser=adam), tmp_path / "published.pth")
+    settings = "--learn-start 100 --T-max 180 --memory-capacity 1000 --weight-synchro-frequency 40".split()
+    settings += ["--port-redis", str(redis_port), "--run-name", run_name, "--path-to-results", str(tmp_path)]
+    settings += "--rainbow-only 1 --architecture data-efficient --hidden-size 9".split()
+    model = ["--model", str(tmp_path / "published.pth")]
+    code, _, errors = end(start("launch_learner.py", *settings, *model))
+    assert (code, errors) == (2, "launch_learner.py: error: --atoms: the snapshot's weights need 6, is 51\n")
+    settings += ["--atoms", "6"]
+    learner = start("launch_learner.py", *settings, *model)
+    actor = start("launch_actor.py", "--id-actor", "0", *settings)
+    code, out, errors = end(learner)
+    assert (code, errors) == (0, "") and "Starting from the weights of" in out
+    assert end(actor)[0] == 0
+    (path,) = tmp_path.glob(f"last_model_{GAME}_*.pth")
+    trained = torch.load(path, weights_only=True)
+    updates = trained["counters_state_dict"]["updates"]
+    steps = {float(state["step"]) for state in trained["optimiser_state_dict"]["state"].values()}
+    assert updates > 0 and steps == {7.0 + updates}, "Adam goes on, the run's counts begin anew"
+    moved = trained["model_state_dict"]["conv1.weight"] - network.conv1.weight.detach()
+    assert 0 < moved.abs().max() < 0.1, "from where it was"
