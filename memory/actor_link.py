@@ -147,9 +147,16 @@ class ActorLink:
             raise Stopped
 
     def weights(self, version: int) -> Packet:
-        """The weights of this version, or what has taken their place: see the packet's "version"."""
+        """The weights of this version, or newer ones that have taken their place: see the packet's "version".
+
+        Older ones are there after a learner was killed and has gone on from a snapshot: it will come here again.
+        """
         patience = Patience(f"the learner to publish weights version {version} again")
-        while (data := self._client.get(self.keys.weights(version))) is None:
+        while (packet := self._packet(version)) is None or int(packet.meta["version"]) < version:
             self.pause(patience)
             self._stop.wait(0.1)
-        return wire.decode(cast(bytes, data))
+        return packet
+
+    def _packet(self, version: int) -> Packet | None:
+        data = self._client.get(self.keys.weights(version))
+        return None if data is None else wire.decode(cast(bytes, data))

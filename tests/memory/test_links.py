@@ -265,6 +265,14 @@ def test_lost_weights_are_published_again(own_server: RedisServer, own_client: C
             assert actor.weights(1).meta["version"] == 1
 
 
+def test_weights_of_a_learner_that_has_gone_back_are_not_taken_for_newer_ones(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.progress("running", 0, 0, {})
+        learner.publish(1, weights(1), restart=True)  # where version 3 was when the actor asked which is the newest
+        with after(0.3, lambda: learner.publish(3, weights(3))):
+            assert actor.weights(3).meta["version"] == 3
+
+
 ENDS: dict[str, Callable[[Client, str], object]] = {
     "stopped": lambda client, name: write_run(client, name, RunRecord("id", "stopped", {}, 0, 0), {}),
     "finished": lambda client, name: write_run(client, name, RunRecord("id", "finished", {}, 0, 0), {}),
