@@ -5,6 +5,7 @@ Parsing has no side effects. All bad settings are reported together, one line ea
 """
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,7 +192,7 @@ class Args(
     def task(self) -> str:
         """What is played, as it stands in the names of files: the game, or what `--env` names after its colon."""
         _, colon, environment = self.env.partition(":")
-        return environment.replace("/", "-") if colon else self.game
+        return re.sub(r"[^\w.-]", "-", environment) if colon else self.game
 
     @property
     def name(self) -> str:

@@ -22,6 +22,7 @@ which saves and stops them all. The same command resumes. Results go to results/
                        only from inside tmux
   --use-running-redis  use the Redis server that answers at --host-redis and --port-redis instead of starting one
                        (always so if --host-redis is another machine)
+  --preset NAME        paper or cpu, as the launchers' --help explains; without a GPU, cpu is taken if none is given
   OPTION ...           everything else goes to the learner and to every actor: --game, --memory-capacity, ...
                        `bash make_environment.sh && .venv/bin/python launch_learner.py --help` lists them
 
@@ -42,7 +43,7 @@ fail() { # CODE MESSAGE...
 # ---- options
 
 launcher_args=() gpus=() windows=auto use_running_redis=0
-actors='' host='' port='' results=''
+actors='' host='' port='' results='' preset=''
 
 parse_options() {
   local option given_gpu_number=0
@@ -85,7 +86,11 @@ take_option() { # OPTION VALUE
 read_launcher_options() {
   local answer
   answer=$(parse_launcher_options ${launcher_args[@]+"${launcher_args[@]}"})
-  { read -r actors && read -r host && read -r port && read -r results; } <<<"$answer"
+  { read -r actors && read -r host && read -r port && read -r results && read -r preset; } <<<"$answer"
+  if [[ -n $preset ]]; then
+    launcher_args+=(--preset "$preset")
+    say "no GPU: --preset $preset trains a small network, which learns in minutes; --preset paper trains the full one"
+  fi
 }
 
 parse_launcher_options() {
@@ -96,11 +101,20 @@ import args
 import command_line
 from memory.errors import UserError
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is no reason for a traceback
-try:
-    given = args.parse(sys.argv[1:], "start_learning_atari.sh", "")
-except UserError as error:
-    command_line.fail("start_learning_atari.sh", error)
-print(given.nb_actor, given.host_redis, given.port_redis, given.path_to_results, sep="\n")
+
+def parse(*more):
+    try:
+        return args.parse([*sys.argv[1:], *more], "start_learning_atari.sh", "")
+    except UserError as error:
+        command_line.fail("start_learning_atari.sh", error)
+
+given, preset = parse(), ""
+if not any(option.split("=")[0] == "--preset" for option in sys.argv[1:]):
+    import torch
+    if given.disable_cuda or not torch.cuda.is_available():
+        preset = "cpu"
+        given = parse("--preset", preset)
+print(given.nb_actor, given.host_redis, given.port_redis, given.path_to_results, preset, sep="\n")
 END
 }
 

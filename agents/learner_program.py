@@ -38,10 +38,13 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         torch.set_num_threads(args.learner_threads)
     client = connect(args.host_redis, args.port_redis, stop)
     device = select_device(args)
+    environment = open_environment(replace(args, render=False), args.seed)
+    environment.close()
+    observation, nb_actions = observation_of(environment), environment.nb_actions
     # Lease and folder come before the snapshot, which a learner that is about to leave may still be writing.
     with (
         LearnerLink(client, args.name, args.shared, args.nb_actor) as link,
-        Reports(args.path_to_results, args.task, args.action_repeat) as reports,
+        Reports(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
         path = snapshot.find_last_model(args.path_to_results, args.task)
         saved = snapshot.load(path, "--path-to-results") if path else None
@@ -60,9 +63,6 @@ def run_learner(args: Args, stop: threading.Event) -> None:
                 f"Finished at T = {progress.T_learner} already; move what is in {reports.folder} away to start afresh"
             )
             return
-        environment = open_environment(replace(args, render=False), args.seed)
-        observation, nb_actions = observation_of(environment), environment.nb_actions
-        environment.close()
         agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
         limiter = make_limiter(args, agent)
         replay = _replay(args, agent, observation, device)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from args import Args, parse
+from args import PRESETS, Args, describe_preset, parse
 from command_line import flag_of
 from memory.errors import UserError
 
@@ -257,7 +257,7 @@ def test_an_unknown_game_comes_with_close_names() -> None:
 
 
 def test_other_environments_name_their_own_games() -> None:
-    assert read("--env", "chain", "--game", "anything").game == "anything"
+    assert read("--env", "gymnasium:CartPole-v1", "--game", "anything").game == "anything"
 
 
 # --- combinations ---
@@ -308,3 +308,36 @@ def test_what_processes_must_share() -> None:
     assert {"game", "T_max", "multi_step", "discount", "rainbow_only", "weight_synchro_frequency"} <= shared.keys()
     assert not {"id_actor", "gpu_number", "host_redis", "path_to_results", "model", "disable_cuda"} & shared.keys()
     assert read("--id-actor", "0", "--disable-cuda").shared == read().shared
+
+
+def test_a_preset_stands_in_the_place_of_defaults_and_behind_the_command_line() -> None:
+    plain, small = parse([], "x", ""), parse(["--preset", "cpu", "--batch-size", "16"], "x", "")
+    changed = {name for name in vars(plain) if getattr(plain, name) != getattr(small, name)}
+    assert changed == PRESETS["cpu"].keys() | {"preset", "batch_size"}
+    assert parse(["--hidden-size", "99", "--preset=cpu"], "x", "").hidden_size == 99
+    assert parse(["--preset", "paper"], "x", "") == plain
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_gives_a_reason_for_each_setting(preset: str) -> None:
+    lines = describe_preset(parse(["--preset", preset, "--hidden-size", "99"], "x", "")).splitlines()
+    assert lines[0] == f"Preset {preset}:"
+    for (name, (value, reason)), line in zip(PRESETS[preset].items(), lines[1:], strict=True):
+        if name == "hidden_size":
+            assert line.split() == ["--hidden-size", "99", "given,", "in", "the", "place", "of", str(value)]
+        else:
+            assert line.split()[:2] == [flag_of(name), str(value)]
+            assert line.endswith(reason)
+
+
+@pytest.mark.parametrize("option", ["--preset", "--architecture", "--precision", "--replay-device"])
+def test_a_choice_names_what_there_is(option: str) -> None:
+    with pytest.raises(UserError, match=rf"^{option}: expected .* or .*, got 'other'$"):
+        parse([option, "other"], "x", "")
+
+
+def test_what_is_played_names_the_run() -> None:
+    assert parse(["--game", "pong"], "x", "").task == "pong"
+    assert parse(["--env", "gymnasium:CartPole-v1"], "x", "").name == "CartPole-v1"
+    assert parse(["--env", "gymnasium:ale_py:ALE/Pong-v5"], "x", "").task == "ale_py-ALE-Pong-v5", "names a file"
+    assert parse(["--env", "gymnasium:CartPole-v1", "--run-name", "mine"], "x", "").name == "mine"

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from agents.networks import CategoricalNetwork, DuellingNetwork, NoisyLinear, QuantileNetwork, Shape
+from agents.networks import ARCHITECTURES, CategoricalNetwork, DuellingNetwork, NoisyLinear, QuantileNetwork, Shape
 from memory.chunk import Field
 
 FRAME, VECTOR = Field((84, 84), "uint8"), Field((5,), "uint8")
@@ -91,3 +91,31 @@ def test_the_embedding_is_that_of_the_interface() -> None:
     torch.testing.assert_close(
         network(obs, torch.tensor([[tau]]), network.heads())[0], network.duel(features, network.heads())[..., 0]
     )
+
+
+def test_parameter_names_of_the_data_efficient_architecture() -> None:
+    network = QuantileNetwork(Shape(FRAME, 4, 18, 256, 0.1, "data-efficient"), 64)
+    trunk = {"conv1": (32, 4, 5, 5), "conv2": (64, 32, 5, 5), "iqn_fc": (576, 64)}
+    noisy = {"fcnoisy_h_v": (256, 576), "fcnoisy_h_a": (256, 576), "fcnoisy_z_v": (1, 256), "fcnoisy_z_a": (18, 256)}
+    assert shapes(network) == expected(trunk, noisy)
+
+
+@pytest.mark.parametrize("observation", [FRAME, VECTOR])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_bfloat16_gives_nearly_the_same_values_and_gradients(architecture: str, observation: Field) -> None:
+    torch.manual_seed(0)
+    exact = QuantileNetwork(Shape(observation, 4, 18, 64, 0.5, architecture), 16)
+    coarse = QuantileNetwork(Shape(observation, 4, 18, 64, 0.5, architecture, torch.bfloat16), 16)
+    coarse.load_state_dict(exact.state_dict())
+    obs, taus = torch.randint(0, 256, (8, 4, *observation.shape), dtype=torch.uint8), torch.rand(3, 8)
+    gradients = []
+    for network in (exact, coarse):
+        network.draw_noise(torch.Generator().manual_seed(0))
+        quantiles = network(obs, taus, network.heads())
+        assert quantiles.dtype == torch.float32
+        quantiles.square().sum().backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in network.parameters()]))
+        gradients.append(quantiles.detach().flatten())
+    for wanted, got in zip(gradients[:2], gradients[2:], strict=True):
+        assert not torch.equal(wanted, got), "the products are made in bfloat16"
+        assert (wanted - got).norm() < 0.02 * wanted.norm()
