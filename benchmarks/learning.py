@@ -6,7 +6,7 @@
 
 `run` writes curve, wall-clock, machine and commit to benchmarks/results/; `baselines` measures the random policy and
 the best constant action by the same protocol: the mean score of 20 consecutive episodes under SABER's rules, where
-training takes its last 20. `report` compares them.
+training takes its last 20. `report` compares them, and draws docs/learning.svg.
 """
 
 import argparse
@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environment_info import commit, machine
+from benchmarks.learning_plot import LAST
 from benchmarks.learning_report import report
 from benchmarks.policies import best_constant_action, random_policy
 from saber.training_log import TrainingLog
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-LAST = 20  # episodes that a score is the mean of
-
 STEPS = {  # agent steps of a run, fixed before any was made
     "road_runner": 127_000,
     "kung_fu_master": 103_000,
@@ -133,7 +132,7 @@ def main() -> None:
         command.add_argument("--seed", type=int, default=123)
     given = parser.parse_args()
     if given.command == "report":
-        print(report(RESULTS))
+        print(report(RESULTS, ROOT / "docs" / "learning.svg"))
         return
     if given.command == "run":
         if given.game not in CONFIGURATIONS[given.configuration].steps:

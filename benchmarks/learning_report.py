@@ -5,14 +5,17 @@ import math
 from pathlib import Path
 from typing import Any
 
+from benchmarks.learning_plot import draw
 
-def report(results: Path) -> str:
-    """A table of all runs in a folder, with Welch's t against the baselines of the same game."""
+
+def report(results: Path, plot: Path) -> str:
+    """A table of all runs in a folder, with Welch's t against the baselines of the same game; draws `plot`."""
     measured = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
     baselines = {result["game"]: result for result in measured if result["configuration"] == "baselines"}
     lines = ["| run | seed | agent steps | minutes | last 20 episodes | random | t | best constant action | t |"]
     lines.append("|" + "---|" * 9)
     runs = [result for result in measured if result["configuration"] != "baselines" and result["game"] in baselines]
+    plot.write_text(draw(runs, baselines))
     lines += [_line(result, baselines[result["game"]]) for result in runs]
     return "\n".join(lines)
 

@@ -33,6 +33,10 @@ def random_policy(game: str, seed: int, episodes: int) -> list[float]:
 
 def best_constant_action(game: str, seed: int, episodes: int) -> tuple[int, list[float]]:
     """The action that scores most when it is always taken, and its scores in new episodes."""
-    trials = {action: statistics.mean(play(game, seed, _TRIALS, lambda _, a=action: a)) for action in range(18)}
+    trials = {action: statistics.mean(play(game, seed, _TRIALS, _always(action))) for action in range(18)}
     best = max(trials, key=lambda action: trials[action])
-    return best, play(game, seed + 1, episodes, lambda _: best)
+    return best, play(game, seed + 1, episodes, _always(best))
+
+
+def _always(action: int) -> Callable[[int], int]:
+    return lambda _: action

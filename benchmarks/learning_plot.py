@@ -1,0 +1,79 @@
+"""Draws measured runs: a panel for each game, with a curve for each run and lines for the baselines."""
+
+from collections.abc import Sequence
+from typing import Any
+
+LAST = 20  # episodes that a point of a curve, and a score, is the mean of
+
+_WIDTH, _HEIGHT, _COLUMNS = 300, 210, 3  # of a panel
+_LEFT, _TOP, _RIGHT, _BOTTOM = 58, 30, 14, 30
+_COLOURS = ("#2563eb", "#ea580c", "#059669", "#7c3aed")
+_LEGEND = 44
+
+
+def draw(runs: Sequence[dict[str, Any]], baselines: dict[str, dict[str, Any]]) -> str:
+    """An SVG of all runs, which are grouped by their game."""
+    games = list(dict.fromkeys(run["game"] for run in runs))
+    width, height = _WIDTH * _COLUMNS, _HEIGHT * -(-len(games) // _COLUMNS) + _LEGEND
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        'font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+    ]
+    for i, game in enumerate(games):
+        lines.append(f'<g transform="translate({i % _COLUMNS * _WIDTH} {i // _COLUMNS * _HEIGHT})">')
+        lines += _panel(game, [run for run in runs if run["game"] == game], baselines[game])
+        lines.append("</g>")
+    lines += [*_legend(height - _LEGEND + 14), "</svg>"]
+    return "\n".join(lines) + "\n"
+
+
+def _panel(game: str, runs: Sequence[dict[str, Any]], baseline: dict[str, Any]) -> list[str]:
+    curves = [_curve(run["episodes"]) for run in runs]
+    levels: list[float] = [baseline[name]["mean"] for name in ("random", "best_constant_action")]
+    steps: int = max(run["agent_steps"] for run in runs)
+    top: float = 1.05 * max([score for curve in curves for _, score in curve] + levels)
+
+    def x(step: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - _RIGHT) * step / steps
+
+    def y(score: float) -> float:
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * max(0.0, score) / top
+
+    lines = [f'<text x="{_LEFT}" y="{_TOP - 10}" font-weight="bold">{game.replace("_", " ")}</text>']
+    for part in range(4):
+        score, step = top * part / 3, steps * part / 3
+        lines.append(f'<path d="M{_LEFT} {y(score):.1f}H{_WIDTH - _RIGHT}" stroke="#e4e7ec"/>')
+        lines.append(f'<text x="{_LEFT - 6}" y="{y(score) + 4:.1f}" text-anchor="end">{score:,.0f}</text>')
+        lines.append(f'<text x="{x(step):.1f}" y="{_HEIGHT - 14}" text-anchor="middle">{step / 1000:.0f}k</text>')
+    for level, dashes in zip(levels, ("6 4", "1 4"), strict=True):
+        lines.append(
+            f'<path d="M{_LEFT} {y(level):.1f}H{_WIDTH - _RIGHT}" stroke="#475467" stroke-width="1.4" '
+            f'stroke-dasharray="{dashes}"/>'
+        )
+    for curve, colour in zip(curves, _COLOURS, strict=False):
+        points = " ".join(f"{x(step):.1f},{y(score):.1f}" for step, score in curve)
+        lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.7"/>')
+    labels = "; ".join(_label(run) for run in runs)
+    return [*lines, f"<title>{game}: {labels}</title>"]
+
+
+def _curve(episodes: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+    """The mean score of the last episodes, at each episode's end."""
+    scores = [episode[1] for episode in episodes]
+    return [(episodes[i][0], sum(scores[i + 1 - LAST : i + 1]) / LAST) for i in range(LAST - 1, len(scores))]
+
+
+def _label(run: dict[str, Any]) -> str:
+    return f"{run['configuration']}, seed {run['seed']}"
+
+
+def _legend(y: float) -> list[str]:
+    text = f"mean score of the last {LAST} training episodes against agent steps; a colour for each run of a game"
+    return [
+        f'<text x="{_LEFT}" y="{y}">{text}</text>',
+        f'<path d="M{_LEFT} {y + 15}h30" stroke="#475467" stroke-width="1.4" stroke-dasharray="6 4"/>',
+        f'<text x="{_LEFT + 36}" y="{y + 19}">random policy</text>',
+        f'<path d="M{_LEFT + 140} {y + 15}h30" stroke="#475467" stroke-width="1.4" stroke-dasharray="1 4"/>',
+        f'<text x="{_LEFT + 176}" y="{y + 19}">best constant action</text>',
+    ]
