@@ -32,6 +32,7 @@ PRESETS: dict[str, dict[str, tuple[Any, str]]] = {
         "lr_Rainbow": (1e-4, "as above"),
         "adam_eps_IQN": (1.5e-4, "Rainbow's"),
         "max_gradient_norm": (10.0, "makes the larger steps safe"),
+        "multi_step": (10, "rewards reach the steps before them sooner; data-efficient Rainbow took 20"),
         "replay_frequency": (2, "in a short run the steps are dearer than the updates"),
         "target_update": (2000, "agent steps; a short run has few periods"),
         "learn_start": (2000, "agent steps; learning begins within a minute"),

@@ -87,7 +87,7 @@ read_launcher_options() {
   local answer
   answer=$(parse_launcher_options ${launcher_args[@]+"${launcher_args[@]}"})
   { read -r actors && read -r host && read -r port && read -r results && read -r preset; } <<<"$answer"
-  if [[ -n $preset ]]; then
+  if [[ $preset != - ]]; then
     launcher_args+=(--preset "$preset")
     say "no GPU: --preset $preset trains a small network, which learns in minutes; --preset paper trains the full one"
   fi
@@ -114,7 +114,7 @@ if not any(option.split("=")[0] == "--preset" for option in sys.argv[1:]):
     if given.disable_cuda or not torch.cuda.is_available():
         preset = "cpu"
         given = parse("--preset", preset)
-print(given.nb_actor, given.host_redis, given.port_redis, given.path_to_results, preset, sep="\n")
+print(given.nb_actor, given.host_redis, given.port_redis, given.path_to_results, preset or "-", sep="\n")
 END
 }
 

@@ -81,10 +81,11 @@ class Workplace:
         self.environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "TMUX")}
         self.environment |= {"TMPDIR": str(self.temporary), "RAINBOW_VENV": sys.prefix}
         self.process: subprocess.Popen[bytes] | None = None
+        self.preset = ["--preset", "paper"]  # without one, the script asks PyTorch for a GPU first, which takes seconds
 
     def command(self, *options: object) -> list[str]:
         script = self.folder / "start_learning_atari.sh"
-        return ["bash", str(script), "--port-redis", str(self.port), *map(str, options)]
+        return ["bash", str(script), "--port-redis", str(self.port), *self.preset, *map(str, options)]
 
     def start(self, *options: object) -> None:
         # A shell ignores Ctrl-C in what it starts in the background, and that is inherited. A terminal does not.

@@ -90,6 +90,7 @@ def test_the_first_command_on_a_fresh_machine(fresh_clone: Workplace) -> None:
     small = "--hidden-size 32 --num-tau-samples 4 --num-tau-prime-samples 4 --num-quantile-samples 4 --batch-size 8"
     short = "--memory-capacity 4000 --learn-start 1000 --log-interval 400 --evaluation-interval 1000"
     results = fresh_clone.folder / "results"
+    fresh_clone.preset = []
     fresh_clone.start("--game", "pong", "--windows", "none", *small.split(), *short.split())
     fresh_clone.wait_for_line(r"make_environment: .* is ready .*", 1200)
     fresh_clone.wait_for_line(r"start_learning_atari: Redis: started .*/\.venv/.*", 60)
@@ -100,6 +101,8 @@ def test_the_first_command_on_a_fresh_machine(fresh_clone: Workplace) -> None:
         return episodes and max(progress, default=0) >= 2400 and any(results.glob("last_model_pong_*.pth"))
 
     fresh_clone.wait_for(has_learned, "the learner to learn", 600)
+    if not torch.cuda.is_available():
+        assert re.search(r"\[learner\]   --architecture data-efficient +576 features", fresh_clone.output)
     fresh_clone.press_ctrl_c()
     assert fresh_clone.exit_code(90) == 0, fresh_clone.output
     leases = leases_in(fresh_clone)

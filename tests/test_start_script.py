@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import redis
+import torch
 
 from tests.start_script import REDIS_SERVER, ROOT, STAND_IN, Workplace, is_listening, processes_in, wait_until
 
@@ -20,7 +21,13 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
     """The real script, configuration and option parser, between stand-ins for the launchers."""
     folder = tmp_path / "a copy"  # with a space, as people have
     folder.mkdir()
-    for name in ("start_learning_atari.sh", "make_environment.sh", "redis_rainbow_6379.conf", "args.py"):
+    for name in (
+        "start_learning_atari.sh",
+        "make_environment.sh",
+        "redis_rainbow_6379.conf",
+        "args.py",
+        "command_line.py",
+    ):
         shutil.copy(ROOT / name, folder)
     for name in ("memory", "saber"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -81,7 +88,7 @@ def test_everything_starts_and_ctrl_c_saves_before_redis_stops(workplace: Workpl
         "actor1": ["launch_actor.py", "--id-actor", "1"],
     }
     for (name, first), gpu in zip(everyone.items(), (3, 5, 3), strict=True):
-        passed_on = ["--port-redis", str(workplace.port), "--game", "pong", "--nb-actor=2"]
+        passed_on = ["--port-redis", str(workplace.port), *workplace.preset, "--game", "pong", "--nb-actor=2"]
         assert workplace.argv(name) == [*first, *passed_on, f"--gpu-number={gpu}"]
     workplace.wait_for_line(r"\[learner\] learner is here")
     workplace.wait_for_line(r"\[actor 1\] actor1 is here")
@@ -91,6 +98,24 @@ def test_everything_starts_and_ctrl_c_saves_before_redis_stops(workplace: Workpl
     assert "[actor 1] actor1 has saved" in workplace.output  # the last line is not lost
     assert workplace.has_kept("results")
     workplace.assert_nothing_left()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_small_network_is_taken(workplace: Workplace) -> None:
+    workplace.preset = []
+    workplace.start("--hidden-size", "64")
+    given = ["--port-redis", str(workplace.port), "--hidden-size", "64", "--preset", "cpu"]
+    assert workplace.argv("learner") == ["launch_learner.py", *given]
+    assert workplace.argv("actor0") == ["launch_actor.py", "--id-actor", "0", *given]
+    workplace.wait_for_line("start_learning_atari: no GPU: --preset cpu .* --preset paper .*")
+
+
+@pytest.mark.parametrize("preset", [["--preset", "paper"], ["--preset=cpu"]])
+def test_a_preset_that_is_given_is_taken(workplace: Workplace, preset: list[str]) -> None:
+    workplace.preset = preset
+    workplace.start()
+    assert workplace.argv("learner") == ["launch_learner.py", "--port-redis", str(workplace.port), *preset]
+    assert "no GPU" not in workplace.output
 
 
 def test_the_same_command_finds_what_redis_held(workplace: Workplace) -> None:
