@@ -4,13 +4,15 @@
     python -m benchmarks.learning baselines --game road_runner
     python -m benchmarks.learning report
 
-`run` writes curve, wall-clock, machine and commit to benchmarks/results/; `baselines` measures the random policy and
-the best constant action by the same protocol: the mean score of 20 consecutive episodes under SABER's rules, where
-training takes its last 20. `report` compares them, and draws docs/learning.svg.
+`run` writes curve, wall-clock, machine and commit to benchmarks/results/. It stops a run at a step count that was fixed
+beforehand, so that whatever depends on the length of the whole run is as a user has it. `baselines` measures the random
+policy and the best constant action by the same protocol: the mean score of 20 consecutive episodes under SABER's rules,
+where training takes its last 20. `report` compares them, and draws docs/learning.svg.
 """
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -27,6 +29,8 @@ from benchmarks.learning_plot import LAST
 from benchmarks.learning_report import report
 from benchmarks.policies import best_constant_action, random_policy
 from saber.training_log import TrainingLog
+
+_LOG_INTERVAL = 1000  # agent steps; all lengths of runs are multiples of it
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -60,26 +64,18 @@ CONFIGURATIONS = {
 
 
 def run(name: str, game: str, seed: int, port: int) -> dict[str, Any]:
-    """Train once; raises subprocess.CalledProcessError if the run fails."""
+    """Train once, and stop when the agent steps are made; raises RuntimeError if the run ends before."""
     configuration = CONFIGURATIONS[name]
     steps = configuration.steps[game]
-    options = ["--game", game, "--seed", str(seed), "--T-max", str(steps), *configuration.options]
+    options = ["--game", game, "--seed", str(seed), *configuration.options]
     subprocess.run(["bash", "make_environment.sh"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="learning-") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(port), "--windows", "none"]
+        place += ["--log-interval", str(_LOG_INTERVAL)]
         begun = time.monotonic()
-        with Path(folder, "output").open("w+") as output:
-            subprocess.run(
-                ["bash", "start_learning_atari.sh", *options, *place],
-                cwd=ROOT,
-                check=True,
-                stdout=output,
-                stderr=output,
-            )
-            seconds = time.monotonic() - begun
-            output.seek(0)
-            weights = [line.split()[-1] for line in output if "Finished at T" in line]
-        episodes = TrainingLog(Path(folder, f"{game}.csv")).records
+        _run_until(steps, ["bash", "start_learning_atari.sh", *options, *place])
+        seconds = time.monotonic() - begun
+        episodes = [record for record in TrainingLog(Path(folder, f"{game}.csv")).records if record.T_actors <= steps]
     return {
         "configuration": name,
         "game": game,
@@ -90,10 +86,26 @@ def run(name: str, game: str, seed: int, port: int) -> dict[str, Any]:
         "machine": machine(),
         "agent_steps": steps,
         "wall_clock_s": round(seconds, 1),
-        "weights": weights[0],
         "last_episodes": summary([record.score_saber for record in episodes[-LAST:]]),
         "episodes": [[record.T_actors, record.score_saber, record.length] for record in episodes],
     }
+
+
+def _run_until(steps: int, command: list[str]) -> None:
+    """Run the start script until the learner has passed these agent steps; what it says is shown if it fails."""
+    said = []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        stopping = False
+        for line in process.stdout:
+            said.append(line)
+            passed = re.match(r"\[learner\] \[.*\] T = (\d+) / ", line)
+            # One line later, as the episodes of the last round are logged when the next one begins.
+            if passed and int(passed[1]) > steps and not stopping:
+                process.terminate()
+                stopping = True
+    if not stopping or process.returncode:
+        raise RuntimeError(f"{' '.join(command)} has ended with exit code {process.returncode}:\n{''.join(said[-20:])}")
 
 
 def baselines(game: str, seed: int) -> dict[str, Any]:
