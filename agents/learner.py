@@ -199,7 +199,7 @@ class Learner:
         """Report and save; between batches that were drawn ahead this would not be where a resumed run could go on."""
         self._evaluated = self.progress.T_learner // self._args.evaluation_interval
         means = {name: torch.stack([m[name] for m in self._metrics]).mean().item() for name in self._metrics[0]}
-        mean_score = self._reports.log.mean_of_last(100)
+        mean_score = self._reports.mean_score(self.progress.T_learner)
         score = "fewer than 100 episodes yet" if mean_score is None else f"mean score {mean_score:.2f}"
         print(f"Mean value {means['value']:.4f}, loss {means['loss']:.4f}, {score}", flush=True)
         self._reports.plot(now=True)

@@ -64,9 +64,8 @@ def misfits(weights: dict[str, Tensor], own: dict[str, Tensor]) -> Iterator[str]
         yield f"--model: the snapshot is not of Rainbow-IQN or Rainbow: {error}"
         return
     lines = [_line(name, saved[name], wanted[name]) for name in wanted if saved.get(name, wanted[name]) != wanted[name]]
-    # Sizes of another agent, or the names and shapes that follow from a wrong size, would only hide the reason.
-    yield from lines[:1] if saved["rainbow_only"] != wanted["rainbow_only"] else lines
-    if not lines:
+    yield from lines
+    if not lines:  # else the names and shapes that follow from a wrong setting would only hide it
         yield from (f"--model: {text}" for text in _other_names(weights, own) or _other_shapes(weights, own))
 
 

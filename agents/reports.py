@@ -5,7 +5,9 @@ import hashlib
 import math
 import time
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from torch import nn
@@ -19,6 +21,7 @@ from saber.scores import EpisodeRecord
 from saber.training_log import FIELD_TYPES, TrainingLog
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
+_MEAN_OVER = 100  # consecutive training episodes, as SABER reports them
 _NAMES = [field.name for field in fields(EpisodeRecord)]
 
 
@@ -55,6 +58,15 @@ class Reports:
         if episodes:
             self.log.append([training_record(episode, t_learner) for episode in episodes])
 
+    def mean_score(self, t_learner: int) -> float | None:
+        """Mean score of the 100 newest episodes that were logged before this step; None while there are fewer.
+
+        A learner that was killed has logged more than it has saved: it meets its log of later steps when it resumes.
+        """
+        scores = (record.score_saber for record in reversed(self.log.records) if record.T_learner < t_learner)
+        newest = list(islice(scores, _MEAN_OVER))
+        return fmean(newest) if len(newest) == _MEAN_OVER else None
+
     def plot(self, *, now: bool = False) -> None:
         """Bring the plot up to date, but not too often unless `now`."""
         due = now or time.monotonic() >= self._next_plot
@@ -65,8 +77,8 @@ class Reports:
             self._next_plot = time.monotonic() + _PLOT_INTERVAL_S
 
     def save_best(self, agent: Agent, values: dict[str, Any]) -> None:
-        """Keep the present weights if the last 100 training episodes are the best so far."""
-        mean = self.log.mean_of_last(100)
+        """Keep the present weights if the newest 100 training episodes are the best so far."""
+        mean = self.mean_score(int(values["T_learner"]))
         if mean is not None and mean > self.best_mean:
             self.best_mean = mean
             snapshot.save(self.folder / f"best_model_{self.game}.pth", agent, values | {"best_mean": mean})

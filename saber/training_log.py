@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from statistics import fmean
 
 from saber.files import replace_file
 from saber.scores import EpisodeRecord
@@ -23,7 +22,6 @@ class TrainingLog:
 
         log = TrainingLog(folder / f"{game}.csv")
         new = log.append(records)      # on disk when the call returns
-        if (mean := log.mean_of_last(100)) is not None: ...
 
     A learner that resumes reads old experience again and meets episodes that it has already logged. Episodes of one
     environment are numbered upwards, so what is not newer than the newest logged one is ignored.
@@ -56,14 +54,6 @@ class TrainingLog:
             self._newest = newest
             self._records += fresh
         return fresh
-
-    def mean_of_last(self, count: int = 100) -> float | None:
-        """Mean SABER score of the last `count` episodes; None until there are that many."""
-        if count < 1:
-            raise ValueError(f"count must be at least 1, not {count}")
-        if len(self._records) < count:
-            return None
-        return fmean(record.score_saber for record in self._records[-count:])
 
 
 def read_records(path: Path) -> list[EpisodeRecord]:

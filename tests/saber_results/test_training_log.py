@@ -144,18 +144,3 @@ def test_a_log_moved_away_does_not_come_back_without_its_header(tmp_path: Path) 
     with pytest.raises(FileNotFoundError):
         log.append([RECORD])
     assert not path.exists()
-
-
-def test_the_mean_waits_for_enough_episodes(tmp_path: Path) -> None:
-    # Mutation: fill the missing episodes with zeros.
-    log = TrainingLog(tmp_path / "pong.csv")
-    for episode in range(99):
-        log.append([replace(RECORD, episode=episode, score_saber=float(episode))])
-    assert log.mean_of_last(100) is None
-    log.append([replace(RECORD, episode=99, score_saber=99.0)])
-    assert log.mean_of_last(100) == 49.5
-    log.append([replace(RECORD, episode=100, score_saber=1000.0)])
-    assert log.mean_of_last(100) == (sum(range(1, 100)) + 1000) / 100
-    assert log.mean_of_last(1) == 1000
-    with pytest.raises(ValueError, match="at least 1"):
-        log.mean_of_last(0)

@@ -1,0 +1,53 @@
+"""The learner's reports: which episodes a mean score counts, and what the hash of the weights depends on."""
+
+import hashlib
+import struct
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from agents.networks import NoisyLinear
+from agents.reports import Reports, weights_hash
+from memory.messages import Episode
+from saber.scores import EpisodeRecord
+
+
+def add(reports: Reports, t_learner: int, scores: list[int]) -> None:
+    first = len(reports.log.records)
+    records = [EpisodeRecord(episode=first + i, score_saber=score, end="game_over") for i, score in enumerate(scores)]
+    reports.add_episodes([Episode(asdict(record)) for record in records], t_learner)
+
+
+def test_a_mean_score_does_not_look_ahead(tmp_path: Path) -> None:
+    with Reports(tmp_path, "chain", 4) as reports:
+        add(reports, 1000, [7] + [1] * 99)
+        assert reports.mean_score(1000) is None, "these come with the next update"
+        assert reports.mean_score(1001) == 1.06
+        add(reports, 1200, [11])
+    with Reports(tmp_path, "chain", 4) as reports:  # resumes at a step before 1200
+        assert reports.mean_score(1200) == 1.06
+        assert reports.mean_score(1201) == 1.10
+
+
+def test_the_hash_tells_weights_apart_but_not_noise() -> None:
+    torch.manual_seed(0)
+    layer, generator = NoisyLinear(3, 2, 0.5), torch.Generator()
+    before = weights_hash(layer)
+    assert len(before) == 16 and before == weights_hash(layer)
+    layer.draw_noise(generator)
+    assert weights_hash(layer) == before
+    with torch.no_grad():
+        layer.weight_mu[1, 2] = torch.nextafter(layer.weight_mu[1, 2], torch.tensor(9.0))
+    assert weights_hash(layer) != before
+    assert weights_hash(nn.Linear(2, 3)) != weights_hash(nn.Linear(3, 2)), "shapes count"
+
+
+def test_the_hash_is_that_of_the_documented_bytes() -> None:
+    layer = nn.Linear(2, 1)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
+        layer.bias.fill_(0.5)
+    content = b"bias <f4 (1,)\n" + struct.pack("<f", 0.5) + b"weight <f4 (1, 2)\n" + struct.pack("<2f", 1, -2)
+    assert weights_hash(layer) == hashlib.sha256(content).hexdigest()[:16]

@@ -1,0 +1,112 @@
+"""A whole system for the tests: a learner and its actors as processes, and what they leave behind."""
+
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+ROOT = Path(__file__).parent.parent
+LEARNER = "learner"
+
+
+class Result(NamedTuple):
+    """What must not depend on anybody's speed."""
+
+    weights: str  # their hash, as the learner prints it at its end
+    scores: bytes  # the training log
+    values: list[str]  # the learner's estimates, as printed
+    best: list[bytes]  # T_learner and the parameters of the best snapshot, if there were episodes enough for one
+
+
+class System:
+    """Starts a learner and actors 0 to n - 1; `launch` is the module through which they are launched."""
+
+    def __init__(
+        self, port: int, name: str, folder: Path, options: list[str], *, actors: int = 1, launch: str = "launch"
+    ) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self._launch = [sys.executable, "-m", f"tests.chain.{launch}"]
+        self._options = [*options, "--nb-actor", str(actors), "--port-redis", str(port)]
+        self._options += ["--run-name", name, "--path-to-results", str(folder)]
+        self.processes = {who: self.start(who) for who in (LEARNER, *map(str, range(actors)))}
+
+    def start(self, who: str) -> subprocess.Popen[bytes]:
+        program = ["launch_learner.py"] if who == LEARNER else ["launch_actor.py", "--id-actor", who]
+        with self._output(who).open("ab") as output:
+            command = [*self._launch, *program, *self._options]
+            return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+
+    def restart(self, who: str, how: signal.Signals) -> None:
+        """Stop one process; actors leave with a learner that says goodbye, so then they start again, too."""
+        self.processes[who].send_signal(how)
+        self.processes[who].wait(30)
+        for other in self.processes:
+            if other == who or (who == LEARNER and how == signal.SIGTERM):
+                self.processes[other].terminate()
+                self.processes[other].wait(30)
+                self.processes[other] = self.start(other)
+
+    def finish(self) -> Result:
+        """Wait for the learner, send the actors home, and see what came out."""
+        assert self.processes[LEARNER].wait(500) == 0, self._output(LEARNER).read_text()
+        for process in self.processes.values():
+            process.terminate()  # an actor that has just been restarted waits for a next run
+            process.wait(30)
+        said = self._output(LEARNER).read_text()
+        (log,) = self.folder.glob("*.csv")
+        weights = re.findall(r"Finished at T = \d+, weights ([0-9a-f]{16})\n", said)
+        assert len(weights) == 1, said
+        return Result(weights[0], log.read_bytes(), re.findall("Mean value.*", said), best_weights(self.folder))
+
+    def kill(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def _output(self, who: str) -> Path:
+        return self.folder / f"{who}.txt"
+
+
+def best_weights(folder: Path) -> list[bytes]:
+    found = []
+    for path in folder.glob("best_model_*.pth"):
+        saved = torch.load(path, weights_only=True)
+        found.append(str(saved["T_learner"]).encode())
+        found += [value.numpy().tobytes() for value in saved["model_state_dict"].values()]
+    return found
+
+
+class Stalls(threading.Thread):
+    """Freezes processes of a system, one at a time at random, for moments; use as a context manager."""
+
+    def __init__(self, system: System, who: list[str], seed: int) -> None:
+        super().__init__(name=f"stalls {who}")
+        self._system = system
+        self._who = who
+        self._random = random.Random(seed)
+        self._done = threading.Event()
+
+    def __enter__(self) -> "Stalls":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self.join()
+
+    def run(self) -> None:
+        while self._who and not self._done.wait(self._random.uniform(0.1, 0.3)):
+            if not any(self._system.folder.glob("*.csv")):
+                continue  # the learner is still starting
+            process = self._system.processes[self._random.choice(self._who)]
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(self._random.uniform(0.05, 0.35))
+            process.send_signal(signal.SIGCONT)
