@@ -1,12 +1,13 @@
 """Draws measured runs: a panel for each game, with a curve for each run and lines for the baselines."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 LAST = 20  # episodes that a point of a curve, and a score, is the mean of
 
 _WIDTH, _HEIGHT, _COLUMNS = 300, 210, 3  # of a panel
-_LEFT, _TOP, _RIGHT, _BOTTOM = 58, 30, 14, 30
+_LEFT, _TOP, _RIGHT, _BOTTOM = 54, 30, 18, 30
 _COLOURS = ("#2563eb", "#ea580c", "#059669", "#7c3aed")
 _LEGEND = 44
 
@@ -32,7 +33,7 @@ def _panel(game: str, runs: Sequence[dict[str, Any]], baseline: dict[str, Any]) 
     curves = [_curve(run["episodes"]) for run in runs]
     levels: list[float] = [baseline[name]["mean"] for name in ("random", "best_constant_action")]
     steps: int = max(run["agent_steps"] for run in runs)
-    top: float = 1.05 * max([score for curve in curves for _, score in curve] + levels)
+    top: float = 1.03 * max([score for run in runs for _, score, _ in run["episodes"]] + levels)
 
     def x(step: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * step / steps
@@ -41,21 +42,34 @@ def _panel(game: str, runs: Sequence[dict[str, Any]], baseline: dict[str, Any]) 
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * max(0.0, score) / top
 
     lines = [f'<text x="{_LEFT}" y="{_TOP - 10}" font-weight="bold">{game.replace("_", " ")}</text>']
-    for part in range(4):
-        score, step = top * part / 3, steps * part / 3
+    for score in _ticks(top):
         lines.append(f'<path d="M{_LEFT} {y(score):.1f}H{_WIDTH - _RIGHT}" stroke="#e4e7ec"/>')
         lines.append(f'<text x="{_LEFT - 6}" y="{y(score) + 4:.1f}" text-anchor="end">{score:,.0f}</text>')
-        lines.append(f'<text x="{x(step):.1f}" y="{_HEIGHT - 14}" text-anchor="middle">{step / 1000:.0f}k</text>')
+    lines += [
+        f'<text x="{x(step):.1f}" y="{_HEIGHT - 14}" text-anchor="middle">{step / 1000:.0f}k</text>'
+        for step in _ticks(steps)
+    ]
     for level, dashes in zip(levels, ("6 4", "1 4"), strict=True):
         lines.append(
             f'<path d="M{_LEFT} {y(level):.1f}H{_WIDTH - _RIGHT}" stroke="#475467" stroke-width="1.4" '
             f'stroke-dasharray="{dashes}"/>'
         )
-    for curve, colour in zip(curves, _COLOURS, strict=False):
+    for run, curve, colour in zip(runs, curves, _COLOURS, strict=False):
+        lines += [
+            f'<circle cx="{x(step):.1f}" cy="{y(score):.1f}" r="1.4" fill="{colour}" fill-opacity="0.3"/>'
+            for step, score, _ in run["episodes"]
+        ]
         points = " ".join(f"{x(step):.1f},{y(score):.1f}" for step, score in curve)
         lines.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.7"/>')
     labels = "; ".join(_label(run) for run in runs)
     return [*lines, f"<title>{game}: {labels}</title>"]
+
+
+def _ticks(top: float) -> list[float]:
+    """Three to six round numbers from 0 up to `top`."""
+    size = 10.0 ** math.floor(math.log10(top))
+    step = next(size * part for part in (0.2, 0.5, 1, 2) if top / (size * part) <= 6)
+    return [step * i for i in range(int(top / step) + 1)]
 
 
 def _curve(episodes: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
@@ -69,7 +83,10 @@ def _label(run: dict[str, Any]) -> str:
 
 
 def _legend(y: float) -> list[str]:
-    text = f"mean score of the last {LAST} training episodes against agent steps; a colour for each run of a game"
+    text = (
+        f"training scores against agent steps: the mean of the last {LAST} episodes, and each episode as a dot; "
+        "a colour for each run of a game"
+    )
     return [
         f'<text x="{_LEFT}" y="{y}">{text}</text>',
         f'<path d="M{_LEFT} {y + 15}h30" stroke="#475467" stroke-width="1.4" stroke-dasharray="6 4"/>',

@@ -47,11 +47,11 @@ class System:
     def restart(self, who: str, how: signal.Signals) -> None:
         """Stop one process; actors leave with a learner that says goodbye, so then they start again, too."""
         self.processes[who].send_signal(how)
-        self.processes[who].wait(30)
+        self.processes[who].wait(120)
         for other in self.processes:
             if other == who or (who == LEARNER and how == signal.SIGTERM):
                 self.processes[other].terminate()
-                self.processes[other].wait(30)
+                self.processes[other].wait(120)
                 self.processes[other] = self.start(other)
 
     def finish(self) -> Result:
@@ -59,7 +59,7 @@ class System:
         assert self.processes[LEARNER].wait(500) == 0, self._output(LEARNER).read_text()
         for process in self.processes.values():
             process.terminate()  # an actor that has just been restarted waits for a next run
-            process.wait(30)
+            process.wait(120)
         said = self._output(LEARNER).read_text()
         (log,) = self.folder.glob("*.csv")
         weights = re.findall(r"Finished at T = \d+, weights ([0-9a-f]{16})\n", said)

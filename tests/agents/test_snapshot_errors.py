@@ -83,12 +83,15 @@ FILES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_a_file_of_another_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_file_of_another_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder, kind: str
+) -> None:
     monkeypatch.setattr(f"{__name__}.RAN", tmp_path / "ran")
     path = tmp_path / "x.pth"
     FILES[kind](path)
     assert "snapshot" in load_error(path)
     assert not (tmp_path / "ran").exists(), "nothing of it was run"
+    assert not recwarn.list, "a warning would be a second line"
 
 
 @pytest.mark.parametrize("kind", ["code", "code in the old format", "text"])
@@ -155,6 +158,14 @@ def test_weights_that_are_no_numbers(tmp_path: Path, name: Any, value: Any, want
         ("", 6, ["--model: the snapshot chooses among 5 actions, this environment has 6"]),
         ("--history-length 4", 5, ["--history-length: the snapshot's weights need 3, is 4"]),
         ("--rainbow-only 1", 5, ["--rainbow-only: the snapshot's weights need False, is True"]),
+        (
+            "--rainbow-only 1 --hidden-size 14",
+            5,
+            [
+                "--rainbow-only: the snapshot's weights need False, is True",
+                "--hidden-size: the snapshot's weights need 13",
+            ],
+        ),
         ("--architecture data-efficient", 5, ["--architecture: the snapshot's weights need canonical, is data-effi"]),
         (
             "--hidden-size 14 --quantile-embedding-dim 8",

@@ -1,0 +1,55 @@
+"""The whole system on a task of Gymnasium: a learner and an actor learn to balance a pole for the 500 steps there are."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOLVED, EPISODES = 475, 100  # CartPole-v1 counts as solved by this mean score of so many episodes in a row
+PATIENCE_S = 1200  # five times as long as it takes on two cores that nobody else uses
+# Much noise, or the pole stands while the cart rolls off the track, and nothing better is ever found. Five steps and
+# frequent target updates, as a value of 100 is handed on by n rewards per target update.
+SETTINGS = (
+    "--env gymnasium:CartPole-v1 --history-length 1 --reward-clip 0 --multi-step 5 --hidden-size 128 --noisy-std 0.5 "
+    "--num-tau-samples 8 --num-tau-prime-samples 8 --num-quantile-samples 8 --lr-IQN 1e-3 --adam-eps-IQN 1e-5 "
+    "--batch-size 64 --learn-start 1000 --memory-capacity 50000 --replay-frequency 4 --target-update 100 "
+    "--weight-synchro-frequency 100 --T-max 90000 --log-interval 10000 --learner-threads 1 --disable-cuda"
+).split()
+
+
+def best_mean(folder: Path) -> float:
+    """The best mean score of EPISODES training episodes in a row, by the training log as far as it is written."""
+    logs = list(folder.glob("*.csv"))
+    lines = logs[0].read_text().splitlines() if logs else []
+    if len(lines) <= EPISODES:
+        return 0.0
+    columns = lines[0].split(",")
+    rows = [line.split(",") for line in lines[1:]]
+    if len(rows[-1]) < len(columns):
+        del rows[-1]  # still being written
+    scores = np.array([float(row[columns.index("score_saber")]) for row in rows])
+    return float(np.convolve(scores, np.ones(EPISODES) / EPISODES, "valid").max(initial=0))
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.timeout(PATIENCE_S + 120)
+def test_rainbow_iqn_balances_the_pole(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    argv = [*SETTINGS, "--port-redis", str(redis_port), "--run-name", run_name, "--path-to-results", str(tmp_path)]
+    learner = subprocess.Popen([sys.executable, "launch_learner.py", *argv], cwd=ROOT)
+    actor = subprocess.Popen([sys.executable, "launch_actor.py", "--id-actor", "0", *argv], cwd=ROOT)
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        while (best := best_mean(tmp_path)) < SOLVED and learner.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.5)
+        learner.send_signal(signal.SIGTERM)  # which sends the actor home as well
+        assert (learner.wait(30), actor.wait(30)) == (0, 0)
+    finally:
+        learner.kill()
+        actor.kill()
+    assert max(best, best_mean(tmp_path)) >= SOLVED
