@@ -87,7 +87,7 @@ class NetworkOptions:
     )
     hidden_size: int = option(512, "units of each noisy hidden layer", shared=True)
     noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", shared=True)
-    model: Path | None = option(None, "snapshot to start from")
+    model: Path | None = option(None, "snapshot to start from: weights and Adam's moments; all counts begin anew")
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,13 @@ def _processor() -> str:
 
 
 def commit() -> str:
-    """Short hash of the checkout, with "+changes" if tracked files differ from it."""
+    """Short hash of the checkout, with "+changes" if tracked files differ from it; "unknown" outside of one."""
     asked = [["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]]
-    name, changes = (
-        subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-        for words in asked
-    )
+    try:
+        name, changes = (
+            subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+            for words in asked
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"  # what has been measured shall not be lost for it
     return f"{name}+changes" if changes else name

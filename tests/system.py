@@ -103,10 +103,10 @@ class Stalls(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        while self._who and not self._done.wait(self._random.uniform(0.1, 0.3)):
+        while self._who and not self._done.wait(self._random.uniform(0.2, 0.5)):
             if not any(self._system.folder.glob("*.csv")):
                 continue  # the learner is still starting
             process = self._system.processes[self._random.choice(self._who)]
             process.send_signal(signal.SIGSTOP)
-            time.sleep(self._random.uniform(0.05, 0.35))
+            time.sleep(self._random.uniform(0.05, 0.3))
             process.send_signal(signal.SIGCONT)

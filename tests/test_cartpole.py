@@ -1,4 +1,4 @@
-"""The whole system on a task of Gymnasium: a learner and an actor learn to balance a pole for the 500 steps there are."""
+"""The whole system on a task of Gymnasium: a learner and an actor learn to balance a pole for all of 500 steps."""
 
 import signal
 import subprocess
