@@ -56,7 +56,11 @@ class System:
 
     def finish(self) -> Result:
         """Wait for the learner, send the actors home, and see what came out."""
-        assert self.processes[LEARNER].wait(500) == 0, self._output(LEARNER).read_text()
+        deadline = time.monotonic() + 400
+        while self.processes[LEARNER].poll() is None:
+            assert time.monotonic() < deadline, f"the learner never finished:\n{self._said()}"
+            time.sleep(0.1)
+        assert self.processes[LEARNER].returncode == 0, self._said()
         for process in self.processes.values():
             process.terminate()  # an actor that has just been restarted waits for a next run
             process.wait(120)
@@ -70,6 +74,10 @@ class System:
         for process in self.processes.values():
             process.kill()
             process.wait()
+
+    def _said(self) -> str:
+        """The last words of everybody."""
+        return "\n".join(f"{who}: {self._output(who).read_text()[-1000:]}" for who in self.processes)
 
     def _output(self, who: str) -> Path:
         return self.folder / f"{who}.txt"
@@ -103,10 +111,10 @@ class Stalls(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        while self._who and not self._done.wait(self._random.uniform(0.2, 0.5)):
+        while self._who and not self._done.wait(self._random.uniform(0.1, 0.3)):
             if not any(self._system.folder.glob("*.csv")):
                 continue  # the learner is still starting
             process = self._system.processes[self._random.choice(self._who)]
             process.send_signal(signal.SIGSTOP)
-            time.sleep(self._random.uniform(0.05, 0.3))
+            time.sleep(self._random.uniform(0.05, 0.35))
             process.send_signal(signal.SIGCONT)
