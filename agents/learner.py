@@ -55,7 +55,7 @@ class Learner:
         self._reports = reports
         self._limiter = limiter
         self._stop = stop
-        self._published = b""  # the packet of the newest version
+        self._published: dict[int, bytes] = {}  # packets of the two newest versions: an actor may be one behind
         # A broker that restarts without the weights gets them again, or learner and actors would wait for each other.
         self._inbox = link.inbox(decode, stop, lambda: self._report_progress("running"))
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
@@ -69,9 +69,10 @@ class Learner:
     def run(self, *, first_start: bool) -> None:
         """Train until T-max; Stopped when the process shall stop before."""
         try:
-            self._published = self._published or self._pack_weights()
+            self._published = self._published or {self.progress.round: self._pack_weights()}
             self._report_progress("running")
-            self._link.publish(self.progress.round, self._published, restart=True)
+            for i, (version, packet) in enumerate(self._published.items()):
+                self._link.publish(version, packet, restart=i == 0)
             if first_start:
                 self._save()  # names the run: a learner killed from now on finds its actors' experience again
             self._take(self._inbox.take_backlog() if not self._limiter.synchronize else [])
@@ -170,9 +171,10 @@ class Learner:
 
     def _publish(self) -> None:
         """Publish the present weights as the version of the present round."""
-        self._published = self._pack_weights()
+        new, before = self.progress.round, self.progress.round - 1
+        self._published = {before: self._published[before], new: self._pack_weights()}
         self._report_progress("running")
-        self._link.publish(self.progress.round, self._published)
+        self._link.publish(new, self._published[new])
         turned_over = self._replay.inserted - self._trimmed_at >= self._replay.slots // 2
         if time.monotonic() >= self._next_snapshot or turned_over:  # the log holds half a replay too much at most
             self._save()
@@ -221,8 +223,12 @@ class Learner:
             "counted": self._counted,
             "replay": checkpoint._asdict(),
             "replay_generator": self._replay.generator.get_state(),
-            # A stop in the middle of a round leaves weights that no actor may see before the round's end.
-            "published": torch.frombuffer(bytearray(self._published), dtype=torch.uint8),
+            # A stop in the middle of a round leaves weights that no actor may see before the round's end, and an actor
+            # that has a round left to play needs the weights before.
+            "published": {
+                version: torch.frombuffer(bytearray(packet), dtype=torch.uint8)
+                for version, packet in self._published.items()
+            },
         }
         self._reports.save_last(self.agent, self._values() | values)
 
@@ -236,7 +242,7 @@ class Learner:
     def resume(self, saved: dict[str, Any]) -> None:
         """Take over from a snapshot what is neither the agent's nor in `Progress`."""
         restore_generator(self._replay.generator, saved["replay_generator"])
-        self._published = saved["published"].numpy().tobytes()
+        self._published = {version: packet.numpy().tobytes() for version, packet in saved["published"].items()}
         for actor, counted in saved["counted"].items():
             known = self._link.last_sequence(actor)
             if known < counted:  # and the numbers that follow will stand for other messages

@@ -1,4 +1,4 @@
-"""A whole run in lockstep whose Redis server is killed again and again: it ends, and as if nothing had happened."""
+"""A whole run in lockstep whose Redis server goes down again and again: it ends, and as if nothing had happened."""
 
 import signal
 import subprocess
@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from memory.transport import connect
+from memory import wire
+from memory.transport import Client, connect
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis
 ROOT = Path(__file__).parent.parent.parent
 SETTINGS = (
     "--env chain --game chain --hidden-size 16 --batch-size 8 --num-tau-samples 4 --num-tau-prime-samples 5 "
-    "--num-quantile-samples 6 --learn-start 200 --memory-capacity 400 --T-max 1500 --log-interval 300 "
+    "--num-quantile-samples 6 --learn-start 400 --memory-capacity 400 --T-max 1500 --log-interval 300 "
     "--weight-synchro-frequency 50 --length-actor-buffer 100 --disable-cuda"
 ).split()
 Disturb = Callable[[RedisServer], None]
@@ -81,3 +82,38 @@ def lose(server: RedisServer) -> None:
 def test_a_run_survives_restarts(undisturbed: str, own_server: RedisServer, tmp_path: Path, disturb: Disturb) -> None:
     assert undisturbed.count("\n") > 100
     assert episodes_of_a_run(own_server, tmp_path / "results", disturb) == undisturbed
+
+
+def wait_until(port: int, true: Callable[[Client, str], bool], what: str) -> None:
+    """Until something is true of the run's keys, which begin with the given text."""
+    deadline = time.monotonic() + 60
+    with closing(connect("127.0.0.1", port)) as client:
+        while not any(true(client, key.decode().removesuffix("log:0")) for key in client.keys("riqx:*:log:0")):
+            assert time.monotonic() < deadline, what
+            time.sleep(0.02)
+
+
+def has_played(client: Client, run: str) -> bool:
+    return int(client.hget(f"{run}state:0", "sequence") or 0) >= 3
+
+
+def learner_is_ahead(client: Client, run: str) -> bool:
+    """Whether the learner has published the weights after those that the actor needs next."""
+    ((newest, _),) = client.xrevrange(f"{run}versions", count=1)
+    state = client.hget(f"{run}state:0", "state")
+    return int(newest.split(b"-")[0]) == wire.decode(state).meta["round"] + 1
+
+
+def test_a_run_goes_on_after_everything_was_stopped(undisturbed: str, own_server: RedisServer, tmp_path: Path) -> None:
+    port, results = own_server.port, tmp_path / "results"
+    with launched("launch_learner.py", port, results) as learner:
+        with launched("launch_actor.py", port, results, "--id-actor", "0") as actor:
+            wait_until(port, has_played, "the actor sends nothing")
+            actor.terminate()
+            assert actor.wait(30) == 0
+        wait_until(port, learner_is_ahead, "the learner does not go on")
+        learner.terminate()
+        assert learner.wait(30) == 0
+    own_server.stop()
+    own_server.start()
+    assert episodes_of_a_run(own_server, results, lambda _: None) == undisturbed
