@@ -278,8 +278,13 @@ def _ranges(args: Args) -> list[str]:
 
 def _environment(args: Args) -> list[str]:
     errors = []
-    if (env := args.env.partition(":")[0]) not in ENVIRONMENTS:
+    env, colon, name = args.env.partition(":")
+    if env not in ENVIRONMENTS:
         errors.append(f"--env: there is no environment {args.env!r}; known are {', '.join(sorted(ENVIRONMENTS))}")
+    if env == "gymnasium" and not name:
+        errors.append("--env: gymnasium needs an id, as in gymnasium:CartPole-v1")
+    elif env != "gymnasium" and colon:
+        errors.append(f"--env: expected {env} alone, got {args.env!r}; --game names the game")
     if env == "atari" and (error := check_game(args.game)):
         errors.append(f"--game: {error}")
     return errors
