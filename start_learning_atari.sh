@@ -102,19 +102,17 @@ import command_line
 from memory.errors import UserError
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is no reason for a traceback
 
-def parse(*more):
-    try:
-        return args.parse([*sys.argv[1:], *more], "start_learning_atari.sh", "")
-    except UserError as error:
-        command_line.fail("start_learning_atari.sh", error)
-
-given, preset = parse(), ""
-if not any(option.split("=")[0] == "--preset" for option in sys.argv[1:]):
+options, preset = sys.argv[1:], "-"
+if not any(option.split("=")[0] == "--preset" for option in options):
     import torch
-    if given.disable_cuda or not torch.cuda.is_available():
+    if "--disable-cuda" in options or not torch.cuda.is_available():
         preset = "cpu"
-        given = parse("--preset", preset)
-print(given.nb_actor, given.host_redis, given.port_redis, given.path_to_results, preset or "-", sep="\n")
+        options += ["--preset", preset]
+try:
+    given = args.parse(options, "start_learning_atari.sh", "")
+except UserError as error:
+    command_line.fail("start_learning_atari.sh", error)
+print(given.nb_actor, given.host_redis, given.port_redis, given.path_to_results, preset, sep="\n")
 END
 }
 

@@ -103,8 +103,9 @@ def test_everything_starts_and_ctrl_c_saves_before_redis_stops(workplace: Workpl
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_small_network_is_taken(workplace: Workplace) -> None:
     workplace.preset = []
-    workplace.start("--hidden-size", "64")
-    given = ["--port-redis", str(workplace.port), "--hidden-size", "64", "--preset", "cpu"]
+    own = ["--hidden-size", "64", "--memory-capacity", "50000", "--T-max", "60000"]  # the last two fit no other preset
+    workplace.start(*own)
+    given = ["--port-redis", str(workplace.port), *own, "--preset", "cpu"]
     assert workplace.argv("learner") == ["launch_learner.py", *given]
     assert workplace.argv("actor0") == ["launch_actor.py", "--id-actor", "0", *given]
     workplace.wait_for_line("start_learning_atari: no GPU: --preset cpu .* --preset paper .*")
