@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from agents.programs import observation_of, open_environment, select_device
 from agents.published import sizes_of
 from agents.randomness import derive_seed
 from agents.registry import make_agent
-from args import Args
+from args import Args, verify
 from command_line import flag_of
 from memory.errors import Stopped, UserError
 from memory.rows import Arrays
@@ -23,7 +23,10 @@ from saber.scores import EpisodeRecord
 from saber.summary import format_summary, summarise
 from saber.vector import VectorEnvironment
 
-_FROM_SETTINGS = ("history_length", "V_min", "V_max")  # what the weights' shapes do not tell, or not always
+# What belongs to a policy, and the weights' shapes do not tell, or not always: what it sees, how its values are read,
+# how long an action and a noise draw last.
+_OF_POLICY = ("history_length", "V_min", "V_max", "num_quantile_samples", "replay_frequency", "action_repeat")
+_RULES = ("proba_sticky_actions", "disable_SABER_mode")
 
 
 def network_args(args: Args, saved: dict[str, Any]) -> Args:
@@ -37,23 +40,38 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     except ValueError as error:
         raise UserError(f"--model: {args.model} is not of Rainbow-IQN or Rainbow: {error}") from error
     del sizes["nb_actions"]
-    settings = _settings(saved)
+    settings = _settings(args, saved)
     for name in ("env", "game"):
         learned, asked = settings.get(name, getattr(args, name)), getattr(args, name)
         if learned != asked and not args.force:
             raise UserError(
                 f"{flag_of(name)}: {args.model} has learned {learned}, not {asked}; --force evaluates it so"
             )
-    return replace(args, **{name: settings[name] for name in _FROM_SETTINGS if name in settings} | sizes)
+    args = replace(args, **{name: settings[name] for name in _OF_POLICY if name in settings} | sizes)
+    if errors := verify(args):
+        raise UserError("\n".join(f"--model: the settings in {args.model} make no sense: {text}" for text in errors))
+    return args
 
 
-def _settings(saved: dict[str, Any]) -> dict[str, Any]:
+def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:
+    """Lines about the rules under which a snapshot was trained, if it is evaluated under others."""
+    settings = _settings(args, saved)
+    return [
+        f"{flag_of(name)} is {getattr(args, name)}, and was {settings[name]} in training"
+        for name in _RULES
+        if settings.get(name, getattr(args, name)) != getattr(args, name)
+    ]
+
+
+def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     """The settings of the run that a snapshot of this program is of; others have none."""
     try:
         settings = json.loads(saved.get("settings", "{}"))
     except (TypeError, ValueError):
         return {}
-    return settings if isinstance(settings, dict) else {}
+    if not isinstance(settings, dict):
+        return {}
+    return {name: value for name, value in settings.items() if type(value) is type(getattr(args, name, None))}
 
 
 def play_episode(
@@ -81,10 +99,20 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     saved = snapshot.load(args.model, "--model")
     args = network_args(args, saved)
     device = select_device(args)
+    environment = open_environment(replace(args, render=False), args.seed)
+    environment.close()
+    agent = make_agent(args, observation_of(environment), environment.nb_actions, device, learns=False, seed=args.seed)
+    snapshot.restore_weights(agent, saved)
+    for line in other_rules(args, saved):
+        print(line, flush=True)
     print(f"{args.model} plays {args.task}: {args.evaluation_episodes} episodes on {device}", flush=True)
+    weights = {name: tensor.to(device) for name, tensor in saved["model_state_dict"].items()}
     records: list[EpisodeRecord] = []
     try:
-        for record in _episodes(args, saved, device, stop):
+        for episode in range(args.evaluation_episodes):
+            seed = derive_seed(args.seed, 4, episode)
+            with closing(open_environment(args, seed)) as environment:
+                record = replace(play_episode(agent, weights, environment, seed, stop), episode=episode)
             records.append(record)
             print(
                 f"episode {record.episode}: score {record.score_saber:g}, at 30 minutes {record.score_30min:g}, "
@@ -93,21 +121,4 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
             )
     finally:
         if records:
-            print(format_summary(summarise(records, args.action_repeat)), flush=True)
-
-
-def _episodes(
-    args: Args, saved: dict[str, Any], device: torch.device, stop: threading.Event
-) -> Iterator[EpisodeRecord]:
-    agent: Agent | None = None
-    weights = {name: tensor.to(device) for name, tensor in saved["model_state_dict"].items()}
-    for episode in range(args.evaluation_episodes):
-        seed = derive_seed(args.seed, 4, episode)
-        environment = open_environment(args, seed)
-        if agent is None:
-            sizes = (observation_of(environment), environment.nb_actions)
-            agent = make_agent(args, *sizes, device, learns=False, seed=seed)
-            snapshot.restore_weights(agent, saved)
-        record = play_episode(agent, weights, environment, seed, stop)
-        environment.close()
-        yield replace(record, episode=episode)
+            print(format_summary(summarise(records, environment.action_repeat)), flush=True)
