@@ -85,7 +85,7 @@ def _restore(args: Args, agent: Agent, saved: dict[str, Any] | None, path: Path 
         print(f"Resuming from {path} at T = {saved['T_learner']}{note}", flush=True)
     elif args.model:
         snapshot.restore_weights(agent, snapshot.load(args.model, "--model"))
-        print(f"Starting from the weights and Adam's moments of {args.model}", flush=True)
+        print(f"Starting from the weights of {args.model}", flush=True)
 
 
 def _refuse_other_settings(args: Args, saved: dict[str, Any], path: Path | None) -> None:

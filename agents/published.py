@@ -3,6 +3,7 @@
 Names and shapes are those of `agents.networks`; snapshots of others have them too, in an order of their own.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ def check_weights(weights: dict[str, Any]) -> str:
     strange = [str(name) for name, value in weights.items() if not (isinstance(name, str) and _is_float_tensor(value))]
     if strange:
         return f"{_some(strange)} is not a tensor of floating-point numbers"
-    if broken := [name for name, value in weights.items() if not value.isfinite().all()]:
+    if broken := [name for name, value in weights.items() if not value.float().isfinite().all()]:
         return f"{_some(broken)} has values that are not finite"
     return ""
 
@@ -104,7 +105,7 @@ def paired_moments(optimiser: Any, weights: dict[str, Tensor], own: Iterable[str
         numbers = [number for group in optimiser["param_groups"] for number in group["params"]]
         states = {name: optimiser["state"][number] for name, number in zip(names, numbers, strict=True)}
         paired = {i: _moments(name, states[name], weights[name]) for i, name in enumerate(own)}
-    except (KeyError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"not a state of Adam: {type(error).__name__} {error}") from error
     return paired
 
@@ -112,13 +113,16 @@ def paired_moments(optimiser: Any, weights: dict[str, Tensor], own: Iterable[str
 def _moments(name: str, state: dict[str, Any], weight: Tensor) -> dict[str, Tensor]:
     moments = {key: state[key] for key in _MOMENTS}
     for key, tensor in moments.items():
-        if not _is_float_tensor(tensor) or tensor.shape != weight.shape or not tensor.isfinite().all():
+        if not _is_float_tensor(tensor) or tensor.shape != weight.shape or not tensor.float().isfinite().all():
             raise ValueError(f"{key} of {name} does not fit the weights, or is not finite")
-    return {"step": torch.tensor(float(state["step"]))} | moments
+    step = float(state["step"])
+    if not 0 <= step < math.inf or (moments["exp_avg_sq"].float() < 0).any():
+        raise ValueError(f"Adam's step or second moment of {name} is negative, or not finite")
+    return {"step": torch.tensor(step)} | moments
 
 
 def _is_float_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
+    return isinstance(value, Tensor) and value.is_floating_point() and value.layout == torch.strided
 
 
 def _some(names: list[str]) -> str:

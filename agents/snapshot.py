@@ -82,6 +82,7 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
         print(f"Adam begins anew, without the snapshot's moments: {error}", flush=True)
     else:
         optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
+        print("Adam goes on with the snapshot's moments", flush=True)
 
 
 def last_model(folder: Path, game: str, steps: int) -> Path:
@@ -109,11 +110,10 @@ def _last_models(folder: Path, game: str) -> list[tuple[int, Path]]:
 
 def _reason(error: Exception) -> str:
     """What is wrong with a file: whatever it holds instead of a snapshot decides what torch raises."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    if type(error).__name__ == "UnpicklingError":  # torch's own text tells how to run what is in the file
-        return "it is of another kind, or torn, or holds more than plain data"
-    return _first_line(error)
+    if isinstance(error, OSError) and error.filename:  # it cannot be opened
+        return error.strerror or type(error).__name__
+    # torch's own text tells how to run what is in the file, or of its reader's inner life.
+    return "it is of another kind, or torn, or holds more than plain data"
 
 
 def _first_line(error: Exception) -> str:

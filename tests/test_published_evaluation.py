@@ -106,7 +106,8 @@ def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int
     learner = start("launch_learner.py", *settings, *model)
     actor = start("launch_actor.py", "--id-actor", "0", *settings)
     code, out, errors = end(learner)
-    assert (code, errors) == (0, "") and "Starting from the weights and Adam's moments of" in out
+    assert (code, errors) == (0, "")
+    assert "Starting from the weights of" in out and "Adam goes on with the snapshot's moments" in out
     assert end(actor)[0] == 0
     (path,) = tmp_path.glob(f"last_model_{GAME}_*.pth")
     trained = torch.load(path, weights_only=True)

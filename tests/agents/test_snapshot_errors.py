@@ -1,5 +1,6 @@
 """Files that are no usable snapshot: each is refused in one line that says what is wrong."""
 
+import json
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -139,6 +140,8 @@ def _one_bad(value: float) -> torch.Tensor:
     [
         ("conv3.weight", _one_bad(torch.nan), "conv3.weight has values that are not finite"),
         ("conv3.weight", _one_bad(-torch.inf), "conv3.weight has values that are not finite"),
+        ("conv3.bias", torch.full((64,), 1e300, dtype=torch.float64), "conv3.bias has values that are not finite"),
+        ("conv3.bias", torch.zeros(64).to_sparse(), "conv3.bias is not a tensor of floating-point numbers"),
         ("conv3.bias", [0.0] * 64, "conv3.bias is not a tensor"),
         ("conv3.bias", None, "conv3.bias is not a tensor"),
         ("conv3.bias", torch.zeros(64, dtype=torch.int64), "conv3.bias is not a tensor of floating-point numbers"),
@@ -258,3 +261,25 @@ def test_an_evaluation_refuses_another_task_unless_forced() -> None:
     network_args(options.parse(["--game", "boxing", "--force"], "test", ""), content)
     with pytest.raises(UserError, match=r"^--game: .* has learned pong, not boxing; --force evaluates it so$"):
         network_args(options.parse(["--game", "boxing"], "test", ""), content)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"V_min": 5.0, "V_max": -5.0}, "--V-min: must be below --V-max"),
+        ({"num_quantile_samples": 0}, "--num-quantile-samples: must be above 0"),
+    ],
+)
+def test_an_evaluation_refuses_settings_that_make_no_sense(settings: dict[str, Any], told: str) -> None:
+    content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3)) | {"settings": json.dumps(settings)}
+    with pytest.raises(UserError, match=f"^--model: the settings in None make no sense: {told}"):
+        network_args(options.parse([], "test", ""), content)
+
+
+def test_settings_of_another_type_are_not_ours() -> None:
+    content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3)) | {
+        "settings": '{"V_min": "a", "replay_frequency": true}'
+    }
+    args = options.parse([], "test", "")
+    assert network_args(args, content).V_min == args.V_min
+    assert network_args(args, content).replay_frequency == args.replay_frequency
