@@ -21,6 +21,8 @@ from memory.replay import Batch, Replay
 from memory.rows import Array, Kind, Row, Rows
 from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
+from tests.ground_truth.categorical import project as slow_project
+from tests.ground_truth.quantile import quantile_huber_loss as slow_quantile_huber_loss
 
 CPU = torch.device("cpu")
 OBSERVATION = Field((5,), "uint8")
@@ -48,7 +50,7 @@ def rows_of(rng: np.random.Generator, kinds: list[Kind]) -> Rows:
     return Rows.stack([Row(rng.integers(0, 256, 5, dtype=np.uint8), kind, float(rng.normal()), 1.0) for kind in kinds])
 
 
-def play(agent: QLearningAgent, steps: int, seed: int = 0) -> list[Any]:
+def play(agent: QLearningAgent, steps: int, seed: int = 0, T: int = 10_000) -> list[Any]:
     """Chunks of one environment with episodes of 1 to 9 actions, that end truly or by truncation."""
     rng = np.random.default_rng(seed)
     assembler = Assembler(agent.spec, 0, agent.initial_priorities)
@@ -60,7 +62,7 @@ def play(agent: QLearningAgent, steps: int, seed: int = 0) -> list[Any]:
         discount = float(rng.integers(2)) if kind == Kind.LAST else 1.0
         reward = 0.0 if kind == Kind.FIRST else float(rng.normal())
         row = Row(rng.integers(0, 256, 5, dtype=np.uint8), kind, reward, discount)
-        decision, state = agent.act(Rows.stack([row]), state, 10_000)
+        decision, state = agent.act(Rows.stack([row]), state, T)
         out = {name: array[0] for name, array in decision.out.items()}
         chunks.append(assembler.add(row, int(decision.actions[0]), out))
     return [chunk for chunk in chunks if chunk]
@@ -130,30 +132,33 @@ def test_published_weights_change_the_policy_but_not_the_noise(name: str) -> Non
         assert torch.equal(value, published[key])
 
 
+def initial_loss(name: str, said: dict[str, Array], row: int, bootstrap: int, return_: float, discount: float) -> float:
+    """From the formulas: between what was said of the action taken at a row, and of the best one at another."""
+    chosen, best = said["out.chosen"][row], said["out.greedy"][bootstrap]
+    if name == "rainbow":
+        support = np.linspace(-10, 10, 11)
+        target = slow_project(support, np.exp(best)[None], np.array([return_]), np.array([discount]))[0]
+        return float(-(target * chosen).sum())
+    targets, taus = return_ + discount * best[:, None], said["out.taus"][row][:, None]
+    return float(slow_quantile_huber_loss(chosen[:, None], taus, targets, 1.0)[0]) * 7 / 8  # N / K
+
+
 @every_agent
 def test_initial_priorities_follow_each_row_and_its_own_bootstrap(name: str) -> None:
     agent = agent_of(name, "--reward-clip", "0.5")
     kept: list[dict[str, Array]] = []
     compute = agent.initial_priorities
     agent.initial_priorities = lambda rows: kept.append(rows) or compute(rows)  # type: ignore[method-assign, func-returns-value]
-    chunk = play(agent, 100)[0]
+    chunk = play(agent, 100, T=0)[0]  # random actions, which are seldom the best
     rows, lead = kept[0], agent.spec.lead
     for i in range(agent.spec.length):
         window = slice(lead + i, lead + i + 3)
         reward, discount, kind = (torch.tensor(rows[key][window])[:, None] for key in ("reward", "discount", "kind"))
         ahead = n_step(reward.clamp(-0.5, 0.5), discount, kind, 0.99)
-        said = {
-            key: torch.tensor(rows[f"out.{key}"][lead + i])[None]
-            for key in ("chosen", "greedy", "taus")
-            if f"out.{key}" in rows
-        }
-        bootstrap = torch.tensor(rows["out.greedy"][lead + i + int(ahead.steps)])[None]
-        wanted = (
-            0.0
-            if kind[0] == Kind.LAST
-            else float(agent.initial_losses(said, bootstrap, ahead) ** agent.priority_exponent)
-        )
-        assert chunk.priorities[i] == pytest.approx(wanted, rel=1e-5)
+        bootstrap = lead + i + int(ahead.steps)
+        loss = initial_loss(name, rows, lead + i, bootstrap, float(ahead.return_), float(ahead.discount))
+        wanted = 0.0 if kind[0] == Kind.LAST else loss**agent.priority_exponent
+        assert chunk.priorities[i] == pytest.approx(wanted, rel=1e-4)
     assert (chunk.priorities == 0).sum() == (rows["kind"][lead : lead + agent.spec.length] == Kind.LAST).sum() > 0
 
 
