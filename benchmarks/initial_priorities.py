@@ -255,7 +255,8 @@ def main(argv: list[str] | None = None) -> None:
     actor, learner = _agents(args, saved, observation, environment.nb_actions)
     if len(range(actor.spec.window, own.steps, actor.spec.stride)) < 1:
         raise UserError(f"--steps: {own.steps} do not fill a chunk of {actor.spec.window} rows")
-    learner.parts["generator"].load_state_dict({"state": torch.Generator().manual_seed(args.seed).get_state()})
+    generator = torch.Generator(select_device(args)).manual_seed(args.seed)
+    learner.parts["generator"].load_state_dict({"state": generator.get_state()})
     torch.set_num_threads(1)  # as in an actor
     print(f"{args.agent} plays {own.steps} steps of {args.task}", file=sys.stderr, flush=True)
     played = play(args, actor, VectorEnvironment([environment]), own)

@@ -24,26 +24,29 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import args as options_of_programs
 from benchmarks.environment_info import commit, machine
 from benchmarks.learning_plot import LAST
-from benchmarks.learning_report import report
+from benchmarks.learning_report import Score, report
 from benchmarks.policies import best_constant_action, random_policy
+from saber.games import check_game
 from saber.training_log import TrainingLog
 
 _LOG_INTERVAL = 1000  # agent steps; all lengths of runs are multiples of it
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-STEPS = 200_000  # agent steps of a run without a GPU, fixed before any was made
+STEPS = 200_000  # agent steps of a run without a GPU: fixed with the preset, before any run with it was made
 GAMES = ("road_runner", "kung_fu_master", "krull", "crazy_climber", "ms_pacman", "space_invaders")
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Options of a run, and its agent steps per game."""
+    """Options of a run, its agent steps per game, and how many of its last episodes make its score."""
 
     options: tuple[str, ...]
     steps: dict[str, int]
+    episodes: int = LAST
 
 
 CONFIGURATIONS = {
@@ -53,6 +56,7 @@ CONFIGURATIONS = {
     "paper-pong": Configuration(
         ("--preset", "paper", "--replay-frequency", "1", "--learn-start", "20000", "--memory-capacity", "400000"),
         {"pong": 2_000_000},
+        episodes=100,
     ),
 }
 
@@ -62,48 +66,61 @@ def run(name: str, game: str, seed: int, port: int) -> dict[str, Any]:
     configuration = CONFIGURATIONS[name]
     steps = configuration.steps[game]
     options = ["--game", game, "--seed", str(seed), *configuration.options]
+    parsed = options_of_programs.parse(options, "benchmarks.learning", "")
+    about = {
+        "configuration": name,
+        "game": game,
+        "seed": seed,
+        "command": " ".join(["bash start_learning_atari.sh", *options]),
+        "settings": parsed.shared | {name: getattr(parsed, name) for name in options_of_programs.PRESETS["cpu"]},
+        "date": date.today().isoformat(),
+        "commit": commit(),  # now: the checkout may be another one when the run ends
+        "machine": machine(),
+        "agent_steps": steps,
+    }
     subprocess.run(["bash", "make_environment.sh"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="learning-") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(port), "--windows", "none"]
         place += ["--log-interval", str(_LOG_INTERVAL)]
         begun = time.monotonic()
-        _run_until(steps, ["bash", "start_learning_atari.sh", *options, *place])
+        clock = _run_until(steps, ["bash", "start_learning_atari.sh", *options, *place])
         seconds = time.monotonic() - begun
         episodes = [record for record in TrainingLog(Path(folder, f"{game}.csv")).records if record.T_actors <= steps]
-    return {
-        "configuration": name,
-        "game": game,
-        "seed": seed,
-        "command": " ".join(["bash start_learning_atari.sh", *options]),
-        "date": date.today().isoformat(),
-        "commit": commit(),
-        "machine": machine(),
-        "agent_steps": steps,
+    return about | {
         "wall_clock_s": round(seconds, 1),
-        "last_episodes": summary([record.score_saber for record in episodes[-LAST:]]),
+        "last_episodes": summary([record.score_saber for record in episodes[-configuration.episodes :]]),
         "episodes": [[record.T_actors, record.score_saber, record.length] for record in episodes],
+        "clock": clock,
     }
 
 
-def _run_until(steps: int, command: list[str]) -> None:
-    """Run the start script until the learner has passed these agent steps; what it says is shown if it fails."""
-    said = []
+def _run_until(steps: int, command: list[str]) -> list[tuple[int, float]]:
+    """Run the start script until the learner has passed these agent steps; what it says is shown if it fails.
+
+    Returns the seconds at which it passed some numbers of agent steps.
+    """
+    said, clock, begun = [], [], time.monotonic()
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         stopping = False
         for line in process.stdout:
             said.append(line)
-            passed = re.match(r"\[learner\] \[.*\] T = (\d+) / ", line)
+            if not (passed := re.match(r"\[learner\] \[.*\] T = (\d+) / ", line)):
+                continue
+            if int(passed[1]) % (10 * _LOG_INTERVAL) == 0:
+                clock.append((int(passed[1]), round(time.monotonic() - begun, 1)))
             # One line later, as the episodes of the last round are logged when the next one begins.
-            if passed and int(passed[1]) > steps and not stopping:
+            if int(passed[1]) > steps and not stopping:
                 process.terminate()
                 stopping = True
     if not stopping or process.returncode:
         raise RuntimeError(f"{' '.join(command)} has ended with exit code {process.returncode}:\n{''.join(said[-20:])}")
+    return clock
 
 
-def baselines(game: str, seed: int) -> dict[str, Any]:
+def baselines(game: str) -> dict[str, Any]:
     """Score of the random policy and of the best constant action."""
+    seed = 123
     action, constant = best_constant_action(game, seed, LAST)
     return {
         "configuration": "baselines",
@@ -115,44 +132,50 @@ def baselines(game: str, seed: int) -> dict[str, Any]:
     }
 
 
-def summary(scores: Sequence[float]) -> dict[str, float]:
-    """Mean of some episodes, and its standard error."""
+def summary(scores: Sequence[float]) -> Score:
+    """Mean of some episodes, and its standard error: None if there is but one."""
     return {
         "episodes": len(scores),
         "mean": statistics.mean(scores),
-        "standard_error": statistics.stdev(scores) / len(scores) ** 0.5,
+        "standard_error": statistics.stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None,
     }
 
 
 def main() -> None:
     """Read the command line and do what it says."""
-    parser = argparse.ArgumentParser(prog="benchmarks.learning", description=__doc__, formatter_class=_Formatter)
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.learning", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("run", help="train one configuration on one game")
     training.add_argument("configuration", choices=CONFIGURATIONS)
+    training.add_argument("--seed", type=int, default=123)
     training.add_argument("--port", type=int, default=6390, help="for the run's own Redis server [6390]")
     playing = commands.add_parser("baselines", help="measure the random policy and the best constant action")
     commands.add_parser("report", help="compare what was measured")
     for command in (training, playing):
         command.add_argument("--game", required=True)
-        command.add_argument("--seed", type=int, default=123)
     given = parser.parse_args()
-    if given.command == "report":
-        print(report(RESULTS, ROOT / "docs" / "learning.svg"))
-        return
-    if given.command == "run":
-        if given.game not in CONFIGURATIONS[given.configuration].steps:
-            parser.error(f"--game: {given.configuration} is for {', '.join(CONFIGURATIONS[given.configuration].steps)}")
-        result = run(given.configuration, given.game, given.seed, given.port)
-    else:
-        result = baselines(given.game, given.seed)
-    path = RESULTS / f"{result['configuration']}_{given.game}_{given.seed}.json"
+    try:
+        if given.command == "report":
+            print(report(RESULTS, ROOT / "docs" / "learning.svg"))
+        elif given.command == "run":
+            if given.game not in (steps := CONFIGURATIONS[given.configuration].steps):
+                parser.error(f"--game: {given.configuration} is for {', '.join(steps)}")
+            _write(run(given.configuration, given.game, given.seed, given.port))
+        else:
+            if wrong := check_game(given.game):
+                parser.error(f"--game: {wrong}")
+            _write(baselines(given.game))
+    except (RuntimeError, ValueError) as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
+
+
+def _write(result: dict[str, Any]) -> None:
+    path = RESULTS / f"{result['configuration']}_{result['game']}_{result['seed']}.json"
     path.write_text(json.dumps(result) + "\n")
-    print(path, {name: value for name, value in result.items() if name != "episodes"}, file=sys.stderr)
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    pass
+    shown = {name: value for name, value in result.items() if name not in ("settings", "episodes", "clock")}
+    print(path, shown, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -33,21 +33,24 @@ def _panel(game: str, runs: Sequence[dict[str, Any]], baseline: dict[str, Any]) 
     curves = [_curve(run["episodes"]) for run in runs]
     levels: list[float] = [baseline[name]["mean"] for name in ("random", "best_constant_action")]
     steps: int = max(run["agent_steps"] for run in runs)
-    top: float = 1.03 * max([score for run in runs for _, score, _ in run["episodes"]] + levels)
+    scores: list[float] = [score for run in runs for _, score, _ in run["episodes"]] + levels
+    low, high = min(0.0, *scores), max(0.0, *scores)
+    margin = 0.03 * (high - low or 1.0)
+    low, high = low - margin * (low < 0), high + margin
 
     def x(step: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * step / steps
 
     def y(score: float) -> float:
-        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * max(0.0, score) / top
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * (score - low) / (high - low)
 
     lines = [f'<text x="{_LEFT}" y="{_TOP - 10}" font-weight="bold">{game.replace("_", " ")}</text>']
-    for score in _ticks(top):
+    for score in _ticks(low, high):
         lines.append(f'<path d="M{_LEFT} {y(score):.1f}H{_WIDTH - _RIGHT}" stroke="#e4e7ec"/>')
         lines.append(f'<text x="{_LEFT - 6}" y="{y(score) + 4:.1f}" text-anchor="end">{score:,.0f}</text>')
     lines += [
         f'<text x="{x(step):.1f}" y="{_HEIGHT - 14}" text-anchor="middle">{step / 1000:.0f}k</text>'
-        for step in _ticks(steps)
+        for step in _ticks(0, steps)
     ]
     for level, dashes in zip(levels, ("6 4", "1 4"), strict=True):
         lines.append(
@@ -65,11 +68,11 @@ def _panel(game: str, runs: Sequence[dict[str, Any]], baseline: dict[str, Any]) 
     return [*lines, f"<title>{game}: {labels}</title>"]
 
 
-def _ticks(top: float) -> list[float]:
-    """Three to six round numbers from 0 up to `top`."""
-    size = 10.0 ** math.floor(math.log10(top))
-    step = next(size * part for part in (0.2, 0.5, 1, 2) if top / (size * part) <= 6)
-    return [step * i for i in range(int(top / step) + 1)]
+def _ticks(low: float, high: float) -> list[float]:
+    """Two to seven round numbers from `low` to `high`, 0 among them."""
+    size = 10.0 ** math.floor(math.log10(high - low))
+    step = next(size * part for part in (0.2, 0.5, 1, 2) if (high - low) / (size * part) <= 6)
+    return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _curve(episodes: Sequence[Sequence[float]]) -> list[tuple[float, float]]:

@@ -1,6 +1,7 @@
 """The benchmarks' own arithmetic, and that their commands do what they say."""
 
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.learning import CONFIGURATIONS, summary
+from benchmarks.learning import CONFIGURATIONS, GAMES, summary
 from benchmarks.learning_plot import LAST, draw
 from benchmarks.learning_report import report, welch
 from benchmarks.policies import play, random_policy
@@ -23,6 +24,7 @@ def a_run(game: str, seed: int, scores: list[float]) -> dict[str, Any]:
         "configuration": "cpu",
         "game": game,
         "seed": seed,
+        "commit": "abc1234",
         "agent_steps": 100 * len(scores),
         "wall_clock_s": 90.0,
         "last_episodes": summary(scores[-LAST:]),
@@ -39,6 +41,11 @@ def a_baseline(game: str) -> dict[str, Any]:
     }
 
 
+def write(folder: Path, results: list[dict[str, Any]]) -> None:
+    for i, result in enumerate(results):
+        (folder / f"{i}.json").write_text(json.dumps(result))
+
+
 def test_a_difference_counts_in_standard_errors_of_both_means() -> None:
     ours, others = [5.0, 7.0, 9.0, 30.0], [1.0, 2.0, 6.0]
     error = (statistics.variance(ours) / 4 + statistics.variance(others) / 3) ** 0.5
@@ -53,11 +60,14 @@ def test_the_report_has_a_line_for_each_run_and_a_panel_for_each_game(tmp_path: 
         a_run("pong", 2, [1.0] * 30),
         a_run("krull", 1, [2.0] * 25),
     ]
-    for i, result in enumerate([*runs, a_baseline("pong"), a_baseline("krull")]):
-        (tmp_path / f"{i}.json").write_text(json.dumps(result))
+    others: list[dict[str, Any]] = [a_baseline("pong"), {"correlations": {}}]
+    write(tmp_path, [*runs, *others])
+    with pytest.raises(ValueError, match="no baselines of krull"):
+        report(tmp_path, tmp_path / "plot.svg")
+    write(tmp_path, [*runs, *others, a_baseline("krull")])
     lines = report(tmp_path, tmp_path / "plot.svg").splitlines()
     assert len(lines) == 2 + len(runs)
-    assert "| pong, cpu | 1 | 4 000 | 1.5 | 30 ± 1 | 2 |" in lines[2]
+    assert "| pong, cpu | 1 | 4 000 | 1.5 | abc1234 | 20: 30 ± 1 | 2 |" in lines[2]
     drawing = ElementTree.fromstring((tmp_path / "plot.svg").read_text())
     curves = [line.attrib["points"].split() for line in drawing.iter("{http://www.w3.org/2000/svg}polyline")]
     assert sorted(map(len, curves)) == [6, 11, 21], "one point for each episode from the 20th on"
@@ -71,12 +81,32 @@ def test_a_curve_is_the_mean_of_the_last_episodes() -> None:
     assert heights[10] == pytest.approx((heights[0] + heights[20]) / 2, abs=0.2)
 
 
+def test_a_single_episode_has_no_standard_error() -> None:
+    alone = summary([3.0])
+    assert alone == {"episodes": 1, "mean": 3.0, "standard_error": None}
+    assert math.isnan(welch(alone, summary([1.0, 2.0])))
+
+
+@pytest.mark.parametrize("scores", [[-21.0] * 25, [-21.0 + i for i in range(40)], [0.0] * 25, [5.0] * 25])
+def test_every_score_lies_inside_its_panel(scores: list[float]) -> None:
+    baseline = {"random": summary([-20.0, -21.0]), "best_constant_action": summary([0.0, 0.0])}
+    drawing = ElementTree.fromstring(draw([a_run("pong", 1, scores)], {"pong": baseline}))
+    heights = [float(dot.attrib["cy"]) for dot in drawing.iter("{http://www.w3.org/2000/svg}circle")]
+    assert len(heights) == len(scores) and 30 <= min(heights) <= max(heights) <= 180
+    assert [h == heights[0] for h in heights] == [s == scores[0] for s in scores]
+
+
 def test_what_is_committed_has_baselines_and_complete_runs() -> None:
-    for path in (ROOT / "benchmarks" / "results").glob("cpu*.json"):
-        result = json.loads(path.read_text())
-        assert result["agent_steps"] == CONFIGURATIONS[result["configuration"]].steps[result["game"]]
-        assert result["last_episodes"] == summary([score for _, score, _ in result["episodes"][-LAST:]])
-        assert not result["commit"].endswith("+changes")
+    found = {path.stem: json.loads(path.read_text()) for path in (ROOT / "benchmarks" / "results").glob("*.json")}
+    runs = {name: result for name, result in found.items() if "last_episodes" in result}
+    wanted = {f"cpu_{game}_123" for game in GAMES}
+    assert runs.keys() >= wanted and found.keys() >= {f"baselines_{game}_123" for game in GAMES}
+    for result in runs.values():
+        configuration = CONFIGURATIONS[result["configuration"]]
+        assert result["agent_steps"] == configuration.steps[result["game"]]
+        scores = [score for _, score, _ in result["episodes"][-configuration.episodes :]]
+        assert result["last_episodes"] == summary(scores)
+        assert result["settings"]["game"] == result["game"] and not result["commit"].endswith("+changes")
 
 
 def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
@@ -93,6 +123,7 @@ def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
         (["run", "gpu", "--game", "pong"], "invalid choice"),
         (["run", "cpu", "--game", "pong"], "road_runner"),
         (["run", "cpu"], "--game"),
+        (["baselines", "--game", "spce_invaders"], "space_invaders"),
     ],
 )
 def test_a_wrong_command_is_refused_in_one_line(words: list[str], told: str) -> None:
