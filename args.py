@@ -29,7 +29,7 @@ PRESETS: dict[str, dict[str, tuple[Any, str]]] = {
         "precision": ("auto", "bfloat16 where the processor has it: half the time"),
         "learner_threads": (1, "two need longer for small products than one, and the actor has the other core"),
         "lr_IQN": (2.5e-4, "a short run needs larger steps: with 1e-4 it took two to four times as long"),
-        "lr_Rainbow": (2.5e-4, "as above"),
+        "lr_Rainbow": (2.5e-4, "as for Rainbow-IQN"),
         "adam_eps_IQN": (1.5e-4, "Rainbow's"),
         "max_gradient_norm": (10.0, "makes the larger steps safe"),
         "multi_step": (10, "rewards reach the steps before them sooner; data-efficient Rainbow took 20"),

@@ -1,7 +1,6 @@
 """Snapshots that others have published: they load, and our networks then compute what theirs compute."""
 
 import dataclasses
-import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor
 
 import args as options
 from agents import snapshot
-from agents.evaluation import network_args, other_rules, play_episode
+from agents.evaluation import network_args, play_episode
 from agents.interface import Agent
 from agents.networks import CategoricalNetwork, QuantileNetwork
 from agents.q_learning import QLearningAgent
@@ -301,15 +300,3 @@ def test_settings_of_our_snapshots_say_what_shapes_do_not() -> None:
     theirs = network_args(args, content | {"settings": '{"V_min": -3.0, "V_max": 4.0, "history_length": 8}'})
     assert (theirs.V_min, theirs.V_max, theirs.history_length) == (-3, 4, STACK), "shapes go before settings"
     assert dataclasses.replace(theirs, V_min=-10.0, V_max=10.0) == network_args(args, content)
-
-
-def test_what_belongs_to_a_policy_is_read_from_our_snapshots() -> None:
-    trained = options.parse(
-        "--num-quantile-samples 8 --replay-frequency 2 --action-repeat 3 --disable-SABER-mode".split(), "test", ""
-    )
-    content = snapshot_of(published("rainbow_iqn")) | {"settings": json.dumps(trained.shared)}
-    evaluated = network_args(options.parse([], "test", ""), content)
-    assert (evaluated.num_quantile_samples, evaluated.replay_frequency, evaluated.action_repeat) == (8, 2, 3)
-    assert not evaluated.disable_SABER_mode, "the rules of an evaluation are those of its command"
-    assert other_rules(evaluated, content) == ["--disable-SABER-mode is False, and was True in training"]
-    assert other_rules(trained, content) == []
