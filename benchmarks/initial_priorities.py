@@ -265,7 +265,7 @@ def main(argv: list[str] | None = None) -> None:
         "machine": machine(),
         "commit": commit(),
         "task": args.task,
-        "model": str(args.model or ""),
+        "model": args.model.name if args.model else "",
         "settings": args.shared,
         "steps": own.steps,
         "draws": own.draws,
