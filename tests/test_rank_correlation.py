@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.initial_priorities import Played, Rows, correlations, cost, every_row, main
+from agents.registry import AGENTS
+from benchmarks.initial_priorities import Played, Rows, correlations, cost, evaluate, every_row, main
 from benchmarks.rank_correlation import ranks, spearman
 from memory.errors import UserError
 from memory.rows import Array, Kind
-from tests.agents.test_agents import OBSERVATION, agent_of, play
+from tests.agents.test_agents import OBSERVATION, agent_of, arguments, play
 
 ROOT = Path(__file__).parent.parent
 
@@ -125,6 +126,17 @@ def test_every_learnable_row_is_evaluated_once_beside_its_own_initial_priority()
     ]
     found = zip(initial, batch.reward[lead].numpy(), *batch.obs[lead].numpy().T, strict=True)
     assert sorted(found) == sorted(wanted)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_initial_priorities_rank_rows_as_the_learner_does(name: str) -> None:
+    """Rewards are random here, so even a network that has learned nothing is surprised more by some rows."""
+    agent = agent_of(name)
+    rows = evaluate(arguments(name), agent, OBSERVATION, play(agent, 700, T=0), draws=2)
+    found = correlations(rows)["all rows"]
+    assert found["rows"] > 400
+    assert found["ceiling, one draw"] > 0.5
+    assert found["initial, one draw"] > 0.9 * found["ceiling, one draw"]
 
 
 @pytest.mark.parametrize("words", ["--draws 1", "--steps 70", "--hiden-size 3"])
