@@ -1,6 +1,7 @@
 """Draws measured runs: a panel for each game, with a curve for each run and lines for the baselines."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ _LEGEND = 44
 def draw(runs: Sequence[dict[str, Any]], baselines: dict[str, dict[str, Any]]) -> str:
     """An SVG of all runs, which are grouped by their game."""
     games = list(dict.fromkeys(run["game"] for run in runs))
+    labels = Counter(_label(run) for run in runs).most_common()
+    colours = {label: _COLOURS[i % len(_COLOURS)] for i, (label, _) in enumerate(labels)}
     width, height = _WIDTH * _COLUMNS, _HEIGHT * -(-len(games) // _COLUMNS) + _LEGEND
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
@@ -23,13 +26,13 @@ def draw(runs: Sequence[dict[str, Any]], baselines: dict[str, dict[str, Any]]) -
     ]
     for i, game in enumerate(games):
         lines.append(f'<g transform="translate({i % _COLUMNS * _WIDTH} {i // _COLUMNS * _HEIGHT})">')
-        lines += _panel(game, [run for run in runs if run["game"] == game], baselines[game])
+        lines += _panel(game, [run for run in runs if run["game"] == game], baselines[game], colours)
         lines.append("</g>")
-    lines += [*_legend(height - _LEGEND + 14), "</svg>"]
+    lines += [*_legend(height - _LEGEND + 14, colours), "</svg>"]
     return "\n".join(lines) + "\n"
 
 
-def _panel(game: str, runs: Sequence[dict[str, Any]], baseline: dict[str, Any]) -> list[str]:
+def _panel(game: str, runs: Sequence[dict[str, Any]], baseline: dict[str, Any], colours: dict[str, str]) -> list[str]:
     curves = [_curve(run["episodes"]) for run in runs]
     levels: list[float] = [baseline[name]["mean"] for name in ("random", "best_constant_action")]
     steps: int = max(run["agent_steps"] for run in runs)
@@ -57,7 +60,8 @@ def _panel(game: str, runs: Sequence[dict[str, Any]], baseline: dict[str, Any]) 
             f'<path d="M{_LEFT} {y(level):.1f}H{_WIDTH - _RIGHT}" stroke="#475467" stroke-width="1.4" '
             f'stroke-dasharray="{dashes}"/>'
         )
-    for run, curve, colour in zip(runs, curves, _COLOURS, strict=False):
+    for run, curve in zip(runs, curves, strict=True):
+        colour = colours[_label(run)]
         lines += [
             f'<circle cx="{x(step):.1f}" cy="{y(score):.1f}" r="1.4" fill="{colour}" fill-opacity="0.3"/>'
             for step, score, _ in run["episodes"]
@@ -85,15 +89,13 @@ def _label(run: dict[str, Any]) -> str:
     return f"{run['configuration']}, seed {run['seed']}"
 
 
-def _legend(y: float) -> list[str]:
-    text = (
-        f"training scores against agent steps: the mean of the last {LAST} episodes, and each episode as a dot; "
-        "a colour for each run of a game"
-    )
-    return [
-        f'<text x="{_LEFT}" y="{y}">{text}</text>',
-        f'<path d="M{_LEFT} {y + 15}h30" stroke="#475467" stroke-width="1.4" stroke-dasharray="6 4"/>',
-        f'<text x="{_LEFT + 36}" y="{y + 19}">random policy</text>',
-        f'<path d="M{_LEFT + 140} {y + 15}h30" stroke="#475467" stroke-width="1.4" stroke-dasharray="1 4"/>',
-        f'<text x="{_LEFT + 176}" y="{y + 19}">best constant action</text>',
-    ]
+def _legend(y: float, colours: dict[str, str]) -> list[str]:
+    text = f"training scores against agent steps: the mean of the last {LAST} episodes, and each episode as a dot"
+    lines = [f'<text x="{_LEFT}" y="{y}">{text}</text>']
+    styles = [(label, f'stroke="{colour}" stroke-width="1.7"') for label, colour in colours.items()]
+    for name, dashes in (("random policy", "6 4"), ("best constant action", "1 4")):
+        styles.append((name, f'stroke="#475467" stroke-width="1.4" stroke-dasharray="{dashes}"'))
+    for i, (name, style) in enumerate(styles):
+        x = _LEFT + 160 * i
+        lines += [f'<path d="M{x} {y + 15}h24" {style}/>', f'<text x="{x + 30}" y="{y + 19}">{name}</text>']
+    return lines
