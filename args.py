@@ -281,7 +281,7 @@ def _environment(args: Args) -> list[str]:
     env, colon, name = args.env.partition(":")
     if env not in ENVIRONMENTS:
         errors.append(f"--env: there is no environment {args.env!r}; known are {', '.join(sorted(ENVIRONMENTS))}")
-    if env == "gymnasium" and not name:
+    elif env == "gymnasium" and not name:
         errors.append("--env: gymnasium needs an id, as in gymnasium:CartPole-v1")
     elif env != "gymnasium" and colon:
         errors.append(f"--env: expected {env} alone, got {args.env!r}; --game names the game")
