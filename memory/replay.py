@@ -13,7 +13,7 @@ from torch import Tensor
 
 from memory.chunk import Chunk, ChunkId, ChunkSpec, Field
 from memory.rows import Array
-from memory.segment_tree import SegmentTree, importance_weights
+from memory.segment_tree import importance_weights, make_tree
 
 _DTYPES = {"uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "float32": torch.float32}
 
@@ -76,8 +76,7 @@ class Replay:
             name: torch.zeros((self.slots, *field.shape), dtype=_DTYPES[field.dtype], device=device)
             for name, field in spec.state
         }
-        # Looking at values on a GPU would make every draw wait for it.
-        self._tree = SegmentTree(self.slots * spec.leaves, device, checked=device.type == "cpu")
+        self._tree = make_tree(self.slots * spec.leaves, device)
         self._insertion = torch.full((self.slots,), -1, dtype=torch.int64, device=device)
         self._ids: list[ChunkId | None] = [None] * self.slots
         self._learnable = [0] * self.slots
@@ -139,8 +138,7 @@ class Replay:
     def update_priorities(self, batch: Batch, priorities: Tensor) -> None:
         """Set the new priorities [B] of a batch; samples whose slot was overwritten meanwhile are left alone."""
         current = self._insertion[batch.leaves // self.spec.leaves] == batch.insertions
-        kept = torch.where(current, priorities.to(self.device, torch.float64), self._tree.get(batch.leaves))
-        self._tree.set(batch.leaves, kept)
+        self._tree.set(batch.leaves, priorities.to(self.device, torch.float64), where=current)
 
     def oldest(self) -> dict[int, int]:
         """Per actor, the sequence number of its oldest chunk held."""

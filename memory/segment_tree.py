@@ -5,10 +5,13 @@ gather, a prefix sum and a search. An update recomputes the sums of the touched 
 them, so rounding errors do not pile up, however often it is called. Letters: B batch, F fan-out.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from memory.binary_tree import BinaryTree
 
 
 class Drawn(NamedTuple):
@@ -21,7 +24,8 @@ class Drawn(NamedTuple):
 class SegmentTree:
     """Priorities of `capacity` leaves, all 0 at first, and draws in proportion to them.
 
-    Nothing here loops over a batch, and shapes alone decide what runs, so one code serves CPU and GPU.
+    Nothing here loops over a batch, and shapes alone decide what runs, so one code serves CPU and GPU; on a CPU
+    `BinaryTree` is faster.
 
     Args:
         capacity: number of leaves.
@@ -61,13 +65,14 @@ class SegmentTree:
         """Read the priorities [B], float64, of the leaves [B], int64; on the CPU, IndexError if one does not exist."""
         return self._leaves.index_select(0, indices)
 
-    def set(self, indices: Tensor, values: Tensor) -> None:
+    def set(self, indices: Tensor, values: Tensor, where: Tensor | None = None) -> None:
         """Write priorities and recompute every sum above them.
 
         Args:
             indices: [B] int64 in [0, capacity). Of equal ones the last wins on the CPU, any one on a GPU and in
                 batches so large that torch divides them among threads (32768).
             values: [B] float, finite and >= 0.
+            where: [B] bool; leaves where it is false keep what they have. None writes all.
 
         Raises:
             ValueError: the shapes differ; if `checked`, a value is negative, infinite or NaN. Nothing was written.
@@ -77,7 +82,10 @@ class SegmentTree:
             raise ValueError(f"indices {tuple(indices.shape)} and values {tuple(values.shape)} must both be [B]")
         if self._checked and len(indices):
             self._check_write(indices, values)
-        self._leaves.index_copy_(0, indices, values.detach().to(torch.float64))
+        values = values.detach().to(torch.float64)
+        if where is not None:
+            values = torch.where(where, values, self.get(indices))
+        self._leaves.index_copy_(0, indices, values)
         nodes = indices
         for children, sums in zip(reversed(self._levels), reversed(self._sums), strict=True):
             nodes = nodes // self._fan_out  # [B]
@@ -155,6 +163,15 @@ class SegmentTree:
         low, high = values.aminmax()  # both are NaN if any value is
         if not (low.item() >= 0 and high.item() < torch.inf):
             raise ValueError(f"priorities must be finite and >= 0, not {low.item()} to {high.item()}")
+
+
+def make_tree(capacity: int, device: torch.device) -> "SegmentTree | BinaryTree":
+    """The fastest tree for a device."""
+    if device.type == "cpu":
+        from memory.binary_tree import BinaryTree  # numba is loaded where there is a replay, and in no actor
+
+        return BinaryTree(capacity)
+    return SegmentTree(capacity, device, checked=False)  # looking at values would make every draw wait for the GPU
 
 
 def importance_weights(probabilities: Tensor, size: int | Tensor, beta: float | Tensor) -> Tensor:

@@ -9,16 +9,32 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from memory import segment_tree
+from memory import binary_tree, segment_tree
+from memory.binary_tree import BinaryTree
 from memory.rows import Array
 from memory.segment_tree import Drawn, SegmentTree
 from tests.ground_truth import priorities as truth
 
-Make = Callable[..., SegmentTree]
+Make = Callable[..., SegmentTree | BinaryTree]
 CUDA = pytest.param(
     "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 )
 on_devices = pytest.mark.parametrize("device", ["cpu", CUDA])
+
+
+def binary(capacity: int, device: str = "cpu", fan_out: int = 2) -> BinaryTree:
+    """Made as a SegmentTree is made."""
+    assert device == "cpu" and fan_out > 0
+    return BinaryTree(capacity)
+
+
+EACH = [pytest.param(SegmentTree, "cpu", id="wide"), pytest.param(binary, "cpu", id="binary")]
+each_tree = pytest.mark.parametrize(
+    ("make", "device"), [*EACH, pytest.param(SegmentTree, *CUDA.values, marks=CUDA.marks, id="gpu")]
+)
+each_host_tree = pytest.mark.parametrize(
+    "make", [pytest.param(SegmentTree, id="wide"), pytest.param(binary, id="binary")]
+)
 
 
 def filled(priorities: Array, make: Make = SegmentTree, **options: object) -> SegmentTree:
@@ -29,7 +45,7 @@ def filled(priorities: Array, make: Make = SegmentTree, **options: object) -> Se
     return tree
 
 
-def find(tree: SegmentTree, values: Array) -> Array:
+def find(tree: SegmentTree | BinaryTree, values: Array) -> Array:
     return tree.sample(torch.from_numpy(values).to(tree.total.device)).cpu().numpy()
 
 
@@ -48,7 +64,7 @@ def brent_kung(children: Tensor) -> Tensor:
 class AddsDifferences(SegmentTree):
     """The forerunner's mistake: sums follow the changes and keep every rounding error."""
 
-    def set(self, indices: Tensor, values: Tensor) -> None:
+    def set(self, indices: Tensor, values: Tensor, where: Tensor | None = None) -> None:  # noqa: ARG002
         change = values - self.get(indices)
         self._leaves.index_copy_(0, indices, values)
         for sums in reversed(self._sums):
@@ -57,7 +73,7 @@ class AddsDifferences(SegmentTree):
 
 
 class ForgetsTheRoot(SegmentTree):
-    def set(self, indices: Tensor, values: Tensor) -> None:
+    def set(self, indices: Tensor, values: Tensor, where: Tensor | None = None) -> None:  # noqa: ARG002
         root = self.total
         super().set(indices, values)
         self._root.fill_(root)
@@ -102,6 +118,7 @@ def check_run(make: Make, run: tuple[int, int, list[list[tuple[int, int]]]], dev
 @given(runs())
 def test_random_operations_agree_with_a_plain_array(run: tuple[int, int, list[list[tuple[int, int]]]]) -> None:
     check_run(SegmentTree, run)
+    check_run(binary, run)
 
 
 @pytest.mark.gpu
@@ -122,6 +139,18 @@ def test_random_operations_see_a_search_that_stops_too_early(monkeypatch: pytest
     monkeypatch.setattr(segment_tree, "_first_above", lambda prefix, value: torch.searchsorted(prefix, value))
     with pytest.raises(AssertionError):
         check_run(SegmentTree, (17, 4, [[(3, 5), (4, 1)]]))
+
+
+def only_the_leaves(nodes: Array, first: int, _: int, indices: Array, values: Array) -> tuple[int, int]:
+    nodes[first + indices] = values
+    nodes[1] = nodes[first:].sum()
+    return 0, 0
+
+
+def test_random_operations_see_a_binary_tree_whose_sums_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binary_tree, "_write", only_the_leaves)
+    with pytest.raises((AssertionError, ValueError)):
+        check_run(binary, (17, 4, [[(3, 5), (4, 1)], [(16, 2), (3, 0)]]))
 
 
 # Frequencies
@@ -151,17 +180,17 @@ def check_frequencies(make: Make, size: int, device: str = "cpu") -> None:
         assert chisquare(counts[priorities > 0], expected[priorities > 0]).pvalue > 1e-3
 
 
-@on_devices
+@each_tree
 @pytest.mark.parametrize("size", [1, 2, 127, 128, 129, 20_000])
-def test_leaves_come_up_in_proportion(size: int, device: str) -> None:
-    check_frequencies(SegmentTree, size, device)
+def test_leaves_come_up_in_proportion(size: int, make: Make, device: str) -> None:
+    check_frequencies(make, size, device)
 
 
 class SlightlyWrong(SegmentTree):
     """Draws from priorities that were raised to another power."""
 
-    def set(self, indices: Tensor, values: Tensor) -> None:
-        super().set(indices, values**1.3)
+    def set(self, indices: Tensor, values: Tensor, where: Tensor | None = None) -> None:
+        super().set(indices, values**1.3, where)
 
 
 @pytest.mark.parametrize(("mutant", "size"), [(OneOff, 129), (SlightlyWrong, 129), (SlightlyWrong, 20_000)])
@@ -200,9 +229,9 @@ def check_zeros(make: Make = SegmentTree, device: str = "cpu", rounds: int = 10)
     return drawn
 
 
-@on_devices
-def test_a_leaf_of_priority_zero_is_never_drawn(device: str) -> None:
-    assert check_zeros(device=device) > 1e6
+@each_tree
+def test_a_leaf_of_priority_zero_is_never_drawn(make: Make, device: str) -> None:
+    assert check_zeros(make, device) > 1e6
 
 
 def test_zero_check_sees_a_sampler_one_off() -> None:
@@ -222,6 +251,22 @@ def test_zero_check_sees_a_value_that_is_not_clamped(monkeypatch: pytest.MonkeyP
         check_zeros(rounds=1)
 
 
+def test_zero_check_sees_a_binary_search_that_enters_what_has_no_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    def search(nodes: Array, first: int, values: Array) -> Array:
+        found = np.ones(len(values), np.int64)
+        value = np.maximum(values, 0)
+        while found[0] < first:
+            left = nodes[2 * found]
+            right = value >= left
+            value = np.where(right, value - left, value)
+            found = 2 * found + right
+        return found - first
+
+    monkeypatch.setattr(binary_tree, "_search", search)
+    with pytest.raises((AssertionError, IndexError)):
+        check_zeros(binary, rounds=1)
+
+
 def test_a_parallel_scan_draws_no_zero_either(monkeypatch: pytest.MonkeyPatch) -> None:
     def scan(children: Tensor) -> Tensor:
         return segment_tree._flatten_scan(brent_kung(children), children)
@@ -237,8 +282,9 @@ def test_zero_check_sees_a_parallel_scan_left_as_it_is(monkeypatch: pytest.Monke
         check_zeros(rounds=3)
 
 
-def test_a_value_on_a_boundary_belongs_to_the_next_leaf_with_a_priority() -> None:
-    tree = filled(np.array([0, 2.0, 0, 0, 1.0, 0]), fan_out=2)
+@each_host_tree
+def test_a_value_on_a_boundary_belongs_to_the_next_leaf_with_a_priority(make: Make) -> None:
+    tree = filled(np.array([0, 2.0, 0, 0, 1.0, 0]), make, fan_out=2)
     assert find(tree, np.array([0, 1.5, 2, 2.5, 3, 7, -1])).tolist() == [1, 1, 4, 4, 4, 4, 1]
 
 
@@ -259,8 +305,9 @@ def check_drift(make: Make, updates: int) -> None:
     tree.check_valid()
 
 
-def test_sums_do_not_drift() -> None:
-    check_drift(SegmentTree, 100_000)
+@each_host_tree
+def test_sums_do_not_drift(make: Make) -> None:
+    check_drift(make, 100_000)
 
 
 def test_drift_check_sees_added_differences() -> None:
@@ -271,15 +318,17 @@ def test_drift_check_sees_added_differences() -> None:
 # Stratified draws
 
 
-def check_stratified(draw: Callable[[SegmentTree, int], Drawn], device: str = "cpu") -> None:
+def check_stratified(
+    draw: Callable[[SegmentTree | BinaryTree, int], Drawn], make: Make = SegmentTree, device: str = "cpu"
+) -> None:
     """Exactly one draw in each segment, with its true probability, in leaves of equal and of unequal priority."""
-    tree = filled(np.ones(1000), device=device)
+    tree = filled(np.ones(1000), make, device=device)
     for _ in range(5):
         indices, probabilities = draw(tree, 1000)
         np.testing.assert_array_equal(indices.cpu(), np.arange(1000))
         np.testing.assert_allclose(probabilities.cpu(), np.full(1000, 1e-3), rtol=1e-12)
     priorities = some_priorities(500, 1)
-    tree = filled(priorities, device=device)
+    tree = filled(priorities, make, device=device)
     ends = priorities.cumsum()
     for batch_size in (1, 2, 32, 513):
         indices, probabilities = (tensor.cpu().numpy() for tensor in draw(tree, batch_size))
@@ -290,10 +339,10 @@ def check_stratified(draw: Callable[[SegmentTree, int], Drawn], device: str = "c
         np.testing.assert_allclose(probabilities, priorities[indices] / priorities.sum(), rtol=1e-12)
 
 
-@on_devices
-def test_stratified_draws_once_in_each_segment(device: str) -> None:
+@each_tree
+def test_stratified_draws_once_in_each_segment(make: Make, device: str) -> None:
     generator = torch.Generator(device).manual_seed(0)
-    check_stratified(lambda tree, size: tree.stratified(size, generator), device)
+    check_stratified(lambda tree, size: tree.stratified(size, generator), make, device)
 
 
 def test_stratified_check_sees_plain_draws() -> None:
@@ -305,16 +354,18 @@ def test_stratified_check_sees_plain_draws() -> None:
         check_stratified(plain)
 
 
-def test_stratified_draws_are_in_proportion_too() -> None:
+@each_host_tree
+def test_stratified_draws_are_in_proportion_too(make: Make) -> None:
     priorities = some_priorities(129, 2)
-    tree, generator = filled(priorities), torch.Generator().manual_seed(1)
+    tree, generator = filled(priorities, make), torch.Generator().manual_seed(1)
     draws = torch.cat([tree.stratified(32, generator).indices for _ in range(1500)])
     counts, expected = draws.bincount(minlength=129).numpy(), len(draws) * priorities / priorities.sum()
     assert chisquare(counts[priorities > 0], expected[priorities > 0]).pvalue > 1e-3
 
 
-def test_stratified_draws_are_repeatable() -> None:
-    tree = filled(some_priorities(500, 3))
+@each_host_tree
+def test_stratified_draws_are_repeatable(make: Make) -> None:
+    tree = filled(some_priorities(500, 3), make)
     first, again = (tree.stratified(32, torch.Generator().manual_seed(5)).indices for _ in range(2))
     assert torch.equal(first, again)
     assert not torch.equal(first, tree.stratified(32).indices)

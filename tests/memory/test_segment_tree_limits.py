@@ -6,23 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from memory.segment_tree import SegmentTree, importance_weights
+from memory.binary_tree import BinaryTree
+from memory.segment_tree import SegmentTree, importance_weights, make_tree
 from tests.ground_truth import priorities as truth
-from tests.memory.test_segment_tree import filled
+from tests.memory.test_segment_tree import Make, binary, each_host_tree, filled
 
 
+@each_host_tree
 @pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf, -math.inf])
-def test_bad_priorities_are_refused_and_nothing_is_written(bad: float) -> None:
-    tree = filled(np.ones(200))
+def test_bad_priorities_are_refused_and_nothing_is_written(make: Make, bad: float) -> None:
+    tree = filled(np.ones(200), make)
     with pytest.raises(ValueError, match="finite"):
         tree.set(torch.tensor([3, 5, 7]), torch.tensor([2.0, bad, 4.0]))
     assert tree.get(torch.arange(200)).tolist() == [1] * 200
     assert tree.total.item() == 200
 
 
+@each_host_tree
 @pytest.mark.parametrize("bad", [-1, 200, 255])
-def test_leaves_that_do_not_exist_are_refused(bad: int) -> None:
-    tree = filled(np.ones(200))
+def test_leaves_that_do_not_exist_are_refused(make: Make, bad: int) -> None:
+    tree = filled(np.ones(200), make)
     with pytest.raises(IndexError):
         tree.set(torch.tensor([3, bad]), torch.tensor([2.0, 2.0]))
     with pytest.raises(IndexError):
@@ -30,8 +33,9 @@ def test_leaves_that_do_not_exist_are_refused(bad: int) -> None:
     assert tree.get(torch.arange(200)).tolist() == [1] * 200
 
 
-def test_wrong_shapes_and_sizes_are_refused() -> None:
-    tree = filled(np.ones(200))
+@each_host_tree
+def test_wrong_shapes_and_sizes_are_refused(make: Make) -> None:
+    tree = filled(np.ones(200), make)
     with pytest.raises(ValueError, match=r"\(3,\).*\(1,\)"):
         tree.set(torch.arange(3), torch.ones(1))
     with pytest.raises(ValueError, match=r"\(3, 1\)"):
@@ -45,8 +49,8 @@ def test_wrong_shapes_and_sizes_are_refused() -> None:
             SegmentTree(capacity, fan_out=fan_out)
 
 
-@pytest.mark.parametrize("tree", [SegmentTree(300), filled(np.zeros(1))])
-def test_an_empty_tree_is_not_sampled(tree: SegmentTree) -> None:
+@pytest.mark.parametrize("tree", [SegmentTree(300), filled(np.zeros(1)), binary(300)])
+def test_an_empty_tree_is_not_sampled(tree: SegmentTree | BinaryTree) -> None:
     with pytest.raises(ValueError, match="nothing to sample"):
         tree.sample(torch.zeros(3))
     with pytest.raises(ValueError, match="nothing to sample"):
@@ -80,15 +84,43 @@ def test_check_valid_sees_a_priority_in_the_padding() -> None:
         tree.check_valid()
 
 
-def test_no_update_changes_nothing() -> None:
-    tree = filled(np.ones(200))
+def test_check_valid_sees_what_is_wrong_in_a_binary_tree() -> None:
+    for at, value, said in (
+        (5, 3.0, "node 2"),
+        (256 + 200, 1.0, "beyond the capacity"),
+        (256, math.nan, "a priority is"),
+    ):
+        tree = BinaryTree(200)
+        tree.set(torch.arange(200), torch.ones(200))
+        tree.check_valid()
+        tree._nodes[at] = value
+        with pytest.raises(ValueError, match=said):
+            tree.check_valid()
+
+
+@each_host_tree
+def test_a_mask_leaves_alone_what_it_hides(make: Make) -> None:
+    tree = filled(np.arange(200.0), make)
+    tree.set(torch.tensor([3, 5, 7]), torch.tensor([30.0, 50.0, 70.0]), where=torch.tensor([True, False, True]))
+    assert tree.get(torch.tensor([3, 5, 7])).tolist() == [30, 5, 70]
+    tree.check_valid()
+
+
+def test_replay_on_the_host_gets_the_binary_tree() -> None:
+    assert isinstance(make_tree(5, torch.device("cpu")), BinaryTree)
+
+
+@each_host_tree
+def test_no_update_changes_nothing(make: Make) -> None:
+    tree = filled(np.ones(200), make)
     tree.set(torch.empty(0, dtype=torch.int64), torch.empty(0))
     assert tree.total.item() == 200
 
 
+@each_host_tree
 @pytest.mark.parametrize("count", [1000, 20_000])
-def test_the_last_of_equal_indices_wins(count: int) -> None:
-    tree, rng = SegmentTree(50), np.random.default_rng(count)
+def test_the_last_of_equal_indices_wins(make: Make, count: int) -> None:
+    tree, rng = make(50), np.random.default_rng(count)
     indices = rng.integers(0, 50, count)
     expected = np.zeros(50)
     expected[indices] = np.arange(count)
@@ -97,16 +129,18 @@ def test_the_last_of_equal_indices_wins(count: int) -> None:
     tree.check_valid()
 
 
-def test_a_total_is_not_changed_by_later_updates() -> None:
-    tree = filled(np.ones(200))
+@each_host_tree
+def test_a_total_is_not_changed_by_later_updates(make: Make) -> None:
+    tree = filled(np.ones(200), make)
     total = tree.total
     tree.set(torch.tensor([0]), torch.tensor([5.0]))
     assert (total.item(), tree.total.item()) == (200, 204)
     assert total.dim() == 0
 
 
-def test_priorities_may_come_with_a_graph() -> None:
-    tree = SegmentTree(5)
+@each_host_tree
+def test_priorities_may_come_with_a_graph(make: Make) -> None:
+    tree = make(5)
     tree.set(torch.tensor([1]), torch.ones(1, requires_grad=True) * 2)
     assert not tree.total.requires_grad
 
