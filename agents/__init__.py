@@ -5,7 +5,7 @@ import os
 
 # Idle OpenMP threads must sleep: spinning, they take the cores from the actors beside them, and a small update of the
 # learner was measured to take 113 ms instead of 8. It is read when torch is first imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 
 def _keep_freed_memory() -> None:

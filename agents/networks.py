@@ -7,21 +7,25 @@ H hidden units, N quantiles, A actions.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.ops.noise import factorised_noise
+from agents.ops.modulated import modulated_hidden
+from agents.ops.noise import NoisyWeight, effective_weight, factorised_noise
 from memory.chunk import Field
 
 
 class NoisyLinear(nn.Module):
-    """Linear layer with factorised Gaussian noise (Fortunato et al. 2018, arXiv 1706.10295, equation 9)."""
+    """Linear layer with factorised Gaussian noise (Fortunato et al. 2018, arXiv 1706.10295, equation 9).
 
-    weight_epsilon: Tensor
-    bias_epsilon: Tensor
+    Snapshots hold the noise under its usual names; here the weight's is kept as its two factors.
+    """
+
+    bias_epsilon: Tensor  # also the factor of the weight's rows
+    noise_in: Tensor  # the factor of its columns
 
     def __init__(self, inputs: int, outputs: int, std: float) -> None:
         super().__init__()
@@ -30,26 +34,47 @@ class NoisyLinear(nn.Module):
         self.weight_sigma = nn.Parameter(torch.full((outputs, inputs), std / math.sqrt(inputs)))
         self.bias_mu = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
         self.bias_sigma = nn.Parameter(torch.full((outputs,), std / math.sqrt(outputs)))
-        self.register_buffer("weight_epsilon", torch.zeros(outputs, inputs))
         self.register_buffer("bias_epsilon", torch.zeros(outputs))
+        self.register_buffer("noise_in", torch.zeros(inputs), persistent=False)
 
-    def draw_noise(self, generator: torch.Generator) -> None:
-        """Draw new noise; it holds until the next call."""
-        outputs, inputs = self.weight_mu.shape
-        noise_in = factorised_noise(inputs, generator, self.weight_mu.device)
-        noise_out = factorised_noise(outputs, generator, self.weight_mu.device)
-        torch.outer(noise_out, noise_in, out=self.weight_epsilon)
-        self.bias_epsilon.copy_(noise_out)
+    @property
+    def weight_epsilon(self) -> Tensor:
+        """The weight's noise [outputs, inputs]."""
+        return torch.outer(self.bias_epsilon, self.noise_in)
 
-    def effective(self) -> tuple[Tensor, Tensor]:
-        """Weight [outputs, inputs] and bias [outputs] with the present noise."""
-        weight = torch.addcmul(self.weight_mu, self.weight_sigma, self.weight_epsilon)
-        return weight, torch.addcmul(self.bias_mu, self.bias_sigma, self.bias_epsilon)
+    def noisy(self) -> NoisyWeight:
+        """The weight with the present noise."""
+        return NoisyWeight(self.weight_mu, self.weight_sigma, self.bias_epsilon, self.noise_in)
+
+    def bias(self) -> Tensor:
+        """Bias [outputs] with the present noise."""
+        return torch.addcmul(self.bias_mu, self.bias_sigma, self.bias_epsilon)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "weight_epsilon"] = self.weight_epsilon
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *rest: Any
+    ) -> None:
+        name = prefix + "weight_epsilon"
+        others = {key: value for key, value in state_dict.items() if key != name}
+        super()._load_from_state_dict(others, prefix, metadata, strict, missing, *rest)
+        if name not in state_dict:
+            missing.append(name)
+            return
+        row = int(self.bias_epsilon.abs().argmax())
+        factor = self.bias_epsilon[row]
+        self.noise_in.copy_(state_dict[name][row] / factor if factor else torch.zeros_like(self.noise_in))
 
 
-class Heads(NamedTuple):
-    """The weights of the four noisy layers for one noise draw; both hidden layers stand in one matrix."""
+class Weights(NamedTuple):
+    """The weights of a network for one noise draw, ready for use; an actor makes them once per draw.
 
+    Both hidden layers stand in one matrix, and what multiplies large tensors has the network's precision.
+    """
+
+    trunk: dict[str, Tensor]  # by the parameters' names
     hidden_weight: Tensor  # [2 H, F] value stream above advantage stream
     hidden_bias: Tensor  # [2 H]
     value_weight: Tensor  # [outputs, H]
@@ -98,6 +123,12 @@ class Shape:
     precision: torch.dtype = torch.float32  # of the large products; weights, outputs and losses are float32
 
 
+def _as_used(weight: Tensor, precision: torch.dtype) -> Tensor:
+    """A weight in the precision of the products; convolutions are fastest with the channels last."""
+    layout = torch.channels_last if weight.dim() == 4 else torch.preserve_format
+    return weight.to(precision, memory_format=layout)
+
+
 class DuellingNetwork(nn.Module):
     """Trunk and noisy duelling heads with `outputs` numbers per action (Wang et al. 2016, arXiv 1511.06581).
 
@@ -126,38 +157,54 @@ class DuellingNetwork(nn.Module):
 
     @torch.no_grad()
     def draw_noise(self, generator: torch.Generator) -> None:
-        """Draw new noise for all noisy layers."""
-        for layer in (self.fcnoisy_h_v, self.fcnoisy_h_a, self.fcnoisy_z_v, self.fcnoisy_z_a):
-            layer.draw_noise(generator)
+        """Draw new noise for all noisy layers; it holds until the next call."""
+        layers = (self.fcnoisy_h_v, self.fcnoisy_h_a, self.fcnoisy_z_v, self.fcnoisy_z_a)
+        factors = [factor for layer in layers for factor in (layer.noise_in, layer.bias_epsilon)]
+        sizes = [len(factor) for factor in factors]
+        noise = factorised_noise(sum(sizes), generator, factors[0].device)  # at once: drawing costs more than numbers
+        torch._foreach_copy_(factors, torch.split(noise, sizes))
 
-    def heads(self) -> Heads:
-        """The noisy layers' weights for the present noise; an actor makes them once per draw."""
-        value, advantage = self.fcnoisy_h_v.effective(), self.fcnoisy_h_a.effective()
-        hidden = [torch.cat(pair).to(self._precision) for pair in zip(value, advantage, strict=True)]
-        return Heads(hidden[0], hidden[1], *self.fcnoisy_z_v.effective(), *self.fcnoisy_z_a.effective())
+    def weights(self) -> Weights:
+        """The weights for the present noise."""
+        hidden, last = (self.fcnoisy_h_v, self.fcnoisy_h_a), (self.fcnoisy_z_v, self.fcnoisy_z_a)
+        both = effective_weight([layer.noisy() for layer in last], torch.float32)
+        value, advantage = torch.split(both, [len(layer.bias_mu) for layer in last])
+        return Weights(
+            self._trunk(),
+            effective_weight([layer.noisy() for layer in hidden], self._precision),
+            torch.cat([layer.bias() for layer in hidden]).to(self._precision),
+            value, last[0].bias(), advantage, last[1].bias(),
+        )  # fmt: skip
 
-    def features(self, obs: Tensor) -> Tensor:
-        """Features [B, F] of stacked observations [B, S, ...], in the network's precision."""
+    def _trunk(self) -> dict[str, Tensor]:
+        trunk: dict[str, Tensor] = {
+            name: weight for name, weight in self.named_parameters() if not name.startswith("fcnoisy_")
+        }
         if not self._convolutions:
             # In float32, as bfloat16 would cut the numbers of an observation to three digits; bytes it holds exactly.
-            return functional.relu(self.fc1((obs.float() * self._scale).flatten(1))).to(self._precision)
-        x, scale = obs.to(self._precision), self._scale
-        for layer in self._convolutions:
-            weight = (layer.weight * scale).to(self._precision)  # cheaper than to scale the frames
-            bias = None if layer.bias is None else layer.bias.to(self._precision)
-            x = functional.relu(functional.conv2d(x, weight, bias, layer.stride, layer.padding))
-            scale = 1.0
+            return trunk | {"fc1.weight": self.fc1.weight * self._scale}
+        trunk["conv1.weight"] = trunk["conv1.weight"] * self._scale  # cheaper than to scale the frames
+        return {name: _as_used(weight, self._precision) for name, weight in trunk.items()}
+
+    def features(self, obs: Tensor, trunk: dict[str, Tensor]) -> Tensor:
+        """Features [B, F] of stacked observations [B, S, ...], in the network's precision."""
+        if not self._convolutions:
+            x = functional.linear(obs.float().flatten(1), trunk["fc1.weight"], trunk["fc1.bias"])
+            return functional.relu(x).to(self._precision)
+        x = obs.to(self._precision, memory_format=torch.channels_last)
+        for i, layer in enumerate(self._convolutions, start=1):
+            weight, bias = trunk[f"conv{i}.weight"], trunk[f"conv{i}.bias"]
+            x = functional.relu(functional.conv2d(x, weight, bias, layer.stride, layer.padding), inplace=True)
         return x.flatten(1)
 
-    def duel(self, features: Tensor, heads: Heads) -> Tensor:
-        """v + a - mean(a): features [M, F] -> [M, A, outputs] float32.
+    def duel(self, hidden: Tensor, weights: Weights) -> Tensor:
+        """v + a - mean(a): hidden units [M, 2 H] -> [M, A, outputs] float32.
 
         The last layer is small and computed in float32: actions often differ by less than bfloat16 can tell apart.
         """
-        hidden = functional.relu(functional.linear(features, heads.hidden_weight, heads.hidden_bias)).float()
-        of_value, of_advantage = hidden.chunk(2, dim=1)
-        value = functional.linear(of_value, heads.value_weight, heads.value_bias)
-        advantage = functional.linear(of_advantage, heads.advantage_weight, heads.advantage_bias)
+        of_value, of_advantage = hidden.float().chunk(2, dim=1)
+        value = functional.linear(of_value, weights.value_weight, weights.value_bias)
+        advantage = functional.linear(of_advantage, weights.advantage_weight, weights.advantage_bias)
         value = value.view(-1, 1, self._outputs)
         advantage = advantage.view(-1, self.nb_actions, self._outputs)
         return value + advantage - advantage.mean(1, keepdim=True)
@@ -173,19 +220,34 @@ class QuantileNetwork(DuellingNetwork):
         self.iqn_fc = nn.Linear(embedding_dim, self.nb_features)
         self.register_buffer("_frequencies", math.pi * torch.arange(1, embedding_dim + 1), persistent=False)
 
-    def forward(self, obs: Tensor, taus: Tensor, heads: Heads) -> Tensor:
+    def forward(self, obs: Tensor, taus: Tensor, weights: Weights) -> Tensor:
         """Quantiles [N, B, A] of stacked observations [B, S, ...] at fractions taus [N, B]."""
-        cosines = torch.cos(taus.reshape(-1, 1) * self._frequencies)  # [N * B, embedding], quantile-major
-        weight, bias = self.iqn_fc.weight.to(self._precision), self.iqn_fc.bias.to(self._precision)
-        embedding = functional.relu(functional.linear(cosines.to(self._precision), weight, bias))
-        embedding = embedding.view(*taus.shape, -1)  # [N, B, F]
-        features = (embedding * self.features(obs)).flatten(0, 1)  # [N * B, F]
-        return self.duel(features, heads).view(*taus.shape, self.nb_actions)
+        hidden = self._hidden(obs, taus, weights, weights.hidden_weight, weights.hidden_bias)
+        return self.duel(hidden, weights).view(*taus.shape, self.nb_actions)
+
+    def best_actions(self, obs: Tensor, taus: Tensor, weights: Weights) -> Tensor:
+        """Actions [B] of the largest mean quantile, as `forward` would give them, at half its cost.
+
+        The value stream adds the same to all actions, and is left out.
+        """
+        size = len(weights.hidden_bias) // 2
+        hidden = self._hidden(obs, taus, weights, weights.hidden_weight[size:], weights.hidden_bias[size:])
+        mean = hidden.float().view(*taus.shape, size).mean(0)  # [B, H]
+        return functional.linear(mean, weights.advantage_weight, weights.advantage_bias).argmax(1)
+
+    def _hidden(self, obs: Tensor, taus: Tensor, weights: Weights, weight: Tensor, bias: Tensor) -> Tensor:
+        """Hidden units [N * B, rows of the weight], quantile-major."""
+        cosines = torch.cos(taus.reshape(-1, 1) * self._frequencies).to(self._precision)  # [N * B, embedding]
+        embed_weight, embed_bias = (weights.trunk[f"iqn_fc.{part}"].to(self._precision) for part in ("weight", "bias"))
+        features = self.features(obs, weights.trunk)  # [B, F]
+        return modulated_hidden(cosines, embed_weight, embed_bias, features, weight, bias)
 
 
 class CategoricalNetwork(DuellingNetwork):
     """Rainbow's C51 network: log-probabilities of atoms for each action (arXiv 1710.02298)."""
 
-    def forward(self, obs: Tensor, heads: Heads) -> Tensor:
+    def forward(self, obs: Tensor, weights: Weights) -> Tensor:
         """Log-probabilities [B, A, atoms] of stacked observations [B, S, ...]."""
-        return functional.log_softmax(self.duel(self.features(obs), heads), dim=2)
+        features = self.features(obs, weights.trunk)  # [B, F]
+        hidden = functional.relu(functional.linear(features, weights.hidden_weight, weights.hidden_bias))
+        return functional.log_softmax(self.duel(hidden, weights), dim=2)

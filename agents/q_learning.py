@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from agents.interface import Agent, Decision, Part, Update
-from agents.networks import DuellingNetwork, Heads, Shape
+from agents.networks import DuellingNetwork, Shape, Weights
 from agents.ops.frames import push_frame, stack_at
 from agents.ops.n_step import NStep, n_step
 from agents.randomness import restore_generator
@@ -124,7 +124,7 @@ class QLearningAgent(Agent):
         self._generator = generator
         self._counters = _Counters()
         self._calls = 0  # of `act` since the last `load`
-        self._heads: Heads | None = None
+        self._weights: Weights | None = None
         self.network = network.to(self._device)
         self.parts: dict[str, Part] = {"model": self.network, "generator": _Random(generator)}
         if target is not None:
@@ -148,11 +148,11 @@ class QLearningAgent(Agent):
         """Act greedily under noise, or at random before learn-start."""
         if self._calls % self._args.replay_frequency == 0:
             self.network.draw_noise(self._generator)
-            self._heads = self.network.heads()
+            self._weights = self.network.weights()
         self._calls += 1
         stack = self._push(rows, state)
-        assert self._heads is not None
-        said = self.evaluate(stack.to(self._device), self._heads)
+        assert self._weights is not None
+        said = self.evaluate(stack.to(self._device), self._weights)
         greedy = said.values.argmax(1)  # [E]
         actions = greedy
         if step is not None and step < self._args.learn_start:
@@ -225,11 +225,11 @@ class QLearningAgent(Agent):
     def _n_step(self, reward: Tensor, discount: Tensor, kind: Tensor) -> NStep:
         return n_step(reward, discount, kind, self._args.discount)
 
-    def noisy(self, network: Any) -> Heads:
-        """Heads of a network under noise of their own: each forward pass of a loss draws anew."""
+    def noisy(self, network: Any) -> Weights:
+        """Weights of a network under noise of their own: each forward pass of a loss draws anew."""
         network.draw_noise(self._generator)
-        heads: Heads = network.heads()
-        return heads
+        weights: Weights = network.weights()
+        return weights
 
     def fractions(self, *shape: int) -> Tensor:
         """Uniform draws in [0, 1)."""
@@ -240,7 +240,7 @@ class QLearningAgent(Agent):
     priority_exponent: float  # omega
 
     @abstractmethod
-    def evaluate(self, stack: Tensor, heads: Heads) -> Said:
+    def evaluate(self, stack: Tensor, weights: Weights) -> Said:
         """What the acting network says of stacks [E, S, ...]."""
 
     @abstractmethod

@@ -1,13 +1,13 @@
 """Rainbow (Hessel et al. 2018, arXiv 1710.02298), with the settings of the Rainbow-IQN paper (arXiv 1908.04683).
 
-Implemented: C51 (Bellemare et al. 2017, arXiv 1707.06887), double Q-learning, duelling noisy heads, n-step returns,
+Implemented: C51 (Bellemare et al. 2017, arXiv 1707.06887), double Q-learning, duelling noisy weights, n-step returns,
 prioritised replay. Letters: B batch, E environments, A actions.
 """
 
 import torch
 from torch import Tensor
 
-from agents.networks import CategoricalNetwork, Heads
+from agents.networks import CategoricalNetwork, Weights
 from agents.ops.categorical import cross_entropy, project
 from agents.ops.n_step import NStep
 from agents.q_learning import QLearningAgent, Said, Transitions, network_shape
@@ -31,9 +31,9 @@ class Rainbow(QLearningAgent):
         self.priority_exponent = args.priority_exponent_Rainbow
         self._support = torch.linspace(args.V_min, args.V_max, args.atoms, device=generator.device)
 
-    def evaluate(self, stack: Tensor, heads: Heads) -> Said:
+    def evaluate(self, stack: Tensor, weights: Weights) -> Said:
         """Log-probabilities of the atoms."""
-        log_probabilities = self.network(stack, heads)  # [E, A, atoms]
+        log_probabilities = self.network(stack, weights)  # [E, A, atoms]
         return Said((log_probabilities.exp() * self._support).sum(2), log_probabilities, {})
 
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:

@@ -1,14 +1,14 @@
 """Rainbow-IQN (Toromanoff, Wirbel and Moutarde 2019, arXiv 1908.04683): Rainbow with IQN in the place of C51.
 
 Implemented: implicit quantiles (Dabney et al. 2018, arXiv 1806.06923), double Q-learning on the mean of K quantiles,
-duelling noisy heads, n-step returns, prioritised replay. Not implemented: risk-sensitive policies.
+duelling noisy weights, n-step returns, prioritised replay. Not implemented: risk-sensitive policies.
 Letters: N, N' quantiles of the online and the target network, K of the policy, B batch, E environments, A actions.
 """
 
 import torch
 from torch import Tensor
 
-from agents.networks import Heads, QuantileNetwork
+from agents.networks import QuantileNetwork, Weights
 from agents.ops.n_step import NStep
 from agents.ops.quantile import quantile_huber_loss
 from agents.q_learning import QLearningAgent, Said, Transitions, network_shape
@@ -31,10 +31,10 @@ class RainbowIqn(QLearningAgent):
         super().__init__(args, network, target, generator, (args.lr_IQN, args.adam_eps_IQN))
         self.priority_exponent = args.priority_exponent_IQN
 
-    def evaluate(self, stack: Tensor, heads: Heads) -> Said:
+    def evaluate(self, stack: Tensor, weights: Weights) -> Said:
         """Quantiles at K random fractions."""
         taus = self.fractions(self._args.num_quantile_samples, len(stack))  # [K, E]
-        quantiles = self.network(stack, taus, heads)  # [K, E, A]
+        quantiles = self.network(stack, taus, weights)  # [K, E, A]
         return Said(quantiles.mean(0), quantiles.permute(1, 2, 0), {"taus": taus.T})
 
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
@@ -43,8 +43,7 @@ class RainbowIqn(QLearningAgent):
         index = torch.arange(batch, device=self._device)
         with torch.no_grad():
             taus = self.fractions(args.num_quantile_samples, batch)  # [K, B]
-            online = self.network(transitions.next_obs, taus, self.noisy(self.network))  # [K, B, A]
-            best = online.mean(0).argmax(1)  # [B]
+            best = self.network.best_actions(transitions.next_obs, taus, self.noisy(self.network))  # [B]
             taus = self.fractions(args.num_tau_prime_samples, batch)  # [N', B]
             bootstrap = self.target(transitions.next_obs, taus, self.noisy(self.target))[:, index, best]  # [N', B]
             targets = transitions.return_ + transitions.discount * bootstrap  # [N', B]

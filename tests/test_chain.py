@@ -69,11 +69,11 @@ def test_rainbow_iqn_recovers_quantiles(redis_port: int, run_name: str, tmp_path
     assert isinstance(network, QuantileNetwork)
     with torch.no_grad():
         taus = torch.linspace(0.02, 0.98, 97)[:, None]
-        at_start = network(stacks(-1, START), taus, network.heads())[:, 0]  # [97, A]
+        at_start = network(stacks(-1, START), taus, network.weights())[:, 0]  # [97, A]
         assert at_start.mean(0).argmax() == 0, "the gamble is best on average"
         middles = torch.tensor([0.125, 0.375, 0.625, 0.875])[:, None]  # of the steps of the true quantile function
-        gamble = network(stacks(-1, START), middles, network.heads())[:, 0, 0]
-        last = network(stacks(GAMBLE, 2), torch.tensor([[0.25], [0.75]]), network.heads())[:, 0].amax(1)
+        gamble = network(stacks(-1, START), middles, network.weights())[:, 0, 0]
+        last = network(stacks(GAMBLE, 2), torch.tensor([[0.25], [0.75]]), network.weights())[:, 0].amax(1)
     np.testing.assert_allclose(gamble, RETURNS[0], atol=0.4)
     np.testing.assert_allclose(last, [0, 1], atol=0.3)
     np.testing.assert_allclose(at_start[:, 1], RETURNS[1][0], atol=0.3)
@@ -89,8 +89,8 @@ def test_rainbow_recovers_atom_masses(redis_port: int, run_name: str, tmp_path: 
     network = agent.network
     assert isinstance(network, CategoricalNetwork)
     with torch.no_grad():
-        masses = network(stacks(-1, START), network.heads()).exp()[0]  # [A, atoms]
-        safe = network(stacks(START, SAFE), network.heads()).exp()[0]
+        masses = network(stacks(-1, START), network.weights()).exp()[0]  # [A, atoms]
+        safe = network(stacks(START, SAFE), network.weights()).exp()[0]
     atoms = np.linspace(args.V_min, args.V_max, args.atoms)
     assert (masses.numpy() @ atoms).argmax() == 0
     for action, returns in RETURNS.items():

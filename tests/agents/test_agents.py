@@ -256,7 +256,7 @@ def test_transitions_stop_at_the_end_of_their_episode(name: str) -> None:
 
 @every_agent
 def test_learning_lowers_the_loss_on_a_fixed_batch(name: str) -> None:
-    agent = agent_of(name, "--lr-Rainbow", "1e-2")
+    agent = agent_of(name, "--lr-Rainbow", "1e-2", "--lr-IQN", "1e-2", "--target-update", "1000000")
     batch = replay_of(agent).sample(10, 0.4)
     losses = [float(agent.update(batch).metrics["loss"]) for _ in range(60)]
     assert np.mean(losses[-10:]) < 0.95 * np.mean(losses[:10])

@@ -47,27 +47,66 @@ def test_noisy_layers_start_as_the_interface_says() -> None:
         assert mu.std() == pytest.approx(1 / math.sqrt(900), rel=0.5), "uniform"
 
 
+def a_network() -> DuellingNetwork:
+    network = DuellingNetwork(Shape(VECTOR, 2, 3, 11, 0.1), outputs=4)
+    network.draw_noise(torch.Generator().manual_seed(0))
+    return network
+
+
 def test_noise_is_factorised_and_new_at_every_draw() -> None:
-    layer, generator = NoisyLinear(30, 20, std=0.1), torch.Generator().manual_seed(0)
-    layer.draw_noise(generator)
+    network = a_network()
+    layer = network.fcnoisy_z_a
     first = layer.weight_epsilon.clone()
     assert torch.linalg.matrix_rank(first) == 1
-    weight, bias = layer.effective()
-    torch.testing.assert_close(weight, layer.weight_mu + layer.weight_sigma * first)
-    torch.testing.assert_close(bias, layer.bias_mu + layer.bias_sigma * layer.bias_epsilon)
-    layer.draw_noise(generator)
+    weights = network.weights()
+    torch.testing.assert_close(weights.advantage_weight, layer.weight_mu + layer.weight_sigma * first)
+    torch.testing.assert_close(weights.advantage_bias, layer.bias_mu + layer.bias_sigma * layer.bias_epsilon)
+    hidden = torch.cat(
+        [
+            part.weight_mu + part.weight_sigma * part.weight_epsilon
+            for part in (network.fcnoisy_h_v, network.fcnoisy_h_a)
+        ]
+    )
+    torch.testing.assert_close(weights.hidden_weight, hidden)
+    network.draw_noise(torch.Generator().manual_seed(1))
     assert not torch.any(layer.weight_epsilon == first)
 
 
+def test_a_snapshot_holds_the_noise() -> None:
+    network, other = a_network(), DuellingNetwork(Shape(VECTOR, 2, 3, 11, 0.1), outputs=4)
+    other.load_state_dict(network.state_dict())
+    for (name, ours), theirs in zip(network.state_dict().items(), other.state_dict().values(), strict=True):
+        torch.testing.assert_close(ours, theirs, msg=name)
+    state = {
+        name: torch.zeros_like(value) if "epsilon" in name else value for name, value in network.state_dict().items()
+    }
+    other.load_state_dict(state)
+    assert not other.fcnoisy_h_a.weight_epsilon.any()
+    with pytest.raises(RuntimeError, match=r"fcnoisy_h_a\.weight_epsilon"):
+        other.load_state_dict({name: value for name, value in state.items() if name != "fcnoisy_h_a.weight_epsilon"})
+
+
 def test_duelling_adds_the_mean_free_advantage() -> None:
-    network = DuellingNetwork(Shape(VECTOR, 2, 3, 11, 0.1), outputs=4)
-    network.draw_noise(torch.Generator().manual_seed(0))
-    features, heads = torch.rand(7, 11), network.heads()
-    of_value, of_advantage = torch.relu(features @ heads.hidden_weight.T + heads.hidden_bias).split(11, dim=1)
-    value = (of_value @ heads.value_weight.T + heads.value_bias)[:, None, :]
-    advantage = (of_advantage @ heads.advantage_weight.T + heads.advantage_bias).view(7, 3, 4)
-    torch.testing.assert_close(network.duel(features, heads), value + advantage - advantage.mean(1, keepdim=True))
-    torch.testing.assert_close(network.duel(features, heads).mean(1), value[:, 0])
+    network = a_network()
+    hidden, weights = torch.rand(7, 22), network.weights()
+    of_value, of_advantage = hidden.split(11, dim=1)
+    value = (of_value @ weights.value_weight.T + weights.value_bias)[:, None, :]
+    advantage = (of_advantage @ weights.advantage_weight.T + weights.advantage_bias).view(7, 3, 4)
+    torch.testing.assert_close(network.duel(hidden, weights), value + advantage - advantage.mean(1, keepdim=True))
+    torch.testing.assert_close(network.duel(hidden, weights).mean(1), value[:, 0])
+
+
+def test_the_best_actions_are_those_of_the_largest_mean_quantile() -> None:
+    network, generator = QuantileNetwork(Shape(FRAME, 4, 18, 16, 0.5), 8), torch.Generator().manual_seed(0)
+    obs, taus = torch.randint(0, 256, (4, 4, 84, 84), dtype=torch.uint8), torch.rand(5, 4)
+    chosen = set()
+    for _ in range(20):
+        network.draw_noise(generator)
+        with torch.no_grad():
+            best = network.best_actions(obs, taus, network.weights())
+            assert torch.equal(best, network(obs, taus, network.weights()).mean(0).argmax(1))
+        chosen |= set(best.tolist())
+    assert len(chosen) > 3
 
 
 def test_quantiles_belong_to_their_sample_and_fraction() -> None:
@@ -75,10 +114,10 @@ def test_quantiles_belong_to_their_sample_and_fraction() -> None:
     network.draw_noise(torch.Generator().manual_seed(0))
     obs, taus = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8), torch.rand(5, 3)
     with torch.no_grad():
-        together = network(obs, taus, network.heads())
+        together = network(obs, taus, network.weights())
         for k in range(5):
             for b in range(3):
-                alone = network(obs[b : b + 1], taus[k : k + 1, b : b + 1], network.heads())
+                alone = network(obs[b : b + 1], taus[k : k + 1, b : b + 1], network.weights())
                 torch.testing.assert_close(together[k, b], alone[0, 0], atol=1e-5, rtol=1e-4)
     assert not torch.allclose(together[0], together[1]), "fractions make a difference"
 
@@ -87,10 +126,10 @@ def test_the_embedding_is_that_of_the_interface() -> None:
     network = QuantileNetwork(Shape(VECTOR, 2, 3, 11, 0.1), 6)
     obs, tau = torch.randint(0, 256, (1, 2, 5), dtype=torch.uint8), 0.3
     cosines = torch.tensor([math.cos(math.pi * i * tau) for i in range(1, 7)])
-    features = torch.relu(network.iqn_fc(cosines)) * network.features(obs)
-    torch.testing.assert_close(
-        network(obs, torch.tensor([[tau]]), network.heads())[0], network.duel(features, network.heads())[..., 0]
-    )
+    weights = network.weights()
+    features = torch.relu(network.iqn_fc(cosines)) * network.features(obs, weights.trunk)
+    hidden = torch.relu(features @ weights.hidden_weight.T + weights.hidden_bias)
+    torch.testing.assert_close(network(obs, torch.tensor([[tau]]), weights)[0], network.duel(hidden, weights)[..., 0])
 
 
 def test_parameter_names_of_the_data_efficient_architecture() -> None:
@@ -111,7 +150,7 @@ def test_bfloat16_gives_nearly_the_same_values_and_gradients(architecture: str, 
     gradients = []
     for network in (exact, coarse):
         network.draw_noise(torch.Generator().manual_seed(0))
-        quantiles = network(obs, taus, network.heads())
+        quantiles = network(obs, taus, network.weights())
         assert quantiles.dtype == torch.float32
         quantiles.square().sum().backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in network.parameters()]))

@@ -66,7 +66,7 @@ def test_quantiles_equal(tmp_path: Path, architecture: str, batch: int, nb_taus:
     assert isinstance(agent.network, QuantileNetwork)
     obs, taus = frames(batch), torch.rand(nb_taus, batch)
     with torch.no_grad():
-        ours = agent.network(obs, taus, agent.network.heads())  # [N, B, A]
+        ours = agent.network(obs, taus, agent.network.weights())  # [N, B, A]
         theirs = network.quantiles(obs, taus.flatten())  # [N * B, A]
     assert ours.std() > 0.01, "something to compare"
     for k in range(nb_taus):
@@ -85,7 +85,7 @@ def test_probabilities_equal(tmp_path: Path, architecture: str, batch: int, with
     assert isinstance(agent.network, CategoricalNetwork)
     obs = frames(batch)
     with torch.no_grad():
-        ours, theirs = agent.network(obs, agent.network.heads()), network.log_probabilities(obs)
+        ours, theirs = agent.network(obs, agent.network.weights()), network.log_probabilities(obs)
     assert ours.std() > 0.01, "something to compare"
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
