@@ -26,7 +26,6 @@ PRESETS: dict[str, dict[str, tuple[Any, str]]] = {
         "num_tau_samples": (8, "8 quantiles cost an eighth, and learned as well in IQN's figure 5"),
         "num_tau_prime_samples": (8, "as above"),
         "num_quantile_samples": (8, "as above, at every action"),
-        "precision": ("auto", "bfloat16 where the processor has it: half the time"),
         "learner_threads": (1, "two need longer for small products than one, and the actor has the other core"),
         "lr_IQN": (2.5e-4, "a short run needs larger steps: with 1e-4 it took two to four times as long"),
         "lr_Rainbow": (2.5e-4, "as for Rainbow-IQN"),
@@ -82,7 +81,7 @@ class NetworkOptions:
 
     architecture: str = option("canonical", "convolutions: canonical (DQN's) or data-efficient (two)", shared=True)
     precision: str = option(
-        "float32", "of the large products: float32, bfloat16, or auto (bfloat16 where the device computes in it)"
+        "auto", "of the large products: float32, bfloat16, or auto (bfloat16 where the device computes in it)"
     )
     hidden_size: int = option(512, "units of each noisy hidden layer", shared=True)
     noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", shared=True)

@@ -4,6 +4,7 @@ import threading
 
 import torch
 
+from agents import weights_packet
 from agents.player import Player
 from agents.programs import IntervalLog, make_limiter, observation_of, open_environment, select_device
 from agents.randomness import derive_seed
@@ -76,8 +77,7 @@ class Actor:
             return
         packet = self._link.weights(wanted)
         self._version = int(packet.meta["version"])
-        weights = {name: torch.from_numpy(array.copy()) for name, array in packet.arrays.items()}
-        self._player.load(weights, self._version)
+        self._player.load(weights_packet.unpack(packet), self._version)
 
     def _play_round(self, log: IntervalLog) -> None:
         t_actors = self._link.record().t_actors

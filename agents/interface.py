@@ -4,7 +4,7 @@
     agent.load(published weights)                       for batch in batches from replay:
     decision, state = agent.act(rows, state, step)          update = agent.update(batch)
     chunk = assembler.add(row, action, out)                 replay.update_priorities(batch, update.priorities)
-    # (the assembler asks agent.initial_priorities)     publish agent.parts["model"]
+    # (the assembler asks agent.initial_priorities)     publish agent.parts["model"].published()
 
 An agent is one file and one line in `agents.registry`. It never sees Redis, files or environments.
 """
@@ -12,7 +12,7 @@ An agent is one file and one line in `agents.registry`. It never sees Redis, fil
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from memory.chunk import ChunkSpec
 from memory.replay import Batch
@@ -27,6 +27,14 @@ class Part(Protocol):
 
     def load_state_dict(self, state: Any) -> Any:
         """Restore it."""
+
+
+class Network(nn.Module):
+    """The part "model": what acts, and what the learner publishes for those who act elsewhere."""
+
+    def published(self) -> dict[str, Tensor]:
+        """What `Agent.load` takes over, as tensors of float32 or bfloat16."""
+        return {name: parameter.detach() for name, parameter in self.named_parameters()}
 
 
 class Decision(NamedTuple):
@@ -47,7 +55,7 @@ class Agent(ABC):
     """Acts for a batch of environments, and learns from batches of replayed rows."""
 
     spec: ChunkSpec
-    parts: dict[str, Part]  # "model" is the network that is published; snapshots hold all of them
+    parts: dict[str, Part]  # "model" is a Network; snapshots hold all of them
 
     @abstractmethod
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[Decision, Arrays]:

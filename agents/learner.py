@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from agents.interface import Agent
+from agents import weights_packet
+from agents.interface import Agent, Network
 from agents.programs import IntervalLog, timestamp
 from agents.randomness import restore_generator
 from agents.reports import Reports, weights_hash
 from args import Args
-from memory import wire
 from memory.chunk import Chunk, ChunkId
 from memory.errors import RunError, Stopped
 from memory.inbox import Decoder, Entry
@@ -180,14 +180,13 @@ class Learner:
             self._save()
 
     @property
-    def _model(self) -> torch.nn.Module:
+    def _model(self) -> Network:
         model = self.agent.parts["model"]
-        assert isinstance(model, torch.nn.Module)
+        assert isinstance(model, Network)
         return model
 
     def _pack_weights(self) -> bytes:
-        weights = {name: parameter.detach().cpu().numpy() for name, parameter in self._model.named_parameters()}
-        return wire.encode(wire.Tag.WEIGHTS, {"version": self.progress.round}, weights, compress=False)
+        return weights_packet.pack(self._model.published(), self.progress.round)
 
     def _report_progress(self, status: str) -> None:
         self._link.progress(status, self.progress.T_learner, self.progress.T_actors, self._inbox.read)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from agents.interface import Network
 from agents.ops.modulated import modulated_hidden
 from agents.ops.noise import NoisyWeight, effective_weight, factorised_noise
 from memory.chunk import Field
@@ -124,12 +125,12 @@ class Shape:
 
 
 def _as_used(weight: Tensor, precision: torch.dtype) -> Tensor:
-    """A weight in the precision of the products; convolutions are fastest with the channels last."""
-    layout = torch.channels_last if weight.dim() == 4 else torch.preserve_format
+    """A weight in the precision of the products; a GPU convolves fastest with the channels last, a CPU does not."""
+    layout = torch.channels_last if weight.dim() == 4 and weight.is_cuda else torch.preserve_format
     return weight.to(precision, memory_format=layout)
 
 
-class DuellingNetwork(nn.Module):
+class DuellingNetwork(Network):
     """Trunk and noisy duelling heads with `outputs` numbers per action (Wang et al. 2016, arXiv 1511.06581).
 
     The trunk is `shape.architecture`'s for frames of 84x84, and one linear layer for any other observation.
@@ -164,6 +165,16 @@ class DuellingNetwork(nn.Module):
         noise = factorised_noise(sum(sizes), generator, factors[0].device)  # at once: drawing costs more than numbers
         torch._foreach_copy_(factors, torch.split(noise, sizes))
 
+    def published(self) -> dict[str, Tensor]:
+        """What acting needs: the parameters, those of the large products in the precision that rounds them anyway."""
+        return {
+            name: parameter.detach().to(self._precision if self._is_rounded(name) else parameter.dtype)
+            for name, parameter in self.named_parameters()
+        }
+
+    def _is_rounded(self, name: str) -> bool:
+        return name.endswith(("weight", "weight_mu", "weight_sigma")) and not name.startswith(("fcnoisy_z", "fc1"))
+
     def weights(self) -> Weights:
         """The weights for the present noise."""
         hidden, last = (self.fcnoisy_h_v, self.fcnoisy_h_a), (self.fcnoisy_z_v, self.fcnoisy_z_a)
@@ -191,7 +202,7 @@ class DuellingNetwork(nn.Module):
         if not self._convolutions:
             x = functional.linear(obs.float().flatten(1), trunk["fc1.weight"], trunk["fc1.bias"])
             return functional.relu(x).to(self._precision)
-        x = obs.to(self._precision, memory_format=torch.channels_last)
+        x = obs.to(self._precision)
         for i, layer in enumerate(self._convolutions, start=1):
             weight, bias = trunk[f"conv{i}.weight"], trunk[f"conv{i}.bias"]
             x = functional.relu(functional.conv2d(x, weight, bias, layer.stride, layer.padding), inplace=True)

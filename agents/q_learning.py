@@ -57,11 +57,11 @@ def network_shape(args: Args, observation: Field, nb_actions: int, device: torch
 
 def _precision(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
-        name = "bfloat16" if _computes_in_bfloat16(device) else "float32"
+        name = "bfloat16" if computes_in_bfloat16(device) else "float32"
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
-def _computes_in_bfloat16(device: torch.device) -> bool:
+def computes_in_bfloat16(device: torch.device) -> bool:
     """Whether it has instructions for it: elsewhere bfloat16 is emulated, and slower than float32."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)

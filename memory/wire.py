@@ -28,7 +28,7 @@ VERSION = 1
 COMPRESSED = 1
 MAX_HEADER_BYTES = 1 << 16
 MAX_PAYLOAD_BYTES = 1 << 30
-DTYPES = {name: np.dtype(name) for name in ("uint8", "int32", "int64", "float32", "float64")}
+DTYPES = {name: np.dtype(name) for name in ("uint8", "uint16", "int32", "int64", "float32", "float64")}
 
 _PREFIX = struct.Struct("<4sBBHIQ")
 _CRC = struct.Struct("<I")

@@ -63,8 +63,9 @@ def stacks(*states: int) -> torch.Tensor:
 
 @pytest.mark.redis
 @pytest.mark.slow
-def test_rainbow_iqn_recovers_quantiles(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    agent = trained_agent(run_system(redis_port, run_name, tmp_path))
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_rainbow_iqn_recovers_quantiles(precision: str, redis_port: int, run_name: str, tmp_path: Path) -> None:
+    agent = trained_agent(run_system(redis_port, run_name, tmp_path, "--precision", precision))
     network = agent.network
     assert isinstance(network, QuantileNetwork)
     with torch.no_grad():

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-_ROWS_AT_ONCE = 64
+_AT_ONCE = 2**18  # numbers
 
 
 class NoisyWeight(NamedTuple):
@@ -72,7 +72,7 @@ class _EffectiveWeight(torch.autograd.Function):
 
 def _write(layer: NoisyWeight, rows: Tensor) -> None:
     """Write the effective weight into `rows`, on a CPU in pieces that stay in its cache."""
-    at_once = _ROWS_AT_ONCE if rows.device.type == "cpu" else max(1, len(rows))
+    at_once = max(1, _AT_ONCE // rows.shape[1]) if rows.device.type == "cpu" else len(rows)
     parts = (torch.split(tensor, at_once) for tensor in (rows, layer.mu, layer.sigma, layer.noise_out[:, None]))
     for out, mu, sigma, noise_out in zip(*parts, strict=True):
         noisy = sigma * layer.noise_in  # [outputs, inputs]

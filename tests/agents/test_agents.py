@@ -10,11 +10,13 @@ import pytest
 import torch
 
 import args as options
+from agents import weights_packet
 from agents.learner import beta
 from agents.ops.n_step import n_step
 from agents.player import Player
 from agents.q_learning import QLearningAgent
 from agents.registry import AGENTS, make_agent
+from memory import wire
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkId, Field
 from memory.replay import Batch, Replay
@@ -119,16 +121,28 @@ def test_the_frame_stack_starts_black_and_stays_bytes(name: str) -> None:
 
 @every_agent
 def test_published_weights_change_the_policy_but_not_the_noise(name: str) -> None:
-    learner, actor = agent_of(name), make_agent(arguments(name), OBSERVATION, ACTIONS, CPU, learns=False, seed=8)
+    learner = agent_of(name, "--precision", "bfloat16")
+    actor = make_agent(arguments(name), OBSERVATION, ACTIONS, CPU, learns=False, seed=8)
     assert isinstance(actor, QLearningAgent)
     learner.network.draw_noise(torch.Generator().manual_seed(5))
-    published = dict(learner.network.named_parameters())
+    published = weights_packet.unpack(wire.decode(weights_packet.pack(learner.network.published(), 3)))
     assert not any("epsilon" in key for key in published)
     before = {key: value.clone() for key, value in actor.network.named_buffers()}
     actor.load(published)
     for key, value in actor.network.named_buffers():
         assert torch.equal(value, before[key])
+    wanted = {key: value.detach() for key, value in learner.network.named_parameters()}
     for key, value in actor.network.named_parameters():
+        assert torch.equal(value, published[key]), "as they were published"
+        rounded = key.startswith(("fcnoisy_h", "iqn_fc")) and "weight" in key
+        assert torch.equal(value, wanted[key].bfloat16().float() if rounded else wanted[key])
+
+
+@every_agent
+def test_a_network_in_float32_publishes_all_as_it_is(name: str) -> None:
+    learner = agent_of(name, "--precision", "float32")
+    published = weights_packet.unpack(wire.decode(weights_packet.pack(learner.network.published(), 3)))
+    for key, value in learner.network.named_parameters():
         assert torch.equal(value, published[key])
 
 

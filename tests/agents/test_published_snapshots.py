@@ -41,7 +41,7 @@ def saved(path: Path, content: dict[str, Any], *, legacy: bool = False) -> Path:
 def loaded_agent(path: Path, *more: str, learns: bool = False) -> QLearningAgent:
     """The agent of a snapshot, with no options but those that `more` gives."""
     content = snapshot.load(path, "--model")
-    args = network_args(options.parse(["--model", str(path), *more], "test", ""), content)
+    args = network_args(options.parse(["--model", str(path), "--precision", "float32", *more], "test", ""), content)
     agent = make_agent(args, FRAME, ACTIONS, CPU, learns=learns, seed=9)
     snapshot.restore_weights(agent, content)
     assert isinstance(agent, QLearningAgent)

@@ -28,7 +28,7 @@ STACK, ACTIONS, HIDDEN, EMBEDDING, ATOMS, K, M, N = 4, 6, 13, 9, 11, 8, 5, 7
 OPTIONS = (
     f"--history-length {STACK} --hidden-size {HIDDEN} --noisy-std 0.5 --quantile-embedding-dim {EMBEDDING} "
     f"--num-quantile-samples {K} --num-tau-prime-samples {M} --num-tau-samples {N} --atoms {ATOMS} --lr-IQN 1e-2 "
-    "--lr-Rainbow 1e-2 --adam-eps-Rainbow 3.125e-4"
+    "--lr-Rainbow 1e-2 --adam-eps-Rainbow 3.125e-4 --precision float32"
 )
 SIZES = {"rainbow_iqn": {"embedding": EMBEDDING}, "rainbow": {"atoms": ATOMS}}
 CASES: dict[str, tuple[str, str, Settings]] = {

@@ -1,0 +1,31 @@
+"""Chunks of random play, as actors send them."""
+
+import random
+from functools import cache
+
+import numpy as np
+
+from memory.assembler import Assembler
+from memory.chunk import Chunk, ChunkSpec
+from memory.rows import Kind
+from saber.environment import EnvironmentSettings, make_environment
+
+GAMES = ("pong", "space_invaders", "breakout", "ms_pacman", "montezuma_revenge")
+SPEC = ChunkSpec(stack=4, burn_in=0, length=64, tail=3, stride=64, sample=1)  # Rainbow-IQN's, with n = 3
+
+
+@cache
+def random_chunks(game: str, count: int) -> tuple[Chunk, ...]:
+    """The first chunks of one environment under random actions; priorities are random."""
+    rng = random.Random(0)
+    priorities = np.random.default_rng(0)
+    environment = make_environment(EnvironmentSettings(game=game), seed=0)
+    assembler = Assembler(SPEC, 0, lambda _: priorities.random(SPEC.leaves) + 0.1)
+    chunks: list[Chunk] = []
+    row = environment.reset()
+    while len(chunks) < count:
+        action = rng.randrange(environment.nb_actions)
+        if chunk := assembler.add(row, action, {}):
+            chunks.append(chunk)
+        row = environment.reset() if row.kind == Kind.LAST else environment.step(action)
+    return tuple(chunks)

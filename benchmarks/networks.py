@@ -1,0 +1,177 @@
+"""How fast the paper's network acts and learns.
+
+    python -m benchmarks.networks               acting, one thread, and updates of the learner
+    python -m benchmarks.networks --profile     what each millisecond of them goes to
+
+The first work of each table is what the machine can do at best: the matrix products of the widest layer alone.
+"""
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from agents.interface import Agent
+from agents.q_learning import computes_in_bfloat16
+from agents.registry import make_agent
+from args import Args
+from benchmarks.chunks import SPEC, random_chunks
+from benchmarks.harness import Comparison, Work, compare, run
+from memory.chunk import ChunkId, Field
+from memory.replay import Replay
+from memory.rows import Arrays, Kind, Rows
+
+_CPU = torch.device("cpu")
+_OBSERVATION = Field((84, 84), "uint8")
+_ACTIONS = 18
+_PROFILED = 12  # calls
+# Floating-point operations of one update (batch 32, N = N' = 64, K = 32): what 65.5 GFLOP in 73 ms were counted from.
+_UPDATE_FLOP = 65.5e9
+
+
+def measure(args: argparse.Namespace) -> list[Comparison]:
+    """Acting for 1 and 8 environments on one thread; updates on all cores."""
+    settings = _settings(args)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    comparisons = [_acting(settings, environments, args) for environments in (1, 8)]
+    torch.set_num_threads(threads)
+    return [*comparisons, _updates(settings, args)]
+
+
+def _settings(args: argparse.Namespace) -> Args:
+    return Args(learn_start=1, hidden_size=64 if args.quick else Args.hidden_size)
+
+
+def _acting(settings: Args, environments: int, args: argparse.Namespace) -> Comparison:
+    rows = _product(32 * environments, 3136, 2 * settings.hidden_size)
+    works = {"product of the hidden layer alone": rows}
+    works |= {f"act, {name}": _act(settings, name, environments) for name in _precisions()}
+    works["act, float32, noise drawn at every step"] = _act(
+        replace(settings, replay_frequency=1), "float32", environments
+    )
+    # 1.0 ms for one environment and 5.5 for eight, where the product took 0.46 and 3.7 ms.
+    wanted = {"act, bfloat16": {1: 0.46, 8: 0.67}[environments]}
+    return compare(f"act for {environments}", "calls/s", works, repeats=args.repeats, wanted=wanted)
+
+
+def _precisions() -> tuple[str, ...]:
+    return ("bfloat16", "float32") if computes_in_bfloat16(_CPU) else ("float32",)
+
+
+def _act(settings: Args, precision: str, environments: int) -> Work:
+    """One agent step; the median is one without a noise draw, which one step in `replay_frequency` has."""
+    agent = make_agent(replace(settings, precision=precision), _OBSERVATION, _ACTIONS, _CPU, learns=False, seed=1)
+    rng = np.random.default_rng(0)
+    rows = Rows(
+        obs=rng.integers(0, 256, (environments, 84, 84), dtype=np.uint8),
+        kind=np.full(environments, Kind.MID, np.uint8),
+        reward=np.zeros(environments, np.float32),
+        discount=np.ones(environments, np.float32),
+    )
+    state: Arrays = {}
+
+    def act() -> None:
+        nonlocal state
+        _, state = agent.act(rows, state, 10)
+
+    return act
+
+
+def _updates(settings: Args, args: argparse.Namespace) -> Comparison:
+    size = 2 * settings.hidden_size
+    works: dict[str, Work] = {"products alone": _products(size)}
+    for precision in _precisions():
+        works[f"update, {precision}"] = _update(replace(settings, precision=precision))
+    # 105 ms where the 65.5 GFLOP take 73.
+    wanted = {"update, bfloat16": 73 / (1000 / 9.5)}
+    return compare("update, batch 32", "updates/s", works, repeats=args.repeats, wanted=wanted, slice_s=1.0)
+
+
+def _product(rows: int, inner: int, columns: int) -> Work:
+    dtype = torch.bfloat16 if computes_in_bfloat16(_CPU) else torch.float32
+    a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
+    return lambda: a @ b
+
+
+def _products(columns: int) -> Work:
+    """As many operations as an update's, in products of its widest layer's size."""
+    product = _product(2048, 3136, columns)
+    times = round(_UPDATE_FLOP * columns / 1024 / (2 * 2048 * 3136 * columns))
+
+    def work() -> None:
+        for _ in range(times):
+            product()
+
+    return work
+
+
+def _update(settings: Args) -> Work:
+    agent = make_agent(settings, _OBSERVATION, _ACTIONS, _CPU, learns=True, seed=1)
+    replay = Replay(agent.spec, _OBSERVATION, 20 * SPEC.stride, torch.Generator().manual_seed(1), _CPU)
+    for number, chunk in enumerate(random_chunks("space_invaders", 20)):
+        replay.add(ChunkId(0, number), chunk)
+    return lambda: _learn(agent, replay, settings.batch_size)
+
+
+def _learn(agent: Agent, replay: Replay, batch_size: int) -> None:
+    batch = replay.sample(batch_size, beta=0.4)
+    replay.update_priorities(batch, agent.update(batch).priorities)
+
+
+class _Timer(TorchDispatchMode):
+    """Adds up what each operation takes, by its name and its largest tensor's shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        start = time.perf_counter()
+        result = func(*args, **(kwargs or {}))
+        shapes = [tuple(value.shape) for value in args if isinstance(value, torch.Tensor)]
+        self.seconds[f"{func} {max(shapes, key=lambda shape: np.prod(shape), default=())}"] += (
+            time.perf_counter() - start
+        )
+        return result
+
+
+@contextmanager
+def _timed(what: str, calls: int) -> Iterator[None]:
+    start = time.perf_counter()
+    with _Timer() as timer:
+        yield
+    took = time.perf_counter() - start
+    print(f"| {what}: {1000 * took / calls:.2f} ms a call | ms | |")
+    print("|---|---|---|")
+    for name, seconds in sorted(timer.seconds.items(), key=lambda item: -item[1])[:30]:
+        print(f"| {name} | {1000 * seconds / calls:.3f} | {seconds / took:.1%} |")
+    rest = took - sum(timer.seconds.values())
+    print(f"| Python, autograd and what is not an operation | {1000 * rest / calls:.3f} | {rest / took:.1%} |\n")
+
+
+def show_profile(args: argparse.Namespace) -> None:
+    """Print what acting and an update spend their time on."""
+    settings = _settings(args)
+    works = {
+        "act for 1": _act(settings, "auto", 1),
+        "act for 8": _act(settings, "auto", 8),
+        "update": _update(settings),
+    }
+    for name, work in works.items():
+        for _ in range(3):
+            work()
+        with _timed(name, _PROFILED):
+            for _ in range(_PROFILED):
+                work()
+
+
+if __name__ == "__main__":
+    run(measure, "Acting and learning with the paper's network.", show_profile)
