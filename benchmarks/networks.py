@@ -130,7 +130,7 @@ class _Timer(TorchDispatchMode):
     """Adds up what each operation takes, by its name and its largest tensor's shape."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
