@@ -2,7 +2,7 @@
 
     # actor                                             # learner
     agent.load(published weights)                       for batch in batches from replay:
-    decision, state = agent.act(rows, state, step)          update = agent.update(batch)
+    decision, state = agent.act(rows, state, step)          update = agent.update(batch); agent.count_update()
     chunk = assembler.add(row, action, out)                 replay.update_priorities(batch, update.priorities)
     # (the assembler asks agent.initial_priorities)     publish agent.parts["model"].published()
 
@@ -12,6 +12,7 @@ An agent is one file and one line in `agents.registry`. It never sees Redis, fil
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from memory.chunk import ChunkSpec
@@ -55,6 +56,7 @@ class Agent(ABC):
     """Acts for a batch of environments, and learns from batches of replayed rows."""
 
     spec: ChunkSpec
+    generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Part]  # "model" is a Network; snapshots hold all of them
 
     @abstractmethod
@@ -75,4 +77,11 @@ class Agent(ABC):
 
     @abstractmethod
     def update(self, batch: Batch) -> Update:
-        """Make one step of the optimiser."""
+        """Make one step of the optimiser, with a batch on the agent's device.
+
+        On a GPU this is recorded once and then replayed, so it may neither look at a tensor's values nor depend on
+        anything in Python that changes.
+        """
+
+    def count_update(self) -> None:  # noqa: B027 - most need nothing
+        """Do what depends on the number of updates; called after each."""

@@ -15,6 +15,7 @@ from agents.interface import Agent, Network
 from agents.programs import IntervalLog, timestamp
 from agents.randomness import restore_generator
 from agents.reports import Reports, weights_hash
+from agents.updates import Metrics, make_updates
 from args import Args
 from memory.chunk import Chunk, ChunkId
 from memory.errors import RunError, Stopped
@@ -22,7 +23,7 @@ from memory.inbox import Decoder, Entry
 from memory.learner_link import LearnerLink
 from memory.limiter import RateLimiter
 from memory.messages import Episode
-from memory.replay import Batch, Checkpoint, Replay
+from memory.replay import Checkpoint, Replay
 from memory.rows import Kind
 from memory.transport import Patience
 
@@ -51,6 +52,7 @@ class Learner:
         self._args = args
         self.agent = agent
         self._replay = replay
+        self._updates = make_updates(agent, replay, args.batch_size, agent.generator.device)
         self._link = link
         self._reports = reports
         self._limiter = limiter
@@ -62,7 +64,7 @@ class Learner:
         self._counted = dict.fromkeys(range(args.nb_actor), 0)  # last message per actor whose rows T_actors counts
         self._log = self._new_log()
         self._evaluated = progress.T_learner // args.evaluation_interval
-        self._metrics: deque[dict[str, torch.Tensor]] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
+        self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
         self._trimmed_at = 0  # chunks inserted when the log was last trimmed
 
@@ -145,13 +147,9 @@ class Learner:
         end = min(progress.round_end, self._args.T_max)
         while progress.T_learner < end:
             ahead = min(self._args.queue_size, -(-(end - progress.T_learner) // frequency))
-            batches = [self._sample(progress.T_learner + i * frequency) for i in range(ahead)]
-            for batch in batches:
-                update = self.agent.update(batch)
-                self._replay.update_priorities(batch, update.priorities)
-                self._metrics.append(update.metrics)
-                progress.T_learner += frequency
-                self._report()
+            self._metrics += self._updates([beta(self._args, progress.T_learner + i * frequency) for i in range(ahead)])
+            progress.T_learner += ahead * frequency
+            self._report()
             if progress.T_learner // self._args.evaluation_interval > self._evaluated:
                 self._evaluate()
             if not self._limiter.synchronize:
@@ -163,9 +161,6 @@ class Learner:
 
     def _new_log(self) -> IntervalLog:
         return IntervalLog("learner", self._args.log_interval, self._args.T_max, self.progress.T_learner)
-
-    def _sample(self, T: int) -> Batch:
-        return self._replay.sample(self._args.batch_size, beta(self._args, T))
 
     # --- weights and reports out ---
 

@@ -98,7 +98,7 @@ class _Adam(torch.optim.Adam):
     """Adam whose settings are those of the command line, also after a snapshot is loaded."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        given = [{key: group[key] for key in ("lr", "eps", "fused")} for group in self.param_groups]
+        given = [{key: group[key] for key in ("lr", "eps", "fused", "capturable")} for group in self.param_groups]
         super().load_state_dict(state_dict)
         for group, values in zip(self.param_groups, given, strict=True):
             group.update(values)
@@ -121,7 +121,7 @@ class QLearningAgent(Agent):
         self.spec = ChunkSpec(args.history_length, 0, CHUNK_LENGTH, args.multi_step, CHUNK_LENGTH, 1)
         self._args = args
         self._device = generator.device
-        self._generator = generator
+        self.generator = generator
         self._counters = _Counters()
         self._calls = 0  # of `act` since the last `load`
         self._weights: Weights | None = None
@@ -131,7 +131,8 @@ class QLearningAgent(Agent):
             self.target = target.to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
             lr, eps = optimiser
-            self._adam = _Adam(self.network.parameters(), lr=lr, eps=eps, fused=True)
+            on_gpu = self._device.type == "cuda"
+            self._adam = _Adam(self.network.parameters(), lr=lr, eps=eps, fused=True, capturable=on_gpu)
             self.parts |= {"target": self.target, "optimiser": self._adam, "counters": self._counters}
 
     # --- acting ---
@@ -147,7 +148,7 @@ class QLearningAgent(Agent):
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[Decision, Arrays]:
         """Act greedily under noise, or at random before learn-start."""
         if self._calls % self._args.replay_frequency == 0:
-            self.network.draw_noise(self._generator)
+            self.network.draw_noise(self.generator)
             self._weights = self.network.weights()
         self._calls += 1
         stack = self._push(rows, state)
@@ -157,7 +158,7 @@ class QLearningAgent(Agent):
         actions = greedy
         if step is not None and step < self._args.learn_start:
             shape = greedy.shape
-            actions = torch.randint(self.network.nb_actions, shape, generator=self._generator, device=self._device)
+            actions = torch.randint(self.network.nb_actions, shape, generator=self.generator, device=self._device)
         index = torch.arange(len(greedy), device=self._device)
         out = {"chosen": said.distribution[index, actions], "greedy": said.distribution[index, greedy], **said.extra}
         decision = Decision(actions.cpu().numpy(), {name: tensor.cpu().numpy() for name, tensor in out.items()})
@@ -187,18 +188,21 @@ class QLearningAgent(Agent):
 
     def update(self, batch: Batch) -> Update:
         """One step of Adam on mean(weight · loss); the priorities come from the unweighted losses."""
-        batch = batch.to(self._device)
         losses, values = self.losses(self.transitions(batch))
         self._adam.zero_grad()
         (batch.weights * losses).mean().backward()  # type: ignore[no-untyped-call]
         if (limit := self._args.max_gradient_norm) > 0:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
         self._adam.step()
-        self._counters.updates += 1
-        if self._counters.updates % self._target_period == 0:
-            self.target.load_state_dict(self.network.state_dict())
         losses = losses.detach()
         return Update(losses**self.priority_exponent, {"loss": losses.mean(), "value": values.detach().mean()})
+
+    def count_update(self) -> None:
+        """Copy the online network to the target network whenever a period is over."""
+        self._counters.updates += 1
+        if self._counters.updates % self._target_period == 0:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
 
     @property
     def _target_period(self) -> int:
@@ -227,13 +231,13 @@ class QLearningAgent(Agent):
 
     def noisy(self, network: Any) -> Weights:
         """Weights of a network under noise of their own: each forward pass of a loss draws anew."""
-        network.draw_noise(self._generator)
+        network.draw_noise(self.generator)
         weights: Weights = network.weights()
         return weights
 
     def fractions(self, *shape: int) -> Tensor:
         """Uniform draws in [0, 1)."""
-        return torch.rand(shape, generator=self._generator, device=self._device)
+        return torch.rand(shape, generator=self.generator, device=self._device)
 
     # --- what an agent adds ---
 

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agents.interface import Agent
 from agents.q_learning import computes_in_bfloat16
 from agents.registry import make_agent
+from agents.updates import make_updates
 from args import Args
 from benchmarks.chunks import SPEC, random_chunks
 from benchmarks.harness import Comparison, Work, compare, run
@@ -118,12 +118,8 @@ def _update(settings: Args) -> Work:
     replay = Replay(agent.spec, _OBSERVATION, 20 * SPEC.stride, torch.Generator().manual_seed(1), _CPU)
     for number, chunk in enumerate(random_chunks("space_invaders", 20)):
         replay.add(ChunkId(0, number), chunk)
-    return lambda: _learn(agent, replay, settings.batch_size)
-
-
-def _learn(agent: Agent, replay: Replay, batch_size: int) -> None:
-    batch = replay.sample(batch_size, beta=0.4)
-    replay.update_priorities(batch, agent.update(batch).priorities)
+    updates = make_updates(agent, replay, settings.batch_size, _CPU)
+    return lambda: updates([0.4])
 
 
 class _Timer(TorchDispatchMode):

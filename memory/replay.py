@@ -109,7 +109,7 @@ class Replay:
         self._insertion[slot] = self.inserted
         self.inserted += 1
 
-    def sample(self, batch_size: int, beta: float) -> Batch:
+    def sample(self, batch_size: int, beta: float | Tensor) -> Batch:
         """Draw a batch, stratified by priority; raises ValueError if there is nothing to draw."""
         spec = self.spec
         leaves, probabilities = self._tree.stratified(batch_size, self.generator)

@@ -179,7 +179,8 @@ def importance_weights(probabilities: Tensor, size: int | Tensor, beta: float | 
 
     Args:
         probabilities: [B] float, P(i) > 0 of each sample.
-        size: N, the number of leaves that can be drawn. In exact arithmetic the division cancels it.
+        size: N, the number of leaves that can be drawn. In exact arithmetic the division cancels it, so it does not
+            matter that a CUDA graph goes on with the number it was recorded with.
         beta: β in [0, 1]; 1 corrects the whole bias.
 
     Raises:

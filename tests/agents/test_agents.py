@@ -181,7 +181,7 @@ def test_priorities_come_from_the_unweighted_loss_and_the_exponent_is_applied_on
     agent = agent_of(name)
     batch = replay_of(agent).sample(10, 0.4)
     twin = copy.deepcopy(agent)
-    twin._generator.set_state(agent._generator.get_state())
+    twin.generator.set_state(agent.generator.get_state())
     update = agent.update(batch._replace(weights=torch.rand(10)))
     losses, _ = twin.losses(twin.transitions(batch))
     torch.testing.assert_close(update.priorities, losses.detach() ** (0.2 if name == "rainbow_iqn" else 0.5))
@@ -228,6 +228,7 @@ def test_the_target_network_follows_on_time_also_after_a_resume(name: str) -> No
     followed = []
     for _ in range(4):
         agent.update(batch)
+        agent.count_update()
         followed.append(equal(agent))
     resumed = make_agent(arguments(name), OBSERVATION, ACTIONS, CPU, learns=True, seed=99)
     assert isinstance(resumed, QLearningAgent)
@@ -235,10 +236,12 @@ def test_the_target_network_follows_on_time_also_after_a_resume(name: str) -> No
         part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
     for _ in range(3):
         resumed.update(batch)
+        resumed.count_update()
         followed.append(equal(resumed))
     assert followed == [False, False, True, False, False, True, False]
     for _ in range(3):
         agent.update(batch)
+        agent.count_update()
     for key, value in agent.network.state_dict().items():
         assert torch.equal(value, resumed.network.state_dict()[key]), "a resumed agent goes on exactly"
 

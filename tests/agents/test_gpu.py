@@ -1,29 +1,62 @@
-"""Both agents with a CUDA device, with the replay beside the network and on the host."""
+"""Both agents with a CUDA device: one operation after the other, and as a recorded graph."""
 
 import pytest
 import torch
 
+from agents.q_learning import QLearningAgent
 from agents.registry import AGENTS, make_agent
+from agents.updates import EagerUpdates, GraphUpdates, make_updates
 from memory.chunk import ChunkId
 from memory.replay import Replay
 from tests.agents.test_agents import ACTIONS, OBSERVATION, agent_of, arguments, play
 
+gpu = pytest.mark.gpu
+with_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("place", ["cpu", "cuda"])
-@pytest.mark.parametrize("name", AGENTS)
-def test_an_update_on_the_gpu(name: str, place: str) -> None:
+
+def learner(name: str, place: str) -> tuple[QLearningAgent, Replay]:
     agent = make_agent(arguments(name), OBSERVATION, ACTIONS, torch.device("cuda", 0), learns=True, seed=3)
+    assert isinstance(agent, QLearningAgent)
     device = torch.device(place, 0) if place == "cuda" else torch.device("cpu")
     replay = Replay(agent.spec, OBSERVATION, 4000, torch.Generator(device).manual_seed(1), device)
     for number, chunk in enumerate(play(agent_of(name), 700)):
         replay.add(ChunkId(0, number), chunk)
-    losses = []
-    for _ in range(60):
-        batch = replay.sample(10, 0.4)
-        update = agent.update(batch)
-        replay.update_priorities(batch, update.priorities)
-        losses.append(update.metrics["loss"].item())
+    return agent, replay
+
+
+@gpu
+@with_gpu
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", AGENTS)
+def test_updates_on_the_gpu(name: str, place: str) -> None:
+    agent, replay = learner(name, place)
+    updates = make_updates(agent, replay, 10, torch.device("cuda", 0))
+    assert isinstance(updates, GraphUpdates if place == "cuda" else EagerUpdates)
+    losses = [metrics["loss"].item() for metrics in updates([0.4] * 100)]
     replay.check_valid()
     assert sum(losses[-10:]) < sum(losses[:10])
+    assert len(set(losses)) > 90, "every update draws anew"
+    assert agent.parts["counters"].state_dict() == {"updates": 100}
+
+
+@gpu
+@with_gpu
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_graph_sees_new_chunks_and_never_waits_for_the_gpu(name: str) -> None:
+    agent, replay = learner(name, "cuda")
+    updates = make_updates(agent, replay, 10, torch.device("cuda", 0))
+    updates([0.4] * 6)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        updates([0.5] * 6)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    before = replay.checkpoint().priorities.clone()
+    for number, chunk in enumerate(play(agent_of(name), 700)):
+        replay.add(ChunkId(1, number), chunk)
+    updates([0.6] * 20)
+    replay.check_valid()
+    after = replay.checkpoint()
+    assert after.priorities.shape != before.shape
+    newest = replay.checkpoint().priorities[-1]
+    assert newest.isfinite().all() and newest.any()

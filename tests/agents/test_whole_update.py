@@ -202,6 +202,7 @@ def test_updates_equal_the_reference(case: str) -> None:
         actions, weights = [int(a) for a in rng.integers(ACTIONS, size=len(rows))], rng.uniform(0.2, 1, len(rows))
         samples = [Sample(*stream.places[t], action) for t, action in zip(rows, actions, strict=True)]
         update = agent.update(batch_of(stream, rows, actions, weights))
+        agent.count_update()
         result = reference.update(samples, weights, recorder.take(bool(reference.network.embedding), len(rows)))
         assert result.margin > 1e-5, "or float32 might choose another action"
         compare(case, "a loss", recorder.losses, result.losses, 1e-5)

@@ -1,0 +1,104 @@
+"""How the learner makes its updates: one operation after the other, or on a GPU as one recorded graph.
+
+updates = make_updates(agent, replay, args)
+metrics = updates([beta, ...])      # as many updates as numbers
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from agents.interface import Agent
+from memory.replay import Replay
+
+Metrics = dict[str, Tensor]  # 0-d, on the agent's device
+
+_WARM_UP = 3  # updates before a recording: libraries choose their algorithms, and the optimiser makes its state
+
+
+class Updates(ABC):
+    """Samples, learns, and writes priorities back."""
+
+    def __init__(self, agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> None:
+        self._agent = agent
+        self._replay = replay
+        self._batch_size = batch_size
+        self._device = device
+
+    @abstractmethod
+    def __call__(self, betas: list[float]) -> list[Metrics]:
+        """Make one update for each importance-sampling exponent."""
+
+
+class EagerUpdates(Updates):
+    """Draws all batches, then learns from each."""
+
+    def __call__(self, betas: list[float]) -> list[Metrics]:
+        """Make one update for each importance-sampling exponent."""
+        metrics = []
+        for batch in [self._replay.sample(self._batch_size, beta) for beta in betas]:
+            update = self._agent.update(batch.to(self._device))
+            self._agent.count_update()
+            self._replay.update_priorities(batch, update.priorities)
+            metrics.append(update.metrics)
+        return metrics
+
+
+class GraphUpdates(Updates):
+    """Draws each batch when it is learned from, all on the GPU: an update is one launch of a CUDA graph.
+
+    Recording needs warm-up on another stream; these are true updates, too. New chunks reach the graph because they are
+    written into the same memory, on the same stream.
+    """
+
+    def __init__(self, agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> None:
+        super().__init__(agent, replay, batch_size, device)
+        self._beta = torch.zeros((), device=device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._made = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._metrics: Metrics = {}
+
+    def __call__(self, betas: list[float]) -> list[Metrics]:
+        """Make one update for each importance-sampling exponent; nothing here waits for the GPU."""
+        return [self._update(beta) for beta in betas]
+
+    def _update(self, beta: float) -> Metrics:
+        self._beta.fill_(beta)
+        if self._made < _WARM_UP:
+            self._warm_up()
+        else:
+            if self._graph is None:
+                self._graph = self._record()
+            self._graph.replay()
+        self._made += 1
+        self._agent.count_update()
+        return {name: value.clone() for name, value in self._metrics.items()}
+
+    def _work(self) -> None:
+        batch = self._replay.sample(self._batch_size, self._beta)
+        update = self._agent.update(batch)
+        self._replay.update_priorities(batch, update.priorities)
+        self._metrics = update.metrics
+
+    def _warm_up(self) -> None:
+        here = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(here)
+        with torch.cuda.stream(self._stream):
+            self._work()
+        here.wait_stream(self._stream)
+
+    def _record(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        for generator in (self._agent.generator, self._replay.generator):
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph, stream=self._stream):
+            self._work()
+        return graph
+
+
+def make_updates(agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> Updates:
+    """The fastest updates for an agent on `device` with this replay."""
+    on_gpu = device.type == "cuda" and replay.device == device
+    return (GraphUpdates if on_gpu else EagerUpdates)(agent, replay, batch_size, device)

@@ -1,0 +1,79 @@
+"""How updates are made; on a GPU they are recorded, so nothing in them may look at values."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import memory.replay
+from agents.q_learning import QLearningAgent
+from agents.registry import AGENTS
+from agents.updates import EagerUpdates, make_updates
+from memory.replay import Replay
+from memory.segment_tree import SegmentTree
+from tests.agents.test_agents import agent_of, replay_of
+
+CPU = torch.device("cpu")
+every_agent = pytest.mark.parametrize("name", AGENTS)
+# What makes the host wait for a GPU, or gives tensors whose sizes depend on values.
+WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "aten.equal", "unique", "bincount", "item")
+
+
+class Refuses(TorchDispatchMode):
+    """Fails at every operation that would wait for a GPU."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert not any(word in str(func) for word in WAITING), f"{func} looks at values"
+        masks = [index for index in args[1] if index is not None] if "index.Tensor" in str(func) else []
+        assert not any(mask.dtype == torch.bool for mask in masks), "a boolean index: its size depends on values"
+        return func(*args, **(kwargs or {}))
+
+
+def as_on_a_gpu(agent: QLearningAgent, monkeypatch: pytest.MonkeyPatch) -> Replay:
+    """A replay with the tree of a GPU."""
+    monkeypatch.setattr(memory.replay, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
+    return replay_of(agent)
+
+
+@every_agent
+def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = agent_of(name, "--max-gradient-norm", "10")
+    replay = as_on_a_gpu(agent, monkeypatch)
+    updates = make_updates(agent, replay, 10, CPU)
+    updates([0.4])  # what is made once
+    with Refuses():
+        batch = replay.sample(10, torch.tensor(0.5))
+        replay.update_priorities(batch, agent.update(batch).priorities)
+
+
+def test_the_check_sees_an_agent_that_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = agent_of("rainbow")
+    batch = as_on_a_gpu(agent, monkeypatch).sample(10, 0.5)
+    with pytest.raises(AssertionError, match="looks at values"), Refuses():
+        assert agent.update(batch).metrics["loss"].item() > 0
+    with pytest.raises(AssertionError, match="boolean index"), Refuses():
+        batch.weights[batch.weights > 0.5].sum()
+
+
+@every_agent
+def test_eager_updates_draw_ahead_learn_and_count(name: str) -> None:
+    agent = agent_of(name)
+    replay = replay_of(agent)
+    twin, same = agent_of(name), replay_of(agent_of(name))
+    for key, part in twin.parts.items():
+        part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
+    same.generator.set_state(replay.generator.get_state())
+    updates = make_updates(agent, replay, 10, CPU)
+    assert isinstance(updates, EagerUpdates)
+    losses = [float(metrics["loss"]) for metrics in updates([0.4, 0.5, 0.6])]
+    wanted = []
+    for batch in [same.sample(10, beta) for beta in (0.4, 0.5, 0.6)]:
+        update = twin.update(batch)
+        twin.count_update()
+        same.update_priorities(batch, update.priorities)
+        wanted.append(float(update.metrics["loss"]))
+    assert losses == wanted
+    assert agent.parts["counters"].state_dict() == {"updates": 3}
+    assert torch.equal(replay.checkpoint().priorities, same.checkpoint().priorities)
