@@ -15,12 +15,12 @@ SPEC = ChunkSpec(stack=4, burn_in=0, length=64, tail=3, stride=64, sample=1)  # 
 
 
 @cache
-def random_chunks(game: str, count: int) -> tuple[Chunk, ...]:
+def random_chunks(game: str, count: int, spec: ChunkSpec = SPEC) -> tuple[Chunk, ...]:
     """The first chunks of one environment under random actions; priorities are random."""
     rng = random.Random(0)
     priorities = np.random.default_rng(0)
     environment = make_environment(EnvironmentSettings(game=game), seed=0)
-    assembler = Assembler(SPEC, 0, lambda _: priorities.random(SPEC.leaves) + 0.1)
+    assembler = Assembler(spec, 0, lambda _: priorities.random(spec.leaves) + 0.1)
     chunks: list[Chunk] = []
     row = environment.reset()
     while len(chunks) < count:

@@ -22,7 +22,7 @@ from agents.q_learning import computes_in_bfloat16
 from agents.registry import make_agent
 from agents.updates import make_updates
 from args import Args
-from benchmarks.chunks import SPEC, random_chunks
+from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Work, compare, run
 from memory.chunk import ChunkId, Field
 from memory.replay import Replay
@@ -51,10 +51,10 @@ def _settings(args: argparse.Namespace) -> Args:
 
 
 def _acting(settings: Args, environments: int, args: argparse.Namespace) -> Comparison:
-    rows = _product(32 * environments, 3136, 2 * settings.hidden_size)
+    rows = product_work(32 * environments, 3136, 2 * settings.hidden_size)
     works = {"product of the hidden layer alone": rows}
-    works |= {f"act, {name}": _act(settings, name, environments) for name in _precisions()}
-    works["act, float32, noise drawn at every step"] = _act(
+    works |= {f"act, {name}": act_work(settings, name, environments) for name in _precisions()}
+    works["act, float32, noise drawn at every step"] = act_work(
         replace(settings, replay_frequency=1), "float32", environments
     )
     # 1.0 ms for one environment and 5.5 for eight, where the product took 0.46 and 3.7 ms.
@@ -66,8 +66,8 @@ def _precisions() -> tuple[str, ...]:
     return ("bfloat16", "float32") if computes_in_bfloat16(_CPU) else ("float32",)
 
 
-def _act(settings: Args, precision: str, environments: int) -> Work:
-    """One agent step; the median is one without a noise draw, which one step in `replay_frequency` has."""
+def act_work(settings: Args, precision: str, environments: int) -> Work:
+    """One agent step in each environment; noise is drawn at one in `replay_frequency`, so not at the median one."""
     agent = make_agent(replace(settings, precision=precision), _OBSERVATION, _ACTIONS, _CPU, learns=False, seed=1)
     rng = np.random.default_rng(0)
     rows = Rows(
@@ -89,13 +89,14 @@ def _updates(settings: Args, args: argparse.Namespace) -> Comparison:
     size = 2 * settings.hidden_size
     works: dict[str, Work] = {"products alone": _products(size)}
     for precision in _precisions():
-        works[f"update, {precision}"] = _update(replace(settings, precision=precision))
+        works[f"update, {precision}"] = update_work(replace(settings, precision=precision))
     # 105 ms where the 65.5 GFLOP take 73.
     wanted = {"update, bfloat16": 73 / (1000 / 9.5)}
     return compare("update, batch 32", "updates/s", works, repeats=args.repeats, wanted=wanted, slice_s=1.0)
 
 
-def _product(rows: int, inner: int, columns: int) -> Work:
+def product_work(rows: int, inner: int, columns: int) -> Work:
+    """A matrix product, in bfloat16 where the processor has it."""
     dtype = torch.bfloat16 if computes_in_bfloat16(_CPU) else torch.float32
     a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
     return lambda: a @ b
@@ -103,7 +104,7 @@ def _product(rows: int, inner: int, columns: int) -> Work:
 
 def _products(columns: int) -> Work:
     """As many operations as an update's, in products of its widest layer's size."""
-    product = _product(2048, 3136, columns)
+    product = product_work(2048, 3136, columns)
     times = round(_UPDATE_FLOP * columns / 1024 / (2 * 2048 * 3136 * columns))
 
     def work() -> None:
@@ -113,10 +114,11 @@ def _products(columns: int) -> Work:
     return work
 
 
-def _update(settings: Args) -> Work:
+def update_work(settings: Args) -> Work:
+    """An update of the learner, with sampling and new priorities."""
     agent = make_agent(settings, _OBSERVATION, _ACTIONS, _CPU, learns=True, seed=1)
-    replay = Replay(agent.spec, _OBSERVATION, 20 * SPEC.stride, torch.Generator().manual_seed(1), _CPU)
-    for number, chunk in enumerate(random_chunks("space_invaders", 20)):
+    replay = Replay(agent.spec, _OBSERVATION, 20 * agent.spec.stride, torch.Generator().manual_seed(1), _CPU)
+    for number, chunk in enumerate(random_chunks("space_invaders", 20, agent.spec)):
         replay.add(ChunkId(0, number), chunk)
     updates = make_updates(agent, replay, settings.batch_size, _CPU)
     return lambda: updates([0.4])
@@ -157,9 +159,9 @@ def show_profile(args: argparse.Namespace) -> None:
     """Print what acting and an update spend their time on."""
     settings = _settings(args)
     works = {
-        "act for 1": _act(settings, "auto", 1),
-        "act for 8": _act(settings, "auto", 8),
-        "update": _update(settings),
+        "act for 1": act_work(settings, "auto", 1),
+        "act for 8": act_work(settings, "auto", 8),
+        "update": update_work(settings),
     }
     for name, work in works.items():
         for _ in range(3):

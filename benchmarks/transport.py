@@ -7,13 +7,17 @@ replay take it in here. One core of each process, and Redis, share the machine.
 """
 
 import argparse
+import math
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -23,7 +27,7 @@ from benchmarks.chunks import GAMES, SPEC, random_chunks
 from benchmarks.environment_info import ROOT
 from benchmarks.harness import Comparison, Rate, Work, compare, run
 from benchmarks.redis_server import RedisServer
-from memory.actor_link import ActorLink, RunOver
+from benchmarks.transport_writer import NAME, RUN
 from memory.chunk import Chunk, ChunkId, Field
 from memory.inbox import Inbox
 from memory.learner_link import LearnerLink
@@ -31,13 +35,30 @@ from memory.messages import decode_message, encode_message
 from memory.replay import Replay
 from memory.transport import Patience, connect
 
-_NAME, _RUN = "benchmark", "run"
 _OBSERVATION = Field((84, 84), "uint8")
 _COMMIT = 4  # chunks of a commit
-_STATE = 40_000  # bytes that an actor's state takes
-_UNREAD = 64  # messages of a writer that nobody has read yet
 _CHUNKS = 12  # of each game
 _WANTED = 100_000  # transitions a second through Redis
+
+
+@dataclass(frozen=True)
+class Writers:
+    """Processes that append what actors would."""
+
+    number: int
+    chunks: int = _COMMIT  # of a commit
+    rate: float = math.inf  # chunks a second, of each
+    games: int = len(GAMES)
+
+
+@dataclass(frozen=True)
+class System:
+    """A Redis server, writers, and the learner's end, which is here."""
+
+    redis: int  # process id
+    writers: list[int]  # process ids
+    link: LearnerLink
+    inbox: Inbox
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
@@ -56,7 +77,7 @@ def _bytes_each(chunks: tuple[Chunk, ...]) -> float:
 
 
 def _parts(chunks: list[Chunk], slots: int, repeats: int) -> Comparison:
-    replay = _replay(slots)
+    replay = empty_replay(slots)
     frames = np.empty((SPEC.window, 84, 84), np.uint8)
     messages = [encode_message(chunk) for chunk in chunks]
 
@@ -77,7 +98,8 @@ def _parts(chunks: list[Chunk], slots: int, repeats: int) -> Comparison:
     return compare("parts, one core", "transitions/s", works, per_call=len(chunks) * SPEC.stride, repeats=repeats)
 
 
-def _replay(slots: int) -> Replay:
+def empty_replay(slots: int) -> Replay:
+    """Room for so many chunks."""
     return Replay(SPEC, _OBSERVATION, slots * SPEC.stride, torch.Generator().manual_seed(0), torch.device("cpu"))
 
 
@@ -93,15 +115,16 @@ def _through_redis(args: argparse.Namespace, slots: int) -> Comparison:
 
 
 def _flow(writers: int, args: argparse.Namespace, slots: int) -> list[float]:
-    replay = _replay(slots)
+    replay = empty_replay(slots)
     window = 0.5 if args.quick else 2.0
-    with _system(writers, args.quick) as (link, inbox):
-        _take(replay, link, inbox, time.monotonic() + window)
-        return [_take(replay, link, inbox, time.monotonic() + window) for _ in range(args.repeats)]
+    with running(Writers(writers, games=2 if args.quick else len(GAMES))) as system:
+        take_in(replay, system, window)
+        return [take_in(replay, system, window) for _ in range(args.repeats)]
 
 
-def _take(replay: Replay, link: LearnerLink, inbox: Inbox, end: float) -> float:
+def take_in(replay: Replay, system: System, seconds: float) -> float:
     """Transitions a second that get into the replay, with the log trimmed as a learner does."""
+    link, inbox, end = system.link, system.inbox, time.monotonic() + seconds
     start, before, next_report = time.monotonic(), replay.inserted, 0.0
     while (now := time.monotonic()) < end:
         inbox.wait(Patience("the writers"))
@@ -116,40 +139,28 @@ def _take(replay: Replay, link: LearnerLink, inbox: Inbox, end: float) -> float:
 
 
 @contextmanager
-def _system(writers: int, quick: bool) -> Iterator[tuple[LearnerLink, Inbox]]:
+def running(writers: Writers) -> Iterator[System]:
+    """Starts everything, and ends it."""
     with ExitStack() as stack:
-        port = stack.enter_context(RedisServer()).port
-        link = stack.enter_context(LearnerLink(connect("127.0.0.1", port), _NAME, {}, writers))
-        link.lead(_RUN)
+        server = stack.enter_context(RedisServer())
+        link = stack.enter_context(LearnerLink(connect("127.0.0.1", server.port), NAME, {}, writers.number))
+        link.lead(RUN)
         decode = MessageDecoder(SPEC, _OBSERVATION, nb_actions=18)
         inbox = link.inbox(decode, threading.Event(), lambda: None)
         stack.callback(inbox.close)
         link.progress("running", 0, 0, inbox.read)
-        for actor in range(writers):
-            command = [sys.executable, "-m", "benchmarks.transport_writer", str(port), str(actor), str(int(quick))]
-            process = subprocess.Popen(command, cwd=ROOT)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))
+        for number in range(_CHUNKS * writers.games):
+            chunk = random_chunks(GAMES[number % writers.games], _CHUNKS)[number // writers.games]
+            (folder / f"{number:03}").write_bytes(encode_message(chunk))
+        pids = []
+        for actor in range(writers.number):
+            words = [str(word) for word in (folder, server.port, actor, writers.chunks, writers.rate)]
+            process = subprocess.Popen([sys.executable, "-m", "benchmarks.transport_writer", *words], cwd=ROOT)
             stack.callback(process.wait)
             stack.callback(process.kill)
-        yield link, inbox
-
-
-def write(port: int, actor: int, quick: bool) -> None:
-    """Be a writer: append chunks of all games in turn until the reader is gone."""
-    games = GAMES[:2] if quick else GAMES
-    chunks = [random_chunks(game, _CHUNKS)[i] for i in range(_CHUNKS) for game in games]
-    state = np.random.default_rng(0).bytes(_STATE)
-    client = connect("127.0.0.1", port)
-    with ActorLink(client, _NAME, _RUN, actor, threading.Event()) as link:
-        at = 0
-        while True:
-            link.commit([chunks[(at + i) % len(chunks)] for i in range(_COMMIT)], state)
-            at += _COMMIT
-            try:
-                while link.unread() > _UNREAD:
-                    link.record()
-                    time.sleep(0.001)
-            except RunOver:
-                return
+            pids.append(process.pid)
+        yield System(server.process.pid, pids, link, inbox)
 
 
 if __name__ == "__main__":

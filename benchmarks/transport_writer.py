@@ -1,8 +1,41 @@
-"""A process of `benchmarks.transport`: `python -m benchmarks.transport_writer <port> <actor> <quick>`."""
+"""An actor without a game, for `benchmarks.transport`: appends chunks that were made before.
 
+python -m benchmarks.transport_writer <folder of messages> <port> <actor> <chunks of a commit> <chunks a second>
+"""
+
+import itertools
 import sys
+import threading
+import time
+from pathlib import Path
 
-from benchmarks.transport import write
+import numpy as np
+
+from memory.actor_link import ActorLink, RunOver
+from memory.messages import decode_message
+from memory.transport import connect
+
+NAME, RUN = "benchmark", "run"
+_STATE_BYTES = 40_000  # what an actor's state takes
+_UNREAD = 64  # messages that the learner has not read yet, at most
+
+
+def write(folder: Path, port: int, actor: int, chunks: int, rate: float) -> None:
+    """Append until the learner is gone."""
+    made = [decode_message(path.read_bytes(), 10**7) for path in sorted(folder.iterdir())]
+    state = np.random.default_rng(0).bytes(_STATE_BYTES)
+    with ActorLink(connect("127.0.0.1", port), NAME, RUN, actor, threading.Event()) as link:
+        start = time.monotonic()
+        for at in itertools.count(step=chunks):
+            link.commit([made[(at + i) % len(made)] for i in range(chunks)], state)
+            time.sleep(max(0.0, start + at / rate - time.monotonic()))
+            try:
+                while link.unread() > _UNREAD:
+                    link.record()
+                    time.sleep(0.001)
+            except RunOver:
+                return
+
 
 if __name__ == "__main__":
-    write(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1")
+    write(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))

@@ -1,0 +1,156 @@
+"""How many frames a second the Atari environment plays: against the bare emulator, other environments, and in parallel.
+
+    python -m benchmarks.environment
+
+All play random actions that were drawn before, episode after episode. A step is of 4 frames.
+"""
+
+import argparse
+import itertools
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from benchmarks.environment_peers import ale_vector, atari_preprocessing
+from benchmarks.harness import SLICE_S, Comparison, Rate, Work, compare, run
+from memory.rows import Kind
+from saber.atari import NB_ACTIONS, open_emulator
+from saber.environment import EnvironmentSettings, make_environment
+
+SETTINGS = EnvironmentSettings(game="space_invaders")
+FRAMES = SETTINGS.action_repeat  # a step
+ACTIONS: list[int] = np.random.default_rng(1).integers(NB_ACTIONS, size=10_000).tolist()
+WANTED = 0.85  # least ratio to the emulator alone
+PARALLEL_WANTED = 1.95  # least ratio of two processes to one
+CHILD_STEPS = 10  # between two looks at the clock
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How long is played."""
+
+    steps: int = 200  # a call
+    slice_s: float = SLICE_S  # of each work in a repeat
+    window_s: float = 1.0  # in which processes play at the same time
+
+
+QUICK = Sizes(steps=20, slice_s=0.02, window_s=0.1)
+
+
+def emulator(steps: int) -> Work:
+    """Plays frames and resets, and does nothing with them."""
+    ale, turns = open_emulator(SETTINGS, 1), itertools.cycle(ACTIONS)
+
+    def work() -> None:
+        for action in itertools.islice(turns, steps):
+            for _ in range(FRAMES):
+                ale.act(action)
+            if ale.game_over():
+                ale.reset_game()
+
+    return work
+
+
+def ours(steps: int) -> Work:
+    """Plays steps."""
+    environment, turns = make_environment(SETTINGS, 1), itertools.cycle(ACTIONS)
+    environment.reset()
+
+    def work() -> None:
+        for action in itertools.islice(turns, steps):
+            if environment.step(action).kind == Kind.LAST:
+                environment.reset()
+
+    return work
+
+
+# --- several processes ---
+
+
+def serve(connection: Connection) -> None:
+    """In a process of its own: answers each window of time with the frames a second that it played there."""
+    work = ours(CHILD_STEPS)
+    work()
+    connection.send("ready")
+    while window := connection.recv():
+        connection.send(rate_between(work, *window))
+
+
+def rate_between(work: Work, start: float, end: float) -> float:
+    """Frames a second played between two moments of the clock that all processes share."""
+    time.sleep(max(0.0, start - time.monotonic()))
+    begun, calls = time.monotonic(), 0
+    while (now := time.monotonic()) < end:
+        work()
+        calls += 1
+    return calls * CHILD_STEPS * FRAMES / (now - begun)
+
+
+@contextmanager
+def players(number: int) -> Iterator[list[Connection]]:
+    """Processes that `serve`, and are ready."""
+    context = multiprocessing.get_context("spawn")
+    pairs = [context.Pipe() for _ in range(number)]
+    processes = [context.Process(target=serve, args=(theirs,), daemon=True) for _, theirs in pairs]
+    for process in processes:
+        process.start()
+    connections = [own for own, _ in pairs]
+    for connection in connections:
+        connection.recv()
+    yield connections
+    for connection in connections:
+        connection.send(None)
+    for process in processes:
+        process.join()
+
+
+def play_together(connections: list[Connection], window_s: float) -> float:
+    """Frames a second of all processes together, in one window of time."""
+    start = time.monotonic() + 0.05
+    for connection in connections:
+        connection.send((start, start + window_s))
+    rates: list[float] = [connection.recv() for connection in connections]
+    return sum(rates)
+
+
+def parallel(window_s: float, repeats: int) -> Comparison:
+    """Two processes at the same time against one of them."""
+    one, two, unit = "ours, one process", "ours, two processes", "frames/s"
+    with players(2) as connections:
+        measured = [
+            (play_together(connections[:1], window_s), play_together(connections, window_s)) for _ in range(repeats)
+        ]
+    alone, together = zip(*measured, strict=True)
+    ratios = tuple(both / single for single, both in measured)
+    rates = (Rate(one, unit, alone, (1.0,) * repeats), Rate(two, unit, together, ratios))
+    return Comparison("processes", rates, {two: PARALLEL_WANTED})
+
+
+def measure(args: argparse.Namespace) -> list[Comparison]:
+    """Compare one environment with the emulator and others, and two processes with one."""
+    sizes = QUICK if args.quick else Sizes()
+    works = {
+        "raw ale.act": emulator(sizes.steps),
+        "ours": ours(sizes.steps),
+        "ale_py AtariVectorEnv": ale_vector(SETTINGS.game, ACTIONS, sizes.steps),
+        "gymnasium AtariPreprocessing": atari_preprocessing(SETTINGS.game, ACTIONS, sizes.steps),
+    }
+    single = compare(
+        SETTINGS.game,
+        "frames/s",
+        works,
+        per_call=FRAMES * sizes.steps,
+        repeats=args.repeats,
+        wanted={"ours": WANTED},
+        slice_s=sizes.slice_s,
+    )
+    return [single, parallel(sizes.window_s, args.repeats)]
+
+
+if __name__ == "__main__":
+    run(measure, "Compare the Atari environment with the bare emulator and with other environments.")

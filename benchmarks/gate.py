@@ -1,0 +1,132 @@
+"""Has anything become twice as slow? Fast measurements, each against work that never changes, with wide bounds.
+
+    python -m benchmarks.gate
+
+A ratio of two works that run in turn depends little on how fast or busy a machine is. A part passes if its ratio is at
+least `TOLERATED` of what it was when the bound was set; half would mean that it takes twice as long.
+"""
+
+import statistics
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from args import Args
+from args import parse as parse_args
+from benchmarks.chunks import random_chunks
+from benchmarks.environment import emulator
+from benchmarks.environment import ours as environment
+from benchmarks.harness import Work, compare
+from benchmarks.networks import act_work, product_work, update_work
+from benchmarks.replay import filled, gather, our_update
+from memory.messages import decode_message, encode_message
+
+TOLERATED = 0.62
+MAX_BYTES = 250  # a transition, on average over what random play gives
+_REPEATS = 7
+_SLICE_S = 0.1
+_ROWS = 20_000
+_TURNS = 4096
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that must not become slow."""
+
+    works: Callable[[], tuple[Work, Work]]  # what never changes, and ours
+    usual: float  # ratio of the second to the first, as calls a second
+
+    @property
+    def least(self) -> float:
+        """The ratio below which it fails."""
+        return TOLERATED * self.usual
+
+
+def _environment() -> tuple[Work, Work]:
+    return emulator(20), environment(20)
+
+
+def _sample() -> tuple[Work, Work]:
+    replay = filled(_ROWS)
+    return gather(replay, 32, _TURNS), lambda: replay.sample(32, 0.5)
+
+
+def _update_priorities() -> tuple[Work, Work]:
+    replay = filled(_ROWS)
+    return gather(replay, 32, _TURNS), our_update(replay, 32)
+
+
+def _copies(arrays: list[np.ndarray]) -> Work:
+    targets = [np.empty_like(array) for array in arrays]
+
+    def work() -> None:
+        for target, array in zip(targets, arrays, strict=True):
+            np.copyto(target, array)
+
+    return work
+
+
+def _encode() -> tuple[Work, Work]:
+    chunks = random_chunks("pong", 4)
+    return _copies([chunk.rows["obs"] for chunk in chunks]), lambda: [encode_message(chunk) for chunk in chunks]
+
+
+def _decode() -> tuple[Work, Work]:
+    chunks = random_chunks("pong", 4)
+    messages = [encode_message(chunk) for chunk in chunks]
+    return _copies([chunk.rows["obs"] for chunk in chunks]), lambda: [decode_message(m, 10**7) for m in messages]
+
+
+def _act() -> tuple[Work, Work]:
+    return product_work(32, 3136, 1024), act_work(Args(learn_start=1), "auto", 1)
+
+
+def _update() -> tuple[Work, Work]:
+    settings = parse_args(["--preset", "cpu"], "gate", "")
+    return product_work(1024, 3136, 1024), update_work(settings)
+
+
+PARTS = {
+    "environment": Part(_environment, 0.84),
+    "sample 32": Part(_sample, 0.67),
+    "update priorities of 32": Part(_update_priorities, 10.0),
+    "encode a chunk": Part(_encode, 0.07),
+    "decode a chunk": Part(_decode, 0.18),
+    "act": Part(_act, 0.51),
+    "update, --preset cpu": Part(_update, 1.2),
+}
+
+
+def ratio(part: Part) -> float:
+    """How ours compares with what never changes, on one thread."""
+    reference, ours = part.works()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        works = {"reference": reference, "ours": ours}
+        return compare("gate", "1/s", works, repeats=_REPEATS, slice_s=_SLICE_S).ratio("ours")
+    finally:
+        torch.set_num_threads(threads)
+
+
+def bytes_each() -> float:
+    """Bytes of a transition on the wire."""
+    return statistics.mean(len(encode_message(chunk)) / 64 for chunk in random_chunks("ms_pacman", 8))
+
+
+def main() -> None:
+    """Print every ratio; exit with 1 if one is too small."""
+    slow = []
+    for name, part in PARTS.items():
+        found = ratio(part)
+        slow += [name] if found < part.least else []
+        print(f"{name}: {found:.3g}, usually {part.usual:.3g}, at least {part.least:.3g}", flush=True)
+    print(f"bytes of a transition: {bytes_each():.0f}, at most {MAX_BYTES}")
+    sys.exit(f"too slow: {', '.join(slow)}" if slow else 0)
+
+
+if __name__ == "__main__":
+    main()

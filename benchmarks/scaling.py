@@ -1,0 +1,157 @@
+"""What actors cost Redis, the learner and themselves: throughput with more and more of them, and a fit.
+
+    python -m benchmarks.scaling --json benchmarks/results/scaling.json
+
+Synthetic actors append chunks of random play that they have made before, so that a machine can run more of them than it
+could play for: first as fast as they can, then at fixed rates, in different portions. The processor time of Redis, the
+learner's end and the actors is fitted by a constant, one for each actor, one for each commit (a script call with
+the actor's state) and one for each chunk of 64 transitions.
+"""
+
+import argparse
+import json
+import os
+import resource
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from agents import weights_packet
+from agents.networks import QuantileNetwork, Shape
+from benchmarks.chunks import SPEC
+from benchmarks.environment_info import commit, machine
+from benchmarks.harness import Work
+from benchmarks.redis_server import RedisServer
+from benchmarks.transport import System, Writers, empty_replay, running, take_in
+from memory import wire
+from memory.chunk import Field
+from memory.transport import connect
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_WINDOW_S = 4.0
+_FREE = [Writers(number) for number in (1, 2, 4, 8)]
+# Actors, chunks of a commit, chunks a second of each: what costs by the actor, the commit and the chunk is told apart.
+_PACES = ((1, 1, 200), (1, 8, 400), (2, 1, 100), (4, 2, 50), (8, 1, 25), (8, 4, 50), (16, 1, 5))
+_PACED = [Writers(number, chunks, rate) for number, chunks, rate in _PACES]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measurement."""
+
+    actors: int
+    chunks_each: int  # of a commit
+    transitions: float  # a second, into the replay
+    commits: float  # a second
+    redis: float  # processor seconds a second
+    learner: float
+    actor: float  # all actors together
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Processor seconds."""
+
+    second: float  # whatever comes
+    actor_second: float
+    commit: float
+    chunk: float
+    error: float  # root mean square, of what is explained
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="file to write")
+    args = parser.parse_args()
+    points = [_point(writers) for writers in (*_FREE, *_PACED)]
+    fits = {who: _fit(points, who) for who in ("redis", "learner", "actor")}
+    weights = _weights()
+    for who, fit in fits.items():
+        print(
+            f"{who}: {1e6 * fit.second:.0f} us a second, {1e6 * fit.actor_second:.0f} us an actor and second, {1e6 * fit.commit:.0f} us a commit, "
+            f"{1e6 * fit.chunk:.0f} us a chunk; root mean square error {fit.error:.1%}"
+        )
+    print(", ".join(f"{name} {value:.4g}" for name, value in weights.items()))
+    if args.json:
+        found = {"machine": machine(), "commit": commit(), "points": [asdict(point) for point in points]}
+        found |= {"fits": {who: asdict(fit) for who, fit in fits.items()}, "weights": weights}
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _point(writers: Writers) -> Point:
+    replay = empty_replay(200)
+    with running(writers) as system:
+        while min(system.inbox.read.values()) == 0:
+            take_in(replay, system, 0.2)
+        take_in(replay, system, 1.0)
+        before, chunks, start = _processor_s(system), replay.inserted, time.monotonic()
+        take_in(replay, system, _WINDOW_S)
+        took, chunks = time.monotonic() - start, replay.inserted - chunks
+        redis, learner, actor = ((b - a) / took for a, b in zip(before, _processor_s(system), strict=True))
+    rate = chunks / took
+    point = Point(writers.number, writers.chunks, rate * SPEC.stride, rate / writers.chunks, redis, learner, actor)
+    speed = f"{point.transitions:,.0f} transitions/s"
+    use = f"Redis {redis:.0%}, learner {learner:.0%}, actors {actor:.0%}"
+    print(f"{point.actors} actors, {point.chunks_each} chunks a commit: {speed}; processor: {use}", flush=True)
+    return point
+
+
+def _processor_s(system: System) -> tuple[float, float, float]:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return _of(system.redis), own.ru_utime + own.ru_stime, sum(_of(pid) for pid in system.writers)
+
+
+def _of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _fit(points: list[Point], who: str) -> Fit:
+    """Least squares without negative costs."""
+    causes = np.array([[1, p.actors, p.commits, p.commits * p.chunks_each] for p in points])
+    seconds = np.array([getattr(p, who) for p in points])
+    scale = 1 / np.maximum(seconds, 0.01)  # relative errors count
+    costs, some = np.zeros(4), np.arange(4)
+    while len(some):
+        solved = np.linalg.lstsq(causes[:, some] * scale[:, None], seconds * scale, rcond=None)[0]
+        if (solved >= 0).all():
+            costs[some] = solved
+            break
+        some = np.delete(some, solved.argmin())
+    error = float(np.sqrt(np.mean(((causes @ costs - seconds) * scale) ** 2)))
+    return Fit(*costs.tolist(), error)
+
+
+def _weights() -> dict[str, float]:
+    """Bytes of the paper network's weights, and what it takes to publish and to fetch them."""
+    network = QuantileNetwork(Shape(Field((84, 84), "uint8"), 4, 18, 512, 0.1), 64)
+    packet = weights_packet.pack({n: p.detach().bfloat16() for n, p in network.named_parameters()}, 1)
+    with RedisServer() as server:
+        client = connect("127.0.0.1", server.port)
+        published = [_took(lambda: client.set("weights", packet)) for _ in range(9)]
+        fetched = [_took(lambda: weights_packet.unpack(wire.decode(_bytes(client.get("weights"))))) for _ in range(9)]
+        redis = _of(server.process.pid) / 18
+    return {
+        "bytes": len(packet),
+        "publish_s": float(np.median(published)),
+        "fetch_s": float(np.median(fetched)),
+        "redis_s": redis,
+    }
+
+
+def _bytes(reply: object) -> bytes:
+    assert isinstance(reply, bytes)
+    return reply
+
+
+def _took(work: Work) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()
