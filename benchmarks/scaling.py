@@ -70,10 +70,9 @@ def main() -> None:
     fits = {who: _fit(points, who) for who in ("redis", "learner", "actor")}
     weights = _weights()
     for who, fit in fits.items():
-        print(
-            f"{who}: {1e6 * fit.second:.0f} us a second, {1e6 * fit.actor_second:.0f} us an actor and second, {1e6 * fit.commit:.0f} us a commit, "
-            f"{1e6 * fit.chunk:.0f} us a chunk; root mean square error {fit.error:.1%}"
-        )
+        costs = (fit.second, fit.actor_second, fit.commit, fit.chunk)
+        said = "{:.0f} us a second, {:.0f} us an actor and second, {:.0f} us a commit, {:.0f} us a chunk"
+        print(f"{who}: {said.format(*(1e6 * cost for cost in costs))}; root mean square error {fit.error:.1%}")
     print(", ".join(f"{name} {value:.4g}" for name, value in weights.items()))
     if args.json:
         found = {"machine": machine(), "commit": commit(), "points": [asdict(point) for point in points]}
@@ -122,7 +121,7 @@ def _fit(points: list[Point], who: str) -> Fit:
             break
         some = np.delete(some, solved.argmin())
     error = float(np.sqrt(np.mean(((causes @ costs - seconds) * scale) ** 2)))
-    return Fit(*costs.tolist(), error)
+    return Fit(float(costs[0]), float(costs[1]), float(costs[2]), float(costs[3]), error)
 
 
 def _weights() -> dict[str, float]:
