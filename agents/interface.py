@@ -34,8 +34,8 @@ class Network(nn.Module):
     """The part "model": what acts, and what the learner publishes for those who act elsewhere."""
 
     def published(self) -> dict[str, Tensor]:
-        """What `Agent.load` takes over, as tensors of float32 or bfloat16."""
-        return {name: parameter.detach() for name, parameter in self.named_parameters()}
+        """Copies of what `Agent.load` takes over, as tensors of float32 or bfloat16."""
+        return {name: parameter.detach().clone() for name, parameter in self.named_parameters()}
 
 
 class Decision(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from agents import weights_packet
 from agents.interface import Agent, Network
 from agents.programs import IntervalLog, timestamp
+from agents.publisher import Publisher
 from agents.randomness import restore_generator
 from agents.reports import Reports, weights_hash
 from agents.updates import Metrics, make_updates
@@ -57,7 +57,7 @@ class Learner:
         self._reports = reports
         self._limiter = limiter
         self._stop = stop
-        self._published: dict[int, bytes] = {}  # packets of the two newest versions: an actor may be one behind
+        self._publisher = Publisher(self._model, link)
         # A broker that restarts without the weights gets them again, or learner and actors would wait for each other.
         self._inbox = link.inbox(decode, stop, lambda: self._report_progress("running"))
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
@@ -71,10 +71,8 @@ class Learner:
     def run(self, *, first_start: bool) -> None:
         """Train until T-max; Stopped when the process shall stop before."""
         try:
-            self._published = self._published or {self.progress.round: self._pack_weights()}
             self._report_progress("running")
-            for i, (version, packet) in enumerate(self._published.items()):
-                self._link.publish(version, packet, restart=i == 0)
+            self._publisher.begin(self.progress.round)
             if first_start:
                 self._save()  # names the run: a learner killed from now on finds its actors' experience again
             self._take(self._inbox.take_backlog() if not self._limiter.synchronize else [])
@@ -94,6 +92,7 @@ class Learner:
             raise
         finally:
             self._inbox.close()
+            self._publisher.close()
 
     # --- rows in ---
 
@@ -166,10 +165,8 @@ class Learner:
 
     def _publish(self) -> None:
         """Publish the present weights as the version of the present round."""
-        new, before = self.progress.round, self.progress.round - 1
-        self._published = {before: self._published[before], new: self._pack_weights()}
         self._report_progress("running")
-        self._link.publish(new, self._published[new])
+        self._publisher.start(self.progress.round)
         turned_over = self._replay.inserted - self._trimmed_at >= self._replay.slots // 2
         if time.monotonic() >= self._next_snapshot or turned_over:  # the log holds half a replay too much at most
             self._save()
@@ -179,9 +176,6 @@ class Learner:
         model = self.agent.parts["model"]
         assert isinstance(model, Network)
         return model
-
-    def _pack_weights(self) -> bytes:
-        return weights_packet.pack(self._model.published(), self.progress.round)
 
     def _report_progress(self, status: str) -> None:
         self._link.progress(status, self.progress.T_learner, self.progress.T_actors, self._inbox.read)
@@ -221,7 +215,7 @@ class Learner:
             # that has a round left to play needs the weights before.
             "published": {
                 version: torch.frombuffer(bytearray(packet), dtype=torch.uint8)
-                for version, packet in self._published.items()
+                for version, packet in self._publisher.packets().items()
             },
         }
         self._reports.save_last(self.agent, self._values() | values)
@@ -236,7 +230,7 @@ class Learner:
     def resume(self, saved: dict[str, Any]) -> None:
         """Take over from a snapshot what is neither the agent's nor in `Progress`."""
         restore_generator(self._replay.generator, saved["replay_generator"])
-        self._published = {version: packet.numpy().tobytes() for version, packet in saved["published"].items()}
+        self._publisher.restore({version: packet.numpy().tobytes() for version, packet in saved["published"].items()})
         for actor, counted in saved["counted"].items():
             known = self._link.last_sequence(actor)
             if known < counted:  # and the numbers that follow will stand for other messages

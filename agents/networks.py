@@ -166,9 +166,9 @@ class DuellingNetwork(Network):
         torch._foreach_copy_(factors, torch.split(noise, sizes))
 
     def published(self) -> dict[str, Tensor]:
-        """What acting needs: the parameters, those of the large products in the precision that rounds them anyway."""
+        """Copies of what acting needs: parameters, those of large products in the precision that rounds them anyway."""
         return {
-            name: parameter.detach().to(self._precision if self._is_rounded(name) else parameter.dtype)
+            name: parameter.detach().to(self._precision if self._is_rounded(name) else parameter.dtype, copy=True)
             for name, parameter in self.named_parameters()
         }
 

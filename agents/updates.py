@@ -93,7 +93,9 @@ class GraphUpdates(Updates):
         graph = torch.cuda.CUDAGraph()
         for generator in (self._agent.generator, self._replay.generator):
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, stream=self._stream):
+        with torch.cuda.graph(
+            graph, stream=self._stream, capture_error_mode="thread_local"
+        ):  # weights may be on the way
             self._work()
         return graph
 

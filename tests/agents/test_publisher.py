@@ -1,0 +1,105 @@
+"""Weights that are published beside training are those of the moment, and what goes wrong is said."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from agents import weights_packet
+from agents.interface import Network
+from agents.publisher import Publisher
+from memory import wire
+from memory.errors import RunError
+from memory.learner_link import LearnerLink
+from memory.transport import Client, newest_version
+from tests.agents.test_agents import agent_of
+
+
+@pytest.fixture
+def link(client: Client, run_name: str) -> Iterator[LearnerLink]:
+    with LearnerLink(client, run_name, {}, 1) as link:
+        link.lead("id")
+        yield link
+
+
+def model_of(precision: str = "float32") -> Network:
+    model = agent_of("rainbow_iqn", "--precision", precision).parts["model"]
+    assert isinstance(model, Network)
+    return model
+
+
+def scale(model: Network, factor: float) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= factor
+
+
+def version_of(packet: bytes, model: Network) -> int:
+    """The version of a packet that holds the model's weights."""
+    decoded = wire.decode(packet)
+    for name, tensor in weights_packet.unpack(decoded).items():
+        assert torch.equal(tensor, model.get_parameter(name))
+    return int(decoded.meta["version"])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_is_published_does_not_change_with_the_model(precision: str) -> None:
+    model = model_of(precision)
+    published = model.published()
+    before = {name: tensor.clone() for name, tensor in published.items()}
+    scale(model, 2.0)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in published.items())
+
+
+@pytest.mark.redis
+def test_training_goes_on_while_weights_are_sent(client: Client, link: LearnerLink) -> None:
+    model = model_of()
+    publisher = Publisher(model, link)
+    publisher.begin(4)
+    scale(model, 2.0)
+    client.execute_command("CLIENT PAUSE", 600)  # the server answers nobody for this long
+    began = time.monotonic()
+    publisher.start(5)
+    assert time.monotonic() - began < 0.3
+    packets = publisher.packets()
+    assert time.monotonic() - began > 0.5, "what is being sent is waited for"
+    assert newest_version(client, link.keys) == 5
+    assert version_of(packets[5], model) == 5
+    scale(model, 0.5)
+    assert version_of(packets[4], model) == 4
+    sent = {version: client.get(link.keys.weights(version)) for version in (4, 5)}
+    assert sent == packets
+    publisher.start(6)
+    assert list(publisher.packets()) == [5, 6]
+    publisher.close()
+
+
+@pytest.mark.redis
+def test_restored_packets_are_published_as_they_were(client: Client, link: LearnerLink) -> None:
+    model = model_of()
+    packets = {version: weights_packet.pack(model.published(), version) for version in (7, 8)}
+    scale(model, 2.0)
+    publisher = Publisher(model, link)
+    publisher.restore(packets)
+    publisher.begin(8)
+    assert {version: client.get(link.keys.weights(version)) for version in (7, 8)} == packets
+    publisher.close()
+
+
+@pytest.mark.redis
+def test_a_lost_lease_is_told_to_the_learner(
+    client: Client, link: LearnerLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost() -> None:
+        raise RunError("somebody else leads the run")
+
+    publisher = Publisher(model_of(), link)
+    publisher.begin(0)
+    monkeypatch.setattr(link.lease, "check", lost)
+    publisher.start(1)
+    assert list(publisher.packets()) == [0, 1], "a snapshot holds what could not be sent"
+    with pytest.raises(RunError, match="somebody else"):
+        publisher.start(2)
+    assert newest_version(client, link.keys) == 0
+    publisher.close()
