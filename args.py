@@ -161,7 +161,9 @@ class MachineOptions:
 
     host_redis: str = option("localhost", "machine of the Redis server")
     port_redis: int = option(6379, "port of the Redis server", short="-p_red")
-    weight_synchro_frequency: int = option(400, "agent steps between weight publications and pulls", shared=True)
+    weight_synchro_frequency: int = option(
+        400, "agent steps between weight publications and pulls; without lockstep, of each actor's own", shared=True
+    )
     learner_threads: int = option(0, "processor threads of the learner's tensor operations; 0: PyTorch's choice")
     gpu_number: int = option(0, "CUDA device of this process")
     disable_cuda: bool = option(False, "compute on the CPU", flag=True)

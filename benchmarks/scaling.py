@@ -3,9 +3,9 @@
     python -m benchmarks.scaling --json benchmarks/results/scaling.json
 
 Synthetic actors append chunks of random play that they have made before, so that a machine can run more of them than it
-could play for: first as fast as they can, then at fixed rates, in different portions. The processor time of Redis, the
-learner's end and the actors is fitted by a constant, one for each actor, one for each commit (a script call with
-the actor's state) and one for each chunk of 64 transitions.
+could play for: first as fast as they can, then at fixed rates, in different portions, so that nobody waits. To these
+the processor time of Redis, the learner's end and the actors is fitted by a constant, one for each actor, one for each
+commit (a script call with the actor's state) and one for each chunk of 64 transitions.
 """
 
 import argparse
@@ -31,9 +31,13 @@ from memory.transport import connect
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WINDOW_S = 4.0
+_TRANSFERS = 50  # of weights
 _FREE = [Writers(number) for number in (1, 2, 4, 8)]
 # Actors, chunks of a commit, chunks a second of each: what costs by the actor, the commit and the chunk is told apart.
-_PACES = ((1, 1, 200), (1, 8, 400), (2, 1, 100), (4, 2, 50), (8, 1, 25), (8, 4, 50), (16, 1, 5))
+_PACES = (
+    (1, 1, 200), (1, 8, 400), (2, 1, 100), (2, 2, 200), (4, 2, 50), (4, 6, 100), (8, 1, 25), (8, 4, 50), (16, 1, 5),
+    (16, 6, 24), (32, 1, 3), (32, 6, 12),
+)  # fmt: skip
 _PACED = [Writers(number, chunks, rate) for number, chunks, rate in _PACES]
 
 
@@ -66,8 +70,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="file to write")
     args = parser.parse_args()
-    points = [_point(writers) for writers in (*_FREE, *_PACED)]
-    fits = {who: _fit(points, who) for who in ("redis", "learner", "actor")}
+    free, paced = ([_point(writers) for writers in group] for group in (_FREE, _PACED))
+    fits = {who: _fit(paced, who) for who in ("redis", "learner", "actor")}
     weights = _weights()
     for who, fit in fits.items():
         costs = (fit.second, fit.actor_second, fit.commit, fit.chunk)
@@ -75,7 +79,7 @@ def main() -> None:
         print(f"{who}: {said.format(*(1e6 * cost for cost in costs))}; root mean square error {fit.error:.1%}")
     print(", ".join(f"{name} {value:.4g}" for name, value in weights.items()))
     if args.json:
-        found = {"machine": machine(), "commit": commit(), "points": [asdict(point) for point in points]}
+        found = {"machine": machine(), "commit": commit(), "points": [asdict(point) for point in free + paced]}
         found |= {"fits": {who: asdict(fit) for who, fit in fits.items()}, "weights": weights}
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -130,15 +134,16 @@ def _weights() -> dict[str, float]:
     packet = weights_packet.pack({n: p.detach().bfloat16() for n, p in network.named_parameters()}, 1)
     with RedisServer() as server:
         client = connect("127.0.0.1", server.port)
-        published = [_took(lambda: client.set("weights", packet)) for _ in range(9)]
-        fetched = [_took(lambda: weights_packet.unpack(wire.decode(_bytes(client.get("weights"))))) for _ in range(9)]
-        redis = _of(server.process.pid) / 18
-    return {
-        "bytes": len(packet),
-        "publish_s": float(np.median(published)),
-        "fetch_s": float(np.median(fetched)),
-        "redis_s": redis,
-    }
+        works: dict[str, Work] = {
+            "publish": lambda: client.set("weights", packet),
+            "fetch": lambda: weights_packet.unpack(wire.decode(_bytes(client.get("weights")))),
+        }
+        found: dict[str, float] = {"bytes": len(packet)}
+        for name, work in works.items():
+            before = _of(server.process.pid)
+            found[f"{name}_s"] = float(np.median([_took(work) for _ in range(_TRANSFERS)]))
+            found[f"{name}_redis_s"] = (_of(server.process.pid) - before) / _TRANSFERS
+    return found
 
 
 def _bytes(reply: object) -> bytes:

@@ -55,7 +55,7 @@ def check_any_order(limiter: RateLimiter, seed: int, rounds: int = 30) -> None:
         assert min(play.played) >= rounds - 2
 
 
-LOCKSTEP = RateLimiter(True, env_steps=5, nb_env=3, max_unread=16)
+LOCKSTEP = RateLimiter(True, env_steps=5, round_steps=15, nb_env=3, max_unread=16)
 
 
 @pytest.mark.parametrize("synchronize", [True, False])
@@ -94,7 +94,7 @@ class NeverFull(RateLimiter):
 def test_the_check_notices(broken: type[RateLimiter], synchronize: bool) -> None:
     with pytest.raises(AssertionError):
         for seed in range(20):
-            check_any_order(broken(synchronize, 5, 3, 16), seed)
+            check_any_order(broken(synchronize, 5, 15, 3, 16), seed)
 
 
 def test_both_sides_work_at_the_same_time() -> None:
@@ -115,6 +115,15 @@ def test_a_round_is_as_long_as_was_asked_for(round_steps: int, nb_env: int) -> N
     assert round_steps <= limiter.round_steps < round_steps + nb_env
     assert limiter.round_steps == limiter.env_steps * nb_env
     assert limiter.env_steps >= 1
+
+
+@pytest.mark.parametrize("nb_actor", [1, 6, 360])
+def test_without_lockstep_a_round_does_not_get_shorter_with_more_actors(nb_actor: int) -> None:
+    limiter = RateLimiter.of(
+        synchronize=False, round_steps=401, nb_env=2 * nb_actor, nb_actor=nb_actor, max_chunks=10**6
+    )
+    assert limiter.env_steps == 201
+    assert limiter.round_steps == 401
 
 
 def test_unread_messages_fit_into_the_replay() -> None:
