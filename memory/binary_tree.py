@@ -120,15 +120,16 @@ def _write(nodes: Any, first: int, capacity: int, indices: Any, values: Any) -> 
 
 @_compiled
 def _search(nodes: Any, first: int, values: Any) -> Any:
-    found = np.empty(len(values), np.int64)
-    for at in range(len(values)):
-        value, node = max(values[at], 0.0), 1
-        while node < first:
-            node *= 2
+    """Go down one level with all values before the next: so the processor waits for many nodes at a time."""
+    rest, found = np.maximum(values, 0.0), np.ones(len(values), np.int64)
+    level = 1
+    while level < first:
+        level *= 2
+        for at in range(len(values)):
+            node = 2 * found[at]
             left = nodes[node]
             # Rounding may leave a value that is not below the sum it fell into: what has no priority is not entered.
-            if not (value < left or nodes[node + 1] == 0):
-                value -= left
-                node += 1
-        found[at] = node - first
-    return found
+            right = (rest[at] >= left) & (nodes[node + 1] != 0)
+            rest[at] -= left * right
+            found[at] = node + right
+    return found - first

@@ -114,7 +114,7 @@ class Replay:
         spec = self.spec
         leaves, probabilities = self._tree.stratified(batch_size, self.generator)
         slots = leaves // spec.leaves
-        first = slots * spec.window + leaves % spec.leaves * spec.sample  # [B]
+        first = (leaves * spec.sample).add_(slots, alpha=spec.window - spec.leaves * spec.sample)  # [B]
         index = (first + self._window[:, None]).flatten()  # [T * B]
         shape = (spec.sample_window, batch_size)
         rows = {
@@ -130,7 +130,7 @@ class Replay:
             action=rows["action"],
             out={name: rows[f"out.{name}"] for name, _ in spec.out},
             state={name: tensor[slots] for name, tensor in self._state.items()},
-            weights=importance_weights(probabilities, self.size, beta).float(),
+            weights=importance_weights(probabilities, beta).float(),
             leaves=leaves,
             insertions=self._insertion[slots],
         )

@@ -174,13 +174,13 @@ def make_tree(capacity: int, device: torch.device) -> "SegmentTree | BinaryTree"
     return SegmentTree(capacity, device, checked=False)  # looking at values would make every draw wait for the GPU
 
 
-def importance_weights(probabilities: Tensor, size: int | Tensor, beta: float | Tensor) -> Tensor:
-    """Compute the weights [B] in (0, 1]: (size · P)^(−β), divided by the largest (Schaul et al. 2016, section 3.4).
+def importance_weights(probabilities: Tensor, beta: float | Tensor) -> Tensor:
+    """Compute the weights [B] in (0, 1]: (N · P)^(−β), divided by the largest (Schaul et al. 2016, section 3.4).
+
+    The division cancels N, the number of leaves that can be drawn, and the largest is that of the least probability.
 
     Args:
         probabilities: [B] float, P(i) > 0 of each sample.
-        size: N, the number of leaves that can be drawn. In exact arithmetic the division cancels it, so it does not
-            matter that a CUDA graph goes on with the number it was recorded with.
         beta: β in [0, 1]; 1 corrects the whole bias.
 
     Raises:
@@ -188,8 +188,7 @@ def importance_weights(probabilities: Tensor, size: int | Tensor, beta: float | 
     """
     if probabilities.dim() != 1:
         raise ValueError(f"probabilities {tuple(probabilities.shape)} must be [B]")
-    weights = (size * probabilities) ** -beta  # [B]
-    return weights / weights.max()
+    return (probabilities.min() / probabilities) ** beta
 
 
 def _prefix_sums(children: Tensor, nodes: Tensor) -> Tensor:
