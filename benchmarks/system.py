@@ -57,9 +57,9 @@ def _measure(name: str, configuration: Configuration, repeats: int) -> Compariso
         options += ["--port-redis", str(port), "--path-to-results", str(folder)]
         options += ["--log-interval", str(configuration.interval), "--nb-actor", str(configuration.actors)]
         said = folder / "learner.txt"
-        learner = _start(stack, ["launch_learner.py", *options], said)
+        learner = start(stack, ["launch_learner.py", *options], said)
         for actor in range(configuration.actors):
-            _start(stack, ["launch_actor.py", "--id-actor", str(actor), *options], folder / f"actor{actor}.txt")
+            start(stack, ["launch_actor.py", "--id-actor", str(actor), *options], folder / f"actor{actor}.txt")
         _wait_for(learner, said, 1)  # the first interval holds the start
         before, busy = time.monotonic(), _main_thread_s(learner.pid)
         _wait_for(learner, said, 1 + repeats)
@@ -70,7 +70,8 @@ def _measure(name: str, configuration: Configuration, repeats: int) -> Compariso
     return Comparison(f"system, {name}", (Rate("agent steps", "steps/s", rates, (1.0,) * len(rates)),), {})
 
 
-def _start(stack: ExitStack, words: list[str], output: Path) -> subprocess.Popen[bytes]:
+def start(stack: ExitStack, words: list[str], output: Path) -> subprocess.Popen[bytes]:
+    """A program with its output in a file; ended with the stack."""
     with output.open("wb") as file:
         process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
     stack.callback(process.wait)

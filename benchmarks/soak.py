@@ -1,0 +1,94 @@
+"""Whether memory and file descriptors stay flat: a run at a high rate for an hour, looked at every few seconds.
+
+    python -m benchmarks.soak --minutes 60 --json benchmarks/results/soak.json
+
+Redis, a learner and two actors without lockstep; the replay is small, so that it is soon full and turns over all the
+time. The slope is that of a line through the second half of the time, when everything has been allocated.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.environment_info import commit, machine
+from benchmarks.redis_server import RedisServer
+from benchmarks.system import start
+
+_OPTIONS = (
+    "--preset cpu --game pong --hidden-size 32 --nb-actor 2 --synchronize-actors-with-learner False "
+    "--replay-frequency 32 --learn-start 2000 --memory-capacity 20000 --log-interval 100000 --disable-cuda"
+)
+_PERIOD_S = 5.0
+
+Sample = tuple[float, int, int]  # seconds since the start, resident bytes, open file descriptors
+
+
+def main() -> None:
+    """Run, look, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0, help="length [default: 60]")
+    parser.add_argument("--json", type=Path, help="file to write")
+    args = parser.parse_args()
+    seen, rows = _soak(60 * args.minutes)
+    found = {who: _summary(samples) for who, samples in seen.items()}
+    for who, numbers in found.items():
+        print(f"{who}: " + ", ".join(f"{name} {value:,.4g}" for name, value in numbers.items()))
+    print(f"{rows:,.0f} transitions a second")
+    if args.json:
+        result = {"machine": machine(), "commit": commit(), "minutes": args.minutes, "transitions": rows}
+        args.json.write_text(json.dumps(result | {"processes": found}, indent=1) + "\n")
+
+
+def _soak(seconds: float) -> tuple[Mapping[str, list[Sample]], float]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_soak_")))
+        server = stack.enter_context(RedisServer())
+        options = [*_OPTIONS.split(), "--port-redis", str(server.port), "--path-to-results", str(folder)]
+        pids = {"Redis": server.process.pid}
+        pids["learner"] = start(stack, ["launch_learner.py", *options], folder / "learner.txt").pid
+        for actor in range(2):
+            words = ["launch_actor.py", "--id-actor", str(actor), *options]
+            pids[f"actor {actor}"] = start(stack, words, folder / f"actor{actor}.txt").pid
+        seen: dict[str, list[Sample]] = {who: [] for who in pids}
+        begun = time.monotonic()
+        while (now := time.monotonic() - begun) < seconds:
+            for who, pid in pids.items():
+                seen[who].append((now, _resident_bytes(pid), len(list(Path(f"/proc/{pid}/fd").iterdir()))))
+            time.sleep(_PERIOD_S)
+        lines = (folder / "pong.csv").read_text().splitlines()
+        print((folder / "learner.txt").read_text()[-600:])
+    return seen, _steps(lines) / seconds
+
+
+def _steps(lines: list[str]) -> float:
+    """Agent steps of all actors when the last episode ended."""
+    at = lines[0].split(",").index("T_actors")
+    return max(float(line.split(",")[at]) for line in lines[1:])
+
+
+def _resident_bytes(pid: int) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+def _summary(samples: list[Sample]) -> dict[str, float]:
+    late = np.array(samples[len(samples) // 2 :])
+    hours, megabytes, descriptors = late[:, 0] / 3600, late[:, 1] / 1e6, late[:, 2]
+    return {
+        "MB": float(np.median(megabytes)),
+        "MB an hour": float(np.polyfit(hours, megabytes, 1)[0]),
+        "most MB": max(resident for _, resident, _ in samples) / 1e6,
+        "descriptors": float(np.median(descriptors)),
+        "descriptors an hour": float(np.polyfit(hours, descriptors, 1)[0]),
+        "most descriptors": float(max(count for _, _, count in samples)),
+    }
+
+
+if __name__ == "__main__":
+    main()
