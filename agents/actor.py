@@ -14,7 +14,8 @@ from memory.actor_link import ActorLink, RunOver, wait_for_run
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
 from memory.messages import Joined, Message, RoundEnd
-from memory.transport import Patience, connect
+from memory.transport import connect
+from memory.waiting import Patience
 from saber.vector import VectorEnvironment
 
 

@@ -25,7 +25,7 @@ from memory.limiter import RateLimiter
 from memory.messages import Episode
 from memory.replay import Checkpoint, Replay
 from memory.rows import Kind
-from memory.transport import Patience
+from memory.waiting import Patience
 
 _SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
 

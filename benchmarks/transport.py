@@ -33,7 +33,8 @@ from memory.inbox import Inbox
 from memory.learner_link import LearnerLink
 from memory.messages import decode_message, encode_message
 from memory.replay import Replay
-from memory.transport import Patience, connect
+from memory.transport import connect
+from memory.waiting import Patience
 
 _OBSERVATION = Field((84, 84), "uint8")
 _COMMIT = 4  # chunks of a commit

@@ -9,7 +9,8 @@ from memory import wire
 from memory.errors import RunError, Stopped, UserError
 from memory.lease import Lease
 from memory.messages import Message, encode_message
-from memory.transport import BLOCK_MS, Client, Commit, Keys, Patience, RunRecord, Scripts, newest_version, read_run
+from memory.transport import BLOCK_MS, Client, Commit, Keys, RunRecord, Scripts, newest_version, read_run
+from memory.waiting import Patience
 from memory.wire import Packet
 
 _KEPT_S = 5.0  # experience that a broker's restart could lose: its file is synced every second

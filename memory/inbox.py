@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from memory.chunk import ChunkId
 from memory.errors import RunError, Stopped
 from memory.messages import Joined, Message, RoundEnd
-from memory.transport import BLOCK_MS, Client, Keys, Patience
+from memory.transport import BLOCK_MS, Client, Keys
+from memory.waiting import Patience
 from memory.wire import WireError
 
 _READ_COUNT = 32  # messages of a stream in one read

@@ -7,7 +7,8 @@ from typing import Any
 from redlock import Redlock
 
 from memory.errors import RunError, UserError
-from memory.transport import Client, Patience, Scripts
+from memory.transport import Client, Scripts
+from memory.waiting import Patience
 
 TTL_MS = 10_000
 

@@ -21,28 +21,47 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 import redis
-from redis.backoff import ExponentialWithJitterBackoff
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.exceptions import OutOfMemoryError
 from redis.retry import Retry
 
 from memory.errors import RunError, UserError
+from memory.waiting import Patience, waiting
 
 
 class Client(redis.Redis):
-    """A connection whose server may stay away for about a minute; then every command raises RunError."""
+    """A connection whose server may stay away, or have no room, for a minute; then every command raises RunError."""
+
+    away: "_Away"
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command."""
-        try:
-            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
-        except (redis.ConnectionError, redis.TimeoutError) as error:
-            raise RunError(f"the Redis server stays away: {error}") from error
+        self.away.begin()
+        with waiting("the Redis server"):
+            try:
+                return self._execute_when_there_is_room(args, options)
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                raise RunError(f"the Redis server stays away: {error}") from error
+
+    def _execute_when_there_is_room(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A full server gets room when the learner trims the log; a script is refused as a whole."""
+        patience = Patience("room in the Redis server: it has used all of its maxmemory")
+        while True:
+            try:
+                return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+            except redis.ResponseError as error:
+                if not isinstance(error, OutOfMemoryError) and "OOM command" not in str(error):  # a script's
+                    raise
+                self.away.check("has no room: raise its maxmemory, and start again what has stopped")
+                patience.check()
+                time.sleep(0.5)
 
 
 BrokerError: Final = redis.RedisError
 
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
-_RETRIES = 40  # with waits of at most 2 s: about a minute of absence is survived
+AWAY_S = 60.0  # an absence that a process survives
 
 # One step, or none of it: the lease is checked, the messages are appended under explicit increasing ids, the state is
 # replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before
@@ -148,20 +167,31 @@ class RunRecord:
         return self.status in ("stopped", "finished")
 
 
-class _Backoff(ExponentialWithJitterBackoff):
-    """Waits between tries, which end when the process is asked to stop."""
+class _Away(ExponentialWithJitterBackoff):
+    """Waits between tries of a command, which end after a minute, or when the process is asked to stop."""
 
     def __init__(self, stop: threading.Event) -> None:
         super().__init__(cap=2.0, base=0.02)
         self._stop = stop
+        self._began = threading.local()
 
-    def __deepcopy__(self, _: object) -> "_Backoff":
+    def __deepcopy__(self, _: object) -> "_Away":
         return self  # every connection gets a copy, and all heed the same stop
+
+    def begin(self) -> None:
+        """A command begins in this thread."""
+        self._began.at = time.monotonic()
+
+    def check(self, how: str) -> None:
+        """Raise RunError if it has been tried for long enough; tries to connect are nested in those to send."""
+        if self._stop.is_set():
+            raise RunError(f"the Redis server {how}, and this process shall stop")
+        if time.monotonic() - self._began.at > AWAY_S:
+            raise RunError(f"the Redis server {how} ({AWAY_S:.0f} sec)")
 
     def compute(self, failures: int) -> float:
         """Seconds to wait after so many failures."""
-        if self._stop.is_set():
-            raise RunError("the Redis server stays away, and this process shall stop")
+        self.check("stays away")
         return super().compute(failures)
 
 
@@ -171,9 +201,9 @@ def connect(host: str, port: int, stop: threading.Event | None = None) -> Client
     While the server stays away, commands are tried again for about a minute, or until `stop` is set.
     """
     errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
+    away = _Away(stop or threading.Event())
 
-    def client(retries: int, timeout: float, kind: type[redis.Redis] = Client) -> Any:
-        retry = Retry(_Backoff(stop or threading.Event()), retries)
+    def client(retry: Retry, timeout: float, kind: type[redis.Redis] = Client) -> Any:
         return kind(
             host,
             port,
@@ -184,7 +214,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None) -> Client
             socket_connect_timeout=min(5.0, timeout),
         )
 
-    probe = client(retries=1, timeout=2.0, kind=redis.Redis)
+    probe = client(Retry(NoBackoff(), 1), timeout=2.0, kind=redis.Redis)
     try:
         version = probe.info("server")["redis_version"]
     except (redis.ConnectionError, redis.TimeoutError) as error:
@@ -200,7 +230,8 @@ def connect(host: str, port: int, stop: threading.Event | None = None) -> Client
         probe.close()
     if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
         raise UserError(f"--host-redis {host} --port-redis {port}: Redis {version} answers, 6.2 or later is needed")
-    connected: Client = client(_RETRIES, _SOCKET_TIMEOUT_S)
+    connected: Client = client(Retry(away, -1), _SOCKET_TIMEOUT_S)
+    connected.away = away
     return connected
 
 
@@ -296,20 +327,3 @@ def newest_version(client: Client, keys: Keys) -> int:
     """The newest weights version published, -1 if there is none."""
     reply: Any = client.xrevrange(keys.versions, count=1)
     return int(reply[0][0].split(b"-")[0]) if reply else -1
-
-
-class Patience:
-    """Says what a process waits for, every ten seconds of waiting."""
-
-    def __init__(self, what: str, interval: float = 10.0) -> None:
-        self.what = what
-        self._interval = interval
-        self._start = time.monotonic()
-        self._next = self._start + interval
-
-    def check(self) -> None:
-        """Call while waiting."""
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + self._interval
-            print(f"Waiting for {self.what} ({now - self._start:.0f} sec)", flush=True)

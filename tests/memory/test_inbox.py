@@ -11,7 +11,8 @@ from memory.chunk import ChunkId
 from memory.errors import RunError, Stopped
 from memory.inbox import Entry, Inbox
 from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
-from memory.transport import Client, Keys, Patience, connect
+from memory.transport import Client, Keys, connect
+from memory.waiting import Patience
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -239,7 +240,7 @@ def test_an_error_of_the_reader_reaches_who_waits(client: Client, keys: Keys, ho
 
 
 def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.transport._RETRIES", 2)
+    monkeypatch.setattr("memory.transport.AWAY_S", 0.5)
     keys = Keys("run", "id")
     with closing(connect("127.0.0.1", own_server.port)) as client, open_inbox(client, keys) as inbox:
         own_server.stop()

@@ -160,7 +160,7 @@ def test_a_restart_that_lost_the_lease(own_server: RedisServer) -> None:
 
 
 def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.transport._RETRIES", 2)
+    monkeypatch.setattr("memory.transport.AWAY_S", 0.5)
     with closing(connect("127.0.0.1", own_server.port)) as client:
         with lease(client, "key") as held:
             own_server.stop()

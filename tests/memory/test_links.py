@@ -224,7 +224,7 @@ def test_what_is_older_than_a_few_seconds_is_not_kept(
 
 
 def test_a_server_that_stays_away_ends_the_actor(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.transport._RETRIES", 2)
+    monkeypatch.setattr("memory.transport.AWAY_S", 0.5)
     with closing(connect("127.0.0.1", own_server.port)) as client, actor_link(client, "run") as actor:
         own_server.stop()
         for use in (lambda: play(actor, 1), actor.record, actor.unread, actor.newest_version, actor.saved):

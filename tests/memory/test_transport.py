@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -14,7 +13,6 @@ from memory.transport import (
     Client,
     Commit,
     Keys,
-    Patience,
     RunRecord,
     Scripts,
     connect,
@@ -303,13 +301,3 @@ def test_a_password_is_asked_for(own_server: RedisServer) -> None:
     with closing(connect("127.0.0.1", own_server.port)) as insider:
         insider.config_set("requirepass", "secret")
         check_refused("127.0.0.1", own_server.port)
-
-
-def test_patience_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
-    patience = Patience("the moon", interval=0.05)
-    patience.check()
-    assert capsys.readouterr().out == ""
-    time.sleep(0.06)
-    for _ in range(3):
-        patience.check()
-    assert capsys.readouterr().out == "Waiting for the moon (0 sec)\n"

@@ -1,0 +1,73 @@
+"""Says what a process waits for, and for how long, every ten seconds of waiting: also inside a call that blocks.
+
+with waiting("the Redis server"):
+    ask()
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+INTERVAL_S = 10.0
+
+_waits: dict[int, tuple[str, float]] = {}  # by thread: what for, and since when
+_watcher_started = threading.Lock()
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Tell what this thread may be waiting for; of calls within each other the outermost counts."""
+    thread = threading.get_ident()
+    if thread in _waits:
+        yield
+        return
+    if _watcher_started.acquire(blocking=False):
+        threading.Thread(target=_watch, name="waits", daemon=True).start()
+    _waits[thread] = (what, time.monotonic())
+    try:
+        yield
+    finally:
+        del _waits[thread]
+
+
+def _watch() -> None:
+    said: dict[str, float] = {}  # when a line about it was last printed, or it last began
+    while True:
+        time.sleep(INTERVAL_S / 20)
+        now, since = time.monotonic(), _longest()
+        said = {what: said.get(what, start) for what, start in since.items()}
+        for what, start in since.items():
+            if now - max(said[what], start) >= INTERVAL_S:
+                said[what] = now
+                print(line(what, now - start), flush=True)
+
+
+def _longest() -> dict[str, float]:
+    """What is waited for, and since when by the thread that waits longest: several may wait for the same."""
+    since: dict[str, float] = {}
+    for what, start in list(_waits.values()):
+        since[what] = min(start, since.get(what, start))
+    return since
+
+
+def line(what: str, seconds: float) -> str:
+    """What is printed."""
+    return f"Waiting for {what} ({seconds:.0f} sec)"
+
+
+class Patience:
+    """The same for a loop that asks again and again: call `check` in it."""
+
+    def __init__(self, what: str, interval: float = INTERVAL_S) -> None:
+        self.what = what
+        self._interval = interval
+        self._start = time.monotonic()
+        self._next = self._start + interval
+
+    def check(self) -> None:
+        """Print a line if it is time to."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._interval
+            print(line(self.what, now - self._start), flush=True)

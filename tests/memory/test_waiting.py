@@ -1,0 +1,126 @@
+"""What a process says while it waits, and how long it waits for a server that is stopped, gone or full."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from memory import transport, waiting
+from memory.errors import RunError
+from memory.transport import Client, Commit, Keys, Scripts, connect
+from memory.waiting import Patience
+from tests.conftest import RedisServer
+
+TOKEN = b"token"
+KEYS = Keys("run", "id")
+
+
+@pytest.fixture
+def own_client(own_server: RedisServer) -> Iterator[Client]:
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        yield client
+
+
+@contextmanager
+def after(seconds: float, what: Callable[[], object]) -> Iterator[None]:
+    timer = threading.Timer(seconds, what)
+    timer.start()
+    yield
+    timer.join()
+
+
+def test_patience_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+    patience = Patience("the moon", interval=0.05)
+    patience.check()
+    assert capsys.readouterr().out == ""
+    time.sleep(0.06)
+    for _ in range(3):
+        patience.check()
+    assert capsys.readouterr().out == "Waiting for the moon (0 sec)\n"
+
+
+def test_a_blocked_call_is_told_every_interval(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waiting, "INTERVAL_S", 0.2)
+    with waiting.waiting("nothing"):
+        pass
+    time.sleep(0.6)  # a watcher that has begun before takes up the new interval
+    with waiting.waiting("the moon"), waiting.waiting("its far side"):
+        other = threading.Thread(target=lambda: _wait(0.7))
+        other.start()
+        time.sleep(0.7)
+        other.join()
+    said = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("Waiting for the moon (") for line in said)
+    assert 1 <= len(said) <= 3, "once for both threads"
+
+
+def _wait(seconds: float) -> None:
+    with waiting.waiting("the moon"):
+        time.sleep(seconds)
+
+
+@pytest.mark.redis
+def test_a_server_that_is_stopped_is_waited_for_aloud(
+    own_client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waiting, "INTERVAL_S", 0.2)
+    pid = int(own_client.info("server")["process_id"])
+    os.kill(pid, signal.SIGSTOP)
+    with after(1.5, lambda: os.kill(pid, signal.SIGCONT)):
+        assert own_client.ping()
+    assert "Waiting for the Redis server (1 sec)" in capsys.readouterr().out
+
+
+@pytest.mark.redis
+def test_a_server_that_stays_away_is_given_up_in_time(
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "AWAY_S", 1.0)
+    own_server.stop()
+    start = time.monotonic()
+    with pytest.raises(RunError, match=r"stays away \(1 sec\)"):
+        own_client.ping()
+    assert 1.0 <= time.monotonic() - start < 5.0
+    own_server.start()
+    assert own_client.ping(), "a later command is tried anew"
+
+
+# --- a full server ---
+
+
+def fill(client: Client) -> None:
+    client.set("ballast", b"x" * 10**7)
+    client.config_set("maxmemory", 10**7)
+
+
+def commit(client: Client) -> int | None:
+    return Scripts(client).commit(KEYS, 0, TOKEN, Commit(1, [b"a", b"b"], b"state"), allow_gap=False)
+
+
+@pytest.mark.redis
+def test_room_is_waited_for_and_nothing_is_half_written(own_client: Client) -> None:
+    assert commit(own_client) is None  # the script is known
+    own_client.flushall()
+    fill(own_client)
+    seen: list[int] = []
+    with after(0.7, lambda: (seen.append(own_client.exists(KEYS.log(0))), own_client.delete("ballast"))):
+        assert commit(own_client) is None
+    assert seen == [0]
+    assert own_client.xlen(KEYS.log(0)) == 2
+
+
+@pytest.mark.redis
+def test_a_server_that_stays_full_ends_the_process(own_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(own_client)
+    monkeypatch.setattr(transport, "AWAY_S", 0.2)
+    with pytest.raises(RunError, match="no room: raise its maxmemory"):
+        own_client.set("more", b"y")
+    with pytest.raises(RunError, match="no room: raise its maxmemory"):
+        commit(own_client)
+    assert own_client.xlen(KEYS.log(0)) == 0
