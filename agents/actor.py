@@ -4,7 +4,7 @@ import threading
 
 import torch
 
-from agents import weights_packet
+from agents import budget, weights_packet
 from agents.player import Player
 from agents.programs import IntervalLog, make_limiter, observation_of, open_environment, select_device
 from agents.randomness import derive_seed
@@ -115,6 +115,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     if args.id_actor < 0:
         raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}")
     torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
+    budget.check_actor(args)
     client = connect(args.host_redis, args.port_redis, stop)
     run = wait_for_run(client, args.name, args.shared, stop)
     device = select_device(args)

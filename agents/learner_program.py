@@ -1,8 +1,6 @@
 """The learner's program: finds out what to resume, builds the parts and runs them."""
 
 import json
-import math
-import os
 import threading
 import uuid
 from dataclasses import replace
@@ -11,7 +9,7 @@ from typing import Any
 
 import torch
 
-from agents import snapshot
+from agents import budget, snapshot
 from agents.decoder import MessageDecoder
 from agents.interface import Agent
 from agents.learner import Learner, Progress
@@ -21,8 +19,6 @@ from agents.registry import make_agent
 from agents.reports import Reports
 from args import Args, describe_preset
 from command_line import flag_of
-from memory import wire
-from memory.chunk import Field
 from memory.errors import UserError
 from memory.learner_link import LearnerLink
 from memory.replay import Replay
@@ -65,7 +61,10 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             return
         agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
         limiter = make_limiter(args, agent)
-        replay = _replay(args, agent, observation, device)
+        place = _replay_device(args, budget.replay_bytes(args, agent, observation), device)
+        budget.check_learner(args, agent, observation, place, client)
+        generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
+        replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
         _restore(args, agent, saved, path)
         link.lead(progress.run_id)  # last, as it may abandon an older run: nothing may be refused from here on
         decode = MessageDecoder(agent.spec, observation, nb_actions)
@@ -105,18 +104,6 @@ def _progress(saved: dict[str, Any] | None) -> Progress:
     if saved is None:
         return Progress(uuid.uuid4().hex[:12])
     return Progress(**{name: saved[name] for name in Progress.__dataclass_fields__})
-
-
-def _replay(args: Args, agent: Agent, observation: Field, device: torch.device) -> Replay:
-    row = math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
-    needed = args.memory_capacity * row * agent.spec.window // agent.spec.stride
-    place = _replay_device(args, needed, device)
-    if place.type == "cpu" and needed > (there := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
-        raise UserError(
-            f"--memory-capacity: {needed / 1e9:.1f} GB of frames do not fit into {there / 1e9:.1f} GB of memory"
-        )
-    generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
-    return Replay(agent.spec, observation, args.memory_capacity, generator, place)
 
 
 def _replay_device(args: Args, needed: int, device: torch.device) -> torch.device:

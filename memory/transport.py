@@ -235,6 +235,20 @@ def connect(host: str, port: int, stop: threading.Event | None = None) -> Client
     return connected
 
 
+class MemoryUse(NamedTuple):
+    """Bytes of the Redis server."""
+
+    used: int
+    limit: int  # maxmemory; 0: none
+    machine: int  # all memory of its machine
+
+
+def memory_use(client: Client) -> MemoryUse:
+    """What the server uses, and may use."""
+    info: Any = client.info("memory")
+    return MemoryUse(info["used_memory"], info["maxmemory"], info["total_system_memory"])
+
+
 class Commit(NamedTuple):
     """Messages `first`, `first + 1`, ... of an actor, at least one, and its state after them."""
 

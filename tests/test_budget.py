@@ -1,0 +1,72 @@
+"""A run that cannot fit is refused before it starts, with the numbers."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from agents import budget
+from memory.transport import Client, connect
+from tests.conftest import RedisServer
+from tests.system import ROOT
+
+pytestmark = pytest.mark.redis
+_GB = r"\d+\.\d GB"
+
+
+@pytest.fixture
+def own_client(own_server: RedisServer) -> Iterator[Client]:
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        yield client
+
+
+def learner(server: RedisServer, folder: Path, *more: str) -> list[str]:
+    options = ["--port-redis", str(server.port), "--path-to-results", str(folder / "results"), "--disable-cuda", *more]
+    return [sys.executable, "launch_learner.py", *options]
+
+
+def refusal(command: list[str]) -> str:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 2, done
+    assert re.search(rf"^Budget: .*; each actor {_GB}$", done.stdout, re.MULTILINE), done.stdout
+    return done.stderr
+
+
+def test_a_replay_beyond_the_machine(own_server: RedisServer, tmp_path: Path) -> None:
+    told = refusal(learner(own_server, tmp_path, "--memory-capacity", "100000000"))
+    wanted = (
+        rf"--memory-capacity: choose a smaller one: learner and Redis 8\d\d\.\d GB of {_GB} free here; --force starts"
+    )
+    assert re.search(wanted, told), told
+
+
+def test_a_log_beyond_maxmemory(own_server: RedisServer, own_client: Client, tmp_path: Path) -> None:
+    own_client.config_set("maxmemory", "100mb")
+    command = learner(own_server, tmp_path, "--memory-capacity", "500000")
+    told = refusal(command)
+    assert re.search(r"raise maxmemory.*: Redis 0\.\d GB of 0\.1 GB left of its maxmemory; --force", told), told
+    assert len(told.splitlines()) == 1
+    with subprocess.Popen([*command, "--force"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if line.startswith("Learner of run"):
+                break
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+    assert process.returncode == 0
+
+
+def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    free = budget.available_memory()
+    assert 10**7 < free < 10**14
+    (tmp_path / "memory.max").write_text(f"{free // 2}\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    monkeypatch.setattr(budget, "CONTROL_GROUP", tmp_path)
+    assert budget.available_memory() == free // 2 - 1000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert budget.available_memory() > free // 2
