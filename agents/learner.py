@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from memory.rows import Kind
 from memory.waiting import Patience
 
 _SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
+_RETRY_S = 60.0  # until files are written again after a failure
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Learner:
         self._evaluated = progress.T_learner // args.evaluation_interval
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
+        self._not_before = 0.0  # no files, after a failure
         self._trimmed_at = 0  # chunks inserted when the log was last trimmed
 
     def run(self, *, first_start: bool) -> None:
@@ -169,7 +171,7 @@ class Learner:
         self._publisher.start(self.progress.round)
         turned_over = self._replay.inserted - self._trimmed_at >= self._replay.slots // 2
         if time.monotonic() >= self._next_snapshot or turned_over:  # the log holds half a replay too much at most
-            self._save()
+            self._try_to(self._save)
 
     @property
     def _model(self) -> Network:
@@ -182,8 +184,8 @@ class Learner:
 
     def _report(self) -> None:
         if self._log.passes(self.progress.T_learner):
-            self._reports.plot()
-            self._reports.save_best(self.agent, self._values())
+            self._try_to(self._reports.plot)
+            self._try_to(lambda: self._reports.save_best(self.agent, self._values()))
 
     def _evaluate(self) -> None:
         """Report and save; between batches that were drawn ahead this would not be where a resumed run could go on."""
@@ -192,8 +194,22 @@ class Learner:
         mean_score = self._reports.mean_score(self.progress.T_learner)
         score = "fewer than 100 episodes yet" if mean_score is None else f"mean score {mean_score:.2f}"
         print(f"Mean value {means['value']:.4f}, loss {means['loss']:.4f}, {score}", flush=True)
-        self._reports.plot(now=True)
-        self._save()
+        self._try_to(lambda: self._reports.plot(now=True))
+        self._try_to(self._save)
+
+    def _try_to(self, write: Callable[[], None]) -> None:
+        """Write what a later call will write again: a full disk does not end the run, and costs it nothing yet.
+
+        After a failure nothing is written for a while. The log is not trimmed meanwhile, so it still fits the older
+        snapshot.
+        """
+        if time.monotonic() < self._not_before:
+            return
+        try:
+            write()
+        except OSError as error:
+            self._not_before = time.monotonic() + _RETRY_S
+            print(f"Not written, and tried again in {_RETRY_S:.0f} sec: {error}", flush=True)
 
     def _values(self) -> dict[str, Any]:
         return asdict(self.progress) | {"settings": json.dumps(self._args.shared)}
@@ -221,7 +237,7 @@ class Learner:
         self._reports.save_last(self.agent, self._values() | values)
 
     def _leave(self, status: str) -> None:
-        self._reports.plot(now=True)
+        self._try_to(lambda: self._reports.plot(now=True))
         self._save()
         self._report_progress(status)
         hash_ = weights_hash(self._model)

@@ -80,8 +80,8 @@ class Reports:
         """Keep the present weights if the newest 100 training episodes are the best so far."""
         mean = self.mean_score(int(values["T_learner"]))
         if mean is not None and mean > self.best_mean:
-            self.best_mean = mean
             snapshot.save(self.folder / f"best_model_{self.game}.pth", agent, values | {"best_mean": mean})
+            self.best_mean = mean
 
     def save_last(self, agent: Agent, values: dict[str, Any]) -> None:
         """Write the snapshot to resume from, in the place of older ones."""

@@ -21,10 +21,15 @@ _MODEL = f"model{_SUFFIX}"
 
 
 def save(path: Path, agent: Agent, values: dict[str, Any]) -> None:
-    """Write the agent's parts and `values` to a snapshot, all or nothing."""
+    """Write the agent's parts and `values` to a snapshot, all or nothing; raises OSError for a full disk."""
     parts = {f"{name}{_SUFFIX}": part.state_dict() for name, part in agent.parts.items()}
-    with replace_file(path) as file:
-        torch.save(values | parts, file)
+    try:
+        with replace_file(path) as file:
+            torch.save(values | parts, file)
+    except RuntimeError as error:
+        if isinstance(cause := error.__context__, OSError):  # PyTorch speaks of positions in the file only
+            raise OSError(cause.errno, cause.strerror, str(path)) from error
+        raise
 
 
 def load(path: Path, option: str) -> dict[str, Any]:

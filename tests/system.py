@@ -58,9 +58,9 @@ class System:
         """Wait for the learner, send the actors home, and see what came out."""
         deadline = time.monotonic() + 400
         while self.processes[LEARNER].poll() is None:
-            assert time.monotonic() < deadline, f"the learner never finished:\n{self._said()}"
+            assert time.monotonic() < deadline, f"the learner never finished:\n{self.said()}"
             time.sleep(0.1)
-        assert self.processes[LEARNER].returncode == 0, self._said()
+        assert self.processes[LEARNER].returncode == 0, self.said()
         for process in self.processes.values():
             process.terminate()  # an actor that has just been restarted waits for a next run
             process.wait(120)
@@ -75,7 +75,7 @@ class System:
             process.kill()
             process.wait()
 
-    def _said(self) -> str:
+    def said(self) -> str:
         """The last words of everybody."""
         return "\n".join(f"{who}: {self._output(who).read_text()[-1000:]}" for who in self.processes)
 
