@@ -3,8 +3,9 @@
 import ctypes
 import os
 
-# Idle OpenMP threads must sleep: spinning, they take the cores from the actors beside them, and a small update of the
-# learner was measured to take 113 ms instead of 8. It is read when torch is first imported.
+# Idle OpenMP threads must soon sleep: spinning on, they take the cores from the actors beside them, and a small update
+# of the learner was measured to take 113 ms instead of 8; asleep at once, they have to be woken for each operation.
+# These are some microseconds of spinning (GNU's library, PyTorch's on Linux). It is read when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 

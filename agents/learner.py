@@ -85,6 +85,7 @@ class Learner:
                 if self.progress.T_learner < self._args.T_max:
                     self.progress.round += 1
                     self._publish()
+            self._publisher.finish()
             self._leave("finished")
         except Stopped:
             self._leave("stopped")
@@ -167,8 +168,8 @@ class Learner:
 
     def _publish(self) -> None:
         """Publish the present weights as the version of the present round."""
+        self._publisher.start(self.progress.round)  # first: a snapshot of this round needs its weights
         self._report_progress("running")
-        self._publisher.start(self.progress.round)
         turned_over = self._replay.inserted - self._trimmed_at >= self._replay.slots // 2
         if time.monotonic() >= self._next_snapshot or turned_over:  # the log holds half a replay too much at most
             self._try_to(self._save)

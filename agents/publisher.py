@@ -24,6 +24,8 @@ class Publisher:
         self._packets: dict[int, bytes] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="publisher")
         self._sending: Future[None] | None = None
+        device = next(model.parameters()).device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def begin(self, version: int) -> None:
         """Publish the restored packets as the only ones there are, or in a new run the present weights."""
@@ -32,14 +34,19 @@ class Publisher:
             self._link.publish(known, packet, restart=i == 0)
 
     def start(self, version: int) -> None:
-        """Publish the weights of this moment as `version`, which follows the last; raises what went wrong with that."""
-        if self._sending:
-            self._sending.result()
-        weights = self._model.published()
-        self._sending = self._thread.submit(self._send, version, weights, _stream_after(weights))
+        """Publish the weights of this moment as `version`, which follows the last; raises what went wrong with that.
 
-    def _send(self, version: int, weights: dict[str, Tensor], stream: torch.cuda.Stream | None) -> None:
-        with torch.cuda.stream(stream):
+        Also then there will be a packet of this version, so that a snapshot can hold it.
+        """
+        last, weights = self._sending, self._model.published()
+        if self._stream:
+            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        self._sending = self._thread.submit(self._send, version, weights)
+        if last:
+            last.result()
+
+    def _send(self, version: int, weights: dict[str, Tensor]) -> None:
+        with torch.cuda.stream(self._stream):
             packet = weights_packet.pack(weights, version)
         self._packets = {version - 1: self._packets[version - 1], version: packet}
         self._link.publish(version, packet)
@@ -54,16 +61,11 @@ class Publisher:
         """Take over the packets of a snapshot."""
         self._packets = packets
 
+    def finish(self) -> None:
+        """Wait until all is sent; raises what went wrong with that."""
+        if self._sending:
+            self._sending.result()
+
     def close(self) -> None:
         """Wait for what is being sent, and end the thread."""
         self._thread.shutdown()
-
-
-def _stream_after(weights: dict[str, Tensor]) -> torch.cuda.Stream | None:
-    """On a GPU a stream whose work comes after these copies, and waits for nothing that is enqueued later."""
-    device = next(iter(weights.values())).device
-    if device.type != "cuda":
-        return None
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))
-    return stream

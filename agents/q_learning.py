@@ -97,6 +97,8 @@ class _Random:
 class _Adam(torch.optim.Adam):
     """Adam whose settings are those of the command line, also after a snapshot is loaded."""
 
+    _warned_capturable_if_run_uncaptured = True  # updates before a CUDA graph is recorded are not a mistake
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         given = [{key: group[key] for key in ("lr", "eps", "fused", "capturable")} for group in self.param_groups]
         super().load_state_dict(state_dict)

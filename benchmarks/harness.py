@@ -11,8 +11,9 @@ neighbours in time, and reported with its smallest and largest.
 import argparse
 import json
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from benchmarks.environment_info import commit, machine
 
 Work = Callable[[], object]
+Clock = Callable[[], float]  # seconds
 
 SLICE_S = 0.4  # of one work in one repeat
 
@@ -59,12 +61,12 @@ class Comparison:
 
 def compare(
     name: str, unit: str, works: dict[str, Work], *, per_call: float = 1, repeats: int = 5,
-    wanted: dict[str, float] | None = None, slice_s: float = SLICE_S,
+    wanted: dict[str, float] | None = None, slice_s: float = SLICE_S, clock: Clock = time.perf_counter,
 ) -> Comparison:  # fmt: skip
-    """Measure each work in turn, `repeats` times; `per_call` is what one call does, in `unit`s."""
+    """Measure each work in turn, `repeats` times; `per_call` is what one call does, in `unit`s of `clock`."""
     for work in works.values():
         work()  # what is made or compiled once
-    measured = [{name: _rate(work, slice_s) * per_call for name, work in works.items()} for _ in range(repeats)]
+    measured = [{name: _rate(work, slice_s, clock) * per_call for name, work in works.items()} for _ in range(repeats)]
     first = next(iter(works))
     rates = tuple(
         Rate(work, unit, tuple(m[work] for m in measured), tuple(m[work] / m[first] for m in measured))
@@ -73,14 +75,14 @@ def compare(
     return Comparison(name, rates, wanted or {})
 
 
-def _rate(work: Work, slice_s: float) -> float:
+def _rate(work: Work, slice_s: float, clock: Clock) -> float:
     """Calls a second: of the median call, as a shared machine stalls now and then."""
     took: list[float] = []
     end = time.perf_counter() + slice_s
     while len(took) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
+        start = clock()
         work()
-        took.append(time.perf_counter() - start)
+        took.append(clock() - start)
     return 1 / statistics.median(took)
 
 
@@ -103,24 +105,36 @@ def save(comparisons: list[Comparison], path: Path) -> None:
     path.write_text(json.dumps(found, indent=1) + "\n")
 
 
-Measure = Callable[[argparse.Namespace], list[Comparison]]
+Measure = Callable[[argparse.Namespace], Iterable[Comparison]]
 Show = Callable[[argparse.Namespace], None]
 
 
 def run(measure: Measure, description: str, show_profile: Show | None = None) -> None:
     """The command line of a benchmark: measures, prints tables, writes JSON, or profiles."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--repeats", type=int, default=7, help="rounds over all works")
+    parser.add_argument("--repeats", type=_positive, default=7, help="rounds over all works")
     parser.add_argument("--json", type=Path, help="file to write")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
     if show_profile:
         parser.add_argument("--profile", action="store_true", help="show instead what each millisecond goes to")
     args = parser.parse_args()
+    if args.json and not args.json.parent.is_dir():
+        parser.error(f"--json: there is no folder {args.json.parent}")
     if show_profile and args.profile:
         show_profile(args)
         return
-    comparisons = measure(args)
-    for comparison in comparisons:
-        print(table(comparison), end="\n\n")
+    comparisons: list[Comparison] = []
+    try:
+        for comparison in measure(args):
+            print(table(comparison), end="\n\n", flush=True)
+            comparisons.append(comparison)
+    except KeyboardInterrupt:
+        sys.exit("stopped: what was measured stands above")
     if args.json:
         save(comparisons, args.json)
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be above 0, is {number}")
+    return number

@@ -160,4 +160,4 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
 
 
 if __name__ == "__main__":
-    run(measure, "Compare sampling from replay with a bare gather and with other replays.")
+    run(measure, "Compare sampling from replay with a bare gather and with other replays. Takes 9 GB of memory.")

@@ -31,7 +31,8 @@ class LearnerLink:
         self._settings = settings
         self._scripts = Scripts(client)
         self._nb_actor = nb_actor
-        self._weights: list[tuple[int, bytes]] = []  # the two newest versions: an actor may be one behind
+        self._weights: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
+        self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
         self.lease = Lease(
             client,
             Keys(name, "").learner_lease,
@@ -68,17 +69,21 @@ class LearnerLink:
     def publish(self, version: int, weights: bytes, *, restart: bool = False) -> None:
         """Publish weights as `version`; `restart` makes it the only one known."""
         self.lease.check()
-        self._scripts.publish(self.keys, version, weights, restart=restart)
-        self._weights = [*([] if restart else self._weights[-1:]), (version, weights)]
+        with self._publishing:
+            last = {} if restart else dict(list(self._weights.items())[-1:])
+            announced = self._scripts.publish(self.keys, {version: weights}, restart=restart)
+            self._weights = last | {version: weights}
+            if announced < max(last, default=-1):  # a restarted broker has lost it, and an actor may need it still
+                self._scripts.publish(self.keys, self._weights, restart=False)
 
     def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
         """Write the run's record; publish the weights again if a broker's restart has lost them."""
         self.lease.check()
         self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=t_actors)
         write_run(self._client, self.keys.name, self._record, read)
-        if self._weights and newest_version(self._client, self.keys) < self._weights[-1][0]:
-            for version, weights in self._weights:
-                self._scripts.publish(self.keys, version, weights, restart=False)
+        with self._publishing:
+            if self._weights and newest_version(self._client, self.keys) < max(self._weights):
+                self._scripts.publish(self.keys, self._weights, restart=False)
 
     def trim(self, oldest: dict[int, int]) -> None:
         """Drop the messages of each actor that are older than the given sequence number."""

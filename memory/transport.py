@@ -87,17 +87,19 @@ return -1
 """
 
 # Weights are published again after a broker's restart, so they are kept out of its append-only file, where they would
-# be written in full with every version.
+# be written in full with every version. Replies with the newest version known before: by it the learner sees a restart.
 _PUBLISH = """
 if redis.replicate_commands then redis.replicate_commands() end
 redis.set_repl(redis.REPL_NONE)
-if ARGV[3] == '1' then redis.call('DEL', KEYS[1]) end
-redis.call('SET', KEYS[2], ARGV[2])
+if ARGV[1] == '1' then redis.call('DEL', KEYS[1]) end
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-if not last[1] or tonumber(string.match(last[1][1], '^%d+')) < tonumber(ARGV[1]) then
-  redis.call('XADD', KEYS[1], 'MAXLEN', '2', ARGV[1] .. '-1', 'v', ARGV[1])
+local before = last[1] and tonumber(string.match(last[1][1], '^%d+')) or -1
+for i = 2, #KEYS do
+  local version = ARGV[2 * i - 2]
+  redis.call('SET', KEYS[i], ARGV[2 * i - 1])
+  if tonumber(version) > before then redis.call('XADD', KEYS[1], 'MAXLEN', '2', version .. '-1', 'v', version) end
 end
-return 1
+return before
 """
 
 _RENEW = """
@@ -285,9 +287,14 @@ class Scripts:
             raise RunError(f"Redis refused the experience of actor {actor}: {error}") from error
         return None if known == -1 else int(known)
 
-    def publish(self, keys: Keys, version: int, weights: bytes, *, restart: bool) -> None:
-        """Make `weights` the ones of `version` and announce it; `restart` forgets what was announced before."""
-        self._publish([keys.versions, keys.weights(version)], [version, weights, int(restart)])
+    def publish(self, keys: Keys, weights: dict[int, bytes], *, restart: bool) -> int:
+        """Make these the weights of their versions, oldest first, and announce them, in one step.
+
+        Returns the newest version that was announced before, -1 for none; `restart` forgets it.
+        """
+        slots = [keys.weights(version) for version in weights]
+        values = [part for item in weights.items() for part in item]
+        return int(self._publish([keys.versions, *slots], [int(restart), *values]))
 
     def renew(self, key: str, token: bytes, ttl_ms: int) -> bool:
         """Prolong a lease, also one that a broker's restart has lost; False if somebody else holds it."""

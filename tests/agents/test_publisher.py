@@ -101,5 +101,6 @@ def test_a_lost_lease_is_told_to_the_learner(
     assert list(publisher.packets()) == [0, 1], "a snapshot holds what could not be sent"
     with pytest.raises(RunError, match="somebody else"):
         publisher.start(2)
+    assert list(publisher.packets()) == [1, 2], "nor is a version missing that comes after it"
     assert newest_version(client, link.keys) == 0
     publisher.close()

@@ -251,6 +251,40 @@ def test_weights_reach_a_waiting_actor(client: Client, run_name: str) -> None:
         assert actor.weights(0).meta["version"] == 2  # what has taken its place
 
 
+def test_weights_before_the_ones_that_meet_an_empty_server_come_back(
+    own_server: RedisServer, own_client: Client
+) -> None:
+    with learner_link(own_client, "run") as learner, actor_link(own_client, "run") as actor:
+        for version in range(3):
+            learner.publish(version, weights(version), restart=version == 0)
+        own_server.restart_without(since=own_server.log.stat().st_size)
+        learner.publish(3, weights(3))
+        for version in (2, 3):
+            assert actor.weights(version).meta["version"] == version
+
+
+def test_restoring_and_publishing_at_once_leave_the_newest(client: Client, run_name: str) -> None:
+    """What is restored by one thread is never older than what another has published since it was kept."""
+    with learner_link(client, run_name) as learner:
+        learner.publish(0, weights(0), restart=True)
+        done = threading.Event()
+
+        def restore() -> None:
+            while not done.is_set():
+                client.delete(learner.keys.versions)  # what a restart loses
+                learner.progress("running", 0, 0, {})
+
+        with after(0, restore):
+            for version in range(1, 200):
+                learner.publish(version, weights(version))
+            done.set()
+        learner.progress("running", 0, 0, {})
+        for version in (198, 199):
+            packet = client.get(learner.keys.weights(version))
+            assert isinstance(packet, bytes)
+            assert wire.decode(packet).meta["version"] == version
+
+
 def test_lost_weights_are_published_again(own_server: RedisServer, own_client: Client) -> None:
     stop = threading.Event()
     with learner_link(own_client, "run") as learner, actor_link(own_client, "run", stop=stop) as actor:
