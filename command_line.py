@@ -17,6 +17,7 @@ from memory.errors import UserError
 
 T = TypeVar("T")
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
+_EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command."
 _ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
 
 
@@ -35,7 +36,8 @@ def read(
     groups: Sequence[type], argv: Sequence[str] | None, program: str, description: str
 ) -> tuple[dict[str, Any], list[str]]:
     """The values that a command line gives, by field, and what is wrong with it; --help exits with 0."""
-    parser = _Parser(prog=program, usage=f"{program} [options]", description=description, allow_abbrev=False)
+    usage = f"{program} [options]"
+    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, allow_abbrev=False)
     for group in groups:
         section = parser.add_argument_group(str(group.__doc__))
         for f in dataclasses.fields(group):

@@ -25,6 +25,7 @@ def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
             assert f" {flag_of(f.name)} " in text
             assert f.metadata["help"] in text
     assert "-p_red" in text
+    assert text.endswith("Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command.")
     assert "papers give frames" in text  # the unit that everybody trips over
     assert {f.name for group in GROUPS for f in dataclasses.fields(group)} == {f.name for f in dataclasses.fields(Args)}
 
