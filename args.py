@@ -5,6 +5,7 @@ Parsing has no side effects. All bad settings are reported together, one line ea
 """
 
 import dataclasses
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import command_line
 from command_line import flag_of, option
+from memory import access
 from memory.errors import UserError
 from saber.environment import ENVIRONMENTS
 from saber.games import check_game
@@ -161,6 +163,11 @@ class MachineOptions:
 
     host_redis: str = option("localhost", "machine of the Redis server")
     port_redis: int = option(6379, "port of the Redis server", short="-p_red")
+    redis_url: str = option(
+        "",
+        "redis://host:port/db, or rediss:// for TLS, in the place of these two; user, password and certificates come "
+        "from the environment, see docs/access.md [default: the variable REDIS_URL]",
+    )
     weight_synchro_frequency: int = option(
         400, "agent steps between weight publications and pulls; without lockstep, of each actor's own", shared=True
     )
@@ -220,6 +227,9 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     preset = PRESETS.get(values.get("preset", "paper"), {})
     args = Args(**{name: value for name, (value, _) in preset.items()} | values)
     errors += verify(args)
+    if {"host_redis", "port_redis"} & values.keys() and (url := args.redis_url or os.environ.get(access.URL)):
+        other = access.URL_OPTION if url == args.redis_url else f"the environment variable {access.URL}"
+        errors.append(f"--host-redis, --port-redis: {other} names the Redis server, too; leave out one of them")
     if errors:
         raise UserError("\n".join(errors))
     return args
@@ -261,6 +271,10 @@ def _ranges(args: Args) -> list[str]:
     ]
     if not 1 <= args.port_redis <= 65535:
         errors.append(f"--port-redis: must lie in 1 to 65535, is {args.port_redis}")
+    if "://" in args.host_redis:
+        errors.append(f"--host-redis: expected the name or address of a machine; {access.URL_OPTION} takes a URL")
+    if args.redis_url:
+        errors += access.check_url(args.redis_url)
     if args.atoms < 2:
         errors.append(f"--atoms: at least 2 are needed, is {args.atoms}")
     choices = {

@@ -13,6 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from memory.access import hide_passwords
 from memory.errors import UserError
 
 T = TypeVar("T")
@@ -62,9 +63,12 @@ def read(
 
 
 def fail(program: str, error: UserError) -> NoReturn:
-    """Print a user's error, one line per bad setting, and leave with exit code 2."""
+    """Print a user's error, one line per bad setting, and leave with exit code 2.
+
+    A URL may have landed in any option by mistake, so passwords are taken out here.
+    """
     for line in str(error).splitlines():
-        print(f"{program}: error: {line}", file=sys.stderr)
+        print(f"{program}: error: {hide_passwords(line)}", file=sys.stderr)
     sys.exit(2)
 
 

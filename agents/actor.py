@@ -6,7 +6,14 @@ import torch
 
 from agents import budget, weights_packet
 from agents.player import Player
-from agents.programs import IntervalLog, make_limiter, observation_of, open_environment, select_device
+from agents.programs import (
+    IntervalLog,
+    connect_to_redis,
+    make_limiter,
+    observation_of,
+    open_environment,
+    select_device,
+)
 from agents.randomness import derive_seed
 from agents.registry import make_agent
 from args import Args
@@ -14,7 +21,6 @@ from memory.actor_link import ActorLink, RunOver, wait_for_run
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
 from memory.messages import Joined, Message, RoundEnd
-from memory.transport import connect
 from memory.waiting import Patience
 from saber.vector import VectorEnvironment
 
@@ -116,7 +122,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
         raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}")
     torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
     budget.check_actor(args)
-    client = connect(args.host_redis, args.port_redis, stop)
+    client = connect_to_redis(args, stop)
     run = wait_for_run(client, args.name, args.shared, stop)
     device = select_device(args)
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]

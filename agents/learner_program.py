@@ -13,7 +13,7 @@ from agents import budget, snapshot
 from agents.decoder import MessageDecoder
 from agents.interface import Agent
 from agents.learner import Learner, Progress
-from agents.programs import make_limiter, observation_of, open_environment, select_device
+from agents.programs import connect_to_redis, make_limiter, observation_of, open_environment, select_device
 from agents.randomness import derive_seed
 from agents.registry import make_agent
 from agents.reports import Reports
@@ -22,7 +22,6 @@ from command_line import flag_of
 from memory.errors import UserError
 from memory.learner_link import LearnerLink
 from memory.replay import Replay
-from memory.transport import connect
 
 _RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"}
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
@@ -32,7 +31,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     """Train the run of these settings until T-max or until this process shall stop."""
     if args.learner_threads:
         torch.set_num_threads(args.learner_threads)
-    client = connect(args.host_redis, args.port_redis, stop)
+    client = connect_to_redis(args, stop)
     device = select_device(args)
     environment = open_environment(replace(args, render=False), args.seed)
     environment.close()

@@ -1,5 +1,6 @@
 """What the programs share: how they begin, stop and fail; device, environment shape, log lines."""
 
+import os
 import signal
 import sys
 import threading
@@ -14,10 +15,11 @@ import args as options
 import command_line
 from agents.interface import Agent
 from args import Args
+from memory.access import find_server
 from memory.chunk import Field
 from memory.errors import RunError, Stopped, UserError
 from memory.limiter import RateLimiter
-from memory.transport import BrokerError
+from memory.transport import BrokerError, Client, connect
 from saber.environment import Environment, EnvironmentSettings, make_environment
 
 Main = Callable[[Args, threading.Event], None]
@@ -58,6 +60,12 @@ def stop_on_signals() -> threading.Event:
     signal.signal(signal.SIGINT, ask)
     signal.signal(signal.SIGTERM, ask)
     return stop
+
+
+def connect_to_redis(args: Args, stop: threading.Event) -> Client:
+    """A connection to the server that the options and the environment name; raises UserError if there is none."""
+    server = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ)
+    return connect(server.host, server.port, stop, server.access)
 
 
 def select_device(args: Args) -> torch.device:

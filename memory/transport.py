@@ -25,12 +25,16 @@ from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import OutOfMemoryError
 from redis.retry import Retry
 
+from memory.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
 from memory.errors import RunError, UserError
 from memory.waiting import Patience, waiting
 
 
 class Client(redis.Redis):
-    """A connection whose server may stay away, or have no room, for a minute; then every command raises RunError."""
+    """A connection whose server may stay away, or have no room, for a minute; then every command raises RunError.
+
+    A command that the Redis user may not give raises UserError.
+    """
 
     away: "_Away"
 
@@ -50,6 +54,8 @@ class Client(redis.Redis):
             try:
                 return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
             except redis.ResponseError as error:
+                if denied := explain_denial(str(error)):
+                    raise UserError(denied) from error
                 if not isinstance(error, OutOfMemoryError) and "OOM command" not in str(error):  # a script's
                     raise
                 self.away.check("has no room: raise its maxmemory, and start again what has stopped")
@@ -197,11 +203,23 @@ class _Away(ExponentialWithJitterBackoff):
         return super().compute(failures)
 
 
-def connect(host: str, port: int, stop: threading.Event | None = None) -> Client:
-    """Connect, and see that a Redis server answers; raises UserError if none does.
+def _greet(connection: Any) -> None:
+    """Set a TLS connection up, and read a reply with which session tickets are read, too.
+
+    redis-py would take them, unread, for a reply that a former user of the connection has left.
+    """
+    connection.on_connect()
+    connection.send_command("PING", check_health=False)
+    connection.read_response()
+
+
+def connect(host: str, port: int, stop: threading.Event | None = None, access: Access = OPEN) -> Client:
+    """Connect, and see that a Redis server answers and lets us in; raises UserError if none does.
 
     While the server stays away, commands are tried again for about a minute, or until `stop` is set.
     """
+    where = access.told_by or f"--host-redis {host} --port-redis {port}"
+    greet: Any = _greet if access.tls else None  # redis-py declares another signature
     errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
     away = _Away(stop or threading.Event())
 
@@ -214,24 +232,27 @@ def connect(host: str, port: int, stop: threading.Event | None = None) -> Client
             retry_on_error=errors,
             socket_timeout=timeout,
             socket_connect_timeout=min(5.0, timeout),
+            driver_info=None,  # nobody needs to know it, and our Redis users have no right to tell it
+            redis_connect_func=greet,
+            **access.options(),
         )
 
     probe = client(Retry(NoBackoff(), 1), timeout=2.0, kind=redis.Redis)
     try:
         version = probe.info("server")["redis_version"]
+    except redis.AuthenticationError as error:
+        advice = f"{USERNAME} and {PASSWORD} must be those of a user of this server"
+        raise UserError(f"{where}: the server does not let us in ({error}); {advice}") from error
     except (redis.ConnectionError, redis.TimeoutError) as error:
-        raise UserError(
-            f"--host-redis {host} --port-redis {port}: no Redis server answers ({error}); start one with "
-            "`redis-server redis_rainbow_6379.conf`, or name the machine and port of a running one"
-        ) from error
+        raise UserError(f"{where}: {explain(error, access)}") from error
     except redis.ResponseError as error:
-        raise UserError(f"--host-redis {host} --port-redis {port}: the server refuses us: {error}") from error
+        raise UserError(explain_denial(str(error)) or f"{where}: the server refuses us: {error}") from error
     except (redis.RedisError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"--host-redis {host} --port-redis {port}: who answers is no Redis server: {error}") from error
+        raise UserError(f"{where}: who answers is no Redis server, or wants TLS (rediss://): {error}") from error
     finally:
         probe.close()
     if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
-        raise UserError(f"--host-redis {host} --port-redis {port}: Redis {version} answers, 6.2 or later is needed")
+        raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
     connected: Client = client(Retry(away, -1), _SOCKET_TIMEOUT_S)
     connected.away = away
     return connected

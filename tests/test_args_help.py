@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import args as options
+import args
 from args import GROUPS, Args
 from command_line import flag_of
 from tests.test_args import FLAGS, INTERFACE, read
@@ -41,10 +41,32 @@ def test_every_default_stands_in_the_help(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
 def test_a_program_explains_its_refusal(program: str) -> None:
-    root = Path(options.__file__).parent
+    root = Path(args.__file__).parent
     command = [sys.executable, program, "--batch-size", "0", "--sede", "4"]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 2
     assert all(line.startswith(f"{program}: error: --") for line in done.stderr.splitlines())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--redis-url", "redis://learner:s3cret@localhost:7000"],
+        ["--redis-url=redis://:s3cret@localhost"],
+        ["--redis-ulr=redis://:s3cret@localhost"],
+        ["redis://:s3cret@localhost"],
+        ["--host-redis", "redis://:s3cret@localhost"],
+        ["--port-redis", "redis://:s3cret@localhost"],
+        ["--game", "redis://:s3cret@localhost"],
+    ],
+)
+def test_a_password_given_by_mistake_is_not_printed(options: list[str]) -> None:
+    root = Path(args.__file__).parent
+    done = subprocess.run(
+        [sys.executable, "launch_learner.py", *options], cwd=root, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "s3cret" not in done.stdout + done.stderr

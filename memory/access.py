@@ -1,0 +1,212 @@
+"""How to reach the Redis server and to be let in: the address by options, secrets by environment variables alone.
+
+REDIS_URL                           address where no option names one; may hold user and password
+REDIS_USERNAME, REDIS_PASSWORD      of the Redis user; those in REDIS_URL go before them
+REDIS_CA_CERTS                      file of the authorities that may have signed the server's certificate
+REDIS_CLIENT_CERT, REDIS_CLIENT_KEY files of this process's own certificate, for a server that asks for one
+
+Command lines can be read by everybody on a machine, so a password in one is refused. No message repeats what may hold a
+secret: neither a URL as it was given, nor the value of a variable other than a file's name.
+"""
+
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from memory.errors import UserError
+
+URL, USERNAME, PASSWORD = "REDIS_URL", "REDIS_USERNAME", "REDIS_PASSWORD"
+CA_CERTS, CLIENT_CERT, CLIENT_KEY = "REDIS_CA_CERTS", "REDIS_CLIENT_CERT", "REDIS_CLIENT_KEY"
+URL_OPTION = "--redis-url"
+_EXPECTED = "expected redis://host:port/db, or rediss:// for TLS"
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files in PEM form; None: the system's authorities, no certificate of our own, the key with the certificate."""
+
+    ca_certs: str | None = None
+    client_cert: str | None = None
+    client_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a server must be told beside its address; `tls` None is an open connection."""
+
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: Tls | None = None
+    told_by: str = ""  # how messages name the server; empty: by --host-redis and --port-redis
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of redis.Redis; with TLS, the server's certificate and name are always verified."""
+        options: dict[str, Any] = {"db": self.db, "username": self.username, "password": self.password}
+        if self.tls:
+            options |= {
+                "ssl": True,
+                "ssl_cert_reqs": "required",
+                "ssl_check_hostname": True,
+                "ssl_min_version": ssl.TLSVersion.TLSv1_2,
+                "ssl_ca_certs": self.tls.ca_certs,
+                "ssl_certfile": self.tls.client_cert,
+                "ssl_keyfile": self.tls.client_key,
+            }
+        return options
+
+
+OPEN = Access()
+
+
+class Server(NamedTuple):
+    """Where the Redis server is, and what it must be told."""
+
+    host: str
+    port: int
+    access: Access
+
+
+def hide_passwords(text: str) -> str:
+    """The text without user and password of the URLs in it."""
+    return re.sub(r"://\S*@", "://***@", text)
+
+
+def check_url(url: str) -> list[str]:
+    """What is wrong with --redis-url, in one line."""
+    try:
+        _parse(url, URL_OPTION)
+    except UserError as error:
+        return [str(error)]
+    return []
+
+
+def find_server(host: str, port: int, url: str, environment: Mapping[str, str]) -> Server:
+    """The server that the options and the environment name; an empty variable or `url` is none.
+
+    `host` and `port` count where there is no URL. Raises UserError, which names what is wrong with which of them.
+    """
+    given = {name: value for name, value in environment.items() if value}
+    source = URL_OPTION if url else URL
+    url = url or given.get(URL, "")
+    parts = _parse(url, source) if url else _Parts(host, port, 0, False, None, None)
+    username, password = parts.username, parts.password
+    if password is None:
+        username, password = username or given.get(USERNAME), given.get(PASSWORD)
+    if username and not password:
+        raise UserError(f"{PASSWORD}: is not set, but a Redis user is named; set it to that user's password")
+    access = Access(parts.db, username, password, _tls(given, parts.tls), parts.name(source) if url else "")
+    return Server(parts.host, parts.port, access)
+
+
+class _Parts(NamedTuple):
+    host: str
+    port: int
+    db: int
+    tls: bool
+    username: str | None
+    password: str | None
+
+    def name(self, source: str) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        url = f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.db}"
+        return f"{source} {url}" if source == URL_OPTION else f"{source} ({url})"
+
+
+def _parse(url: str, source: str) -> _Parts:
+    userinfo, at, _ = url.rpartition("@")
+    if source == URL_OPTION and at and ":" in userinfo.partition("//")[2]:
+        raise UserError(
+            f"{source}: must not hold a password, which everybody on this machine could read in the list of processes; "
+            f"set {PASSWORD} (and {USERNAME}), or {URL} in the place of this option"
+        )
+    advice = _EXPECTED if source == URL_OPTION else f"{_EXPECTED}; escape special characters of a password by %"
+    try:
+        parts = urlsplit(url)
+        host, port, db = parts.hostname, parts.port, parts.path.strip("/") or "0"
+    except ValueError:  # whose text may hold a piece of the password
+        raise UserError(f"{source}: {advice}") from None
+    if parts.scheme not in ("redis", "rediss") or not host or port == 0 or parts.query or parts.fragment:
+        raise UserError(f"{source}: {advice}")
+    if not re.fullmatch(r"[0-9]{1,9}", db):
+        raise UserError(f"{source}: {advice}; db is the number of a database")
+    username, password = (unquote(text) if text else None for text in (parts.username, parts.password))
+    return _Parts(host, port or 6379, int(db), parts.scheme == "rediss", username, password)
+
+
+def _tls(given: Mapping[str, str], wanted: bool) -> Tls | None:
+    files = {name: given[name] for name in (CA_CERTS, CLIENT_CERT, CLIENT_KEY) if name in given}
+    if not wanted and files:
+        raise UserError(f"{min(files)}: is set, but without a rediss:// URL the connection would not be encrypted")
+    if not wanted:
+        return None
+    for name, file in files.items():
+        try:
+            Path(file).read_bytes()
+        except OSError as error:
+            raise UserError(f"{name}: {file} cannot be read: {error.strerror}") from error
+    tls = Tls(*map(files.get, (CA_CERTS, CLIENT_CERT, CLIENT_KEY)))
+    _check_files(tls)
+    return tls
+
+
+def _check_files(tls: Tls) -> None:
+    """Raise UserError for files that OpenSSL cannot use; else the first connection would fail without naming one."""
+    context = ssl.create_default_context()
+    if tls.ca_certs:
+        try:
+            context.load_verify_locations(tls.ca_certs)
+        except ssl.SSLError as error:
+            raise UserError(f"{CA_CERTS}: {tls.ca_certs} holds no certificate in PEM form") from error
+    if tls.client_key and not tls.client_cert:
+        raise UserError(f"{CLIENT_CERT}: is not set, but {CLIENT_KEY} is; set it to the certificate of that key")
+    if tls.client_cert:
+        try:
+            context.load_cert_chain(tls.client_cert, tls.client_key, password="")  # or OpenSSL would ask the terminal
+        except (ssl.SSLError, ValueError) as error:
+            raise UserError(
+                f"{CLIENT_CERT}: {tls.client_cert}, with {tls.client_key or 'no ' + CLIENT_KEY}, is not a certificate "
+                "with its key, in PEM form and not encrypted"
+            ) from error
+
+
+def explain(error: BaseException, access: Access) -> str:
+    """Why a connection that could not be made failed, and what to do, in one line."""
+    cause: BaseException | None = error
+    while cause and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the server's certificate is refused: {cause.verify_message.rstrip('.')}; {_advice(cause.verify_code)}"
+    if isinstance(cause, ssl.SSLError):
+        reason = cause.reason or str(cause)
+        if "ALERT" not in reason:
+            return (
+                f"TLS fails ({reason}): this port is an open one (redis://), or the server wants another {CLIENT_CERT}"
+            )
+        return (
+            f"the server refuses the connection: {reason.split('ALERT_')[-1].replace('_', ' ').lower()}; {CLIENT_CERT} "
+            f"and {CLIENT_KEY} must name a valid certificate that the server's authority has signed"
+        )
+    hint = f", with TLS, and {CLIENT_CERT} if it wants one" if access.tls else "; if it wants TLS, by rediss://"
+    return (
+        f"no Redis server answers ({error}); start one with "
+        f"`redis-server redis_rainbow_6379.conf`, or name the machine and port of a running one{hint}"
+    )
+
+
+def _advice(verify_code: int) -> str:
+    if verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+        return "name the server as its certificate does"
+    return f"{CA_CERTS} must name the certificate of the authority that signed it"
+
+
+def explain_denial(error: str) -> str | None:
+    """What to say if the server's error is that the Redis user lacks a right, also within a script; else None."""
+    said = ("no permissions", "noperm", "user executing the script can't", "acl failure in script")
+    if not any(words in error.lower() for words in said):
+        return None
+    return f"{USERNAME}: the Redis user lacks a right that this program needs, see docs/access.md: {error}"

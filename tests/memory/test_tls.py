@@ -1,0 +1,138 @@
+"""Connections over TLS: what is verified, what works over them, and how each refusal is told."""
+
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from memory.access import find_server
+from memory.actor_link import ActorLink, wait_for_run
+from memory.errors import UserError
+from memory.learner_link import LearnerLink
+from memory.messages import RoundEnd
+from memory.transport import Client, connect
+from tests.conftest import RedisServer
+from tests.tls import Authority, TlsServer
+
+pytestmark = pytest.mark.redis
+PASSWORD = "s3cret-of-nobody"
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ours")
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "theirs")
+
+
+@contextmanager
+def over_tls(port: int, **environment: str) -> Iterator[Client]:
+    server = find_server("localhost", 6379, f"rediss://localhost:{port}", environment)
+    with closing(connect(server.host, server.port, access=server.access)) as client:
+        yield client
+
+
+def refusal(url: str, **environment: str) -> str:
+    """The one line with which a connection is refused, within seconds."""
+    start = time.monotonic()
+    server = find_server("localhost", 6379, url, environment)
+    with pytest.raises(UserError) as refused:
+        connect(server.host, server.port, access=server.access).close()
+    assert time.monotonic() - start < 8
+    message = str(refused.value)
+    assert message.startswith(f"--redis-url {url}/0: ")
+    assert "\n" not in message
+    assert PASSWORD not in message
+    return message
+
+
+def test_a_run_goes_over_tls(redis_server: RedisServer, ours: Authority, run_name: str) -> None:
+    context = ours.wants_clients(ours.server("localhost"))
+    trusted = {"REDIS_CA_CERTS": ours.file}
+    with (
+        TlsServer(redis_server.port, context) as tls,
+        over_tls(tls.port, **trusted, **ours.client("learner")) as learners,
+        over_tls(tls.port, **trusted, **ours.client("actor")) as actors,
+        LearnerLink(learners, run_name, {"seed": 1}, 1) as learner,
+    ):
+        learner.lead("id")
+        learner.publish(0, bytes(3_000_000))
+        learner.progress("running", 0, 0, {})
+        run = wait_for_run(actors, run_name, {"seed": 1}, threading.Event())
+        with ActorLink(actors, run_name, run.run_id, 0, threading.Event()) as actor:
+            actor.commit([RoundEnd(0)], b"state")
+            assert actor.newest_version() == 0
+            assert actors.get(actor.keys.weights(0)) == bytes(3_000_000)
+        assert learner.last_sequence(0) == 1
+
+
+def test_the_server_s_certificate_must_be_signed_by_the_named_authority(
+    redis_server: RedisServer, ours: Authority, theirs: Authority
+) -> None:
+    with TlsServer(redis_server.port, ours.server("localhost")) as tls:
+        url = f"rediss://localhost:{tls.port}"
+        for trusted in ({"REDIS_CA_CERTS": theirs.file}, {}):
+            message = refusal(url, **trusted, REDIS_PASSWORD=PASSWORD)
+            assert "certificate is refused" in message
+            assert "REDIS_CA_CERTS must name" in message
+        with over_tls(tls.port, REDIS_CA_CERTS=ours.file) as client:  # the mutation
+            assert client.ping()
+
+
+def test_the_server_s_certificate_must_be_for_its_name(redis_server: RedisServer, ours: Authority) -> None:
+    with TlsServer(redis_server.port, ours.server("redis.example.org", "10.0.0.7")) as tls:
+        for host in ("localhost", "127.0.0.1"):
+            message = refusal(f"rediss://{host}:{tls.port}", REDIS_CA_CERTS=ours.file)
+            assert "certificate is refused" in message
+            assert "name the server as its certificate does" in message
+
+
+def test_the_server_s_certificate_must_be_valid_still(redis_server: RedisServer, ours: Authority) -> None:
+    with TlsServer(redis_server.port, ours.server("localhost", expired=True)) as tls:
+        assert "certificate has expired" in refusal(f"rediss://localhost:{tls.port}", REDIS_CA_CERTS=ours.file)
+
+
+CLIENTS: dict[str, Callable[[Authority, Authority], dict[str, str]]] = {
+    "without": lambda _ours, _theirs: {},
+    "with an expired one": lambda ours, _: ours.client("actor", expired=True),
+    "with another authority's": lambda _, theirs: theirs.client("actor"),
+}
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("who", CLIENTS)
+def test_a_client_without_a_valid_certificate(
+    redis_server: RedisServer, ours: Authority, theirs: Authority, who: str, version: str
+) -> None:
+    context = ours.wants_clients(ours.server("localhost"))
+    context.maximum_version = ssl.TLSVersion[version]
+    with TlsServer(redis_server.port, context) as tls:
+        message = refusal(f"rediss://localhost:{tls.port}", REDIS_CA_CERTS=ours.file, **CLIENTS[who](ours, theirs))
+        assert "REDIS_CLIENT_CERT" in message
+        with over_tls(tls.port, REDIS_CA_CERTS=ours.file, **ours.client("actor")) as client:  # the mutation
+            assert client.ping()
+
+
+def test_tls_and_none_do_not_match(redis_server: RedisServer, ours: Authority) -> None:
+    told = {"REDIS_PASSWORD": PASSWORD}
+    message = refusal(f"rediss://localhost:{redis_server.port}", REDIS_CA_CERTS=ours.file, **told)
+    assert "TLS" in message
+    with TlsServer(redis_server.port, ours.server("localhost")) as tls:
+        assert "TLS" in refusal(f"redis://localhost:{tls.port}", **told)
+
+
+def test_old_versions_of_tls_are_refused(redis_server: RedisServer, ours: Authority) -> None:
+    context = ours.server("localhost")
+    with pytest.warns(DeprecationWarning):
+        context.minimum_version = ssl.TLSVersion.TLSv1
+    with pytest.warns(DeprecationWarning):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with TlsServer(redis_server.port, context) as tls:
+        assert refusal(f"rediss://localhost:{tls.port}", REDIS_CA_CERTS=ours.file)
