@@ -54,6 +54,8 @@ class LearnerLink:
         before = read_run(self._client, self._name)
         if before and before.run_id == run_id:  # its actors go on meanwhile, and look how far the run is
             self._record = replace(self._record, t_learner=before.t_learner, t_actors=before.t_actors)
+        # A Redis user without the learner's rights is refused now, not when the replay is full: this trims nothing.
+        self.trim(dict.fromkeys(range(self._nb_actor), 0))
         write_run(self._client, self._name, self._record, {})  # first, so that actors of the old run write no more
         if before and before.run_id != run_id:
             forget_run(self._client, self._name, before.run_id)

@@ -1,0 +1,231 @@
+"""The users that make_redis_users.py makes, on real servers: what they need they may, and nothing else."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+
+from memory.access import find_server
+from memory.actor_link import ActorLink, RunOver, wait_for_run
+from memory.errors import UserError
+from memory.learner_link import LearnerLink
+from memory.lease import Lease
+from memory.messages import RoundEnd
+from memory.transport import Client, Scripts, connect
+from tests.conftest import RedisServer
+from tests.test_environment_files import ROOT, redis_servers
+
+pytestmark = pytest.mark.redis
+
+
+def make_users(folder: Path, *options: str) -> dict[str, dict[str, str]]:
+    """The variables of each user, as they stand in its file."""
+    command = [sys.executable, "make_redis_users.py", str(folder), *options]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return {
+        user: dict(re.findall("export (.*)=(.*)", (folder / f"{user}.env").read_text()))
+        for user in ("learner", "actor")
+    }
+
+
+def versions() -> list[Any]:
+    """Every server at hand with the rules of 6.2, and those from 7 on with their own rules, too."""
+    cases = []
+    for server in redis_servers():
+        told = subprocess.run([server, "--version"], capture_output=True, text=True, check=True).stdout
+        newer = int(re.search(r"v=(\d+)", told)[1]) >= 7  # type: ignore[index]
+        cases += [pytest.param((server, seven), id=f"{server} {seven}") for seven in (False, True)[: 1 + newer]]
+    return cases
+
+
+class Guarded(NamedTuple):
+    """A server with the two users, connections as both, and the insider that looks at it."""
+
+    server: RedisServer
+    learner: Client
+    actor: Client
+    insider: redis.Redis
+    seven: bool
+
+    def refused(self) -> list[bytes]:
+        """Commands and keys that the server has refused so far."""
+        log: Any = self.insider.execute_command("ACL", "LOG")
+        return [entry[entry.index(b"object") + 1] for entry in log]
+
+
+@pytest.fixture(params=versions())
+def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]:
+    program, seven = request.param
+    users = make_users(tmp_path / "access", *(["--redis-7"] if seven else []))
+    file = tmp_path / "access" / "users.acl"
+    with file.open("a") as more:
+        more.write("user insider on nopass ~* &* +@all\n")
+    server = RedisServer(tmp_path, more={"aclfile": file}, program=program)
+    server.start()
+    with ExitStack() as stack:
+        stack.callback(server.stop)
+        found = [find_server("127.0.0.1", server.port, "", users[user]) for user in ("learner", "actor")]
+        clients = [stack.enter_context(closing(connect(s.host, s.port, access=s.access))) for s in found]
+        insider = stack.enter_context(redis.Redis(port=server.port, username="insider", password="-", protocol=2))
+        insider.set("foreign", "untouched")
+        yield Guarded(server, clients[0], clients[1], insider, seven)
+        assert insider.get("foreign") == b"untouched"
+
+
+def lead(guarded: Guarded, run_id: str) -> None:
+    """A short run through everything that learner and actor do with the server."""
+    with LearnerLink(guarded.learner, "run", {"seed": 1}, 1) as learner:
+        learner.lead(run_id)
+        learner.publish(0, b"weights 0", restart=True)
+        learner.publish(1, b"weights 1")
+        learner.progress("running", 4, 4, {0: 0})
+        run = wait_for_run(guarded.actor, "run", {"seed": 1}, threading.Event())
+        with ActorLink(guarded.actor, "run", run.run_id, 0, threading.Event()) as actor:
+            assert actor.saved() is None
+            actor.commit([RoundEnd(0)], b"state")
+            assert actor.wait_for_version(1) == 1
+            assert actor.unread() == 1
+            assert Scripts(guarded.actor).renew(actor.keys.actor_lease(0), actor.lease.token, 10_000)
+            assert learner.last_sequence(0) == 1
+            learner.trim({0: 2})
+            learner.progress("stopped", 4, 4, {0: 1})
+            with pytest.raises(RunOver):
+                actor.record()
+
+
+def test_a_run_and_its_successor_need_no_other_rights(guarded: Guarded) -> None:
+    for run_id in ("old", "new"):
+        lead(guarded, run_id)
+    assert not guarded.insider.keys("*:old:*"), "the old run was abandoned"
+    assert guarded.refused() == []
+
+
+COMMANDS = [
+    "FLUSHALL",
+    "FLUSHDB",
+    "CONFIG GET *",
+    "CONFIG SET dir /",
+    "KEYS *",
+    "RANDOMKEY",
+    "GET foreign",
+    "SET foreign x",
+    "DEL foreign",
+    "SET riq x",
+    "MIGRATE host 1 foreign 0 1",
+    "EVAL redis.call('FLUSHALL') 0",
+    "EVAL redis.call('CONFIG','GET','*') 0",
+    "EVAL redis.call('DEL','foreign') 0",
+    "EVAL redis.call('DEL',KEYS[1]) 1 foreign",
+    "SCRIPT FLUSH",
+    "SCRIPT KILL",
+    "ACL LIST",
+    "ACL SETUSER actor allkeys",
+    "CLIENT LIST",
+    "CLIENT KILL TYPE normal",
+    "SHUTDOWN",
+    "DEBUG OBJECT foreign",
+    "MONITOR",
+    "REPLICAOF localhost 1",
+    "MODULE LIST",
+    "SAVE",
+    "BGREWRITEAOF",
+    "SWAPDB 0 1",
+    "PUBLISH channel x",
+    "SUBSCRIBE channel",
+]
+LEARNERS_COMMANDS = ["SCAN 0", "UNLINK riqx:{run}:id:log:0", "XTRIM riqx:{run}:id:log:0 MAXLEN 0"]
+LEARNERS_KEYS = ["SET riqx:{run}:id:quarantine x", "XADD riqx:{run}:id:other * m x"]
+# What an actor reads: Redis 6.2 cannot keep it from writing there.
+READ_BY_ACTORS = [
+    "SET riqx:{run}:id:weights:0 x",
+    "EVAL redis.call('SET',KEYS[1],'x') 1 riqx:{run}:id:weights:0",
+    "DEL riqx:{run}:id:weights:1",
+    "XADD riqx:{run}:id:versions * v x",
+    "HSET riqx:{run} status stopped",
+    "SET riqx:{run}:learner x",
+]
+
+
+def is_refused(client: redis.Redis, command: str) -> bool:
+    try:
+        redis.Redis.execute_command(client, *command.split())  # type: ignore[no-untyped-call]
+    except redis.ResponseError as error:
+        assert re.search("no permission|executing the script can't|not allowed", str(error)), (command, error)
+        return True
+    return False
+
+
+def test_strangers_are_refused(guarded: Guarded) -> None:
+    for command in ("PING", "INFO", "GET foreign", "GET riqx:{run}"):
+        stranger = redis.Redis(port=guarded.server.port, protocol=2, retry=None)
+        with stranger, pytest.raises(redis.AuthenticationError):
+            stranger.execute_command(*command.split())
+
+
+def test_neither_user_may_more_than_it_needs(guarded: Guarded) -> None:
+    for client in (guarded.learner, guarded.actor):
+        assert [command for command in COMMANDS if not is_refused(client, command)] == []
+    own = LEARNERS_COMMANDS + LEARNERS_KEYS
+    assert [command for command in own if not is_refused(guarded.actor, command)] == []
+    assert [command for command in own if is_refused(guarded.learner, command)] == [], "the mutation"
+    open_to_actors = [] if guarded.seven else READ_BY_ACTORS
+    assert [command for command in READ_BY_ACTORS if not is_refused(guarded.actor, command)] == open_to_actors
+    guarded.insider.delete("riqx:{run}:learner")
+
+
+def test_an_actor_s_user_cannot_lead(guarded: Guarded) -> None:
+    with (
+        pytest.raises(UserError, match="REDIS_USERNAME: the Redis user lacks a right") as refused,
+        LearnerLink(guarded.actor, "run", {}, 1) as learner,
+    ):
+        learner.lead("id")
+    assert "\n" not in str(refused.value)
+    assert not guarded.insider.exists("riqx:{run}"), "nothing has changed"
+
+
+@pytest.mark.parametrize("missing", ["-set", "-evalsha", "-pexpire -get"])
+def test_a_lease_without_rights_is_refused_at_once(guarded: Guarded, missing: str) -> None:
+    guarded.insider.execute_command("ACL", "SETUSER", "learner", *missing.split())
+    with (
+        pytest.raises(UserError, match="REDIS_USERNAME: the Redis user lacks a right") as refused,
+        Lease(guarded.learner, "riqx:{run}:learner", "the thing", "use another") as lease,
+    ):
+        Scripts(guarded.learner).renew("riqx:{run}:learner", lease.token, 1000)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_user_that_may_nothing_is_refused(guarded: Guarded) -> None:
+    guarded.insider.execute_command("ACL", "SETUSER", "nobody", "on", ">word")
+    server = find_server("127.0.0.1", guarded.server.port, "", {"REDIS_USERNAME": "nobody", "REDIS_PASSWORD": "word"})
+    with pytest.raises(UserError, match="REDIS_USERNAME: the Redis user lacks a right"):
+        connect(server.host, server.port, access=server.access)
+
+
+def test_files_are_their_owner_s_and_hold_no_password_twice(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "folder"
+    old = os.umask(0)
+    try:
+        users = make_users(folder)
+    finally:
+        os.umask(old)
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == dict.fromkeys(
+        ("users.acl", "learner.env", "actor.env"), 0o600
+    )
+    assert folder.stat().st_mode & 0o777 == 0o700
+    passwords = {user["REDIS_PASSWORD"] for user in users.values()}
+    assert len(passwords) == 2 and all(len(password) >= 32 for password in passwords)
+    assert not any(password in (folder / "users.acl").read_text() for password in passwords)
+    before = {path: path.read_text() for path in folder.iterdir()}
+    command = [sys.executable, "make_redis_users.py", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert str(folder / "users.acl") in done.stderr
+    assert {path: path.read_text() for path in folder.iterdir()} == before
