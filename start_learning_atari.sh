@@ -21,13 +21,14 @@ which saves and stops them all. The same command resumes. Results go to results/
                        terminal, their lines prefixed; auto (default): the first of these that is possible here, tmux
                        only from inside tmux
   --use-running-redis  use the Redis server that answers at --host-redis and --port-redis instead of starting one
-                       (always so if --host-redis is another machine)
+                       (always so if --host-redis is another machine, or a URL or a password is given for it)
   --preset NAME        paper or cpu, as the launchers' --help explains; without a GPU, cpu is taken if none is given
   OPTION ...           everything else goes to the learner and to every actor: --game, --memory-capacity, ...
                        `bash make_environment.sh && .venv/bin/python launch_learner.py --help` lists them
 
 Paths are relative to the folder of this script. Environment variables: PYTHON and RAINBOW_VENV as make_environment.sh
-explains them; RAINBOW_STOP_SECONDS, how long a process may take to save before it is killed (default 60).
+explains them; RAINBOW_STOP_SECONDS, how long a process may take to save before it is killed (default 60); REDIS_URL,
+REDIS_PASSWORD and others as docs/access.md explains them.
 END
 }
 
@@ -43,7 +44,7 @@ fail() { # CODE MESSAGE...
 # ---- options
 
 launcher_args=() gpus=() windows=auto use_running_redis=0
-actors='' host='' port='' results='' preset=''
+actors='' host='' port='' results='' preset='' guarded=0
 
 parse_options() {
   local option given_gpu_number=0
@@ -86,7 +87,7 @@ take_option() { # OPTION VALUE
 read_launcher_options() {
   local answer
   answer=$(parse_launcher_options ${launcher_args[@]+"${launcher_args[@]}"})
-  { read -r actors && read -r host && read -r port && read -r results && read -r preset; } <<<"$answer"
+  { read -r actors && read -r host && read -r port && read -r results && read -r preset && read -r guarded; } <<<"$answer"
   if [[ $preset != - ]]; then
     launcher_args+=(--preset "$preset")
     say "no GPU: --preset $preset trains a small network, which learns in minutes; --preset paper trains the full one"
@@ -95,10 +96,12 @@ read_launcher_options() {
 
 parse_launcher_options() {
   "$python" - "$@" <<'END'
+import os
 import signal
 import sys
 import args
 import command_line
+from memory.access import OPEN, find_server
 from memory.errors import UserError
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is no reason for a traceback
 
@@ -110,9 +113,10 @@ if not any(option.split("=")[0] == "--preset" for option in options):
         options += ["--preset", preset]
 try:
     given = args.parse(options, "start_learning_atari.sh", "")
+    host, port, access = find_server(given.host_redis, given.port_redis, given.redis_url, os.environ)
 except UserError as error:
     command_line.fail("start_learning_atari.sh", error)
-print(given.nb_actor, given.host_redis, given.port_redis, given.path_to_results, preset, sep="\n")
+print(given.nb_actor, host, port, given.path_to_results, preset, int(access != OPEN), sep="\n")
 END
 }
 
@@ -324,8 +328,35 @@ print(answer)
 END
 }
 
+# A server that asks for more than a connection is somebody's who looks after it: it is used, never started.
+check_guarded_redis() {
+  "$python" - ${launcher_args[@]+"${launcher_args[@]}"} <<'END'
+import os
+import signal
+import sys
+import args
+import command_line
+from memory.access import find_server
+from memory.errors import UserError
+from memory.transport import connect
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+given = args.parse(sys.argv[1:], "", "")
+host, port, access = find_server(given.host_redis, given.port_redis, given.redis_url, os.environ)
+try:
+    connect(host, port, access=access).close()
+except UserError as error:
+    command_line.fail("start_learning_atari.sh", error)
+END
+}
+
 prepare_redis() {
   local state there="$host:$port"
+  if ((guarded)); then
+    check_guarded_redis
+    say "Redis: using the server that runs at $there"
+    return
+  fi
   state=$(ask_redis)
   case $host in localhost | 127.0.0.1 | ::1) ;; *) use_running_redis=1 ;; esac
   case $state in

@@ -22,11 +22,13 @@ STAND_IN = """
 import json, os, signal, sys, time
 from pathlib import Path
 import redis, args
+from memory.access import find_server
 given = args.parse(sys.argv[1:], "stand-in", "")
 name = "learner" if given.id_actor < 0 else f"actor{given.id_actor}"
 stop = []
 if not Path("deaf").exists():
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+Path(name + ".env").write_text("".join(f"{k}={v}\\n" for k, v in os.environ.items() if k.startswith("REDIS_")))
 Path(name + ".argv").write_text(json.dumps(sys.argv))
 print(name, "is here", flush=True)
 while not stop:
@@ -34,7 +36,8 @@ while not stop:
     if Path(name + ".exit").exists():
         sys.exit(int(Path(name + ".exit").read_text()))
 time.sleep(float(os.environ.get("SAVE_SECONDS", "0")))
-redis.Redis(given.host_redis, given.port_redis).set("saved by " + name, 1)
+host, port, access = find_server(given.host_redis, given.port_redis, given.redis_url, os.environ)
+redis.Redis(host, port, **access.options()).set("saved by " + name, 1)
 print(name, "has saved", flush=True)
 Path(name + ".saved").touch()
 """
@@ -81,11 +84,12 @@ class Workplace:
         self.environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "TMUX")}
         self.environment |= {"TMPDIR": str(self.temporary), "RAINBOW_VENV": sys.prefix}
         self.process: subprocess.Popen[bytes] | None = None
+        self.address = ["--port-redis", str(self.port)]
         self.preset = ["--preset", "paper"]  # without one, the script asks PyTorch for a GPU first, which takes seconds
 
     def command(self, *options: object) -> list[str]:
         script = self.folder / "start_learning_atari.sh"
-        return ["bash", str(script), "--port-redis", str(self.port), *self.preset, *map(str, options)]
+        return ["bash", str(script), *self.address, *self.preset, *map(str, options)]
 
     def start(self, *options: object) -> None:
         # A shell ignores Ctrl-C in what it starts in the background, and that is inherited. A terminal does not.

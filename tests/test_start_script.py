@@ -335,3 +335,45 @@ def test_ctrl_c_in_tmux(workplace: Workplace) -> None:
         workplace.assert_nothing_left()
     finally:
         tmux(workplace, "kill-server")
+
+
+@pytest.fixture
+def guarded_redis(workplace: Workplace) -> Iterator[str]:
+    """A Redis server that asks for a password, on the workplace's port; yields the password."""
+    word = "s3cret-of-nobody"
+    command = [REDIS_SERVER, "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", "", "--requirepass", word]
+    with subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL) as server:
+        wait_until(lambda: is_listening(workplace.port), "the guarded Redis server")
+        yield word
+        server.terminate()
+
+
+@pytest.mark.parametrize("by", ["REDIS_PASSWORD", "REDIS_URL"])
+def test_a_guarded_server_is_used(workplace: Workplace, guarded_redis: str, by: str) -> None:
+    url = f"redis://:{guarded_redis}@localhost:{workplace.port}/2"
+    workplace.environment[by] = guarded_redis if by == "REDIS_PASSWORD" else url
+    workplace.address = ["--port-redis", str(workplace.port)] if by == "REDIS_PASSWORD" else []
+    workplace.start("--game", "pong", "--windows", "none")
+    for name, first in {"learner": ["launch_learner.py"], "actor0": ["launch_actor.py", "--id-actor", "0"]}.items():
+        assert workplace.argv(name) == [*first, *workplace.address, *workplace.preset, "--game", "pong"]
+        assert guarded_redis in (workplace.folder / f"{name}.env").read_text(), "the variables reach the programs"
+    assert f"Redis: using the server that runs at localhost:{workplace.port}" in workplace.output
+    assert not any(guarded_redis in line for line in processes_in(workplace.folder))
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert guarded_redis not in workplace.output
+    assert list(workplace.temporary.glob("rainbow.*")) == [], "nor does a file with the variables stay"
+
+
+def test_a_guarded_server_that_refuses_is_told_in_one_line(workplace: Workplace, guarded_redis: str) -> None:
+    workplace.address = ["--redis-url", f"redis://localhost:{workplace.port}"]
+    for password in ("", f"not-{guarded_redis}"):
+        workplace.environment["REDIS_PASSWORD"] = password
+        assert workplace.run() == 2
+        assert "REDIS_USERNAME and REDIS_PASSWORD" in workplace.output.splitlines()[-1]
+        assert "Traceback" not in workplace.output
+        assert guarded_redis not in workplace.output
+    workplace.address = ["--redis-url", f"redis://:{guarded_redis}@localhost:{workplace.port}"]
+    assert workplace.run() == 2
+    assert "--redis-url: must not hold a password" in workplace.output.splitlines()[-1]
+    assert guarded_redis not in workplace.output
