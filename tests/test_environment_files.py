@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import redis
 
@@ -93,6 +94,43 @@ def test_redis_starts_from_its_file_and_keeps_what_it_was_given(server: str, tmp
     with redis_from_conf(server, tmp_path) as client:
         assert client.get("kept") == b"over a restart"
     assert {path.name for path in tmp_path.iterdir()} == {"redis_rainbow_6379.conf", "results"}
+
+
+def listening(client: redis.Redis) -> set[str]:
+    """The addresses on which this server takes connections."""
+    process = psutil.Process(client.info("server")["process_id"])
+    return {found.laddr.ip for found in process.net_connections() if found.status == psutil.CONN_LISTEN}
+
+
+@pytest.mark.parametrize("server", redis_servers())
+def test_redis_listens_on_loopback_only(server: str, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "redis_rainbow_6379.conf", tmp_path)
+    (tmp_path / "results").mkdir()
+    with redis_from_conf(server, tmp_path) as client:
+        assert "127.0.0.1" in listening(client)
+        assert listening(client) <= {"127.0.0.1", "::1"}
+        port = client.connection_pool.connection_kwargs["port"]
+        with socket.socket() as outside:  # another address of this machine, as those of its network are
+            assert outside.connect_ex(("127.0.0.2", port)) != 0
+    conf = (tmp_path / "redis_rainbow_6379.conf").read_text()
+    (tmp_path / "redis_rainbow_6379.conf").write_text(re.sub("(?m)^bind .*$", "bind 127.0.0.1 127.0.0.2", conf))
+    with redis_from_conf(server, tmp_path) as client:
+        assert "127.0.0.2" in listening(client), "the mutation"
+
+
+@pytest.mark.parametrize("server", redis_servers())
+def test_redis_refuses_strangers_where_bind_was_dropped(server: str, tmp_path: Path) -> None:
+    conf = (ROOT / "redis_rainbow_6379.conf").read_text()
+    (tmp_path / "redis_rainbow_6379.conf").write_text(re.sub("(?m)^bind .*$", "", conf))
+    (tmp_path / "results").mkdir()
+    with redis_from_conf(server, tmp_path) as client:
+        port = client.connection_pool.connection_kwargs["port"]
+        for command in (b"PING\r\n", b"GET x\r\n"):
+            # Redis takes every address but 127.0.0.1 and ::1 for another machine's.
+            with socket.create_connection(("127.0.0.2", port), 5, source_address=("127.0.0.2", 0)) as stranger:
+                stranger.sendall(command)
+                assert stranger.recv(100).startswith(b"-DENIED")
+        assert client.ping()
 
 
 def test_the_default_port_is_the_launchers() -> None:
