@@ -1,5 +1,6 @@
 """A whole system for the tests: a learner and its actors as processes, and what they leave behind."""
 
+import os
 import random
 import re
 import signal
@@ -26,15 +27,27 @@ class Result(NamedTuple):
 
 
 class System:
-    """Starts a learner and actors 0 to n - 1; `launch` is the module through which they are launched."""
+    """Starts a learner and actors 0 to n - 1; `launch` is the module through which they are launched.
+
+    `environment` has more variables for the learner and for every actor; `port` 0 says that they name the server.
+    """
 
     def __init__(
-        self, port: int, name: str, folder: Path, options: list[str], *, actors: int = 1, launch: str = "launch"
+        self,
+        port: int,
+        name: str,
+        folder: Path,
+        options: list[str],
+        *,
+        actors: int = 1,
+        launch: str = "launch",
+        environment: dict[str, dict[str, str]] | None = None,
     ) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
         self._launch = [sys.executable, "-m", f"tests.chain.{launch}"]
-        self._options = [*options, "--nb-actor", str(actors), "--port-redis", str(port)]
+        self._environment = environment or {}
+        self._options = [*options, "--nb-actor", str(actors), *(["--port-redis", str(port)] if port else [])]
         self._options += ["--run-name", name, "--path-to-results", str(folder)]
         self.processes = {who: self.start(who) for who in (LEARNER, *map(str, range(actors)))}
 
@@ -42,7 +55,8 @@ class System:
         program = ["launch_learner.py"] if who == LEARNER else ["launch_actor.py", "--id-actor", who]
         with self._output(who).open("ab") as output:
             command = [*self._launch, *program, *self._options]
-            return subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+            environment = os.environ | self._environment.get(LEARNER if who == LEARNER else "actor", {})
+            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
     def restart(self, who: str, how: signal.Signals) -> None:
         """Stop one process; actors leave with a learner that says goodbye, so then they start again, too."""

@@ -1,0 +1,173 @@
+"""Whole runs with a server that asks for TLS, certificates, users and passwords; and how programs are refused."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+import redis
+
+from memory.access import find_server
+from memory.learner_link import LearnerLink
+from memory.transport import connect
+from tests.conftest import RedisServer
+from tests.memory.test_redis_users import make_users
+from tests.system import LEARNER, ROOT, System
+from tests.test_resume import OPTIONS
+from tests.tls import Authority, TlsServer
+
+pytestmark = pytest.mark.redis
+LOCKSTEP = (*OPTIONS, "--T-max", "1800")
+ASYNCHRONOUS = (*OPTIONS, "--synchronize-actors-with-learner", "0", "--T-max", "1200")
+
+
+class Guarded(NamedTuple):
+    """The server behind TLS, and the variables with which learner and actor get in."""
+
+    server: RedisServer
+    insider: redis.Redis
+    environment: dict[str, dict[str, str]]
+    authority: Authority
+
+    @property
+    def secrets(self) -> set[bytes]:
+        """The passwords, and a line of each client's key."""
+        keys = [Path(told["REDIS_CLIENT_KEY"]).read_bytes().splitlines()[2] for told in self.environment.values()]
+        return {*keys, *(told["REDIS_PASSWORD"].encode() for told in self.environment.values())}
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Guarded]:
+    users = make_users(tmp_path / "access")
+    file = tmp_path / "access" / "users.acl"
+    with file.open("a") as more:
+        more.write("user insider on nopass ~* &* +@all\n")
+    server = RedisServer(tmp_path, append_only=True, more={"aclfile": file})
+    server.start()
+    authority = Authority(tmp_path / "certificates")
+    context = authority.wants_clients(authority.server("localhost"))
+    with ExitStack() as stack:
+        stack.callback(server.stop)
+        tls = stack.enter_context(TlsServer(server.port, context))
+        insider = stack.enter_context(redis.Redis(port=server.port, username="insider", password="-", protocol=2))
+        environment = {
+            user: {
+                **variables,
+                **authority.client(user),
+                "REDIS_URL": f"rediss://localhost:{tls.port}/3",
+                "REDIS_CA_CERTS": authority.file,
+            }
+            for user, variables in users.items()
+        }
+        yield Guarded(server, insider, environment, authority)
+
+
+def command_lines() -> bytes:
+    """What everybody on this machine can read."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            found += process.cmdline()
+        except psutil.Error:
+            continue
+    return "\n".join(found).encode()
+
+
+def everything_said(guarded: Guarded, folder: Path) -> bytes:
+    """Logs, scores, plots and snapshots of a run, the server's log and file, and its keys with what they hold."""
+    files = [path for path in folder.rglob("*") if path.is_file()] + [guarded.server.log]
+    texts = [path.read_bytes() for path in [*files, guarded.server.folder / "redis.log"]]
+    assert len(files) > 5
+    with redis.Redis(port=guarded.server.port, username="insider", password="-", db=3, protocol=2) as client:
+        keys: Any = client.keys("*")
+        assert len({key.split(b":")[2] for key in keys if b":log:" in key or b":weights:" in key}) == 1, "one run"
+        return b"\n".join([*texts, *keys, *(client.dump(key) or b"" for key in keys)])
+
+
+def check_no_secret(guarded: Guarded, said: bytes) -> None:
+    assert not [secret for secret in guarded.secrets if secret in said]
+    with pytest.raises(AssertionError):
+        check = b"said: " + min(guarded.secrets)
+        assert not [secret for secret in guarded.secrets if secret in check]
+
+
+def refused(guarded: Guarded) -> Any:
+    return guarded.insider.execute_command("ACL", "LOG")
+
+
+@pytest.mark.slow
+def test_lockstep_with_kills_ends_as_a_run_in_the_open(
+    guarded: Guarded, redis_port: int, run_name: str, tmp_path: Path
+) -> None:
+    results = {}
+    for case in ("guarded", "open"):
+        more: dict[str, Any] = {"environment": guarded.environment} if case == "guarded" else {}
+        port = 0 if case == "guarded" else redis_port
+        system = System(port, run_name, tmp_path / case, list(LOCKSTEP), actors=2, **more)
+        try:
+            if case == "guarded":
+                check_no_secret(guarded, command_lines())
+                for who in ("0", LEARNER):
+                    time.sleep(3)
+                    if system.processes[LEARNER].poll() is None:
+                        system.restart(who, signal.SIGKILL)
+            results[case] = system.finish()
+        finally:
+            system.kill()
+    assert results["guarded"] == results["open"]
+    assert refused(guarded) == []
+    check_no_secret(guarded, everything_said(guarded, tmp_path / "guarded"))
+
+
+def leave_a_run(guarded: Guarded, name: str) -> None:
+    """Begin a run of this name, which the next learner will abandon."""
+    server = find_server("localhost", 6379, "", guarded.environment[LEARNER])
+    with (
+        closing(connect(server.host, server.port, access=server.access)) as client,
+        LearnerLink(client, name, {}, 1) as learner,
+    ):
+        learner.lead("old")
+        learner.publish(0, b"weights", restart=True)
+
+
+@pytest.mark.slow
+def test_an_asynchronous_run_takes_an_abandoned_one_s_place(guarded: Guarded, run_name: str, tmp_path: Path) -> None:
+    leave_a_run(guarded, run_name)
+    folder = tmp_path / "results"
+    system = System(0, run_name, folder, list(ASYNCHRONOUS), actors=2, environment=guarded.environment)
+    try:
+        system.finish()
+    finally:
+        system.kill()
+    assert refused(guarded) == []
+    check_no_secret(guarded, everything_said(guarded, folder))
+
+
+def refusal(program: str, environment: dict[str, str], *options: str) -> str:
+    command = [sys.executable, program, "--id-actor", "0" if "actor" in program else "-1", *options]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=40, check=False
+    )
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(f"{program}: error: ")
+    assert environment.get("REDIS_PASSWORD", "\0") not in done.stderr
+    return done.stderr
+
+
+def test_programs_are_refused_in_one_line(guarded: Guarded, tmp_path: Path) -> None:
+    learner, actor = guarded.environment[LEARNER], guarded.environment["actor"]
+    folder = ("--path-to-results", str(tmp_path / "results"))
+    wrong = {"REDIS_PASSWORD": "wrong-password-of-nobody"}
+    assert "REDIS_USERNAME and REDIS_PASSWORD" in refusal("launch_learner.py", learner | wrong)
+    assert "lacks a right" in refusal("launch_learner.py", actor, *folder, "--memory-capacity", "80000")
+    expired = guarded.authority.client("expired", expired=True)
+    assert "REDIS_CLIENT_CERT" in refusal("launch_actor.py", actor | expired)
