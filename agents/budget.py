@@ -64,7 +64,7 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
     weights = 4 * sum(parameter.numel() for parameter in model.parameters())
     replay = replay_bytes(args, agent, observation)
     learner = _LEARNER + 5 * weights  # with gradients, two moments, and the target network
-    needs = _redis_and_learner(args, _redis_bytes(args, observation, weights), learner, replay, place, client)
+    needs = _redis_and_learner(_redis_bytes(args, observation, weights), learner, replay, place, client)
     snapshot = 5 * weights + 5 * args.memory_capacity  # and a priority of each transition
     free = shutil.disk_usage(args.path_to_results).free
     needs.append(Need("results", 3 * snapshot + _PLOTS, free, "free on the disk", "--path-to-results: make room there"))
@@ -93,9 +93,7 @@ def _redis_bytes(args: Args, observation: Field, weights: int) -> int:
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
 
 
-def _redis_and_learner(
-    args: Args, redis: int, learner: int, replay: int, place: torch.device, client: Client
-) -> list[Need]:
+def _redis_and_learner(redis: int, learner: int, replay: int, place: torch.device, client: Client) -> list[Need]:
     use, smaller = memory_use(client), "--memory-capacity: choose a smaller one"
     missing, host = max(0, redis - use.used), learner + (replay if place.type == "cpu" else 0)
     needs = [Need("learner", host, available_memory(), "free here", smaller)]
@@ -104,7 +102,7 @@ def _redis_and_learner(
     if use.limit:
         room = use.limit - use.used
         needs.append(Need("Redis", missing, room, "left of its maxmemory", "raise maxmemory, or " + smaller))
-    elif args.host_redis in _LOCAL:
+    elif use.host in _LOCAL:
         needs[0] = Need("learner and Redis", host + missing, available_memory(), "free here", smaller)
     else:
         needs.append(Need("Redis", missing, use.machine - use.used, "of its machine", smaller))

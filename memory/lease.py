@@ -53,7 +53,7 @@ class Lease:
         remaining = TTL_MS
         while not (lock := self._redlock.lock(self._key, TTL_MS)):
             left = self._client.pttl(self._key)
-            if left > remaining:  # renewed, so its holder lives
+            if left > remaining or left == -1:  # renewed, so its holder lives; or set for ever, by nobody of ours
                 raise UserError(f"{self._what} is already running: {self._advice}")
             remaining = max(left, 0)
             patience.check()

@@ -259,7 +259,9 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
 
 
 class MemoryUse(NamedTuple):
-    """Bytes of the Redis server."""
+    """Bytes of the Redis server, and where it is."""
+
+    host: str
 
     used: int
     limit: int  # maxmemory; 0: none
@@ -269,7 +271,8 @@ class MemoryUse(NamedTuple):
 def memory_use(client: Client) -> MemoryUse:
     """What the server uses, and may use."""
     info: Any = client.info("memory")
-    return MemoryUse(info["used_memory"], info["maxmemory"], info["total_system_memory"])
+    host = str(client.connection_pool.connection_kwargs.get("host"))
+    return MemoryUse(host, info["used_memory"], info["maxmemory"], info["total_system_memory"])
 
 
 class Commit(NamedTuple):

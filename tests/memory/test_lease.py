@@ -107,6 +107,12 @@ def test_a_second_holder_is_refused(
             assert client.exists(run_name)
 
 
+def test_a_lease_that_never_expires_is_not_waited_for(client: Client, run_name: str) -> None:
+    client.set(run_name, "somebody")
+    with pytest.raises(UserError, match="already running"), lease(client, run_name):
+        pass
+
+
 def test_a_dead_holder_is_waited_for(redis_server: RedisServer, client: Client, run_name: str) -> None:
     with another_holder(redis_server.port, run_name) as process:
         process.kill()
