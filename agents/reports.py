@@ -95,7 +95,7 @@ def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
     values: dict[str, Any] = episode.record | {"T_learner": t_learner}
     try:
         return EpisodeRecord(*(kind(values[name]) for name, kind in zip(_NAMES, FIELD_TYPES, strict=True)))
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"not an episode's record: {error!r}") from error
 
 

@@ -114,15 +114,22 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None
     if (found := _forms(chunk.state)) != wanted:
         raise ValueError(f"chunk state is {found}, expected {wanted}")
     priorities = chunk.priorities
-    if priorities.shape != (spec.leaves,) or not np.all(np.isfinite(priorities) & (priorities >= 0)):
-        raise ValueError(f"chunk priorities must be {spec.leaves} finite numbers, none below 0")
+    if _form(priorities) != ((spec.leaves,), "float32") or not np.all(np.isfinite(priorities) & (priorities >= 0)):
+        raise ValueError(f"chunk priorities must be {spec.leaves} finite float32, none below 0")
     if chunk.rows["kind"].max() > Kind.LAST:
         raise ValueError("chunk has a row of unknown kind")
     if np.any(priorities[~spec.learnable(chunk.rows["kind"])] != 0):
         raise ValueError("chunk gives a priority to LAST rows")
-    if not all(np.isfinite(array).all() for array in (chunk.rows["reward"], chunk.rows["discount"])):
-        raise ValueError("chunk has a reward or a discount that is not finite")
+    for name, array in (chunk.rows | chunk.state).items():  # one NaN would make all weights NaN
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"chunk has a number in {name} that is not finite")
+    if np.any((chunk.rows["discount"] < 0) | (chunk.rows["discount"] > 1)):
+        raise ValueError("chunk has a discount outside 0 to 1")
 
 
 def _forms(arrays: Arrays) -> dict[str, tuple[tuple[int, ...], str]]:
-    return {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
+    return {name: _form(array) for name, array in arrays.items()}
+
+
+def _form(array: Array) -> tuple[tuple[int, ...], str]:
+    return array.shape, array.dtype.name

@@ -83,8 +83,8 @@ def _chunk(packet: Packet) -> Chunk:
 
 
 def _integer(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise WireError(f"expected a whole number, found {value!r}")
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise WireError("expected a whole number from 0 to 2^63 - 1")  # not shown: it may be long, or deeply nested
     return value
 
 

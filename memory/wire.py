@@ -73,20 +73,49 @@ def encode(tag: Tag, meta: dict[str, Any], arrays: Arrays | None = None, *, comp
     return body + _CRC.pack(zlib.crc32(body))
 
 
+class _Frame(NamedTuple):
+    """A message whose payload has not been looked at."""
+
+    tag: Tag
+    meta: dict[str, Any]
+    table: list[tuple[str, np.dtype[Any], tuple[int, ...]]]
+    compressed: bool
+    size: int  # of the payload in the end
+    body: bytes  # the payload as it was sent
+
+
 def decode(data: bytes, max_payload: int = MAX_PAYLOAD_BYTES) -> Packet:
     """Decode one message; its arrays are read-only views of at most `max_payload` bytes in all.
 
     Raises WireError for anything but a whole, undamaged message of this version.
     """
+    frame = _read_frame(data, max_payload)
+    payload = _decompress(frame.body, frame.size) if frame.compressed else frame.body
+    if len(payload) != frame.size:
+        raise WireError(f"payload of {len(payload)} bytes, {frame.size} announced")
+    return Packet(frame.tag, frame.meta, _read_arrays(frame.table, payload))
+
+
+def decode_meta(data: bytes) -> dict[str, Any]:
+    """The metadata of a message alone, without its payload; raises WireError as `decode`."""
+    return _read_frame(data, MAX_PAYLOAD_BYTES).meta
+
+
+def other_version(version: int) -> str:
+    """What to say of a peer that speaks another version of the wire, and to do about it."""
+    if version < VERSION:
+        return f"wire version {version} is older than this program's {VERSION}: update the program that wrote it"
+    return f"wire version {version} is newer than this program's {VERSION}: update this program"
+
+
+def _read_frame(data: bytes, max_payload: int) -> _Frame:
     if len(data) < _PREFIX.size + _CRC.size:
         raise WireError(f"message of {len(data)} bytes is shorter than its frame")
     magic, version, kind, flags, header_length, size = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise WireError("not a message of this project (wrong magic)")
     if version != VERSION:
-        raise WireError(
-            f"message of wire version {version}, this program speaks {VERSION}: use the same release everywhere"
-        )
+        raise WireError(other_version(version))
     if zlib.crc32(memoryview(data)[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
         raise WireError("checksum differs: the message was damaged")
     if size > max_payload or header_length > min(MAX_HEADER_BYTES, len(data) - _PREFIX.size - _CRC.size):
@@ -101,10 +130,7 @@ def decode(data: bytes, max_payload: int = MAX_PAYLOAD_BYTES) -> Packet:
         raise WireError(f"unknown message kind {kind}") from error
     meta, table = _read_header(data[_PREFIX.size : _PREFIX.size + header_length])
     body = data[_PREFIX.size + header_length : -_CRC.size]
-    payload = _decompress(body, size) if flags & COMPRESSED else body
-    if len(payload) != size:
-        raise WireError(f"payload of {len(payload)} bytes, {size} announced")
-    return Packet(tag, meta, _read_arrays(table, payload))
+    return _Frame(tag, meta, table, bool(flags & COMPRESSED), size, body)
 
 
 def _dtype_name(name: str, array: Array) -> str:

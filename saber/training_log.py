@@ -13,7 +13,7 @@ from saber.scores import EpisodeRecord
 
 FIELD_NAMES = [field.name for field in fields(EpisodeRecord)]
 HEADER = ",".join(FIELD_NAMES)
-ONE_WORD = re.compile(r"[A-Za-z0-9_-]+")  # what `end` may hold: nothing that would need quoting in a CSV
+ONE_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what `end` may hold: nothing that would need quoting in a CSV
 FIELD_TYPES = (int, int, int, int, int, float, float, float, int, str)  # in the order of EpisodeRecord
 
 
@@ -74,6 +74,8 @@ def _format_cell(kind: type, value: object) -> str:
         if not math.isfinite(cell):
             raise ValueError(f"a score must be a finite number, not {cell}")
         return str(int(cell)) if cell.is_integer() else repr(cell)
+    if isinstance(cell, int) and not 0 <= cell < 2**63:
+        raise ValueError("a count must be a whole number from 0 to 2^63 - 1")
     if isinstance(cell, str) and not ONE_WORD.fullmatch(cell):
         raise ValueError(f"the end of an episode must be one word, not {cell!r}")
     return str(cell)
