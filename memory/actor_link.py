@@ -9,7 +9,8 @@ from memory import wire
 from memory.errors import RunError, Stopped, UserError
 from memory.lease import Lease
 from memory.messages import Message, encode_message
-from memory.transport import BLOCK_MS, Client, Commit, Keys, RunRecord, Scripts, newest_version, read_run
+from memory.run_record import RunRecord, read_run, whole_number
+from memory.transport import BLOCK_MS, Client, Commit, Keys, Scripts, newest_version
 from memory.waiting import Patience
 from memory.wire import Packet
 
@@ -37,6 +38,7 @@ def wait_for_run(client: Client, name: str, settings: dict[str, Any], stop: thre
         patience.check()
         if stop.wait(0.5):
             raise Stopped
+    _refuse_other_version(record, name)
     differing = [
         f"--{key.replace('_', '-')} is {settings.get(key)!r} here and {record.settings.get(key)!r} at the learner of "
         f"run {name!r}: start both with the same settings, or use another --run-name"
@@ -46,6 +48,17 @@ def wait_for_run(client: Client, name: str, settings: dict[str, Any], stop: thre
     if differing:
         raise UserError("\n".join(differing))
     return record
+
+
+def _refuse_other_version(record: RunRecord, name: str) -> None:
+    if record.wire_version != wire.VERSION:
+        raise UserError(
+            f"the learner of run {name!r} is of another release: its {wire.other_version(record.wire_version)}"
+        )
+
+
+def _is_version(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
 
 
 class ActorLink:
@@ -76,10 +89,17 @@ class ActorLink:
     def saved(self) -> Saved | None:
         """What this actor's predecessor left with its last message, None for a first start."""
         state, sequence = self._client.hmget(self.keys.state(self.actor), "state", "sequence")
-        if state is None or sequence is None:
-            return None
-        self._sequence = int(sequence)
-        return Saved(cast(bytes, state), self._sequence)
+        if sequence is not None:
+            self._sequence = self._count(sequence)
+        return None if state is None or sequence is None else Saved(cast(bytes, state), self._sequence)
+
+    def _count(self, text: Any) -> int:
+        try:
+            return whole_number(text)
+        except ValueError as error:
+            raise RunError(
+                f"what Redis holds of actor {self.actor} in run {self.keys.name!r} is damaged: {error}"
+            ) from error
 
     def commit(self, messages: list[Message], state: bytes) -> None:
         """Append messages and store the state that goes with them, exactly once; raises RunError if that cannot be."""
@@ -111,6 +131,8 @@ class ActorLink:
         record = read_run(self._client, self.keys.name)
         if record and record.run_id != self.keys.run_id:
             raise RunOver("begun another run")
+        if record:
+            _refuse_other_version(record, self.keys.name)
         if record and record.over:
             raise RunOver(record.status)
         return record or RunRecord(self.keys.run_id, "running", {}, 0, 0)
@@ -118,7 +140,7 @@ class ActorLink:
     def unread(self) -> int:
         """Messages of this actor that the learner has not read yet."""
         read = self._client.hget(self.keys.run, f"read:{self.actor}")
-        return max(0, self._sequence - int(read or 0))
+        return max(0, self._sequence - self._count(read or b"0"))
 
     def newest_version(self) -> int:
         """The newest weights version, -1 if there is none."""
@@ -140,24 +162,34 @@ class ActorLink:
         """Call while waiting: says what for; raises RunOver, Stopped or RunError when there is no more sense in it."""
         self.record()
         self.lease.check()
-        known = int(self._client.hget(self.keys.state(self.actor), "sequence") or 0)
+        known = self._count(self._client.hget(self.keys.state(self.actor), "sequence") or b"0")
         if self._kept and self._kept[-1][1].last > known:
             self._send_again(known)
         patience.check()
         if self._stop.is_set():
             raise Stopped
 
-    def weights(self, version: int) -> Packet:
+    def weights(self, version: int, max_bytes: int = wire.MAX_PAYLOAD_BYTES) -> Packet:
         """The weights of this version, or newer ones that have taken their place: see the packet's "version".
 
+        Raises RunError for a packet that is none, or has more than `max_bytes` of weights.
         Older ones are there after a learner was killed and has gone on from a snapshot: it will come here again.
         """
         patience = Patience(f"the learner to publish weights version {version} again")
-        while (packet := self._packet(version)) is None or int(packet.meta["version"]) < version:
+        while (packet := self._packet(version, max_bytes)) is None or packet.meta["version"] < version:
             self.pause(patience)
             self._stop.wait(0.1)
         return packet
 
-    def _packet(self, version: int) -> Packet | None:
-        data = self._client.get(self.keys.weights(version))
-        return None if data is None else wire.decode(cast(bytes, data))
+    def _packet(self, version: int, max_bytes: int) -> Packet | None:
+        key = self.keys.weights(version)
+        data = self._client.get(key)
+        if data is None:
+            return None
+        try:
+            packet = wire.decode(cast(bytes, data), max_bytes)
+            if packet.tag is not wire.Tag.WEIGHTS or not _is_version(packet.meta.get("version")):
+                raise wire.WireError("it is no packet of weights")
+        except wire.WireError as error:
+            raise RunError(f"the weights in Redis, {key}, cannot be used: {error}") from error
+        return packet

@@ -6,18 +6,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from memory.chunk import ChunkId
 from memory.errors import RunError, Stopped
-from memory.messages import Joined, Message, RoundEnd
+from memory.messages import Episode, Joined, Message, RoundEnd
+from memory.quarantine import Quarantine
+from memory.run_record import whole_number
 from memory.transport import BLOCK_MS, Client, Keys
 from memory.waiting import Patience
-from memory.wire import WireError
+from memory.wire import WireError, decode_meta
 
 _READ_COUNT = 32  # messages of a stream in one read
 _QUEUE_SIZE = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
 _IDLE_S = 1.0
+_MAX_SEQUENCE = 2**53  # the scripts in Redis count with floating-point numbers
 
 Decoder = Callable[[bytes], Message]  # raises ValueError for what replay could not hold
 
@@ -26,7 +29,38 @@ class Entry(NamedTuple):
     """A message and its place in the log."""
 
     id: ChunkId
-    message: Message | None  # None inside this file only: it could not be decoded, is left out, but counts as read
+    message: Message | None  # None inside this file only: it could not be read, is left out, but counts as read
+
+
+class _Story:
+    """What an actor has said so far, as far as it decides what may come next."""
+
+    def __init__(self) -> None:
+        self.sequence: int | None = None  # of the last message
+        self.round: int | None = None  # that ended last
+        self.lost = 0  # messages that were lost or left out since
+
+    def follow(self, actor: int, entry_id: bytes) -> int:
+        """Take the next message's sequence number; raises WireError if no actor of ours can have given it."""
+        sequence, part = (int(number) for number in entry_id.split(b"-"))
+        if self.sequence is not None:
+            self.lost += max(0, sequence - self.sequence - 1)
+        self.sequence = sequence
+        if part or sequence > _MAX_SEQUENCE:
+            raise WireError(f"actor {actor} numbers no message so")
+        return sequence
+
+    def check(self, actor: int, message: Message) -> None:
+        """Raise WireError for a message that cannot come now."""
+        match message:
+            case Episode(record=record) if record.get("actor", actor) != actor:
+                raise WireError("the episode is another actor's")
+            case RoundEnd(round=ended):
+                if self.round is not None and not 0 <= ended - self.round - 1 <= self.lost:
+                    raise WireError(f"the end of round {ended} does not follow that of round {self.round}")
+                self.round, self.lost = ended, 0
+            case Joined(round=first):
+                self.round, self.lost = first - 1, 0
 
 
 class LogReader(threading.Thread):
@@ -36,10 +70,11 @@ class LogReader(threading.Thread):
         super().__init__(name="log reader", daemon=True)
         self.entries: queue.Queue[Entry] = queue.Queue(_QUEUE_SIZE)
         self.error: BaseException | None = None
-        self.malformed = 0
         self._client = client
+        self._quarantine = Quarantine(client, keys)
         self._actors = {keys.log(actor).encode(): actor for actor in range(nb_actor)}
         self._positions: dict[Any, Any] = dict.fromkeys(self._actors, b"0-0")
+        self._stories = [_Story() for _ in range(nb_actor)]
         self._decode = decode
         self._left = threading.Event()
 
@@ -55,6 +90,8 @@ class LogReader(threading.Thread):
                 reply: Any = self._client.xread(self._positions, count=_READ_COUNT, block=BLOCK_MS)
                 for stream, items in reply:
                     self._take(stream, items)
+                self._quarantine.report()
+            self._quarantine.report(now=True)
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             self.error = error
 
@@ -62,14 +99,17 @@ class LogReader(threading.Thread):
         actor = self._actors[stream]
         for entry_id, fields in items:
             self._positions[stream] = entry_id
-            sequence = int(entry_id.split(b"-")[0])
+            data = fields.get(b"m", b"")
+            message = None
             try:
-                entry = Entry(ChunkId(actor, sequence), self._decode(fields[b"m"]))
-            except (WireError, ValueError, KeyError) as error:
-                self.malformed += 1
-                print(f"Message {sequence} of actor {actor} is left out: {error}", flush=True)
-                entry = Entry(ChunkId(actor, sequence), None)
-            self._put(entry)
+                self._stories[actor].follow(actor, entry_id)
+                decoded = self._decode(data)
+                self._stories[actor].check(actor, decoded)
+                message = decoded
+            except ValueError as error:  # WireError among them
+                self._stories[actor].lost += 1
+                self._quarantine.add(actor, entry_id, data, str(error))
+            self._put(Entry(ChunkId(actor, int(entry_id.split(b"-")[0])), message))
 
     def _put(self, entry: Entry) -> None:
         while not self._left.is_set():
@@ -100,6 +140,10 @@ class Inbox:
         idle: Callable[[], None] = lambda: None,
     ) -> None:
         self.read = dict.fromkeys(range(nb_actor), 0)
+        self._client = client
+        self._keys = keys
+        self._received = dict.fromkeys(range(nb_actor), 0)  # last message in pending, or handed out
+        self._left_out = dict.fromkeys(range(nb_actor), 0)  # messages since the last end of a round
         self._pending: dict[int, deque[Entry]] = {actor: deque() for actor in range(nb_actor)}
         self._ends: dict[int, deque[int]] = {actor: deque() for actor in range(nb_actor)}  # rounds that end in pending
         self._played = dict.fromkeys(range(nb_actor), -1)  # last round handed out
@@ -141,11 +185,36 @@ class Inbox:
             patience = Patience(f"actor {actor} to play round {round_}")
             while self._played[actor] < round_:
                 if not self._ends[actor]:
+                    self._find_lost_end(actor, round_)
                     self._wait(patience)
                 elif self._ends[actor][0] <= round_:
                     yield from self._pop(actor)
                 else:
                     break
+
+    def _find_lost_end(self, actor: int, round_: int) -> None:
+        """If the end of this round can be among what was left out, see in the actor's state whether it has played on.
+
+        Else nobody could: the actor waits for weights that the learner publishes only after this round. The state is
+        stored in one step with the messages, so what it says is true once all up to it have been received.
+        """
+        if not self._left_out[actor]:
+            return
+        state, sequence = cast(list[bytes | None], self._client.hmget(self._keys.state(actor), "state", "sequence"))
+        try:
+            if state is None or whole_number(sequence) > self._received[actor]:
+                return
+            playing = decode_meta(state).get("round")
+            if type(playing) is not int:
+                raise WireError("it names no round")
+        except ValueError as error:
+            raise RunError(
+                f"{self._left_out[actor]} messages of actor {actor} are lost, perhaps the end of round {round_} among "
+                f"them, and its saved state does not tell either ({error}): the run cannot go on in lockstep; start it "
+                "afresh, with the same release of this program everywhere"
+            ) from error
+        if playing > round_:
+            self._append(Entry(ChunkId(actor, self._received[actor]), RoundEnd(playing - 1)))
 
     def wait(self, patience: Patience) -> None:
         """Wait a moment for a message; raises Stopped when the process shall stop, RunError when reading failed."""
@@ -176,10 +245,22 @@ class Inbox:
             entry = self._reader.entries.get(block=timeout > 0, timeout=timeout or None)
         except queue.Empty:
             return False
-        self._pending[entry.id.actor].append(entry)
-        match entry.message:
-            case RoundEnd(round=played):
-                self._ends[entry.id.actor].append(played)
-            case Joined(round=first):
-                self._ends[entry.id.actor].append(first - 1)
+        actor, sequence = entry.id
+        if self._received[actor]:  # a broker that was restarted may have lost messages in between
+            self._left_out[actor] += max(0, sequence - self._received[actor] - 1)
+        self._received[actor] = sequence
+        self._append(entry)
         return True
+
+    def _append(self, entry: Entry) -> None:
+        actor = entry.id.actor
+        self._pending[actor].append(entry)
+        match entry.message:
+            case None:
+                self._left_out[actor] += 1
+            case RoundEnd(round=played):
+                self._ends[actor].append(played)
+                self._left_out[actor] = 0
+            case Joined(round=first):
+                self._ends[actor].append(first - 1)
+                self._left_out[actor] = 0

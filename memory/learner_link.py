@@ -5,19 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from memory.errors import UserError
 from memory.inbox import Decoder, Inbox
 from memory.lease import Lease
-from memory.transport import (
-    Client,
-    Keys,
-    RunRecord,
-    Scripts,
-    forget_run,
-    last_sequence,
-    newest_version,
-    read_run,
-    write_run,
-)
+from memory.run_record import RunRecord, read_run, write_run
+from memory.transport import Client, Keys, Scripts, forget_run, last_sequence, newest_version
+from memory.wire import VERSION, other_version
 
 
 class LearnerLink:
@@ -52,6 +45,11 @@ class LearnerLink:
         self.keys = Keys(self._name, run_id)
         self._record = RunRecord(run_id, "starting", self._settings, 0, 0)
         before = read_run(self._client, self._name)
+        if before and before.run_id == run_id and before.wire_version != VERSION:
+            raise UserError(
+                f"the experience of run {self._name!r} is of another release ({other_version(before.wire_version)}): "
+                "go on with that one, or start afresh in another --path-to-results"
+            )
         if before and before.run_id == run_id:  # its actors go on meanwhile, and look how far the run is
             self._record = replace(self._record, t_learner=before.t_learner, t_actors=before.t_actors)
         # A Redis user without the learner's rights is refused now, not when the replay is full: this trims nothing.

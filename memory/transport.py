@@ -1,4 +1,4 @@
-"""The Redis server as this project uses it: connection, key names, scripts, the run's record. Alone in importing redis.
+"""The Redis server as this project uses it: connection, key names, scripts. Alone in importing redis.
 
 All keys of a run carry the hash tag `{<run name>}`: they live on one node of a cluster and a script may touch several.
 
@@ -9,16 +9,16 @@ All keys of a run carry the hash tag `{<run name>}`: they live on one node of a 
     riqx:{name}:<id>:log:<actor>    stream of the actor's messages, entry id = sequence number
     riqx:{name}:<id>:state:<actor>  hash: state, sequence, owner - what the actor needs to go on after its last message
     riqx:{name}:<id>:actor:<actor>  lease of the actor
+    riqx:{name}:<id>:quarantine:<actor>  stream of the actor's messages that could not be read, see memory/quarantine.py
 
 The run id is new with every fresh start, so that nothing of an abandoned run can reach its successor. Only commands of
 Redis 6.2 are used, and none that touches keys of anybody else.
 """
 
-import json
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
@@ -158,21 +158,9 @@ class Keys:
         """Lease of an actor id."""
         return self._own(f"actor:{actor}")
 
-
-@dataclass(frozen=True)
-class RunRecord:
-    """The registry's record of a run, as its learner last wrote it."""
-
-    run_id: str
-    status: str  # starting, running, stopped, finished
-    settings: dict[str, Any]
-    t_learner: int  # agent steps
-    t_actors: int  # agent steps in the replay's log
-
-    @property
-    def over(self) -> bool:
-        """Whether the learner has left in good order."""
-        return self.status in ("stopped", "finished")
+    def quarantine(self, actor: int) -> str:
+        """Stream of an actor's messages that could not be read."""
+        return self._own(f"quarantine:{actor}")
 
 
 class _Away(ExponentialWithJitterBackoff):
@@ -309,7 +297,9 @@ class Scripts:
             if "LEASELOST" in str(error):
                 raise RunError(f"actor {actor} lost its lease: another process may have taken its place") from error
             raise RunError(f"Redis refused the experience of actor {actor}: {error}") from error
-        return None if known == -1 else int(known)
+        if not isinstance(known, int):  # what the script compares with is no number
+            raise RunError(f"what Redis holds under {keys.state(actor)} is damaged: its sequence is no number")
+        return None if known == -1 else known
 
     def publish(self, keys: Keys, weights: dict[int, bytes], *, restart: bool) -> int:
         """Make these the weights of their versions, oldest first, and announce them, in one step.
@@ -323,32 +313,6 @@ class Scripts:
     def renew(self, key: str, token: bytes, ttl_ms: int) -> bool:
         """Prolong a lease, also one that a broker's restart has lost; False if somebody else holds it."""
         return bool(self._renew([key], [token, ttl_ms]))
-
-
-def read_run(client: Client, name: str) -> RunRecord | None:
-    """The record of the run of this name, None if there is none."""
-    fields = cast(dict[bytes, bytes], client.hgetall(Keys(name, "").run))
-    if b"run_id" not in fields:
-        return None
-    return RunRecord(
-        run_id=fields[b"run_id"].decode(),
-        status=fields[b"status"].decode(),
-        settings=json.loads(fields[b"settings"]),
-        t_learner=int(fields[b"t_learner"]),
-        t_actors=int(fields[b"t_actors"]),
-    )
-
-
-def write_run(client: Client, name: str, record: RunRecord, read: dict[int, int]) -> None:
-    """Write the record, and up to which sequence number each actor's log was read."""
-    fields: dict[Any, Any] = {
-        "run_id": record.run_id,
-        "status": record.status,
-        "settings": json.dumps(record.settings),
-        "t_learner": record.t_learner,
-        "t_actors": record.t_actors,
-    }
-    client.hset(Keys(name, "").run, mapping=fields | {f"read:{actor}": sequence for actor, sequence in read.items()})
 
 
 def forget_run(client: Client, name: str, run_id: str) -> None:

@@ -198,21 +198,6 @@ def test_a_backlog_that_was_trimmed_away(client: Client, keys: Keys) -> None:
 # --- what goes wrong ---
 
 
-def test_a_malformed_entry_is_left_out_and_counted(
-    client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = encode_message(episode(5))
-    say(client, keys, 0, 1, episode(0), b"", b"\x80nonsense", whole[:-1], episode(1))
-    client.xadd(keys.log(0), {"other": b""}, id="6-0")
-    say(client, keys, 0, 7, episode(2))
-    with open_inbox(client, keys) as inbox:
-        assert [entry.message for entry in take(inbox, 3)] == [episode(0), episode(1), episode(2)]
-        assert inbox._reader.malformed == 4
-        assert inbox.read[0] == 7
-    printed = capsys.readouterr().out
-    assert all(f"Message {number} of actor 0 is left out" in printed for number in (2, 3, 4, 6))
-
-
 def wait_calls(inbox: Inbox) -> dict[str, Callable[[], object]]:
     return {
         "round": lambda: list(inbox.take_round(0)),

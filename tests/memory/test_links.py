@@ -13,7 +13,8 @@ from memory.actor_link import ActorLink, RunOver, wait_for_run
 from memory.errors import RunError, Stopped, UserError
 from memory.learner_link import LearnerLink
 from memory.messages import Joined, RoundEnd, decode_message
-from memory.transport import Client, Keys, RunRecord, connect, read_run, write_run
+from memory.run_record import RunRecord, read_run, write_run
+from memory.transport import Client, Keys, connect
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis

@@ -9,18 +9,8 @@ from typing import Any
 import pytest
 
 from memory.errors import RunError, UserError
-from memory.transport import (
-    Client,
-    Commit,
-    Keys,
-    RunRecord,
-    Scripts,
-    connect,
-    forget_run,
-    last_sequence,
-    read_run,
-    write_run,
-)
+from memory.run_record import RunRecord, read_run, write_run
+from memory.transport import Client, Commit, Keys, Scripts, connect, forget_run, last_sequence
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis

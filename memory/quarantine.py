@@ -1,0 +1,56 @@
+"""Messages that the learner cannot read: left out of training, but kept for whoever looks into it.
+
+    riqx:{name}:<id>:quarantine:<actor>   stream, entry id = that of the message in the actor's log
+        reason   why, at most 300 characters
+        bytes    size of the message
+        data     its first 16 KiB
+
+The newest 32 of an actor are kept, half a megabyte at most. A learner that resumes reads the log again and meets them
+again; they have their ids, so none is kept twice.
+"""
+
+import time
+from contextlib import suppress
+
+from memory.transport import BrokerError, Client, Keys
+
+_KEPT_MESSAGES = 32  # of an actor
+_KEPT_BYTES = 1 << 14  # of a message
+_REASON_LENGTH = 300
+_REPORT_INTERVAL_S = 10.0
+
+
+class Quarantine:
+    """Keeps, counts and reports them; the log gets a line for the first, and then at most one every ten seconds."""
+
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self.count = 0
+        self._client = client
+        self._keys = keys
+        self._reported = 0
+        self._next_report = 0.0
+        self._newest = ""
+
+    def add(self, actor: int, entry_id: bytes, data: bytes, reason: str) -> None:
+        """Keep a copy of a message of an actor's log."""
+        self.count += 1
+        reason = ascii(reason)[1:-1][:_REASON_LENGTH]  # it may quote the message, which may hold anything
+        key = self._keys.quarantine(actor)
+        self._newest = f"message {entry_id.decode().removesuffix('-0')} of actor {actor} (copy in {key}): {reason}"
+        with suppress(BrokerError):  # it is there already; or Redis is full, and training goes on without a copy
+            self._client.xadd(
+                key,
+                {"reason": reason, "bytes": len(data), "data": data[:_KEPT_BYTES]},
+                id=entry_id,
+                maxlen=_KEPT_MESSAGES,
+                approximate=False,
+            )
+        self.report()
+
+    def report(self, *, now: bool = False) -> None:
+        """Say what is new, but not too often unless `now`."""
+        new = self.count - self._reported
+        if new and (now or time.monotonic() >= self._next_report):
+            print(f"Left out {new} unreadable, {self.count} so far; the newest is {self._newest}", flush=True)
+            self._reported = self.count
+            self._next_report = time.monotonic() + _REPORT_INTERVAL_S

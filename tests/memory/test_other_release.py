@@ -1,0 +1,85 @@
+"""Peers of another release, and keys in Redis that none of ours has written so: one line says what is wrong."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from memory import wire
+from memory.actor_link import wait_for_run
+from memory.errors import RunError, UserError
+from memory.learner_link import LearnerLink
+from memory.messages import Episode
+from memory.run_record import RunRecord, read_run, write_run
+from memory.transport import Client, Keys
+from tests.memory.test_links import SETTINGS, actor_link, learner_link
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.mark.parametrize("version", [wire.VERSION - 1, wire.VERSION + 1])
+def test_an_actor_of_another_wire_version_is_refused(client: Client, run_name: str, version: int) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.progress("running", 0, 0, {})
+        client.hset(Keys(run_name, "").run, mapping={"wire": version, "settings": "of another release"})
+        for call in (lambda: wait_for_run(client, run_name, SETTINGS, threading.Event()), actor.record):
+            with pytest.raises(UserError, match=f"wire version {version} is .* than this program's {wire.VERSION}"):
+                call()
+
+
+def test_a_record_that_another_release_has_left_is_no_reason_to_refuse(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner:
+        learner.progress("stopped", 0, 0, {})
+    client.hset(Keys(run_name, "").run, "wire", wire.VERSION + 1)
+    with LearnerLink(client, run_name, SETTINGS, 1) as learner:
+        with pytest.raises(UserError, match="of another release"):
+            learner.lead("id")
+        assert read_run(client, run_name).wire_version == wire.VERSION + 1  # type: ignore[union-attr]
+        learner.lead("new")
+        assert read_run(client, run_name) == RunRecord("new", "starting", SETTINGS, 0, 0)
+
+
+def test_a_record_without_a_version_is_of_the_first(client: Client, run_name: str) -> None:
+    write_run(client, run_name, RunRecord("id", "running", SETTINGS, 3, 4), {})
+    client.hdel(Keys(run_name, "").run, "wire")
+    record = read_run(client, run_name)
+    assert record and record.wire_version == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("status", None), ("status", b"\xff"), ("run_id", b""), ("run_id", b"*"), ("settings", None),
+        ("settings", b"{"), ("settings", b"[1]"), ("settings", b"[" * 100_000), ("settings", b'{"a": {}}'),
+        ("t_learner", None), ("t_actors", b"1e9"), ("t_actors", b"9" * 5000), ("wire", b"x"),
+    ],
+)  # fmt: skip
+def test_a_damaged_record_is_one_line(client: Client, run_name: str, field: str, value: bytes | None) -> None:
+    key = Keys(run_name, "").run
+    write_run(client, run_name, RunRecord("id", "running", SETTINGS, 3, 4), {})
+    client.hdel(key, field)
+    if value is not None:
+        client.hset(key, field, value)
+    with pytest.raises(RunError, match=r"is damaged: .*; delete it") as caught:
+        read_run(client, run_name)
+    assert len(str(caught.value).splitlines()) == 1 and len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80nonsense", wire.encode(wire.Tag.STATE, {"version": 0}), b"too large"])
+def test_weights_that_are_none_are_one_line(client: Client, run_name: str, data: bytes) -> None:
+    if data == b"too large":
+        data = wire.encode(wire.Tag.WEIGHTS, {"version": 0}, {"a": np.zeros(2000, np.uint8)})
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.publish(0, data, restart=True)
+        with pytest.raises(RunError, match=r"the weights in Redis, .* cannot be used: "):
+            actor.weights(0, 1000)
+
+
+def test_an_actor_whose_state_was_deleted_numbers_its_messages_on(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name), actor_link(client, run_name) as actor:
+        actor.commit([Episode({}), Episode({})], b"damaged")
+        client.hdel(actor.keys.state(0), "state")
+    with actor_link(client, run_name) as actor:
+        assert actor.saved() is None
+        actor.commit([Episode({})], b"new")
+        assert client.xlen(actor.keys.log(0)) == 3

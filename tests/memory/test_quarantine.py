@@ -1,0 +1,222 @@
+"""Messages that cannot be read: kept apart with the reason, counted, reported; in lockstep nobody waits for them."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from memory import quarantine, wire
+from memory.errors import RunError
+from memory.inbox import Inbox
+from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
+from memory.quarantine import Quarantine
+from memory.transport import Client, Keys, Patience
+from tests.memory.test_inbox import ids, say, take
+
+pytestmark = pytest.mark.redis
+BAD = b"\x80nonsense"
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.inbox.BLOCK_MS", 30)
+
+
+@pytest.fixture
+def keys(run_name: str) -> Keys:
+    return Keys(run_name, "id")
+
+
+@contextmanager
+def open_inbox(client: Client, keys: Keys, actors: int = 1) -> Iterator[Inbox]:
+    def decode(data: bytes) -> Message:
+        return decode_message(data, 1000)
+
+    with closing(Inbox(client, keys, actors, decode, threading.Event())) as inbox:
+        yield inbox
+
+
+def state(round_: object) -> bytes:
+    return wire.encode(wire.Tag.STATE, {"round": round_})
+
+
+def save(client: Client, keys: Keys, actor: int, sequence: int, state: bytes) -> None:
+    """As the actor does in one step with its messages."""
+    client.hset(keys.state(actor), mapping={"state": state, "sequence": sequence})
+
+
+def kept(client: Client, keys: Keys, actor: int = 0) -> dict[str, dict[bytes, bytes]]:
+    return {entry.decode(): fields for entry, fields in client.xrange(keys.quarantine(actor))}  # type: ignore[union-attr]
+
+
+def other_version(version: int) -> bytes:
+    whole = bytearray(encode_message(Joined(0)))
+    whole[4] = version
+    return bytes(whole)
+
+
+# --- kept, counted, reported ---
+
+
+def test_what_cannot_be_read_is_kept_with_the_reason_and_the_rest_goes_on(
+    client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torn = encode_message(Episode({"number": 5}))[:-1]
+    say(client, keys, 0, 1, Joined(0), b"", BAD * 4, torn, Episode({"number": 1}))
+    client.xadd(keys.log(0), {"other": b""}, id="6-0")
+    say(client, keys, 0, 7, Episode({"actor": 3}), Episode({"actor": 0}))
+    with open_inbox(client, keys) as inbox:
+        assert [entry.message for entry in take(inbox, 3)] == [
+            Joined(0), Episode({"number": 1}), Episode({"actor": 0})
+        ]  # fmt: skip
+        assert inbox.read[0] == 8
+    found = kept(client, keys)
+    assert list(found) == ["2-0", "3-0", "4-0", "6-0", "7-0"]
+    assert found["3-0"][b"data"] == BAD * 4 and found["3-0"][b"bytes"] == b"36"
+    assert b"magic" in found["3-0"][b"reason"] and b"checksum" in found["4-0"][b"reason"]
+    assert b"another actor's" in found["7-0"][b"reason"]
+    printed = capsys.readouterr().out
+    assert "message 2 of actor 0" in printed and f"{keys.quarantine(0)}" in printed
+    assert "5 so far" in printed and printed.count("\n") == 2
+
+
+def test_a_learner_that_reads_the_log_again_keeps_nothing_twice(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, BAD, Joined(0))
+    for _ in range(2):
+        with open_inbox(client, keys) as inbox:
+            take(inbox, 1)
+    assert list(kept(client, keys)) == ["1-0"]
+
+
+def test_neither_the_log_nor_redis_is_flooded(client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]) -> None:
+    box = Quarantine(client, keys)
+    for number in range(1, 400):
+        box.add(2, b"%d-0" % number, b"x" * 100_000, "reason \n\ud800" * 1000)
+    box.report(now=True)
+    assert list(kept(client, keys, 2)) == [f"{number}-0" for number in range(400 - quarantine._KEPT_MESSAGES, 400)]
+    assert client.memory_usage(keys.quarantine(2)) < 2 * quarantine._KEPT_MESSAGES * quarantine._KEPT_BYTES
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and "399 so far" in lines[1] and all(len(line) < 600 for line in lines)
+
+
+def test_a_quarantine_that_cannot_be_written_stops_nobody(client: Client, keys: Keys) -> None:
+    client.set(keys.quarantine(0), b"no stream")
+    say(client, keys, 0, 1, BAD, Joined(0))
+    with open_inbox(client, keys) as inbox:
+        assert ids(take(inbox, 1)) == [(0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [
+        (wire.VERSION - 1, "is older than this program's 1: update the program that wrote it"),
+        (wire.VERSION + 1, "is newer than this program's 1: update this program"),
+    ],
+)
+def test_another_wire_version_is_named(client: Client, keys: Keys, version: int, advice: str) -> None:
+    say(client, keys, 0, 1, other_version(version), Joined(0))
+    with open_inbox(client, keys) as inbox:
+        take(inbox, 1)
+    assert kept(client, keys)["1-0"][b"reason"].decode() == f"wire version {version} {advice}"
+
+
+@pytest.mark.parametrize("entry_id", ["5-1", f"{2**60}-0"])
+def test_an_entry_that_no_script_of_ours_has_numbered_is_left_out(client: Client, keys: Keys, entry_id: str) -> None:
+    say(client, keys, 0, 1, Joined(0))
+    client.xadd(keys.log(0), {"m": encode_message(RoundEnd(0))}, id=entry_id)
+    with open_inbox(client, keys) as inbox:
+        assert ids(take(inbox, 1)) == [(0, 1)]
+        deadline = time.monotonic() + 5
+        while not kept(client, keys):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert list(kept(client, keys)) == [entry_id]
+
+
+# --- rounds ---
+
+
+def rounds(inbox: Inbox, *numbers: int) -> list[list[tuple[int, int]]]:
+    return [ids(inbox.take_round(number)) for number in numbers]
+
+
+def test_a_lost_beginning_or_chunk_changes_no_round(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, BAD, BAD, RoundEnd(0), BAD, Episode({}), RoundEnd(1))
+    with open_inbox(client, keys) as inbox:
+        assert rounds(inbox, 0, 1) == [[(0, 3)], [(0, 5), (0, 6)]]
+
+
+def test_what_came_before_a_lost_end_is_of_the_next_round(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, Joined(0), Episode({}), BAD, Episode({}), RoundEnd(1), RoundEnd(2))
+    with open_inbox(client, keys) as inbox:
+        assert rounds(inbox, 0, 1, 2) == [[(0, 1)], [(0, 2), (0, 4), (0, 5)], [(0, 6)]]
+
+
+@pytest.mark.parametrize("lost", [2, 5])
+def test_lost_ends_that_nobody_would_send_again_are_seen_in_the_actor_s_state(
+    client: Client, keys: Keys, lost: int
+) -> None:
+    """The actor has played as far as it may, and waits for weights that come after the round."""
+    say(client, keys, 0, 1, Joined(0), Episode({}), *[BAD] * lost)
+    save(client, keys, 0, 2 + lost, state(2))
+    with open_inbox(client, keys) as inbox:
+        assert rounds(inbox, 0, 1) == [[(0, 1)], [(0, 2), (0, 2 + lost)]]
+        say(client, keys, 0, 3 + lost, RoundEnd(2))
+        assert rounds(inbox, 2) == [[(0, 3 + lost)]]
+
+
+def test_a_gap_in_the_log_hides_no_end_either(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, Joined(0))
+    say(client, keys, 0, 4, Episode({}))
+    save(client, keys, 0, 4, state(2))
+    with open_inbox(client, keys) as inbox:
+        assert rounds(inbox, 0, 1) == [[(0, 1)], [(0, 4), (0, 4)]]
+
+
+def test_an_actor_that_is_still_playing_is_waited_for(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, Joined(0), BAD)
+    save(client, keys, 0, 2, state(0))
+    with open_inbox(client, keys) as inbox:
+        timer = threading.Timer(0.6, lambda: say(client, keys, 0, 3, RoundEnd(0)))
+        timer.start()
+        assert rounds(inbox, 0) == [[(0, 1), (0, 3)]]
+        timer.join()
+
+
+@pytest.mark.parametrize("damaged", [b"", BAD, state("x"), state(None), other_version(9)])
+def test_a_run_that_cannot_know_its_round_ends_in_one_line(client: Client, keys: Keys, damaged: bytes) -> None:
+    say(client, keys, 0, 1, Joined(0), BAD, BAD)
+    save(client, keys, 0, 3, damaged)
+    with open_inbox(client, keys) as inbox, pytest.raises(RunError, match=r"actor 0 .* round 0 .* lockstep") as caught:
+        list(inbox.take_round(0))
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("forged", [0, 3, 10**9])
+def test_an_end_that_does_not_follow_is_left_out(client: Client, keys: Keys, forged: int) -> None:
+    """Else the learner would wait for this actor no more, and gather its messages without end."""
+    say(client, keys, 0, 1, Joined(0), RoundEnd(0), RoundEnd(forged), RoundEnd(1), RoundEnd(2))
+    with open_inbox(client, keys) as inbox:
+        assert rounds(inbox, 0, 1, 2) == [[(0, 1), (0, 2)], [(0, 4)], [(0, 5)]]
+        assert inbox.take_all() == [] and list(kept(client, keys)) == ["3-0"]
+
+
+class NoState(Inbox):
+    def _find_lost_end(self, actor: int, round_: int) -> None:
+        pass
+
+
+def test_without_a_look_at_the_state_the_learner_would_hang(client: Client, keys: Keys) -> None:
+    """Or the tests above show nothing."""
+    say(client, keys, 0, 1, Joined(0), BAD, BAD)
+    save(client, keys, 0, 3, state(2))
+    stop = threading.Event()
+    with closing(NoState(client, keys, 1, lambda data: decode_message(data, 1000), stop)) as inbox:
+        timer = threading.Timer(1, stop.set)
+        timer.start()
+        while not stop.is_set():
+            inbox.wait(Patience("a test")) if not inbox._pending[0] else time.sleep(0.05)
+        assert inbox._played[0] < 0
+        timer.join()
