@@ -82,9 +82,10 @@ class Actor:
         wanted = self._round if self._limiter.synchronize else newest
         if wanted == self._version and not again:
             return
-        packet = self._link.weights(wanted)
+        model = self._player.model
+        packet = self._link.weights(wanted, weights_packet.most_bytes(model))
         self._version = int(packet.meta["version"])
-        self._player.load(weights_packet.unpack(packet), self._version)
+        self._player.load(weights_packet.weights_for(model, packet), self._version)
 
     def _play_round(self, log: IntervalLog) -> None:
         t_actors = self._link.record().t_actors

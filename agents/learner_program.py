@@ -1,8 +1,11 @@
 """The learner's program: finds out what to resume, builds the parts and runs them."""
 
 import json
+import re
 import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from agents import budget, snapshot
 from agents.decoder import MessageDecoder
 from agents.interface import Agent
 from agents.learner import Learner, Progress
-from agents.programs import connect_to_redis, make_limiter, observation_of, open_environment, select_device
+from agents.programs import connect_to_redis, make_limiter, observation_of, one_line, open_environment, select_device
 from agents.randomness import derive_seed
 from agents.registry import make_agent
 from agents.reports import Reports
@@ -46,13 +49,15 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         if saved and not saved.keys() >= _RESUMABLE:
             raise UserError(f"--path-to-results: {path} cannot be resumed from, only started from: give it as --model")
         if saved:
-            _refuse_other_settings(args, saved, path)
-            reports.best_mean = saved["best_mean"]
+            with _of_snapshot(path):
+                _refuse_other_settings(args, saved, path)
+                reports.best_mean = float(saved["best_mean"])
         elif reports.log.records:
             raise UserError(
                 f"--path-to-results: {reports.log.path} has episodes, but no snapshot to resume: move it away"
             )
-        progress = _progress(saved)
+        with _of_snapshot(path):
+            progress = _progress(saved)
         if progress.T_learner >= args.T_max:
             print(
                 f"Finished at T = {progress.T_learner} already; move what is in {reports.folder} away to start afresh"
@@ -64,16 +69,30 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         budget.check_learner(args, agent, observation, place, client)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
         replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
-        _restore(args, agent, saved, path)
+        with _of_snapshot(path):
+            _restore(args, agent, saved, path)
         link.lead(progress.run_id)  # last, as it may abandon an older run: nothing may be refused from here on
         decode = MessageDecoder(agent.spec, observation, nb_actions)
         learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
         if saved:
-            learner.resume(saved)
+            with _of_snapshot(path):
+                learner.resume(saved)
         if args.preset != "paper":
             print(describe_preset(args), flush=True)
         print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
         learner.run(first_start=saved is None)
+
+
+@contextmanager
+def _of_snapshot(path: Path | None) -> Iterator[None]:
+    """Whatever wrong values of a snapshot lead to where they are first used: one line that names the file."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
+        raise UserError(
+            f"--path-to-results: {path} cannot be resumed from, it is damaged ({one_line(error)}): move what is here "
+            "away to start afresh"
+        ) from error
 
 
 def _restore(args: Args, agent: Agent, saved: dict[str, Any] | None, path: Path | None) -> None:
@@ -102,7 +121,21 @@ def _refuse_other_settings(args: Args, saved: dict[str, Any], path: Path | None)
 def _progress(saved: dict[str, Any] | None) -> Progress:
     if saved is None:
         return Progress(uuid.uuid4().hex[:12])
-    return Progress(**{name: saved[name] for name in Progress.__dataclass_fields__})
+    if not all(isinstance(saved[name], dict) for name in ("counted", "published", "replay")):
+        raise ValueError("what the learner has read and published is missing")
+    if not all(_is_count(number) for name in ("counted", "published") for number in saved[name]):
+        raise ValueError("an actor or a version has no number")
+    progress = Progress(**{name: saved[name] for name in Progress.__dataclass_fields__})
+    counts = [value for name, value in vars(progress).items() if name != "run_id"]
+    if not all(_is_count(value) for value in [*counts, *saved["counted"].values()]):
+        raise ValueError("a count is no whole number")
+    if not isinstance(progress.run_id, str) or not re.fullmatch("[A-Za-z0-9_-]{1,64}", progress.run_id):
+        raise ValueError("its run id is no name")
+    return progress
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
 
 
 def _replay_device(args: Args, needed: int, device: torch.device) -> torch.device:

@@ -1,19 +1,27 @@
 """The playing part of an actor: one agent in several environments, whose rows become messages for the learner."""
 
+import math
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
 from agents.interface import Agent, Decision, Part
+from agents.programs import one_line
 from args import Args
 from memory import wire
 from memory.actor_link import Saved
 from memory.assembler import Assembler
-from memory.chunk import Chunk
+from memory.chunk import Chunk, Field, forms
+from memory.errors import RunError
 from memory.messages import Episode, Message
 from memory.rows import Arrays, Row, section
 from saber.scores import EpisodeRecord
 from saber.vector import VectorEnvironment
+
+_ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, and an action a byte
+# What arrays of wrong names, sizes or kinds lead to, wherever they are first used; WireError is a ValueError.
+_DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 
 
 class Player:
@@ -34,6 +42,13 @@ class Player:
         ]
         self._state: Arrays = {}
         self._rows = environments.reset()
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The network whose weights the learner publishes."""
+        model = self.agent.parts["model"]
+        assert isinstance(model, torch.nn.Module)
+        return model
 
     def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
         """Act with these weights from now on."""
@@ -81,20 +96,47 @@ class Player:
         return wire.encode(wire.Tag.STATE, meta, arrays)
 
     def restore(self, saved: Saved) -> int:
-        """Go on where a snapshot was taken; returns its round."""
-        packet = wire.decode(saved.state)
+        """Go on where a snapshot was taken; returns its round. Raises RunError for what is none of these settings."""
+        try:
+            return self._restore(saved)
+        except _DAMAGED as error:
+            raise RunError(
+                f"the saved state of actor {self._args.id_actor} in Redis cannot be used: {one_line(error)}; delete "
+                "the field `state` of its key with redis-cli, and it begins anew after its last message"
+            ) from error
+
+    def _restore(self, saved: Saved) -> int:
+        packet = wire.decode(saved.state, self._most_bytes())
+        step, first_episode, round_ = (_count(packet.meta, name) for name in ("step", "first_episode", "round"))
         arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
-        self._state = section(arrays, "agent.")
-        self._rows = self._environments.restore(section(arrays, "envs."))
+        begun, (decision, state) = forms(self._rows._asdict()), self.agent.act(self._rows, {}, None)
+        own, rows = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
+        if forms(rows._asdict()) != begun or (own and forms(own) != forms(state)):
+            raise ValueError("its rows are of another kind")
+        self._state, self._rows = own, rows
+        fields = self.agent.spec.row_fields(Field(self._rows.obs.shape[1:], self._rows.obs.dtype.name))
+        fields |= {f"out.{name}": Field(array.shape[1:], array.dtype.name) for name, array in decision.out.items()}
         for env, assembler in enumerate(self._assemblers):
-            assembler.restore(section(arrays, f"rows{env}."))
+            assembler.restore(section(arrays, f"rows{env}."), fields)
         for name, part in self._drawing().items():
             state = section(arrays, f"part.{name}.")
             part.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()})
-        self.step = int(packet.meta["step"])
-        self.first_episode = int(packet.meta["first_episode"])
-        return int(packet.meta["round"])
+        self.step, self.first_episode = step, first_episode
+        return round_
+
+    def _most_bytes(self) -> int:
+        """What a state can hold: the rows of a window, and some megabytes of whatever an environment needs."""
+        environments = self._environments.environments
+        row = environments[0].observation_dtype.itemsize * math.prod(environments[0].observation_shape)
+        return len(environments) * (4 * self.agent.spec.window * row + _ENVIRONMENT_BYTES)
 
     def _drawing(self) -> dict[str, Part]:
         """The agent's parts that change while it acts; the model comes from the learner."""
         return {name: part for name, part in self.agent.parts.items() if name != "model"}
+
+
+def _count(meta: dict[str, Any], name: str) -> int:
+    value = meta.get(name)
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise wire.WireError(f"its {name} is no whole number")
+    return value

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -113,6 +114,11 @@ def make_limiter(args: Args, agent: Agent) -> RateLimiter:
         nb_actor=args.nb_actor,
         max_chunks=args.memory_capacity // agent.spec.stride,
     )
+
+
+def one_line(error: Exception) -> str:
+    """An error's text for a message that must stay short."""
+    return textwrap.shorten(ascii(str(error))[1:-1] or type(error).__name__, 200)
 
 
 def timestamp() -> str:

@@ -6,6 +6,7 @@ A snapshot is a dictionary of tensors and plain values that `torch.load(weights_
 
 import re
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def save(path: Path, agent: Agent, values: dict[str, Any]) -> None:
 def load(path: Path, option: str) -> dict[str, Any]:
     """Open a snapshot, which `option` has named, on the CPU; raises UserError for a file that is none."""
     try:
+        _check_sizes(path)
         with warnings.catch_warnings(action="ignore"):  # one line shall say what is wrong with a file
             snapshot = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -44,6 +46,17 @@ def load(path: Path, option: str) -> dict[str, Any]:
     if fault := check_weights(weights):
         raise UserError(f"{option}: {path} cannot be used: {fault}")
     return snapshot
+
+
+def _check_sizes(path: Path) -> None:
+    """Raise ValueError for an archive that would take more memory than the file has bytes; torch compresses nothing."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError("it is compressed")
+        if sum(entry.file_size for entry in entries) > path.stat().st_size:
+            raise ValueError("it announces more than it holds")
 
 
 def restore(agent: Agent, snapshot: dict[str, Any]) -> None:

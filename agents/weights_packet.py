@@ -2,9 +2,10 @@
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from memory import wire
+from memory.errors import RunError
 from memory.wire import Packet
 
 _BITS = "bfloat16."  # before the name of a tensor whose bits are sent, as NumPy knows no such numbers
@@ -25,11 +26,40 @@ def pack(weights: dict[str, Tensor], version: int) -> bytes:
     return wire.encode(wire.Tag.WEIGHTS, {"version": version}, arrays, compress=False)
 
 
+def most_bytes(model: nn.Module) -> int:
+    """Bytes of this network's weights, at most."""
+    return sum(4 * parameter.numel() for parameter in model.parameters())
+
+
+def weights_for(model: nn.Module, packet: Packet) -> dict[str, Tensor]:
+    """The weights of a packet for this network; raises RunError if it does not hold all of them, and finite."""
+    try:
+        weights = unpack(packet)
+        _check(weights, model)
+    except ValueError as error:
+        raise RunError(f"the learner's weights in Redis cannot be used: {error}") from error
+    return weights
+
+
+def _check(weights: dict[str, Tensor], model: nn.Module) -> None:
+    wanted = {name: parameter.shape for name, parameter in model.named_parameters()}
+    if weights.keys() != wanted.keys():
+        strange = sorted(weights.keys() ^ wanted.keys())
+        raise ValueError(f"{strange[0]!r} is missing or too many, of {len(wanted)} parameters")
+    for name, tensor in weights.items():
+        if tensor.shape != wanted[name] or tensor.dtype not in (torch.float32, torch.bfloat16):
+            raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, needed is {list(wanted[name])}")
+        if not torch.isfinite(tensor.sum(dtype=torch.float32)) and not torch.isfinite(tensor).all():
+            raise ValueError(f"{name} has values that are not finite")
+
+
 def unpack(packet: Packet) -> dict[str, Tensor]:
-    """The weights of a packet, in memory of their own."""
+    """The weights of a packet, in memory of their own; raises ValueError for what no tensor can be."""
     weights = {}
     for name, array in packet.arrays.items():
         if name.startswith(_BITS):
+            if array.dtype != np.uint16:
+                raise ValueError(f"{name} is {array.dtype}, needed are the bits of bfloat16 as uint16")
             bits = torch.from_numpy(array.view(np.int16).copy())
             weights[name.removeprefix(_BITS)] = bits.view(torch.bfloat16)
         else:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from memory.chunk import Chunk, ChunkSpec
+from memory.chunk import Chunk, ChunkSpec, Field, forms
 from memory.rows import Array, Arrays, Kind, Row
 
 Priorities = Callable[[Arrays], Array]  # rows of a chunk, "out.*" included -> [leaves] float32
@@ -78,10 +78,16 @@ class Assembler:
             return {"counters": counters}
         return {"counters": counters} | {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
 
-    def restore(self, arrays: Arrays) -> None:
-        """Go on where `snapshot` was taken."""
-        self._padding, count = (int(value) for value in arrays["counters"])
+    def restore(self, arrays: Arrays, fields: dict[str, Field] | None = None) -> None:
+        """Go on where `snapshot` was taken; raises ValueError for arrays that are not of these `fields`, if given."""
+        padding, count = (int(value) for value in arrays["counters"])
         rows = {name: array for name, array in arrays.items() if name != "counters"}
+        if not (0 <= padding <= self.spec.lead and 0 <= count < self.spec.window - padding):
+            raise ValueError(f"a window of {count} rows and {padding} before them")
+        wanted = {name: ((count, *field.shape), field.dtype) for name, field in (fields or {}).items()}
+        if count and wanted and forms(rows) != wanted:
+            raise ValueError("the rows of an unfinished window are of another kind")
+        self._padding = padding
         self._rows = [{name: array[i] for name, array in rows.items()} for i in range(count)]
 
 

@@ -108,10 +108,10 @@ class Chunk:
 def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None:
     """Raise ValueError unless the chunk has exactly the arrays of `spec`, with values that replay can hold."""
     wanted = {name: ((spec.window, *field.shape), field.dtype) for name, field in fields.items()}
-    if (found := _forms(chunk.rows)) != wanted:
+    if (found := forms(chunk.rows)) != wanted:
         raise ValueError(f"chunk rows are {found}, expected {wanted}")
     wanted = {name: (field.shape, field.dtype) for name, field in spec.state}
-    if (found := _forms(chunk.state)) != wanted:
+    if (found := forms(chunk.state)) != wanted:
         raise ValueError(f"chunk state is {found}, expected {wanted}")
     priorities = chunk.priorities
     if _form(priorities) != ((spec.leaves,), "float32") or not np.all(np.isfinite(priorities) & (priorities >= 0)):
@@ -127,7 +127,8 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None
         raise ValueError("chunk has a discount outside 0 to 1")
 
 
-def _forms(arrays: Arrays) -> dict[str, tuple[tuple[int, ...], str]]:
+def forms(arrays: Arrays) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shapes and dtypes of named arrays."""
     return {name: _form(array) for name, array in arrays.items()}
 
 

@@ -161,9 +161,19 @@ class Replay:
     def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
         """Prepare an empty replay for the chunks of a checkpoint, which are added next, in their old order.
 
-        Chunks beyond the `newest` sequence number of their actor are lost, and others may come under their ids.
+        Chunks beyond the `newest` sequence number of their actor are lost, and others may come under their ids. Raises
+        ValueError for a checkpoint that no replay of this spec has written.
         """
-        self.inserted = checkpoint.first
+        first, ids, stored = checkpoint
+        if type(first) is not int or not 0 <= first < 2**62:
+            raise ValueError("the replay has a wrong count of chunks")
+        if ids.shape != (len(stored), 2) or ids.dtype != torch.int64:
+            raise ValueError("the replay's chunks are not listed as they should be")
+        if stored.shape[1:] != (self.spec.leaves,) or stored.dtype != torch.float32:
+            raise ValueError("the replay's priorities are not those of its chunks")
+        if not (stored.isfinite() & (stored >= 0)).all():
+            raise ValueError("the replay has a priority that is negative or not finite")
+        self.inserted = first
         for (actor, sequence), priorities in zip(checkpoint.ids.tolist(), checkpoint.priorities, strict=True):
             if sequence <= newest[actor]:
                 self._remembered[ChunkId(actor, sequence)] = priorities

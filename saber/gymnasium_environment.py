@@ -104,8 +104,11 @@ class GymnasiumEnvironment:
 
     def restore(self, arrays: Arrays) -> None:
         """Play the episode of the snapshot again; raises RunError if that leads elsewhere."""
+        begun = self._episode
         self._seed, self._episode = arrays["episode"].tolist()
         if not self._episode:
+            if begun:
+                raise ValueError("a snapshot from before the first episode")
             return
         self._begin()
         for action in arrays["actions"].tolist():
