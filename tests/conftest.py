@@ -71,6 +71,9 @@ class RedisServer:
             self._process.wait(10)
             self._process = None
 
+    def close(self) -> None:
+        self.stop(signal.SIGKILL)
+
     def restart_without(self, since: int) -> None:
         """Crash, and come back with the first `since` bytes of the append-only file: what was synced to the disk."""
         self.stop(signal.SIGKILL)

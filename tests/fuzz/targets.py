@@ -1,0 +1,219 @@
+"""What hostile bytes are fed to: every decoder of the program, and whoever uses what it has let pass."""
+
+import itertools
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import args as options
+from agents import snapshot, weights_packet
+from agents.decoder import MessageDecoder
+from agents.learner_program import _of_snapshot, _progress
+from agents.player import Player
+from agents.registry import make_agent
+from agents.reports import training_record
+from memory import wire
+from memory.actor_link import Saved
+from memory.chunk import Chunk, ChunkId, Field
+from memory.errors import RunError, UserError
+from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
+from memory.replay import Checkpoint, Replay
+from saber.environment import Environment, EnvironmentSettings
+from saber.gymnasium_environment import GymnasiumEnvironment
+from saber.reward_plot import reward_figure
+from saber.scores import EpisodeRecord
+from saber.summary import rolling_summaries
+from saber.training_log import HEADER, format_record, read_records
+from saber.vector import VectorEnvironment
+from tests.chain.environment import ChainEnvironment
+from tests.fuzz.mutate import bomb, damage_lines, forge_archive, forge_packet
+from tests.fuzz.redis_targets import redis_targets
+from tests.fuzz.target import Target
+
+CPU = torch.device("cpu")
+SETTINGS = (
+    "--env chain --game chain --history-length 2 --multi-step 2 --hidden-size 3 --quantile-embedding-dim 2 "
+    "--num-quantile-samples 3 --nb-env-per-actor 2 --replay-frequency 2 --precision float32 --id-actor 0"
+).split()
+RECORD = EpisodeRecord(300, 200, 0, 1, 7, 1.5, -3.0, 21.0, 90, "game_over")
+
+
+def targets(folder: Path, port: int) -> dict[str, Target]:
+    """All of them by name; `folder` is for the files that they write, `port` that of a Redis server of their own."""
+    args = options.parse(SETTINGS, "fuzz", "")
+    agent = make_agent(args, Field((5,), "uint8"), 3, CPU, learns=True, seed=1)
+    return {
+        "wire": _wire(),
+        "messages": _messages(args),
+        "weights": _weights(args),
+        "actor state": _state(args, "chain", lambda seed: ChainEnvironment(seed)),
+        "actor state, gymnasium": _state(args, "gymnasium", _cart_pole),
+        "snapshot": _snapshots(args, agent, folder / "last_model_chain_1.pth"),
+        "training log": _log(folder / "chain.csv"),
+        **redis_targets(port),
+    }
+
+
+def _wire() -> Target:
+    arrays = {"a": np.arange(12, dtype=np.uint8).reshape(3, 4), "b": np.ones((2, 0, 3)), "c": np.float32(2)}
+    samples = [
+        wire.encode(wire.Tag.STATE, {"round": 1, "deep": [{"x": [1, None]}]}, arrays, compress=compress)  # type: ignore[arg-type]
+        for compress in (False, True)
+    ]
+
+    def use(packet: wire.Packet) -> None:
+        assert sum(array.nbytes for array in packet.arrays.values()) <= 1 << 16
+        repr(packet.meta)
+
+    return Target(
+        0.43,
+        [*samples * 4, bomb(wire.Tag.STATE)],
+        forge_packet,
+        lambda data: wire.decode(data, 1 << 16),
+        use,
+        (wire.WireError,),
+    )
+
+
+def _messages(args: options.Args) -> Target:
+    agent = make_agent(args, Field((5,), "uint8"), 3, CPU, learns=False, seed=1)
+    player = Player(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
+    said = [message for step in range(200) for message in player.play(step)]
+    samples = [encode_message(next(m for m in said if isinstance(m, kind))) for kind in (Chunk, Chunk, Episode)]
+    samples += [encode_message(message) for message in (Joined(3), RoundEnd(4))]
+    decode = MessageDecoder(agent.spec, Field((5,), "uint8"), 3)
+    replay = Replay(agent.spec, Field((5,), "uint8"), 512, torch.Generator().manual_seed(1), CPU)
+    sequence = itertools.count()
+    for message in said:
+        if isinstance(message, Chunk):
+            replay.add(ChunkId(0, next(sequence)), message)
+    replay.sample(4, 0.5)  # loads compiled code, which is no fault of a case
+
+    def use(message: Message) -> None:
+        if isinstance(message, Chunk):
+            replay.add(ChunkId(0, next(sequence)), message)
+            if replay.size and replay.inserted % 50 == 0:
+                replay.check_valid()
+                assert replay.sample(4, 0.5).weights.isfinite().all()
+        elif isinstance(message, Episode):
+            _use([training_record(message, 1)])
+
+    return Target(0.35, [*samples * 2, bomb(wire.Tag.CHUNK)], forge_packet, decode, use, (ValueError,))
+
+
+def _use(records: list[EpisodeRecord]) -> None:
+    """As the plot does."""
+    for record in records:
+        format_record(record)
+    json.dumps(reward_figure(rolling_summaries(records), 4), allow_nan=False)
+
+
+def _weights(args: options.Args) -> Target:
+    agent = make_agent(args, Field((5,), "uint8"), 3, CPU, learns=False, seed=1)
+    player = Player(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
+    weights: dict[str, torch.Tensor] = player.model.published()  # type: ignore[operator]
+    half = {name: tensor.bfloat16() for name, tensor in weights.items()}
+    most = weights_packet.most_bytes(player.model)
+
+    def read(data: bytes) -> dict[str, torch.Tensor]:
+        return weights_packet.weights_for(player.model, wire.decode(data, most))
+
+    def use(weights: dict[str, torch.Tensor]) -> None:
+        player.load(weights, 1)
+        player.play(10**6)
+
+    samples = [weights_packet.pack(weights, 1), weights_packet.pack(half, 2)]
+    return Target(0.05, [*samples * 4, bomb(wire.Tag.WEIGHTS)], forge_packet, read, use, (wire.WireError, RunError))
+
+
+def _cart_pole(seed: int) -> Environment:
+    return GymnasiumEnvironment(EnvironmentSettings(env="gymnasium:CartPole-v1"), seed)
+
+
+def _state(args: options.Args, kind: str, make: Callable[[int], Environment]) -> Target:
+    vector = VectorEnvironment([make(seed) for seed in range(2)])
+    first = vector.environments[0]
+    field = Field(tuple(first.observation_shape), first.observation_dtype.name)
+    player = Player(args, make_agent(args, field, first.nb_actions, CPU, learns=False, seed=1), vector)
+    samples = [player.snapshot(0)]
+    for step in range(75):
+        player.play(step)
+    samples.append(player.snapshot(3))
+
+    def use(_: int) -> None:
+        for step in range(9):
+            player.play(step)
+        player.snapshot(4)
+
+    share = 0.02 if kind == "chain" else 0.01
+    hostile = [*samples * 4, bomb(wire.Tag.STATE)]
+    return Target(share, hostile, forge_packet, lambda data: player.restore(Saved(data, 5)), use, (RunError,))
+
+
+def _snapshots(args: options.Args, agent: Any, path: Path) -> Target:
+    field = Field((5,), "uint8")
+    values = {
+        "T_actors": 5, "T_learner": 4, "run_id": "abc", "round": 1, "round_end": 8, "best_mean": 1.5,
+        "settings": json.dumps(args.shared), "counted": {0: 7}, "published": {3: torch.zeros(9, dtype=torch.uint8)},
+        "replay_generator": torch.Generator().get_state(),
+        "replay": Checkpoint(2, torch.tensor([[0, 5], [0, 6]]), torch.ones(2, agent.spec.leaves))._asdict(),
+    }  # fmt: skip
+    snapshot.save(path, agent, values)
+    good = path.read_bytes()
+    content = torch.load(path, weights_only=True)
+    torch.save(content, path, _use_new_zipfile_serialization=False)
+    legacy = path.read_bytes()
+
+    def forge(rng: random.Random, data: bytes) -> bytes:
+        return _forged_snapshot(rng, content, path) if rng.random() < 0.3 else forge_archive(rng, data)
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        saved = snapshot.load(path, "--model")
+        with _of_snapshot(path):
+            if saved.keys() >= values.keys():
+                _progress(saved)
+                replay = Replay(agent.spec, field, 256, torch.Generator().manual_seed(1), CPU)
+                replay.restore(Checkpoint(**saved["replay"]), {0: 10})
+            snapshot.restore(agent, saved)
+        snapshot.restore_weights(agent, saved)
+
+    return Target(0.005, [good, legacy], forge, read, lambda _: None, (UserError,))
+
+
+def _forged_snapshot(rng: random.Random, content: dict[str, Any], path: Path) -> bytes:
+    """A file that torch has written, with another value in one place."""
+    strange = (
+        None, -1, 2**70, "x", float("nan"), [], {}, {"x": 1}, torch.zeros(3), torch.tensor(float("nan")), (1, 2),
+        torch.zeros(0, 7), torch.ones(2, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.bool).expand(10**6),
+    )  # fmt: skip
+    new = dict(content)
+    key = rng.choice(list(new))
+    place: Any = new[key]
+    if isinstance(place, dict) and place and rng.random() < 0.8:
+        inner = rng.choice(list(place))
+        new[key] = {k: v for k, v in place.items() if k != inner} | (
+            {inner: rng.choice(strange)} if rng.random() < 0.8 else {}
+        )
+    elif rng.random() < 0.2:
+        del new[key]
+    else:
+        new[key] = rng.choice(strange)
+    torch.save(new, path)
+    return path.read_bytes()
+
+
+def _log(path: Path) -> Target:
+    lines = [RECORD, RECORD, RECORD]
+    good = (HEADER + "\n" + "".join(map(format_record, lines))).encode()
+
+    def read(data: bytes) -> list[EpisodeRecord]:
+        path.write_bytes(data)
+        return read_records(path)
+
+    return Target(0.12, [good], damage_lines, read, _use, (ValueError,))

@@ -1,0 +1,91 @@
+"""A short version of `python -m tests.fuzz`, and faults that it must find."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agents import decoder, player, snapshot, weights_packet
+from memory import messages, run_record, wire
+from saber import training_log
+from tests.fuzz.run import fuzz
+from tests.fuzz.target import Target
+from tests.fuzz.targets import targets
+
+CASES = {
+    "wire": 8000, "messages": 6000, "weights": 800, "actor state": 300, "actor state, gymnasium": 200, "snapshot": 80,
+    "training log": 2000, "run record": 600, "Redis values": 600,
+}  # fmt: skip
+Fault = Callable[[pytest.MonkeyPatch], None]
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture(scope="module")
+def every_target(tmp_path_factory: pytest.TempPathFactory, redis_port: int) -> Iterator[dict[str, Target]]:
+    yield targets(tmp_path_factory.mktemp("fuzz"), redis_port)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hostile_bytes_are_refused_in_good_order(every_target: dict[str, Target], name: str) -> None:
+    assert every_target.keys() == CASES.keys()
+    outcome = fuzz(every_target[name], CASES[name], seed=17)
+    assert outcome.failures == {}
+    assert 0 < outcome.accepted < outcome.cases, "the forgeries go deep enough to be taken now and then"
+
+
+def without_a_size_limit(patch: pytest.MonkeyPatch) -> None:
+    decode = wire.decode
+    patch.setattr(wire, "decode", lambda data, *_: decode(data))
+
+
+def without_a_chunk_check(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(decoder, "check_chunk", lambda *_: None)
+
+
+def without_an_episode_check(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(decoder, "format_record", lambda _: None)
+
+
+def without_a_weights_check(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(weights_packet, "_check", lambda *_: None)
+
+
+def with_any_state(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(player, "_DAMAGED", (wire.WireError,))
+
+
+def with_any_field(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(messages, "_integer", lambda value: value + 1)
+
+
+def with_pickles(patch: pytest.MonkeyPatch) -> None:
+    load = snapshot.torch.load
+    patch.setattr(snapshot.torch, "load", lambda path, **more: load(path, **(more | {"weights_only": False})))
+
+
+def with_any_number(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(training_log, "format_record", lambda _: "")
+
+
+def with_any_settings(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(run_record, "_settings", json.loads)
+
+
+FAULTS: dict[Fault, str] = {
+    without_a_size_limit: "wire",
+    without_a_chunk_check: "messages",
+    without_an_episode_check: "messages",
+    with_any_field: "messages",
+    without_a_weights_check: "weights",
+    with_any_state: "actor state",
+    with_pickles: "snapshot",
+    with_any_number: "training log",
+    with_any_settings: "run record",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_is_found(every_target: dict[str, Target], monkeypatch: pytest.MonkeyPatch, fault: Any) -> None:
+    fault(monkeypatch)
+    assert fuzz(every_target[FAULTS[fault]], CASES[FAULTS[fault]], seed=17).failures != {}
