@@ -105,7 +105,7 @@ def unsafe(path: str, text: str) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: {called}"
             if plain and not _is_true(given.get(plain)):
                 yield f"{path}:{node.lineno}: {called} without {plain}=True"
-            if _is_true(given.get("allow_pickle")) or _is_true(given.get("shell")):
+            if any(not _is_false(given[word]) for word in ("allow_pickle", "shell") if word in given):
                 yield f"{path}:{node.lineno}: {called} with allow_pickle or shell"
             if called.endswith((".read_pickle", ".to_pickle", "multiprocessing.connection.Client")):
                 yield f"{path}:{node.lineno}: {called}"
@@ -115,6 +115,10 @@ def unsafe(path: str, text: str) -> Iterator[str]:
 
 def _is_true(value: ast.expr | None) -> bool:
     return isinstance(value, ast.Constant) and value.value is True
+
+
+def _is_false(value: ast.expr) -> bool:
+    return isinstance(value, ast.Constant) and value.value is False
 
 
 def test_there_is_something_to_look_at() -> None:
@@ -212,6 +216,9 @@ def test_length_is_noticed() -> None:
         "torch.load(path, weights_only=flag)",
         "from torch import load",
         "np.load(path, allow_pickle=True)",
+        "np.load(path, allow_pickle=flag)",
+        "import shelve",
+        "pandas.read_pickle(path)",
         "subprocess.run(text, shell=True)",
     ],
 )
