@@ -8,7 +8,7 @@ from typing import Any
 from memory.errors import UserError
 from memory.inbox import Decoder, Inbox
 from memory.lease import Lease
-from memory.run_record import RunRecord, read_run, write_run
+from memory.run_record import RunRecord, read_run, record_fields, write_run
 from memory.transport import Client, Keys, Scripts, forget_run, last_sequence, newest_version
 from memory.wire import VERSION, other_version
 
@@ -53,7 +53,8 @@ class LearnerLink:
         if before and before.run_id == run_id:  # its actors go on meanwhile, and look how far the run is
             self._record = replace(self._record, t_learner=before.t_learner, t_actors=before.t_actors)
         # A Redis user without the learner's rights is refused now, not when the replay is full: this trims nothing.
-        self.trim(dict.fromkeys(range(self._nb_actor), 0))
+        known = Keys(self._name, before.run_id) if before else self.keys
+        self._scripts.trim(known, self.lease.token, dict.fromkeys(range(self._nb_actor), 0))
         write_run(self._client, self._name, self._record, {})  # first, so that actors of the old run write no more
         if before and before.run_id != run_id:
             forget_run(self._client, self._name, before.run_id)
@@ -71,21 +72,20 @@ class LearnerLink:
         self.lease.check()
         with self._publishing:
             last = {} if restart else dict(list(self._weights.items())[-1:])
-            announced = self._scripts.publish(self.keys, {version: weights}, restart=restart)
+            announced = self._scripts.publish(self.keys, self.lease.token, {version: weights}, restart=restart)
             self._weights = last | {version: weights}
             if announced < max(last, default=-1):  # a restarted broker has lost it, and an actor may need it still
-                self._scripts.publish(self.keys, self._weights, restart=False)
+                self._scripts.publish(self.keys, self.lease.token, self._weights, restart=False)
 
     def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
         """Write the run's record; publish the weights again if a broker's restart has lost them."""
         self.lease.check()
         self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=t_actors)
-        write_run(self._client, self.keys.name, self._record, read)
+        self._scripts.write_record(self.keys, self.lease.token, record_fields(self._record, read))
         with self._publishing:
             if self._weights and newest_version(self._client, self.keys) < max(self._weights):
-                self._scripts.publish(self.keys, self._weights, restart=False)
+                self._scripts.publish(self.keys, self.lease.token, self._weights, restart=False)
 
     def trim(self, oldest: dict[int, int]) -> None:
         """Drop the messages of each actor that are older than the given sequence number."""
-        for actor, sequence in oldest.items():
-            self._client.xtrim(self.keys.log(actor), minid=f"{sequence}-0", approximate=False)
+        self._scripts.trim(self.keys, self.lease.token, oldest)

@@ -76,7 +76,12 @@ def whole_number(text: bytes | None) -> int:
 
 def write_run(client: Client, name: str, record: RunRecord, read: dict[int, int]) -> None:
     """Write the record, and up to which sequence number each actor's log was read."""
-    fields: dict[Any, Any] = {
+    client.hset(Keys(name, "").run, mapping=record_fields(record, read))
+
+
+def record_fields(record: RunRecord, read: dict[int, int]) -> dict[Any, Any]:
+    """The record as the registry holds it."""
+    fields = {
         "run_id": record.run_id,
         "status": record.status,
         "wire": record.wire_version,
@@ -84,4 +89,4 @@ def write_run(client: Client, name: str, record: RunRecord, read: dict[int, int]
         "t_learner": record.t_learner,
         "t_actors": record.t_actors,
     }
-    client.hset(Keys(name, "").run, mapping=fields | {f"read:{actor}": sequence for actor, sequence in read.items()})
+    return fields | {f"read:{actor}": sequence for actor, sequence in read.items()}

@@ -25,6 +25,7 @@ from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import OutOfMemoryError
 from redis.retry import Retry
 
+from memory import lua
 from memory.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
 from memory.errors import RunError, UserError
 from memory.waiting import Patience, waiting
@@ -68,53 +69,6 @@ BrokerError: Final = redis.RedisError
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
 AWAY_S = 60.0  # an absence that a process survives
-
-# One step, or none of it: the lease is checked, the messages are appended under explicit increasing ids, the state is
-# replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before
-# and the reply was lost. Messages that do not follow the last one known here are refused with its number (a broker that
-# restarted may have lost the newest), unless the caller has no older ones to send again.
-_COMMIT = """
-local holder = redis.call('GET', KEYS[3])
-if holder and holder ~= ARGV[1] then return redis.error_reply('LEASELOST') end
-local run_id = redis.call('HGET', KEYS[4], 'run_id')
-if run_id and not string.find(KEYS[1], ':' .. run_id .. ':log:', 1, true) then return redis.error_reply('RUNOVER') end
-if not holder then redis.call('SET', KEYS[3], ARGV[1], 'PX', 10000) end
-local first = tonumber(ARGV[2])
-local last = first + #ARGV - 5
-local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
-if owner == ARGV[1] and sequence == tostring(last) then return -1 end
-local known = tonumber(sequence or '0')
-if known ~= first - 1 and ARGV[3] == '0' then return known end
-for i = 5, #ARGV do
-  redis.call('XADD', KEYS[1], string.format('%d-0', first + i - 5), 'm', ARGV[i])
-end
-redis.call('HSET', KEYS[2], 'state', ARGV[4], 'sequence', tostring(last), 'owner', ARGV[1])
-return -1
-"""
-
-# Weights are published again after a broker's restart, so they are kept out of its append-only file, where they would
-# be written in full with every version. Replies with the newest version known before: by it the learner sees a restart.
-_PUBLISH = """
-if redis.replicate_commands then redis.replicate_commands() end
-redis.set_repl(redis.REPL_NONE)
-if ARGV[1] == '1' then redis.call('DEL', KEYS[1]) end
-local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-local before = last[1] and tonumber(string.match(last[1][1], '^%d+')) or -1
-for i = 2, #KEYS do
-  local version = ARGV[2 * i - 2]
-  redis.call('SET', KEYS[i], ARGV[2 * i - 1])
-  if tonumber(version) > before then redis.call('XADD', KEYS[1], 'MAXLEN', '2', version .. '-1', 'v', version) end
-end
-return before
-"""
-
-_RENEW = """
-local holder = redis.call('GET', KEYS[1])
-if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-if holder then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1
-"""
 
 
 @dataclass(frozen=True)
@@ -280,9 +234,11 @@ class Scripts:
     """The server-side scripts, by what they do."""
 
     def __init__(self, client: Client) -> None:
-        self._commit = client.register_script(_COMMIT)
-        self._publish = client.register_script(_PUBLISH)
-        self._renew = client.register_script(_RENEW)
+        self._commit = client.register_script(lua.COMMIT)
+        self._publish = client.register_script(lua.PUBLISH)
+        self._record = client.register_script(lua.RECORD)
+        self._trim = client.register_script(lua.TRIM)
+        self._renew = client.register_script(lua.RENEW)
 
     def commit(self, keys: Keys, actor: int, token: bytes, commit: Commit, *, allow_gap: bool) -> int | None:
         """Append messages and store the state in one step, if the lease is held.
@@ -301,14 +257,31 @@ class Scripts:
             raise RunError(f"what Redis holds under {keys.state(actor)} is damaged: its sequence is no number")
         return None if known == -1 else known
 
-    def publish(self, keys: Keys, weights: dict[int, bytes], *, restart: bool) -> int:
+    def publish(self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool) -> int:
         """Make these the weights of their versions, oldest first, and announce them, in one step.
 
-        Returns the newest version that was announced before, -1 for none; `restart` forgets it.
+        Returns the newest version that was announced before, -1 for none; `restart` forgets it. This and what follows
+        is the learner's to do; raises RunError if its lease is lost, or the run abandoned.
         """
         slots = [keys.weights(version) for version in weights]
         values = [part for item in weights.items() for part in item]
-        return int(self._publish([keys.versions, *slots], [int(restart), *values]))
+        return self._lead(self._publish, keys, token, [keys.versions, *slots], [int(restart), *values])
+
+    def write_record(self, keys: Keys, token: bytes, fields: dict[Any, Any]) -> None:
+        """Write fields of the run's record."""
+        self._lead(self._record, keys, token, [], [part for field in fields.items() for part in field])
+
+    def trim(self, keys: Keys, token: bytes, oldest: dict[int, int]) -> None:
+        """Drop the messages of each actor that are older than the given sequence number."""
+        self._lead(self._trim, keys, token, [keys.log(actor) for actor in oldest], list(oldest.values()))
+
+    def _lead(self, script: Any, keys: Keys, token: bytes, more: list[str], arguments: list[Any]) -> int:
+        try:
+            return int(script([keys.learner_lease, keys.run, *more], [token, keys.run_id, *arguments]))
+        except redis.ResponseError as error:
+            if "LEASELOST" not in str(error):
+                raise
+            raise RunError(f"the learner of run {keys.name!r} lost its lease to another process") from error
 
     def renew(self, key: str, token: bytes, ttl_ms: int) -> bool:
         """Prolong a lease, also one that a broker's restart has lost; False if somebody else holds it."""

@@ -134,6 +134,33 @@ def test_an_actor_of_an_abandoned_run_leaves_nothing_behind(
     assert client.keys(f"*{run_name}*:id:*") == []
 
 
+@pytest.mark.parametrize("successor", ["leads on", "leads another run", "has led another run and left"])
+def test_a_learner_that_was_stopped_for_too_long_writes_no_more(
+    client: Client, run_name: str, successor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease.Lease, "_keep", lambda _: None)  # it has not looked after its lease yet
+    run_id = "id" if successor == "leads on" else "new"
+    with learner_link(client, run_name) as stopped, actor_link(client, run_name, run_id) as actor:
+        client.delete(stopped.keys.learner_lease)
+        link = LearnerLink(client, run_name, SETTINGS, 2)
+        with link:
+            link.lead(run_id)
+            link.publish(0, b"weights", restart=True)
+            play(actor, 1, 2)
+            link.progress("running", 5, 6, {0: 2})
+            if "left" in successor:
+                link.__exit__()
+            before = {key: client.dump(key) for key in client.keys(f"riqx:{{{run_name}}}*")}
+            for write in (
+                lambda: stopped.publish(1, b"stale"),
+                lambda: stopped.progress("running", 3, 4, {0: 1}),
+                lambda: stopped.trim({0: 2}),
+            ):
+                with pytest.raises(RunError, match=r"learner of run .* lost its lease"):
+                    write()
+            assert {key: client.dump(key) for key in client.keys(f"riqx:{{{run_name}}}*")} == before
+
+
 # --- experience ---
 
 

@@ -122,16 +122,16 @@ def versions_of(client: Client, keys: Keys) -> list[int]:
 def test_weights_have_two_slots_and_increasing_versions(client: Client, keys: Keys) -> None:
     scripts = Scripts(client)
     for version in range(4):
-        assert scripts.publish(keys, {version: b"weights %d" % version}, restart=version == 0) == version - 1
+        assert scripts.publish(keys, TOKEN, {version: b"weights %d" % version}, restart=version == 0) == version - 1
         assert versions_of(client, keys) == list(range(max(0, version - 1), version + 1))
         for known in range(max(0, version - 1), version + 1):
             assert client.get(keys.weights(known)) == b"weights %d" % known
-    assert scripts.publish(keys, {3: b"weights 3"}, restart=False) == 3  # a retry after a lost reply
+    assert scripts.publish(keys, TOKEN, {3: b"weights 3"}, restart=False) == 3  # a retry after a lost reply
     assert versions_of(client, keys) == [2, 3]
-    scripts.publish(keys, {1: b"again 1"}, restart=True)  # a learner that resumes further back
+    scripts.publish(keys, TOKEN, {1: b"again 1"}, restart=True)  # a learner that resumes further back
     assert versions_of(client, keys) == [1]
     assert client.get(keys.weights(1)) == b"again 1"
-    scripts.publish(keys, {4: b"four", 5: b"five"}, restart=False)
+    scripts.publish(keys, TOKEN, {4: b"four", 5: b"five"}, restart=False)
     assert versions_of(client, keys) == [4, 5]
     assert [client.get(keys.weights(version)) for version in (4, 5)] == [b"four", b"five"]
 
@@ -140,7 +140,7 @@ def test_weights_stay_out_of_the_append_only_file(own_server: RedisServer) -> No
     keys = Keys("run", "id")
     with closing(connect("127.0.0.1", own_server.port)) as client:
         for version in range(3):
-            Scripts(client).publish(keys, {version: bytes(5_000_000)}, restart=version == 0)
+            Scripts(client).publish(keys, TOKEN, {version: bytes(5_000_000)}, restart=version == 0)
         assert own_server.log.stat().st_size < 10_000
         client.set("mutation", bytes(5_000_000))  # anything else is in the file
         assert own_server.log.stat().st_size > 5_000_000

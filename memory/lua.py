@@ -1,0 +1,62 @@
+"""The scripts that run within the Redis server: what must happen in one step, or not at all."""
+
+# One step, or none of it: the lease is checked, the messages are appended under explicit increasing ids, the state is
+# replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before
+# and the reply was lost. Messages that do not follow the last one known here are refused with its number (a broker that
+# restarted may have lost the newest), unless the caller has no older ones to send again.
+COMMIT = """
+local holder = redis.call('GET', KEYS[3])
+if holder and holder ~= ARGV[1] then return redis.error_reply('LEASELOST') end
+local run_id = redis.call('HGET', KEYS[4], 'run_id')
+if run_id and not string.find(KEYS[1], ':' .. run_id .. ':log:', 1, true) then return redis.error_reply('RUNOVER') end
+if not holder then redis.call('SET', KEYS[3], ARGV[1], 'PX', 10000) end
+local first = tonumber(ARGV[2])
+local last = first + #ARGV - 5
+local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
+if owner == ARGV[1] and sequence == tostring(last) then return -1 end
+local known = tonumber(sequence or '0')
+if known ~= first - 1 and ARGV[3] == '0' then return known end
+for i = 5, #ARGV do
+  redis.call('XADD', KEYS[1], string.format('%d-0', first + i - 5), 'm', ARGV[i])
+end
+redis.call('HSET', KEYS[2], 'state', ARGV[4], 'sequence', tostring(last), 'owner', ARGV[1])
+return -1
+"""
+
+# What a learner writes begins with this: one that was stopped for longer than its lease lasts does not know yet, as it
+# goes on, that another leads the run, or another run of this name.
+LEADING = """
+local holder, run_id = redis.call('GET', KEYS[1]), redis.call('HGET', KEYS[2], 'run_id')
+if (holder and holder ~= ARGV[1]) or (run_id and run_id ~= ARGV[2]) then return redis.error_reply('LEASELOST') end
+"""
+
+# Weights are published again after a broker's restart, so they are kept out of its append-only file, where they would
+# be written in full with every version. Replies with the newest version known before: by it the learner sees a restart.
+PUBLISH = (
+    LEADING
+    + """
+if redis.replicate_commands then redis.replicate_commands() end
+redis.set_repl(redis.REPL_NONE)
+if ARGV[3] == '1' then redis.call('DEL', KEYS[3]) end
+local last = redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)
+local before = last[1] and tonumber(string.match(last[1][1], '^%d+')) or -1
+for i = 4, #KEYS do
+  local version = ARGV[2 * i - 4]
+  redis.call('SET', KEYS[i], ARGV[2 * i - 3])
+  if tonumber(version) > before then redis.call('XADD', KEYS[3], 'MAXLEN', '2', version .. '-1', 'v', version) end
+end
+return before
+"""
+)
+
+RECORD = LEADING + "for i = 3, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end return 1"
+
+TRIM = LEADING + "for i = 3, #ARGV do redis.call('XTRIM', KEYS[i], 'MINID', ARGV[i] .. '-0') end return 1"
+
+RENEW = """
+local holder = redis.call('GET', KEYS[1])
+if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+if holder then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
