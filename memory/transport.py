@@ -43,17 +43,18 @@ class Client(redis.Redis):
         """Send a command."""
         self.away.begin()
         with waiting("the Redis server"):
-            try:
-                return self._execute_when_there_is_room(args, options)
-            except (redis.ConnectionError, redis.TimeoutError) as error:
-                raise RunError(f"the Redis server stays away: {error}") from error
+            return self._execute_in_time(args, options)
 
-    def _execute_when_there_is_room(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    def _execute_in_time(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A full server gets room when the learner trims the log; a script is refused as a whole."""
         patience = Patience("room in the Redis server: it has used all of its maxmemory")
+        closed = 0
         while True:
             try:
                 return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+            except (redis.ConnectionError, redis.TimeoutError):
+                # redis-py tries again by itself, but for connections that close just after they have opened.
+                time.sleep(self.away.compute(closed := closed + 1))
             except redis.ResponseError as error:
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error

@@ -18,14 +18,15 @@ pytestmark = pytest.mark.redis
 
 
 class FlakyWire(socketserver.ThreadingTCPServer):
-    """Passes everything on to a Redis server, but hangs up in the place of one reply in `one_in`."""
+    """Passes everything on to a Redis server, but hangs up in the place of one reply in `one_in`, or `after` it."""
 
-    def __init__(self, port: int, one_in: int) -> None:
+    def __init__(self, port: int, one_in: int, *, after: bool) -> None:
         super().__init__(("127.0.0.1", 0), Talk)
         self.target = port
         self.port = int(self.server_address[1])
         self.losing = False
         self.lost = 0
+        self.after = after
         self._one_in = one_in
         self._random = random.Random(0)
 
@@ -53,13 +54,18 @@ class Talk(socketserver.BaseRequestHandler):
             while True:
                 for source in select.select(list(other), [], [])[0]:
                     data = source.recv(1 << 16)
-                    if not data or (source is far and self.server.loses_this()):
+                    lost = source is far and self.server.loses_this()
+                    if not data or (lost and not self.server.after):
                         return
                     other[source].sendall(data)
+                    if lost:
+                        return
 
 
-def check_exactly_once(redis_port: int, name: str, send: Callable[[ActorLink, int], object]) -> None:
-    with FlakyWire(redis_port, one_in=6) as flaky:
+def check_exactly_once(
+    redis_port: int, name: str, send: Callable[[ActorLink, int], object], *, one_in: int = 6, after: bool = False
+) -> None:
+    with FlakyWire(redis_port, one_in, after=after) as flaky:
         with (
             closing(connect("127.0.0.1", flaky.port)) as far,
             ActorLink(far, name, "id", 0, threading.Event()) as actor,
@@ -83,6 +89,10 @@ def append(link: ActorLink, number: int) -> None:
 
 def test_lost_replies_neither_lose_nor_double_anything(redis_port: int, run_name: str) -> None:
     check_exactly_once(redis_port, run_name, commit)
+
+
+def test_connections_that_close_as_soon_as_they_are_open(redis_port: int, run_name: str) -> None:
+    check_exactly_once(redis_port, run_name, commit, one_in=2, after=True)
 
 
 def test_the_check_notices_doubles(redis_port: int, run_name: str) -> None:
