@@ -74,6 +74,13 @@ class RedisServer:
     def close(self) -> None:
         self.stop(signal.SIGKILL)
 
+    def freeze(self, seconds: float) -> None:
+        """Answer nobody for some time, as while a disk is busy."""
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self._process.send_signal(signal.SIGCONT)
+
     def restart_without(self, since: int) -> None:
         """Crash, and come back with the first `since` bytes of the append-only file: what was synced to the disk."""
         self.stop(signal.SIGKILL)

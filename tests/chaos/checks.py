@@ -1,0 +1,156 @@
+"""What must hold of everything that the actors of a run have said: CartPole, played again row by row."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from memory import wire
+from memory.chunk import Chunk, ChunkSpec
+from memory.messages import Episode, Joined, Message, decode_message
+from memory.rows import Arrays, Kind, section
+from saber.training_log import read_records
+
+_LOST = 0  # sequence number before the first
+
+
+class Play(NamedTuple):
+    """What one environment has lived through."""
+
+    rows: Arrays  # of all its chunks, one after the other
+    episodes: list[tuple[float, int]]  # score and length of those that ended in the rows
+
+
+def check_streams(
+    streams: dict[int, list[tuple[int, bytes]]], states: dict[int, bytes], spec: ChunkSpec, envs: int
+) -> dict[int, list[tuple[int, Message]]]:
+    """Every actor's messages follow each other without gap or double, and tell one uninterrupted play.
+
+    `states` are what the actors have left; returns the decoded messages.
+    """
+    decoded = {}
+    for actor, stream in streams.items():
+        sequences = [sequence for sequence, _ in stream]
+        assert sequences == list(range(1, len(stream) + 1)), f"actor {actor}: {_first_jump(sequences)}"
+        messages = [decode_message(data, 1 << 20) for _, data in stream]
+        decoded[actor] = list(zip(sequences, messages, strict=True))
+        assert isinstance(messages[0], Joined), f"actor {actor} never joined"
+        assert not any(isinstance(message, Joined) for message in messages[1:]), f"actor {actor} began anew"
+        left = wire.decode(states[actor])
+        for env in range(envs):
+            where = f"actor {actor}, environment {env}"
+            chunks = [message for message in messages if isinstance(message, Chunk) and message.env == env]
+            play = replay(chunks, spec, section(left.arrays, f"rows{env}."), where)
+            assert np.sum(play.rows["kind"] != Kind.LAST) == left.meta["step"], f"{where}: steps were lost or doubled"
+            told = [message.record for message in messages if isinstance(message, Episode)]
+            told = [record for record in told if record["env"] == env]
+            assert [record["episode"] for record in told] == list(range(len(told))), f"{where}: episodes' numbers"
+            scores = [(record["score_saber"], record["length"]) for record in told]
+            assert scores == play.episodes, f"{where}: the episodes told are not those played"
+            assert scores, f"{where}: nothing was played to its end"
+    return decoded
+
+
+def _first_jump(sequences: list[int]) -> str:
+    before = _LOST
+    for sequence in sequences:
+        if sequence != before + 1:
+            return f"message {sequence} after {before}"
+        before = sequence
+    return ""
+
+
+def replay(chunks: list[Chunk], spec: ChunkSpec, unfinished: Arrays, where: str) -> Play:
+    """Join the windows of an environment, the unfinished one last, and see that the game leads from row to row."""
+    assert chunks, f"{where} has sent nothing"
+    windows = [chunk.rows for chunk in chunks] + [unfinished]
+    repeated = spec.window - spec.stride
+    rows: Arrays = {}
+    for name in chunks[0].rows:
+        parts = [windows[0][name][spec.lead :]]
+        for i, window in enumerate(windows[1:]):
+            np.testing.assert_array_equal(
+                parts[-1][-repeated:], window[name][:repeated], f"{where}: {name} after chunk {i} does not join"
+            )
+            parts.append(window[name][repeated:])
+        rows[name] = np.concatenate(parts)
+    return Play(rows, list(_episodes(rows, where)))
+
+
+def _episodes(rows: Arrays, where: str) -> Iterable[tuple[float, int]]:
+    game = gymnasium.make("CartPole-v1").unwrapped
+    score, length = 0.0, 0
+    assert rows["kind"][0] == Kind.FIRST, f"{where} does not begin at the beginning"
+    for i, kind in enumerate(rows["kind"]):
+        if kind == Kind.FIRST:
+            assert i == 0 or rows["kind"][i - 1] == Kind.LAST, f"{where}, row {i}: an episode begins within another"
+            game.reset(seed=0)
+            score, length = 0.0, 0
+            continue
+        assert rows["kind"][i - 1] != Kind.LAST, f"{where}, row {i}: an episode goes on after its end"
+        game.state = rows["obs"][i - 1].astype(np.float64)
+        obs, reward, terminated, *_ = game.step(int(rows["action"][i - 1]))
+        np.testing.assert_allclose(
+            obs, rows["obs"][i], atol=1e-5, err_msg=f"{where}, row {i}: the game leads elsewhere"
+        )
+        assert reward == rows["reward"][i]
+        score, length = score + float(reward), length + 1
+        if kind == Kind.LAST:
+            assert terminated == (rows["discount"][i] == 0)
+            yield score, length
+        else:
+            assert not terminated, f"{where}, row {i}: the pole has fallen, and the episode goes on"
+    game.close()
+
+
+def check_scores(messages: dict[int, list[tuple[int, Message]]], csv: Path) -> None:
+    """The training log has every episode that was told, once."""
+    told = {
+        (actor, int(message.record["env"]), int(message.record["episode"])): message.record["score_saber"]
+        for actor, stream in messages.items()
+        for _, message in stream
+        if isinstance(message, Episode)
+    }
+    records = read_records(csv)
+    logged = {(record.actor, record.env, record.episode): record.score_saber for record in records}
+    assert len(logged) == len(records), "an episode is counted twice"
+    assert logged == told, f"{len(told.keys() - logged.keys())} episodes are missing from the training log"
+
+
+def check_what_was_read(read_log: Path, messages: dict[int, list[tuple[int, Message]]]) -> dict[int, int]:
+    """Each learner reads each stream without a gap, from where it was trimmed to; returns how far they have come."""
+    readers: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for line in read_log.read_text().splitlines():
+        process, actor, sequence = line.split()
+        readers[process, int(actor)].append(int(sequence))
+    newest = dict.fromkeys(messages, 0)
+    for (process, actor), sequences in readers.items():
+        steps = set(np.diff(sequences).tolist())
+        assert steps <= {1}, f"learner {process} left out messages of actor {actor}, or read them twice"
+        assert sequences[0] <= newest[actor] + 1, f"learner {process} never read {newest[actor] + 1} of actor {actor}"
+        newest[actor] = max(newest[actor], sequences[-1])
+    return newest
+
+
+def check_replay(
+    saved: dict[str, Any], messages: dict[int, list[tuple[int, Message]]], spec: ChunkSpec, slots: int
+) -> None:
+    """The learner holds each actor's newest chunks, as many as fit, and has counted each step once."""
+    chunks = {
+        actor: [(sequence, message) for sequence, message in stream if isinstance(message, Chunk)]
+        for actor, stream in messages.items()
+    }
+    ids = saved["replay"]["ids"].tolist()
+    assert len(ids) == min(slots, sum(len(stream) for stream in chunks.values())), "the replay is not full"
+    for actor, stream in chunks.items():
+        held = sorted(sequence for owner, sequence in ids if owner == actor)
+        assert held == [sequence for sequence, _ in stream][-len(held) :], f"the replay has gaps in actor {actor}'s"
+    if json.loads(saved["settings"])["synchronize_actors_with_learner"]:
+        return  # steps are counted in rounds
+    rows = slice(spec.lead, spec.lead + spec.stride)
+    steps = sum(int((c.rows["kind"][rows] != Kind.LAST).sum()) for stream in chunks.values() for _, c in stream)
+    assert saved["T_actors"] == steps, "transitions are missing or counted twice"

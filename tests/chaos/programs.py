@@ -1,0 +1,63 @@
+"""The launchers in processes that are forked from one that has imported everything: a restart takes no seconds."""
+
+import multiprocessing
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from agents import learner
+from memory import inbox, lease, lua, transport
+from tests.chaos import mutations
+
+TTL_S = 3.0  # of leases: so that outliving one takes a test no longer than it must
+REQUEST_S = 4.0  # deadline of a request, which exceeds a blocking read
+SNAPSHOT_S = 1.0  # often, as a log is trimmed with each
+
+_context = multiprocessing.get_context("forkserver")
+# What the programs import, now or with their first update or first episode.
+_IMPORTED = "agents.learner_program agents.actor memory.binary_tree saber.gymnasium_environment torch._dynamo"
+_context.set_forkserver_preload([__name__, *_IMPORTED.split(), "gymnasium.envs.classic_control.cartpole"])
+
+
+def start(argv: list[str], output: Path, mutation: str = "", read_log: Path | None = None) -> BaseProcess:
+    """Start a launcher; what it says is appended to `output`, and what its inbox hands out to `read_log`."""
+    process = _context.Process(target=_run, args=(argv, output, mutation, read_log))
+    process.start()
+    return process
+
+
+def _run(argv: list[str], output: Path, mutation: str, read_log: Path | None) -> None:
+    file = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    _replace(lease, "TTL_MS", int(TTL_S * 1000))
+    _replace(transport, "_SOCKET_TIMEOUT_S", REQUEST_S)
+    _replace(lua, "COMMIT", lua.COMMIT.replace("'PX', 10000", f"'PX', {int(TTL_S * 1000)}"))
+    _replace(learner, "_SNAPSHOT_INTERVAL_S", SNAPSHOT_S)
+    if read_log:
+        _write_down_what_is_read(read_log)
+    if mutation:
+        mutations.apply(mutation)
+    sys.argv = argv
+    runpy.run_path(argv[0], run_name="__main__")
+
+
+def _replace(module: object, name: str, value: object) -> None:
+    assert getattr(module, name) != value, f"{name} is what it was"
+    setattr(module, name, value)
+
+
+def _write_down_what_is_read(path: Path) -> None:
+    """One line a message, "<process id> <actor> <sequence>", written before the learner goes on."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    pop: Callable[[inbox.Inbox, int], list[inbox.Entry]] = inbox.Inbox._pop
+
+    def pop_and_write(self: inbox.Inbox, actor: int) -> list[inbox.Entry]:
+        entries = pop(self, actor)
+        os.write(file, f"{os.getpid()} {actor} {self.read[actor]}\n".encode())
+        return entries
+
+    inbox.Inbox._pop = pop_and_write

@@ -1,0 +1,298 @@
+"""A learner, its actors and Redis, with a proxy before each process, and everything that may happen to them."""
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from memory.transport import Keys
+from tests.chaos import programs
+from tests.chaos.faults import LEARNER, REDIS, Fault
+from tests.chaos.proxy import Proxy
+from tests.chaos.tap import Tap
+from tests.conftest import RedisServer
+
+PATIENCE_S = 60.0  # for the system to go on after whatever has happened to it
+
+
+class Chaos:
+    """A run that is disturbed; use `chaos` to make one."""
+
+    def __init__(
+        self, stack: ExitStack, folder: Path, options: list[str], actors: int, mutations: dict[str, str]
+    ) -> None:
+        (folder / "redis").mkdir(parents=True)
+        self.folder = folder
+        self.server = RedisServer(folder / "redis", append_only=True)
+        self.server.start()
+        stack.callback(self.server.stop, signal.SIGKILL)
+        self.who = [LEARNER, *map(str, range(actors))]
+        self.name = "chaos"
+        self.tap = stack.enter_context(Tap(self.server.port, self.name, actors))
+        self.read_log = folder / "read.txt"
+        self.client = redis.Redis(port=self.server.port, socket_timeout=5)
+        stack.callback(self.client.close)
+        self._proxies = {who: stack.enter_context(Proxy(self.server.port)) for who in self.who}
+        self._options = [*options, "--nb-actor", str(actors), "--run-name", self.name]
+        self._options += ["--path-to-results", str(folder)]
+        self._mutations = mutations
+        self._lock = threading.Lock()
+        self._started: list[BaseProcess] = []
+        stack.callback(self._kill_all)
+        self._may_leave: set[str] = set()  # who has been told to, by a signal or by the learner's goodbye
+        self.processes = {who: self.start(who) for who in self.who}
+
+    # --- processes ---
+
+    def start(self, who: str, *more: str) -> BaseProcess:
+        """Start a program, which finds Redis behind its proxy."""
+        program = ["launch_learner.py"] if who == LEARNER else ["launch_actor.py", "--id-actor", who]
+        argv = [*program, *self._options, "--port-redis", str(self._proxies[who].port), *more]
+        with self._lock:  # forking is not for several threads at a time
+            process = programs.start(
+                argv, self.output(who), self._mutations.get(who, ""), self.read_log if who == LEARNER else None
+            )
+            self._started.append(process)
+        return process
+
+    def output(self, who: str) -> Path:
+        return self.folder / f"{who}.txt"
+
+    def weights(self) -> set[str]:
+        """The hash that a learner has said at its end; once, or again by one that was killed before it could leave."""
+        return set(re.findall(r"Finished at T = \d+, weights ([0-9a-f]{16})\n", self.output(LEARNER).read_text()))
+
+    def set_latency(self, seconds: float) -> None:
+        """Of each message between anybody and Redis."""
+        for proxy in self._proxies.values():
+            proxy.latency = seconds
+
+    def said(self) -> str:
+        """The last words of everybody."""
+        texts = {who: self.output(who).read_text() for who in self.who if self.output(who).exists()}
+        return "\n".join(f"--- {who}:\n{text[-2000:]}" for who, text in texts.items())
+
+    def wait(self, process: BaseProcess, codes: set[int], what: str, patience: float = PATIENCE_S) -> None:
+        """Until a process has ended, with one of these exit codes."""
+        process.join(patience)
+        assert process.exitcode is not None, f"{what}: hangs\n{self.said()}"
+        assert process.exitcode in codes, f"{what}: exit code {process.exitcode}, not {codes}\n{self.said()}"
+
+    def revive(self) -> None:
+        """Start those again who have left with a learner that said goodbye, or came while Redis was away."""
+        for who, process in self.processes.items():
+            if process.exitcode is not None and not self.finished():
+                sent_home = process.exitcode == 0 and who in self._may_leave
+                came_in_vain = process.exitcode == 2 and "no Redis server answers" in self._last_line(who)
+                assert sent_home or came_in_vain, f"{who}: exit code {process.exitcode}\n{self.said()}"
+                self._may_leave.discard(who)
+                self.processes[who] = self.start(who)
+
+    def _last_line(self, who: str) -> str:
+        return self.output(who).read_text().splitlines()[-1]
+
+    def finished(self) -> bool:
+        record = self.record()
+        return record is not None and record[b"status"] == b"finished"
+
+    def record(self) -> dict[bytes, bytes] | None:
+        found: Any = self._ask(lambda: self.client.hgetall(Keys(self.name, "").run))
+        return found or None
+
+    def _kill_all(self) -> None:
+        for process in self._started:
+            if process.exitcode is None:
+                process.kill()
+            process.join(10)
+
+    def _ask(self, question: Any) -> Any:
+        """Ask Redis, which may be about to come back."""
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                return question()
+            except (redis.ConnectionError, redis.TimeoutError):
+                assert time.monotonic() < deadline, "Redis does not come back"
+                time.sleep(0.05)
+
+    # --- progress ---
+
+    def marks(self) -> dict[str, int]:
+        """How far everybody is: the newest weights, and each actor's last message."""
+        record = self.record()
+        if not record:
+            return dict.fromkeys(self.who, 0) | {LEARNER: -1}
+        keys = Keys(self.name, record[b"run_id"].decode())
+        newest: Any = self._ask(lambda: self.client.xrevrange(keys.versions, count=1))
+        marks = {LEARNER: int(newest[0][0].split(b"-")[0]) if newest else -1}
+        for who in self.who[1:]:
+            marks[who] = int(self._ask(lambda who=who: self.client.hget(keys.state(int(who)), "sequence")) or 0)
+        return marks
+
+    def wait_for_progress(self) -> None:
+        """Until everybody has got on, or the run has ended."""
+        before = self.marks()
+        deadline = time.monotonic() + PATIENCE_S
+        waiting = set(self.who)
+        while waiting and not self.finished():
+            assert time.monotonic() < deadline, f"{waiting} did not get on\n{self.said()}"
+            time.sleep(0.02)
+            self.revive()
+            now = self.marks()
+            waiting = {who for who in waiting if now[who] == before[who]}
+
+    def wait_for_messages(self, who: str, more: int) -> None:
+        """Until an actor has sent so many more."""
+        start = self.marks()[who]
+        deadline = time.monotonic() + PATIENCE_S
+        while self.marks()[who] < start + more:
+            assert time.monotonic() < deadline, f"actor {who} sends nothing\n{self.said()}"
+            self.revive()
+            time.sleep(0.02)
+
+    # --- faults ---
+
+    def disturb(self, burst: list[Fault]) -> None:
+        """Let several faults happen at a time, and see that everybody goes on."""
+        self._alone = len(burst) == 1
+        with ThreadPoolExecutor(len(burst)) as pool:
+            for done in [pool.submit(self._let_happen, fault) for fault in burst]:
+                done.result()
+        self.wait_for_progress()
+
+    def _let_happen(self, fault: Fault) -> None:
+        kind, who, seconds = fault
+        if who == REDIS:
+            self._disturb_redis(fault)
+            return
+        proxy = self._proxies[who]
+        happenings: dict[str, Callable[[], None]] = {
+            "kill": lambda: self._replace(who, signal.SIGKILL, {-signal.SIGKILL}),
+            "terminate": lambda: self._terminate(who),
+            "freeze": lambda: self._freeze(who, seconds),
+            "freeze past the lease": lambda: self._freeze(who, programs.TTL_S + 0.5 + seconds),
+            "usurp": lambda: self._usurp(who),
+            "intrude": lambda: self._intrude(who),
+            "reset": lambda: proxy.reset_often(seconds),
+            "cut": lambda: proxy.cut(seconds),
+            "delay": lambda: proxy.slow(2 * seconds, delay=seconds / 5),
+            "drop": lambda: proxy.drop(2 * seconds, silent=False),
+            "drop silently": lambda: proxy.drop(2 * seconds, silent=True),
+        }
+        happenings[kind]()
+
+    def _terminate(self, who: str) -> None:
+        if who == LEARNER:
+            self._may_leave.update(self.who[1:])
+        self._replace(who, signal.SIGTERM, {0} if self._alone else {0, 1})  # 1: Redis may be away at that moment
+
+    def _replace(self, who: str, how: signal.Signals, codes: set[int]) -> None:
+        process = self.processes[who]
+        if process.exitcode is not None:
+            return  # it has finished meanwhile, or left with the learner
+        assert process.pid
+        os.kill(process.pid, how)
+        self.wait(
+            process, codes | ({0} if who in self._may_leave or self.finished() else set()), f"{who} after {how.name}"
+        )
+        self._may_leave.discard(who)
+        self.processes[who] = self.start(who)
+
+    def _freeze(self, who: str, seconds: float) -> None:
+        pid = self.processes[who].pid
+        assert pid
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGCONT)
+
+    def _usurp(self, who: str) -> None:
+        """A successor takes the place of a stopped actor, which must notice when it wakes up, and leave."""
+        old = self.processes[who]
+        assert old.pid
+        os.kill(old.pid, signal.SIGSTOP)
+        lease = Keys(self.name, self.tap.runs[-1]).actor_lease(int(who))
+        holder = self._ask(lambda: self.client.get(lease))
+        time.sleep(programs.TTL_S + 0.5)
+        before = self.marks()[who]  # not before: what was on its way when the actor was stopped has arrived
+        self.processes[who] = self.start(who)
+        deadline = time.monotonic() + PATIENCE_S
+        while self.marks()[who] == before and not self.finished():
+            assert time.monotonic() < deadline, f"the successor of actor {who} does not go on\n{self.said()}"
+            time.sleep(0.05)
+        assert self._ask(lambda: self.client.get(lease)) not in (holder, None) or self.finished()
+        os.kill(old.pid, signal.SIGCONT)
+        self.wait(old, {0, 1} if self.finished() else {1}, f"actor {who}, whose lease is lost")
+        said = self.output(who).read_text()
+        assert "lost its lease" in said or "was lost: another process has taken its place" in said or self.finished()
+
+    def _intrude(self, who: str) -> None:
+        """Another process of the same kind and number is refused."""
+        intruder = self.start(who)
+        self.wait(intruder, {0, 2} if self.finished() else {2}, f"a second {who}", 4 * programs.TTL_S)
+        refused = "is already running" in self._last_line(who)
+        assert refused or self.finished(), f"a second {who}: got the lease\n{self.said()}"
+
+    def _disturb_redis(self, fault: Fault) -> None:
+        if fault.kind == "kill":
+            self.server.stop(signal.SIGKILL)
+            time.sleep(fault.seconds)
+            self.server.start()
+        else:
+            self.server.freeze(fault.seconds)
+
+    # --- the end ---
+
+    def leave(self) -> None:
+        """Stop the actors, wait until the learner has read everything, and stop it."""
+        for who in self.who[1:]:
+            self._end(who)
+        record = self.record()
+        assert record
+        deadline = time.monotonic() + PATIENCE_S
+        self.tap.catch_up()
+        while any(int((self.record() or {}).get(b"read:%d" % a, 0)) < m[-1][0] for a, m in self.tap.messages.items()):
+            assert time.monotonic() < deadline, f"the learner does not read everything\n{self.said()}"
+            time.sleep(0.05)
+        self._end(LEARNER)
+
+    def finish(self) -> None:
+        """Wait for the learner to finish, and send those home who wait for a next run."""
+        deadline = time.monotonic() + 5 * PATIENCE_S
+        while not self.finished():
+            assert time.monotonic() < deadline, f"the learner never finishes\n{self.said()}"
+            self.revive()
+            time.sleep(0.1)
+        self.wait(self.processes[LEARNER], {0}, LEARNER)
+        for who in self.who[1:]:
+            self._end(who)
+        self.tap.catch_up()
+
+    def _end(self, who: str) -> None:
+        process = self.processes[who]
+        if process.exitcode is None and process.pid:
+            os.kill(process.pid, signal.SIGTERM)
+        self.wait(process, {0}, f"{who} at the end")
+
+    def check_nobody_is_left(self) -> None:
+        """No process; and of connections, only ours and the two of the tap."""
+        assert all(process.exitcode is not None for process in self._started)
+        deadline = time.monotonic() + 10
+        while len(self.client.client_list()) > 3:
+            assert time.monotonic() < deadline, self.client.client_list()
+            time.sleep(0.05)
+
+
+@contextmanager
+def chaos(folder: Path, options: list[str], actors: int, mutations: dict[str, str] | None = None) -> Iterator[Chaos]:
+    """A run with its own Redis server, of which nothing is left at the end."""
+    with ExitStack() as stack:
+        yield Chaos(stack, folder, options, actors, mutations or {})
