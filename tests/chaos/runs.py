@@ -16,7 +16,7 @@ SPEC = ChunkSpec(stack=2, burn_in=0, length=64, tail=3, stride=64, sample=1)
 OPTIONS = (
     f"--env gymnasium:CartPole-v1 --history-length {SPEC.stack} --multi-step {SPEC.tail} --nb-env-per-actor {ENVS} "
     "--hidden-size 16 --batch-size 8 --num-tau-samples 4 --num-tau-prime-samples 4 --num-quantile-samples 4 "
-    f"--learn-start 400 --memory-capacity {SLOTS * SPEC.stride} --weight-synchro-frequency 40 --log-interval 20000 "
+    "--learn-start 400 --weight-synchro-frequency 40 --log-interval 20000 "
     "--evaluation-interval 2000 --length-actor-buffer 100 --learner-threads 1 --disable-cuda"
 ).split()
 FREE = ["--synchronize-actors-with-learner", "False", "--T-max", "100000000"]
@@ -32,27 +32,33 @@ class Result(NamedTuple):
     messages: dict[int, list[tuple[int, bytes]]]
 
 
-def asynchronous_run(folder: Path, disturb: Disturb, mutations: dict[str, str] | None = None) -> None:
+def asynchronous_run(
+    folder: Path, disturb: Disturb, mutations: dict[str, str] | None = None, slots: int = SLOTS
+) -> None:
     """Disturb a run without lockstep, stop it in good order, and check everything."""
-    with chaos(folder, [*OPTIONS, *FREE], ACTORS, mutations) as system:
+    with chaos(folder, [*OPTIONS, *FREE, *replay_of(slots)], ACTORS, mutations) as system:
         disturb(system)
         system.leave()
-        check(system)
+        check(system, slots)
 
 
 def lockstep_run(folder: Path, steps: int, disturb: Disturb) -> Result:
     """Disturb a run in lockstep, let it end, and check everything."""
-    with chaos(folder, [*OPTIONS, "--T-max", str(steps)], ACTORS) as system:
+    with chaos(folder, [*OPTIONS, "--T-max", str(steps), *replay_of(SLOTS)], ACTORS) as system:
         disturb(system)
         system.finish()
-        check(system, all_read=False)
+        check(system, SLOTS, all_read=False)
         saved = last_snapshot(system)
         weights = {name: tensor.numpy().tobytes() for name, tensor in saved["model_state_dict"].items()}
         (hash_,) = system.weights()
         return Result(hash_, weights, scores_of(system).read_bytes(), system.tap.messages)
 
 
-def check(system: Chaos, *, all_read: bool = True) -> None:
+def replay_of(slots: int) -> list[str]:
+    return ["--memory-capacity", str(slots * SPEC.stride)]
+
+
+def check(system: Chaos, slots: int, *, all_read: bool = True) -> None:
     """Nothing is missing, nothing is doubled, and nobody is left; `all_read` by the learner, before it ended."""
     system.check_nobody_is_left()
     messages = check_streams(system.tap.messages, states(system), SPEC, ENVS)
@@ -61,7 +67,7 @@ def check(system: Chaos, *, all_read: bool = True) -> None:
         assert read == {actor: stream[-1][0] for actor, stream in messages.items()}, "not everything was read"
     messages = {actor: stream[: read[actor]] for actor, stream in messages.items()}
     check_scores(messages, scores_of(system))
-    check_replay(last_snapshot(system), messages, SPEC, SLOTS)
+    check_replay(last_snapshot(system), messages, SPEC, slots)
 
 
 def states(system: Chaos) -> dict[int, bytes]:

@@ -48,19 +48,21 @@ def test_trimming_what_was_not_read(tmp_path: Path) -> None:
     def disturb(system: Chaos) -> None:
         system.wait_for_progress()
         log = Keys(system.name, system.tap.runs[-1]).log(0)
-        while system.client.xlen(log) == last_sequence(system.client, log):
+        while last_sequence(system.client, log) <= system.client.xlen(log):  # in this order, as the log grows
             time.sleep(0.01)
         system.disturb([kill(LEARNER)])
+        system.wait_for_messages("0", 100)  # enough to train on: what is still missing then is given up
 
-    with pytest.raises(AssertionError, match=r"never read|left out|replay is not full"):
-        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "trim before ingest"})
+    with pytest.raises(AssertionError, match=r"message \d+ after|never read|left out|not full|has gaps"):
+        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "trim before ingest"}, slots=1000)
 
 
-@pytest.mark.parametrize("who", [LEARNER, "0"])
-def test_a_lease_that_is_not_renewed(who: str, tmp_path: Path) -> None:
+def test_a_lease_that_is_not_renewed(tmp_path: Path) -> None:
+    """The learner's: an actor prolongs its own with each commit, too."""
+
     def disturb(system: Chaos) -> None:
         system.wait_for_progress()
-        system.disturb([Fault("intrude", who, 0)])
+        system.disturb([Fault("intrude", LEARNER, 0)])
 
-    with pytest.raises(AssertionError, match=f"a second {who}: "):
-        asynchronous_run(tmp_path / "run", disturb, {who: "lease not renewed"})
+    with pytest.raises(AssertionError, match="a second learner: "):
+        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "lease not renewed"})
