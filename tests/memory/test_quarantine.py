@@ -12,7 +12,8 @@ from memory.errors import RunError
 from memory.inbox import Inbox
 from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
 from memory.quarantine import Quarantine
-from memory.transport import Client, Keys, Patience
+from memory.transport import Client, Keys
+from memory.waiting import Patience
 from tests.memory.test_inbox import ids, say, take
 
 pytestmark = pytest.mark.redis
