@@ -137,8 +137,8 @@ def client(redis_port: int) -> Iterator[Client]:
 
 @pytest.fixture
 def run_name() -> str:
-    """A run of its own for each test: nothing is ever flushed."""
-    return f"test{os.getpid()}_{next(_run_numbers)}"
+    """A run of its own for each test, whatever it appends to the name: nothing is ever flushed."""
+    return f"test{os.getpid()}_{next(_run_numbers)}_"
 
 
 def random_rows(rng: np.random.Generator, count: int, stream: int) -> list[tuple[Row, int, Arrays]]:
