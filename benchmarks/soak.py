@@ -42,7 +42,10 @@ def main() -> None:
     print(f"{rows:,.0f} transitions a second")
     if args.json:
         result = {"machine": machine(), "commit": commit(), "minutes": args.minutes, "transitions": rows}
-        args.json.write_text(json.dumps(result | {"processes": found}, indent=1) + "\n")
+        each_minute = {
+            who: [round(resident / 1e6, 1) for _, resident, _ in samples[::12]] for who, samples in seen.items()
+        }
+        args.json.write_text(json.dumps(result | {"processes": found, "MB each minute": each_minute}) + "\n")
 
 
 def _soak(seconds: float) -> tuple[Mapping[str, list[Sample]], float]:
