@@ -75,8 +75,10 @@ def _values(client: Client) -> Target:
     actor = ActorLink(client, "values", "id", 0, threading.Event())
     learner = LearnerLink(client, "values", SETTINGS, 1)
     learner.keys, learner._record = keys, RunRecord("id", "running", SETTINGS, 3, 4)
+    learner.lease.token = b"token"  # of a lease that a restarted broker has lost
     names = [
         keys.run,
+        keys.learner_lease,
         keys.versions,
         keys.weights(0),
         keys.log(0),
