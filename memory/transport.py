@@ -15,6 +15,7 @@ The run id is new with every fresh start, so that nothing of an abandoned run ca
 Redis 6.2 are used, and none that touches keys of anybody else.
 """
 
+import re
 import threading
 import time
 from dataclasses import dataclass
@@ -194,7 +195,8 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
         raise UserError(f"{where}: who answers is no Redis server, or wants TLS (rediss://): {error}") from error
     finally:
         probe.close()
-    if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
+    numbers = re.match(r"(\d+)\.(\d+)", str(version))
+    if not numbers or tuple(map(int, numbers.groups())) < (6, 2):
         raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
     connected: Client = client(Retry(away, -1), _SOCKET_TIMEOUT_S)
     connected.away = away

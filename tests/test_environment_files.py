@@ -85,6 +85,7 @@ def test_redis_starts_from_its_file_and_keeps_what_it_was_given(server: str, tmp
             "appendfilename": "redis_6379.aof",
             "dir": str(tmp_path / "results"),
             "maxmemory-policy": "noeviction",
+            "proto-max-bulk-len": str(64 << 20),
             "protected-mode": "yes",
             "bind": "127.0.0.1 -::1",
             "daemonize": "no",

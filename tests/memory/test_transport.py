@@ -253,6 +253,8 @@ STRANGERS = {
     "an SSH server": b"SSH-2.0-OpenSSH_9.6\r\n",
     "one that agrees": b"+OK\r\n",
     "one that counts": b":5\r\n",
+    "one of an odd version": b"$22\r\nredis_version:unstable\r\n",
+    "one that is too old": b"$19\r\nredis_version:6.0.9\r\n",
     "one that hangs up": b"",
     "one that is silent": None,
 }
