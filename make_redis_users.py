@@ -7,6 +7,7 @@ FOLDER/actor.env for the programs, with new passwords. docs/access.md says how t
 """
 
 import argparse
+import errno
 import hashlib
 import os
 import secrets
@@ -16,8 +17,8 @@ from pathlib import Path
 # SCRIPT LOAD and EVAL give no further rights: what a script calls is checked as if the user had called it.
 _CONNECTION = "+ping +info +select +script|load +eval +evalsha"
 _LEASE = "+set +pttl +pexpire +del"
-_READ = "+get +hgetall +hget +hmget +exists +xread +xrevrange"
-_LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} +hset +xadd +xtrim +xinfo|stream +scan +unlink"
+_READ = "+get +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
+_LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} +hset +xadd +xtrim +scan +unlink"
 
 # An actor reads the run's record, the learner's lease and the weights, and writes its log, its state and its lease.
 _ACTORS_OWN = "~riqx:*:log:* ~riqx:*:state:* ~riqx:*:actor:*"
@@ -65,6 +66,9 @@ def main() -> None:
 
 def _write(folder: Path, files: dict[str, str]) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in files:  # first: a file beside an older one would not fit it
+        if (folder / name).exists():
+            raise FileExistsError(errno.EEXIST, "is there already", folder / name)
     for name, text in files.items():
         descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:

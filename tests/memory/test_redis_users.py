@@ -223,9 +223,10 @@ def test_files_are_their_owner_s_and_hold_no_password_twice(tmp_path: Path) -> N
     passwords = {user["REDIS_PASSWORD"] for user in users.values()}
     assert len(passwords) == 2 and all(len(password) >= 32 for password in passwords)
     assert not any(password in (folder / "users.acl").read_text() for password in passwords)
+    (folder / "users.acl").unlink()
     before = {path: path.read_text() for path in folder.iterdir()}
     command = [sys.executable, "make_redis_users.py", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert str(folder / "users.acl") in done.stderr
+    assert str(folder / "learner.env") in done.stderr
     assert {path: path.read_text() for path in folder.iterdir()} == before
