@@ -2,15 +2,25 @@
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from redlock import Redlock
 
 from memory.errors import RunError, UserError
-from memory.transport import Client, Scripts
+from memory.transport import BrokerError, Client, Scripts
 from memory.waiting import Patience
 
 TTL_MS = 10_000
+
+
+class _Redlock(Redlock):  # type: ignore[misc]  # has no types
+    """Leaves a lock to its end when the server does not take it back: redlock-py would log a traceback of that."""
+
+    def unlock_instance(self, server: Client, resource: str, val: bytes) -> None:
+        """Give the lock back."""
+        with suppress(BrokerError, RunError, UserError):
+            server.eval(self.unlock_script, 1, resource, val)
 
 
 class Lease:
@@ -25,7 +35,7 @@ class Lease:
         self._key = key
         self._what = what
         self._advice = advice
-        self._redlock = Redlock([client], retry_count=1, retry_delay=0.01)
+        self._redlock = _Redlock([client], retry_count=1, retry_delay=0.01)
         self._scripts = Scripts(client)
         self._left = threading.Event()
         self._error: str | None = None

@@ -175,3 +175,13 @@ def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypat
                 held.check()
             start = time.monotonic()
         assert time.monotonic() - start < 5
+
+
+def test_nothing_is_logged_when_it_cannot_be_released(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("memory.transport.AWAY_S", 0.5)
+    monkeypatch.setattr(module, "TTL_MS", 60_000)  # it is not renewed meanwhile
+    with closing(connect("127.0.0.1", own_server.port)) as client, lease(client, "key"):
+        own_server.stop()
+    assert not caplog.records
