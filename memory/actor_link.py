@@ -10,7 +10,7 @@ from memory.errors import RunError, Stopped, UserError
 from memory.lease import Lease
 from memory.messages import Message, encode_message
 from memory.run_record import RunRecord, read_run, whole_number
-from memory.transport import BLOCK_MS, Client, Commit, Keys, Scripts, newest_version
+from memory.transport import BLOCK_MS, MAX_SEQUENCE, Client, Commit, Keys, NumberTakenError, Scripts, newest_version
 from memory.waiting import Patience
 from memory.wire import Packet
 
@@ -106,25 +106,37 @@ class ActorLink:
         self.lease.check()
         commit = Commit(self._sequence + 1, [encode_message(message) for message in messages], state)
         try:
-            known = self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=False)
+            written = self._append(commit)
         except RunError:
             self.record()  # raises RunOver if this run was abandoned
             raise
-        if known is not None:
-            self._send_again(known, commit)
-        self._sequence = commit.last
         now = time.monotonic()
-        self._kept.append((now, commit))
+        self._kept.append((now, written))
         while self._kept[0][0] < now - _KEPT_S:
             self._kept.popleft()
 
-    def _send_again(self, known: int, *newest: Commit) -> None:
+    def _append(self, commit: Commit, *, allow_gap: bool = False) -> Commit:
+        """Append a commit, after those that Redis has lost, and return it with the numbers that it has got."""
+        try:
+            known = self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=allow_gap)
+        except NumberTakenError as taken:
+            if taken.last >= MAX_SEQUENCE:
+                raise RunError(f"{taken}, and no number is left: start the run afresh") from taken
+            print(f"Going on with the next number: {taken}", flush=True)
+            return self._append(commit._replace(first=taken.last + 1), allow_gap=True)
+        if known is not None:
+            self._send_again(known)
+            return self._append(commit, allow_gap=True)
+        self._sequence = commit.last
+        return commit
+
+    def _send_again(self, known: int) -> None:
         print(
             f"Redis knows the messages of actor {self.actor} up to {known} of {self._sequence}: sending again",
             flush=True,
         )
-        for commit in [commit for _, commit in self._kept if commit.first > known] + [*newest]:
-            self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=True)
+        lost = [(at, self._append(commit, allow_gap=True)) for at, commit in self._kept if commit.first > known]
+        self._kept = deque([kept for kept in self._kept if kept[1].first <= known] + lost)
 
     def record(self) -> RunRecord:
         """The run's record; raises RunOver if the learner has left in good order, or leads another run now."""

@@ -13,14 +13,13 @@ from memory.errors import RunError, Stopped
 from memory.messages import Episode, Joined, Message, RoundEnd
 from memory.quarantine import Quarantine
 from memory.run_record import whole_number
-from memory.transport import BLOCK_MS, Client, Keys
+from memory.transport import BLOCK_MS, MAX_SEQUENCE, Client, Keys
 from memory.waiting import Patience
 from memory.wire import WireError, decode_meta
 
 _READ_COUNT = 32  # messages of a stream in one read
 _QUEUE_SIZE = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
 _IDLE_S = 1.0
-_MAX_SEQUENCE = 2**53  # the scripts in Redis count with floating-point numbers
 
 Decoder = Callable[[bytes], Message]  # raises ValueError for what replay could not hold
 
@@ -46,7 +45,7 @@ class _Story:
         if self.sequence is not None:
             self.lost += max(0, sequence - self.sequence - 1)
         self.sequence = sequence
-        if part or sequence > _MAX_SEQUENCE:
+        if part or sequence > MAX_SEQUENCE:
             raise WireError(f"actor {actor} numbers no message so")
         return sequence
 

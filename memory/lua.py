@@ -3,7 +3,8 @@
 # One step, or none of it: the lease is checked, the messages are appended under explicit increasing ids, the state is
 # replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before
 # and the reply was lost. Messages that do not follow the last one known here are refused with its number (a broker that
-# restarted may have lost the newest), unless the caller has no older ones to send again.
+# restarted may have lost the newest), unless the caller has no older ones to send again. Where somebody else has added
+# to the log under the next number or a later one, that is said.
 COMMIT = """
 local holder = redis.call('GET', KEYS[3])
 if holder and holder ~= ARGV[1] then return redis.error_reply('LEASELOST') end
@@ -13,13 +14,21 @@ if not holder then redis.call('SET', KEYS[3], ARGV[1], 'PX', 10000) end
 local first = tonumber(ARGV[2])
 local last = first + #ARGV - 5
 local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
-if owner == ARGV[1] and sequence == tostring(last) then return -1 end
+local number = string.format('%.0f', last)
+if owner == ARGV[1] and sequence == number then return -1 end
 local known = tonumber(sequence or '0')
 if known ~= first - 1 and ARGV[3] == '0' then return known end
 for i = 5, #ARGV do
-  redis.call('XADD', KEYS[1], string.format('%d-0', first + i - 5), 'm', ARGV[i])
+  local added = redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 5), 'm', ARGV[i])
+  if type(added) == 'table' and added.err then
+    if not string.find(added.err, 'equal or smaller', 1, true) then return added end
+    local info = redis.call('XINFO', 'STREAM', KEYS[1])
+    for n = 1, #info, 2 do
+      if info[n] == 'last-generated-id' then return redis.error_reply('TAKEN ' .. info[n + 1]) end
+    end
+  end
 end
-redis.call('HSET', KEYS[2], 'state', ARGV[4], 'sequence', tostring(last), 'owner', ARGV[1])
+redis.call('HSET', KEYS[2], 'state', ARGV[4], 'sequence', number, 'owner', ARGV[1])
 return -1
 """
 

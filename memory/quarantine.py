@@ -37,7 +37,7 @@ class Quarantine:
         reason = ascii(reason)[1:-1][:_REASON_LENGTH]  # it may quote the message, which may hold anything
         key = self._keys.quarantine(actor)
         self._newest = f"message {entry_id.decode().removesuffix('-0')} of actor {actor} (copy in {key}): {reason}"
-        with suppress(BrokerError):  # it is there already; or Redis is full, and training goes on without a copy
+        with suppress(BrokerError):  # it is there already, or somebody has put something else there
             self._client.xadd(
                 key,
                 {"reason": reason, "bytes": len(data), "data": data[:_KEPT_BYTES]},

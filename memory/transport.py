@@ -16,6 +16,7 @@ Redis 6.2 are used, and none that touches keys of anybody else.
 """
 
 import re
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class Client(redis.Redis):
             return self._execute_in_time(args, options)
 
     def _execute_in_time(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """A full server gets room when the learner trims the log; a script is refused as a whole."""
+        """A full server refuses a script as a whole; its owner may raise maxmemory meanwhile."""
         patience = Patience("room in the Redis server: it has used all of its maxmemory")
         closed = 0
         while True:
@@ -71,6 +72,7 @@ BrokerError: Final = redis.RedisError
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
 AWAY_S = 60.0  # an absence that a process survives
+MAX_SEQUENCE = 2**53  # of a message: the scripts in Redis count with floating-point numbers
 
 
 @dataclass(frozen=True)
@@ -139,11 +141,11 @@ class _Away(ExponentialWithJitterBackoff):
         if self._stop.is_set():
             raise RunError(f"the Redis server {how}, and this process shall stop")
         if time.monotonic() - self._began.at > AWAY_S:
-            raise RunError(f"the Redis server {how} ({AWAY_S:.0f} sec)")
+            raise RunError(f"the Redis server, tried for {AWAY_S:.0f} sec, {how}")
 
     def compute(self, failures: int) -> float:
         """Seconds to wait after so many failures."""
-        self.check("stays away")
+        self.check(f"stays away: {sys.exception()}")
         return super().compute(failures)
 
 
@@ -233,6 +235,14 @@ class Commit(NamedTuple):
         return self.first + len(self.messages) - 1
 
 
+class NumberTakenError(Exception):
+    """An actor's log has messages that are not its own, up to this number: it must number its own from the next on."""
+
+    def __init__(self, keys: Keys, actor: int, last: int) -> None:
+        super().__init__(f"somebody else has written message {last} to {keys.log(actor)}")
+        self.last = last
+
+
 class Scripts:
     """The server-side scripts, by what they do."""
 
@@ -247,7 +257,8 @@ class Scripts:
         """Append messages and store the state in one step, if the lease is held.
 
         Returns None when that is done, else the number of the last message that Redis knows, when it is not the one
-        before `commit.first` and `allow_gap` is not set. Raises RunError if the lease is lost or Redis refuses.
+        before `commit.first` and `allow_gap` is not set. Raises NumberTakenError if somebody else has written under
+        one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
         """
         names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run]
         try:
@@ -255,6 +266,8 @@ class Scripts:
         except redis.ResponseError as error:
             if "LEASELOST" in str(error):
                 raise RunError(f"actor {actor} lost its lease: another process may have taken its place") from error
+            if taken := re.search(r"TAKEN (\d+)", str(error)):
+                raise NumberTakenError(keys, actor, int(taken[1])) from error
             raise RunError(f"Redis refused the experience of actor {actor}: {error}") from error
         if not isinstance(known, int):  # what the script compares with is no number
             raise RunError(f"what Redis holds under {keys.state(actor)} is damaged: its sequence is no number")

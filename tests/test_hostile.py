@@ -30,7 +30,7 @@ def start(module: str, programs: Programs, *more: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("lockstep", ["True", pytest.param("False", marks=pytest.mark.slow)])
-def test_a_run_goes_on_when_every_seventh_message_is_damaged(
+def test_a_run_goes_on_when_every_seventh_message_is_damaged_and_one_is_not_the_actor_s(
     programs: Programs,
     client: Client,
     run_name: str,
@@ -41,6 +41,9 @@ def test_a_run_goes_on_when_every_seventh_message_is_damaged(
     learner = programs.start("launch_learner.py", *more)
     with start("launch_corrupting", programs, *more) as actor:
         try:
+            while not (logs := client.keys(f"riqx:{{{run_name}}}:*:log:0")):
+                assert actor.poll() is None
+            foreign = client.xadd(logs[0], {"m": b"somebody else's, under a number beyond all of the actor's"})
             out, errors = learner.communicate(timeout=100)
             assert (learner.returncode, errors) == (0, ""), out
             assert actor.wait(30) == 0
@@ -48,6 +51,7 @@ def test_a_run_goes_on_when_every_seventh_message_is_damaged(
             actor.kill()
     (key,) = client.keys(f"riqx:{{{run_name}}}:*:quarantine:0")
     lost = [int(entry.split(b"-")[0]) for entry, _ in client.xrange(key)]
+    assert max(lost) > int(foreign.split(b"-")[0]), "the actor has gone on after it"
     assert len(lost) > 8 and "Left out" in out and key.decode() in out
     assert out.count("Left out") < 20, "not a line for each"
     assert (tmp_path / "results" / "chain.csv").read_text().count("\n") > 100

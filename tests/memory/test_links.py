@@ -12,7 +12,7 @@ from memory import lease, wire
 from memory.actor_link import ActorLink, RunOver, wait_for_run
 from memory.errors import RunError, Stopped, UserError
 from memory.learner_link import LearnerLink
-from memory.messages import Joined, RoundEnd, decode_message
+from memory.messages import Joined, RoundEnd, decode_message, encode_message
 from memory.run_record import RunRecord, read_run, write_run
 from memory.transport import Client, Keys, connect
 from tests.conftest import RedisServer
@@ -194,6 +194,44 @@ def test_trimming_keeps_what_the_replay_holds(client: Client, run_name: str) -> 
         assert learner.last_sequence(0) == 3
         play(actor, 4)
         assert [number for number, _ in rounds_of(client, run_name)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("foreign", "then"), [("3-0", 4), ("1700000000000-7", 1700000000001), (f"{10**14}-0", 10**14 + 1)]
+)
+def test_an_actor_goes_on_after_what_somebody_else_has_written(
+    client: Client, run_name: str, foreign: str, then: int
+) -> None:
+    with actor_link(client, run_name) as actor:
+        play(actor, 1, 2)
+        client.xadd(actor.keys.log(0), {"m": encode_message(RoundEnd(9))}, id=foreign)
+        client.xdel(actor.keys.log(0), foreign)  # its number stays taken
+        play(actor, 3, 4)
+        play(actor, 5)
+    assert [number for number, _ in rounds_of(client, run_name)] == [1, 2, then, then + 1, then + 2]
+    with actor_link(client, run_name) as successor:
+        assert successor.saved() == (b"state after 5", then + 2)
+        play(successor, 6)
+
+
+def test_what_is_sent_again_goes_after_it_too(own_server: RedisServer, own_client: Client) -> None:
+    with actor_link(own_client, "run") as actor:
+        play(actor, 1, 2)
+        size = own_server.log.stat().st_size
+        play(actor, 3, 4)
+        own_server.restart_without(since=size)
+        own_client.xadd(actor.keys.log(0), {"m": encode_message(RoundEnd(0))}, id="9-0")
+        play(actor, 5)
+        played = [message.round for _, message in rounds_of(own_client, "run") if isinstance(message, RoundEnd)]
+        assert played == [1, 2, 0, 3, 4, 5]
+        assert actor.saved() == (b"state after 5", 12)
+
+
+def test_no_number_is_left_after_the_last(client: Client, run_name: str) -> None:
+    with actor_link(client, run_name) as actor:
+        client.xadd(actor.keys.log(0), {"m": b""}, id=f"{2**53}-0")
+        with pytest.raises(RunError, match="start the run afresh"):
+            play(actor, 1)
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2, 3])

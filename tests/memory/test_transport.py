@@ -10,7 +10,7 @@ import pytest
 
 from memory.errors import RunError, UserError
 from memory.run_record import RunRecord, read_run, write_run
-from memory.transport import Client, Commit, Keys, Scripts, connect, forget_run, last_sequence
+from memory.transport import Client, Commit, Keys, NumberTakenError, Scripts, connect, forget_run, last_sequence
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -79,8 +79,9 @@ def test_numbers_must_increase(client: Client, keys: Keys, first: int) -> None:
     before = everything(client, keys)
     assert commit(client, keys, first, b"x", b"y", b"z", b"z") == 3
     assert everything(client, keys) == before
-    with pytest.raises(RunError, match="refused"):
+    with pytest.raises(NumberTakenError) as error:
         commit(client, keys, first, b"x", b"y", b"z", b"z", gap=True)
+    assert error.value.last == 3
     assert everything(client, keys) == before
 
 
