@@ -18,7 +18,7 @@ from pathlib import Path
 _CONNECTION = "+ping +info +select +script|load +eval +evalsha"
 _LEASE = "+set +pttl +pexpire +del"
 _READ = "+get +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
-_LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} +hset +xadd +xtrim +scan +unlink"
+_LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} +hset +xadd +xtrim +scan +unlink +memory|usage"
 
 # An actor reads the run's record, the learner's lease and the weights, and writes its log, its state and its lease.
 _ACTORS_OWN = "~riqx:*:log:* ~riqx:*:state:* ~riqx:*:actor:*"

@@ -16,7 +16,7 @@ from args import Args
 from memory import wire
 from memory.chunk import Field
 from memory.errors import UserError
-from memory.transport import Client, memory_use
+from memory.transport import Client, MemoryUse, memory_use
 
 _LEARNER = 800_000_000  # Python, PyTorch, an update's temporaries, 256 chunks on their way to the replay
 _ACTOR = 350_000_000
@@ -64,7 +64,9 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
     weights = 4 * sum(parameter.numel() for parameter in model.parameters())
     replay = replay_bytes(args, agent, observation)
     learner = _LEARNER + 5 * weights  # with gradients, two moments, and the target network
-    needs = _redis_and_learner(_redis_bytes(args, observation, weights), learner, replay, place, client)
+    use = memory_use(client, args.name)
+    missing = max(0, _redis_bytes(args, observation, weights) - use.ours)
+    needs = _redis_and_learner(missing, learner, replay, place, use)
     snapshot = 5 * weights + 5 * args.memory_capacity  # and a priority of each transition
     free = shutil.disk_usage(args.path_to_results).free
     needs.append(Need("results", 3 * snapshot + _PLOTS, free, "free on the disk", "--path-to-results: make room there"))
@@ -93,9 +95,9 @@ def _redis_bytes(args: Args, observation: Field, weights: int) -> int:
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
 
 
-def _redis_and_learner(redis: int, learner: int, replay: int, place: torch.device, client: Client) -> list[Need]:
-    use, smaller = memory_use(client), "--memory-capacity: choose a smaller one"
-    missing, host = max(0, redis - use.used), learner + (replay if place.type == "cpu" else 0)
+def _redis_and_learner(missing: int, learner: int, replay: int, place: torch.device, use: MemoryUse) -> list[Need]:
+    smaller = "--memory-capacity: choose a smaller one"
+    host = learner + (replay if place.type == "cpu" else 0)
     needs = [Need("learner", host, available_memory(), "free here", smaller)]
     if place.type == "cuda":
         needs.append(Need("replay", replay, torch.cuda.mem_get_info(place)[0], "free on the GPU", smaller))

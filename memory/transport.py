@@ -19,6 +19,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -209,17 +210,19 @@ class MemoryUse(NamedTuple):
     """Bytes of the Redis server, and where it is."""
 
     host: str
-
     used: int
+    ours: int  # of `used`: what runs of a name hold, as far as Redis can tell
     limit: int  # maxmemory; 0: none
     machine: int  # all memory of its machine
 
 
-def memory_use(client: Client) -> MemoryUse:
+def memory_use(client: Client, name: str) -> MemoryUse:
     """What the server uses, and may use."""
     info: Any = client.info("memory")
     host = str(client.connection_pool.connection_kwargs.get("host"))
-    return MemoryUse(host, info["used_memory"], info["maxmemory"], info["total_system_memory"])
+    sizes: list[Any] = [client.memory_usage(key) for key in _keys_from(client, Keys(name, "").run)]
+    ours = sum(filter(None, sizes))
+    return MemoryUse(host, info["used_memory"], ours, info["maxmemory"], info["total_system_memory"])
 
 
 class Commit(NamedTuple):
@@ -306,9 +309,14 @@ class Scripts:
 
 def forget_run(client: Client, name: str, run_id: str) -> None:
     """Delete what an abandoned run of this name has left under its id, and nothing else."""
-    escaped = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in Keys(name, run_id)._own(""))
-    for key in client.scan_iter(match=f"{escaped}*", count=1000):
+    for key in _keys_from(client, Keys(name, run_id)._own("")):
         client.unlink(key)
+
+
+def _keys_from(client: Client, beginning: str) -> Iterator[bytes]:
+    """All keys with this beginning."""
+    escaped = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in beginning)
+    yield from client.scan_iter(match=f"{escaped}*", count=1000)
 
 
 def last_sequence(client: Client, key: str) -> int:

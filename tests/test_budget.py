@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agents import budget
-from memory.transport import Client, connect
+from memory.transport import Client, Keys, connect, memory_use
 from tests.conftest import RedisServer
 from tests.system import ROOT
 
@@ -59,6 +59,17 @@ def test_a_log_beyond_maxmemory(own_server: RedisServer, own_client: Client, tmp
         process.send_signal(signal.SIGTERM)
         process.stdout.read()
     assert process.returncode == 0
+
+
+def test_only_what_a_run_of_this_name_holds_is_its_own(own_client: Client) -> None:
+    log = Keys("pong", "id").log(0)
+    for number in range(1, 201):
+        own_client.xadd(log, {"m": bytes(50_000)}, id=f"{number}-0")
+    own_client.set(Keys("pong2", "id").weights(0), bytes(5_000_000))
+    use = {name: memory_use(own_client, name).ours for name in ("pong", "pong2", "pon", "*")}
+    assert 10e6 <= use.pop("pong") < 12e6
+    assert 5e6 <= use.pop("pong2") < 6e6
+    assert use == {"pon": 0, "*": 0}
 
 
 def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
