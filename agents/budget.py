@@ -15,8 +15,9 @@ from agents.interface import Agent, Network
 from args import Args
 from memory import wire
 from memory.chunk import Field
+from memory.connection import Client
 from memory.errors import UserError
-from memory.transport import Client, MemoryUse, memory_use
+from memory.transport import MemoryUse, memory_use
 
 _LEARNER = 800_000_000  # Python, PyTorch, an update's temporaries, 256 chunks on their way to the replay
 _ACTOR = 350_000_000

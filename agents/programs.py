@@ -18,9 +18,9 @@ from agents.interface import Agent
 from args import Args
 from memory.access import find_server
 from memory.chunk import Field
+from memory.connection import BrokerError, Client, connect
 from memory.errors import RunError, Stopped, UserError
 from memory.limiter import RateLimiter
-from memory.transport import BrokerError, Client, connect
 from saber.environment import Environment, EnvironmentSettings, make_environment
 
 Main = Callable[[Args, threading.Event], None]

@@ -27,7 +27,7 @@ from benchmarks.redis_server import RedisServer
 from benchmarks.transport import System, Writers, empty_replay, running, take_in
 from memory import wire
 from memory.chunk import Field
-from memory.transport import connect
+from memory.connection import connect
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WINDOW_S = 4.0

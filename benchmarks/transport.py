@@ -29,11 +29,11 @@ from benchmarks.harness import Comparison, Rate, Work, compare, run
 from benchmarks.redis_server import RedisServer
 from benchmarks.transport_writer import NAME, RUN
 from memory.chunk import Chunk, ChunkId, Field
+from memory.connection import connect
 from memory.inbox import Inbox
 from memory.learner_link import LearnerLink
 from memory.messages import decode_message, encode_message
 from memory.replay import Replay
-from memory.transport import connect
 from memory.waiting import Patience
 
 _OBSERVATION = Field((84, 84), "uint8")

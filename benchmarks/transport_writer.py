@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from memory.actor_link import ActorLink, RunOver
+from memory.connection import connect
 from memory.messages import decode_message
-from memory.transport import connect
 
 NAME, RUN = "benchmark", "run"
 _STATE_BYTES = 40_000  # what an actor's state takes

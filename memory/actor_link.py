@@ -6,11 +6,12 @@ from collections import deque
 from typing import Any, NamedTuple, cast
 
 from memory import wire
+from memory.connection import BLOCK_MS, Client
 from memory.errors import RunError, Stopped, UserError
 from memory.lease import Lease
 from memory.messages import Message, encode_message
 from memory.run_record import RunRecord, read_run, whole_number
-from memory.transport import BLOCK_MS, MAX_SEQUENCE, Client, Commit, Keys, NumberTakenError, Scripts, newest_version
+from memory.transport import MAX_SEQUENCE, Commit, Keys, NumberTakenError, Scripts, newest_version
 from memory.waiting import Patience
 from memory.wire import Packet
 

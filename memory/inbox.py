@@ -9,11 +9,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from memory.chunk import ChunkId
+from memory.connection import BLOCK_MS, Client
 from memory.errors import RunError, Stopped
 from memory.messages import Episode, Joined, Message, RoundEnd
 from memory.quarantine import Quarantine
 from memory.run_record import whole_number
-from memory.transport import BLOCK_MS, MAX_SEQUENCE, Client, Keys
+from memory.transport import MAX_SEQUENCE, Keys
 from memory.waiting import Patience
 from memory.wire import WireError, decode_meta
 

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from memory.connection import Client
 from memory.errors import UserError
 from memory.inbox import Decoder, Inbox
 from memory.lease import Lease
 from memory.run_record import RunRecord, read_run, record_fields, write_run
-from memory.transport import Client, Keys, Scripts, forget_run, last_sequence, newest_version
+from memory.transport import Keys, Scripts, forget_run, last_sequence, newest_version
 from memory.wire import VERSION, other_version
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from redlock import Redlock
 
+from memory.connection import BrokerError, Client
 from memory.errors import RunError, UserError
-from memory.transport import BrokerError, Client, Scripts
+from memory.transport import Scripts
 from memory.waiting import Patience
 
 TTL_MS = 10_000

@@ -12,7 +12,8 @@ again; they have their ids, so none is kept twice.
 import time
 from contextlib import suppress
 
-from memory.transport import BrokerError, Client, Keys
+from memory.connection import BrokerError, Client
+from memory.transport import Keys
 
 _KEPT_MESSAGES = 32  # of an actor
 _KEPT_BYTES = 1 << 14  # of a message

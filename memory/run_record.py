@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from memory import wire
+from memory.connection import Client
 from memory.errors import RunError
-from memory.transport import Client, Keys
+from memory.transport import Keys
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
 _FIRST_VERSION = b"1"  # of the wire, by those who did not write it down yet

@@ -16,8 +16,8 @@ import redis
 from hypothesis import settings
 
 from memory.chunk import ChunkSpec
+from memory.connection import Client, connect
 from memory.rows import Array, Arrays, Kind, Row
-from memory.transport import Client, connect
 
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
     del os.environ[_name]  # the tests bring their own servers

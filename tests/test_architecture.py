@@ -70,7 +70,7 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             "agents.ops imports torch and agents.ops only": module.startswith("agents.ops")
             and not (top == "torch" or name.startswith("agents.ops") or name == "agents" or _standard(top)),
             "an agent imports another": module in agents and name in agents - {module},
-            "only memory/transport.py imports redis": top == "redis" and module != "memory.transport",
+            "only memory/connection.py imports redis": top == "redis" and module != "memory.connection",
             "only memory/lease.py imports redlock": top == "redlock" and module != "memory.lease",
         }
         yield from (f"{path}: {name}: {rule}" for rule, broken in forbidden.items() if broken)
@@ -185,7 +185,7 @@ def test_a_wrong_import_is_noticed(path: str, text: str) -> None:
     [
         ("agents/ops/x.py", "import math\nfrom torch.nn import functional\nfrom agents.ops.shapes import check_shapes"),
         ("agents/rainbow.py", "from agents.networks import Heads\nfrom memory.chunk import Field"),
-        ("memory/transport.py", "import redis"),
+        ("memory/connection.py", "import redis"),
         ("saber/x.py", "from memory.rows import Row"),
     ],
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from agents import budget
-from memory.transport import Client, Keys, connect, memory_use
+from memory.connection import Client, connect
+from memory.transport import Keys, memory_use
 from tests.conftest import RedisServer
 from tests.system import ROOT
 

@@ -15,8 +15,8 @@ import pytest
 import redis
 
 from memory.access import find_server
+from memory.connection import connect
 from memory.learner_link import LearnerLink
-from memory.transport import connect
 from tests.conftest import RedisServer
 from tests.memory.test_redis_users import make_users
 from tests.system import LEARNER, ROOT, System

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.transport import Client
+from memory.connection import Client
 from tests.test_chain import ROOT
 from tests.test_programs import Programs, wait_for
 

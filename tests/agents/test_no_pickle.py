@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from agents import snapshot
-from memory.transport import Client
+from memory.connection import Client
 from tests.test_chain import run_system
 
 pytestmark = pytest.mark.redis

@@ -10,9 +10,10 @@ from agents import weights_packet
 from agents.interface import Network
 from agents.publisher import Publisher
 from memory import wire
+from memory.connection import Client
 from memory.errors import RunError
 from memory.learner_link import LearnerLink
-from memory.transport import Client, newest_version
+from memory.transport import newest_version
 from tests.agents.test_agents import agent_of
 
 

@@ -9,7 +9,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from agents import learner
-from memory import inbox, lease, lua, transport
+from memory import connection, inbox, lease, lua
 from tests.chaos import mutations
 
 TTL_S = 3.0  # of leases: so that outliving one takes a test no longer than it must
@@ -34,7 +34,7 @@ def _run(argv: list[str], output: Path, mutation: str, read_log: Path | None) ->
     os.dup2(file, 1)
     os.dup2(file, 2)
     _replace(lease, "TTL_MS", int(TTL_S * 1000))
-    _replace(transport, "_SOCKET_TIMEOUT_S", REQUEST_S)
+    _replace(connection, "_SOCKET_TIMEOUT_S", REQUEST_S)
     _replace(lua, "COMMIT", lua.COMMIT.replace("'PX', 10000", f"'PX', {int(TTL_S * 1000)}"))
     _replace(learner, "_SNAPSHOT_INTERVAL_S", SNAPSHOT_S)
     if read_log:

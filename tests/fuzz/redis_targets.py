@@ -6,10 +6,11 @@ import threading
 from typing import Any
 
 from memory.actor_link import ActorLink
+from memory.connection import BrokerError, Client, connect
 from memory.errors import RunError, Stopped, UserError
 from memory.learner_link import LearnerLink
 from memory.run_record import RunRecord, read_run, write_run
-from memory.transport import BrokerError, Client, Commit, Keys, connect, last_sequence, newest_version
+from memory.transport import Commit, Keys, last_sequence, newest_version
 from tests.fuzz.mutate import damage, damage_json, json_text
 from tests.fuzz.target import Target
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memory import wire
-from memory.transport import Client, connect
+from memory.connection import Client, connect
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis

@@ -11,8 +11,9 @@ from contextlib import closing, suppress
 import pytest
 
 from memory.actor_link import ActorLink
+from memory.connection import connect
 from memory.messages import RoundEnd, decode_message, encode_message
-from memory.transport import Keys, connect
+from memory.transport import Keys
 
 pytestmark = pytest.mark.redis
 

@@ -8,10 +8,11 @@ import pytest
 
 from memory.actor_link import ActorLink
 from memory.chunk import ChunkId
+from memory.connection import Client, connect
 from memory.errors import RunError, Stopped
 from memory.inbox import Entry, Inbox
 from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
-from memory.transport import Client, Keys, connect
+from memory.transport import Keys
 from memory.waiting import Patience
 from tests.conftest import RedisServer
 
@@ -225,7 +226,7 @@ def test_an_error_of_the_reader_reaches_who_waits(client: Client, keys: Keys, ho
 
 
 def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.transport.AWAY_S", 0.5)
+    monkeypatch.setattr("memory.connection.AWAY_S", 0.5)
     keys = Keys("run", "id")
     with closing(connect("127.0.0.1", own_server.port)) as client, open_inbox(client, keys) as inbox:
         own_server.stop()

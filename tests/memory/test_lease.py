@@ -8,9 +8,9 @@ from contextlib import closing, contextmanager
 import pytest
 
 from memory import lease as module
+from memory.connection import Client, connect
 from memory.errors import RunError, UserError
 from memory.lease import Lease
-from memory.transport import Client, connect
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -166,7 +166,7 @@ def test_a_restart_that_lost_the_lease(own_server: RedisServer) -> None:
 
 
 def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.transport.AWAY_S", 0.5)
+    monkeypatch.setattr("memory.connection.AWAY_S", 0.5)
     with closing(connect("127.0.0.1", own_server.port)) as client:
         with lease(client, "key") as held:
             own_server.stop()
@@ -180,7 +180,7 @@ def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypat
 def test_nothing_is_logged_when_it_cannot_be_released(
     own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("memory.transport.AWAY_S", 0.5)
+    monkeypatch.setattr("memory.connection.AWAY_S", 0.5)
     monkeypatch.setattr(module, "TTL_MS", 60_000)  # it is not renewed meanwhile
     with closing(connect("127.0.0.1", own_server.port)) as client, lease(client, "key"):
         own_server.stop()

@@ -10,11 +10,12 @@ import pytest
 
 from memory import lease, wire
 from memory.actor_link import ActorLink, RunOver, wait_for_run
+from memory.connection import Client, connect
 from memory.errors import RunError, Stopped, UserError
 from memory.learner_link import LearnerLink
 from memory.messages import Joined, RoundEnd, decode_message, encode_message
 from memory.run_record import RunRecord, read_run, write_run
-from memory.transport import Client, Keys, connect
+from memory.transport import Keys
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -290,7 +291,7 @@ def test_what_is_older_than_a_few_seconds_is_not_kept(
 
 
 def test_a_server_that_stays_away_ends_the_actor(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.transport.AWAY_S", 0.5)
+    monkeypatch.setattr("memory.connection.AWAY_S", 0.5)
     with closing(connect("127.0.0.1", own_server.port)) as client, actor_link(client, "run") as actor:
         own_server.stop()
         for use in (lambda: play(actor, 1), actor.record, actor.unread, actor.newest_version, actor.saved):

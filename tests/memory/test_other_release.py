@@ -7,11 +7,12 @@ import pytest
 
 from memory import wire
 from memory.actor_link import wait_for_run
+from memory.connection import Client
 from memory.errors import RunError, UserError
 from memory.learner_link import LearnerLink
 from memory.messages import Episode
 from memory.run_record import RunRecord, read_run, write_run
-from memory.transport import Client, Keys
+from memory.transport import Keys
 from tests.memory.test_links import SETTINGS, actor_link, learner_link
 
 pytestmark = pytest.mark.redis

@@ -8,11 +8,12 @@ from contextlib import closing, contextmanager
 import pytest
 
 from memory import quarantine, wire
+from memory.connection import Client
 from memory.errors import RunError
 from memory.inbox import Inbox
 from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
 from memory.quarantine import Quarantine
-from memory.transport import Client, Keys
+from memory.transport import Keys
 from memory.waiting import Patience
 from tests.memory.test_inbox import ids, say, take
 

@@ -15,11 +15,12 @@ import redis
 
 from memory.access import find_server
 from memory.actor_link import ActorLink, RunOver, wait_for_run
+from memory.connection import Client, connect
 from memory.errors import UserError
 from memory.learner_link import LearnerLink
 from memory.lease import Lease
 from memory.messages import RoundEnd
-from memory.transport import Client, Scripts, connect
+from memory.transport import Scripts
 from tests.conftest import RedisServer
 from tests.test_environment_files import ROOT, redis_servers
 

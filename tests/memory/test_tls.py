@@ -11,10 +11,10 @@ import pytest
 
 from memory.access import find_server
 from memory.actor_link import ActorLink, wait_for_run
+from memory.connection import Client, connect
 from memory.errors import UserError
 from memory.learner_link import LearnerLink
 from memory.messages import RoundEnd
-from memory.transport import Client, connect
 from tests.conftest import RedisServer
 from tests.tls import Authority, TlsServer
 

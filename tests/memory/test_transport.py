@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from memory.connection import Client, connect
 from memory.errors import RunError, UserError
 from memory.run_record import RunRecord, read_run, write_run
-from memory.transport import Client, Commit, Keys, NumberTakenError, Scripts, connect, forget_run, last_sequence
+from memory.transport import Commit, Keys, NumberTakenError, Scripts, forget_run, last_sequence
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis

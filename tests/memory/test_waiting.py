@@ -9,9 +9,10 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from memory import transport, waiting
+from memory import connection, waiting
+from memory.connection import Client, connect
 from memory.errors import RunError
-from memory.transport import Client, Commit, Keys, Scripts, connect
+from memory.transport import Commit, Keys, Scripts
 from memory.waiting import Patience
 from tests.conftest import RedisServer
 
@@ -81,7 +82,7 @@ def test_a_server_that_is_stopped_is_waited_for_aloud(
 def test_a_server_that_stays_away_is_given_up_in_time(
     own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "AWAY_S", 1.0)
+    monkeypatch.setattr(connection, "AWAY_S", 1.0)
     own_server.stop()
     start = time.monotonic()
     with pytest.raises(RunError, match=r"tried for 1 sec, stays away: .* refused"):
@@ -118,7 +119,7 @@ def test_room_is_waited_for_and_nothing_is_half_written(own_client: Client) -> N
 @pytest.mark.redis
 def test_a_server_that_stays_full_ends_the_process(own_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(own_client)
-    monkeypatch.setattr(transport, "AWAY_S", 0.2)
+    monkeypatch.setattr(connection, "AWAY_S", 0.2)
     with pytest.raises(RunError, match="no room: raise its maxmemory"):
         own_client.set("more", b"y")
     with pytest.raises(RunError, match="no room: raise its maxmemory"):
