@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import math
+import sys
 import time
 from dataclasses import fields
 from itertools import islice
@@ -94,7 +95,9 @@ def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
     """The line of the training log for an actor's message; raises ValueError if the message cannot be one."""
     values: dict[str, Any] = episode.record | {"T_learner": t_learner}
     try:
-        return EpisodeRecord(*(kind(values[name]) for name, kind in zip(_NAMES, FIELD_TYPES, strict=True)))
+        typed: list[Any] = [kind(values[name]) for name, kind in zip(_NAMES, FIELD_TYPES, strict=True)]
+        typed[-1] = sys.intern(typed[-1])  # a few words, repeated in every record
+        return EpisodeRecord(*typed)
     except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"not an episode's record: {error!r}") from error
 

@@ -14,7 +14,7 @@ def steps_in(seconds: float, action_repeat: int) -> float:
     return seconds * FRAMES_PER_SECOND / action_repeat
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a learner holds those of its whole run
 class EpisodeRecord:
     """One finished episode; who did not fill `T_actors`, `T_learner` and `actor` did not know them."""
 
