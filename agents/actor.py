@@ -42,7 +42,7 @@ class Actor:
 
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
-        saved = self._link.saved()
+        saved = self._link.saved(repeats=self._limiter.synchronize)
         if saved:
             self._round = self._player.restore(saved)
             print(f"Actor {self._args.id_actor} goes on after {self._player.step} of its steps", flush=True)
@@ -79,11 +79,12 @@ class Actor:
         while not self._limiter.may_play(self._round, newest, self._link.unread()):
             self._link.wait_for_change(newest + 1, patience)
             newest = self._link.newest_version()
-        wanted = self._round if self._limiter.synchronize else newest
+        lockstep = self._limiter.synchronize
+        wanted = self._round if lockstep else newest
         if wanted == self._version and not again:
             return
         model = self._player.model
-        packet = self._link.weights(wanted, weights_packet.most_bytes(model))
+        packet = self._link.weights(wanted, weights_packet.most_bytes(model), or_newest=not lockstep)
         self._version = int(packet.meta["version"])
         self._player.load(weights_packet.weights_for(model, packet), self._version)
 

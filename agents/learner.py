@@ -18,6 +18,7 @@ from agents.reports import Reports, weights_hash
 from agents.updates import Metrics, make_updates
 from args import Args
 from memory.chunk import Chunk, ChunkId
+from memory.connection import BrokerError
 from memory.errors import RunError, Stopped
 from memory.inbox import Decoder, Entry
 from memory.learner_link import LearnerLink
@@ -90,7 +91,7 @@ class Learner:
         except Stopped:
             self._leave("stopped")
             raise
-        except RunError:
+        except (RunError, BrokerError):
             self._write_snapshot()  # Redis is gone, or somebody else leads the run there; the folder is still ours
             raise
         finally:
@@ -181,7 +182,7 @@ class Learner:
         return model
 
     def _report_progress(self, status: str) -> None:
-        self._link.progress(status, self.progress.T_learner, self.progress.T_actors, self._inbox.read)
+        self._link.progress(status, self.progress.T_learner, self.progress.T_actors, self._inbox.received)
 
     def _report(self) -> None:
         if self._log.passes(self.progress.T_learner):

@@ -87,12 +87,19 @@ class ActorLink:
     def __exit__(self, *error: object) -> None:
         self.lease.__exit__(*error)
 
-    def saved(self) -> Saved | None:
-        """What this actor's predecessor left with its last message, None for a first start."""
+    def saved(self, *, repeats: bool = False) -> Saved | None:
+        """What this actor's predecessor left with its last message, None for a first start.
+
+        The learner may have read messages that a broker's restart has lost since, and reads what follows them. An actor
+        that `repeats` exactly what its predecessor did gives them their old numbers; any other goes on after them.
+        """
         state, sequence = self._client.hmget(self.keys.state(self.actor), "state", "sequence")
-        if sequence is not None:
-            self._sequence = self._count(sequence)
-        return None if state is None or sequence is None else Saved(cast(bytes, state), self._sequence)
+        self._sequence = self._count(sequence or b"0")
+        read = self._read()
+        if read > self._sequence and (state is None or not repeats):
+            print(f"Redis has lost messages {self._sequence + 1} to {read} of actor {self.actor}", flush=True)
+            self._sequence = read
+        return None if state is None or sequence is None else Saved(cast(bytes, state), self._count(sequence))
 
     def _count(self, text: Any) -> int:
         try:
@@ -121,7 +128,7 @@ class ActorLink:
         try:
             known = self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=allow_gap)
         except NumberTakenError as taken:
-            if taken.last >= MAX_SEQUENCE:
+            if taken.last > MAX_SEQUENCE // 2:  # the learner takes what has been counted up from there
                 raise RunError(f"{taken}, and no number is left: start the run afresh") from taken
             print(f"Going on with the next number: {taken}", flush=True)
             return self._append(commit._replace(first=taken.last + 1), allow_gap=True)
@@ -152,8 +159,10 @@ class ActorLink:
 
     def unread(self) -> int:
         """Messages of this actor that the learner has not read yet."""
-        read = self._client.hget(self.keys.run, f"read:{self.actor}")
-        return max(0, self._sequence - self._count(read or b"0"))
+        return max(0, self._sequence - self._read())
+
+    def _read(self) -> int:
+        return self._count(self._client.hget(self.keys.run, f"read:{self.actor}") or b"0")
 
     def newest_version(self) -> int:
         """The newest weights version, -1 if there is none."""
@@ -182,16 +191,19 @@ class ActorLink:
         if self._stop.is_set():
             raise Stopped
 
-    def weights(self, version: int, max_bytes: int = wire.MAX_PAYLOAD_BYTES) -> Packet:
+    def weights(self, version: int, max_bytes: int = wire.MAX_PAYLOAD_BYTES, *, or_newest: bool = False) -> Packet:
         """The weights of this version, or newer ones that have taken their place: see the packet's "version".
 
         Raises RunError for a packet that is none, or has more than `max_bytes` of weights.
-        Older ones are there after a learner was killed and has gone on from a snapshot: it will come here again.
+        Older ones are there after a learner was killed and has gone on from a snapshot: it will come here again, but
+        `or_newest` does not wait for that.
         """
         patience = Patience(f"the learner to publish weights version {version} again")
         while (packet := self._packet(version, max_bytes)) is None or packet.meta["version"] < version:
             self.pause(patience)
             self._stop.wait(0.1)
+            if or_newest:
+                version = max(0, self.newest_version())
         return packet
 
     def _packet(self, version: int, max_bytes: int) -> Packet | None:

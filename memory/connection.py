@@ -1,5 +1,6 @@
 """The connection to the Redis server: made, tried again, and given up in time. Alone in importing redis."""
 
+import math
 import re
 import sys
 import threading
@@ -11,9 +12,9 @@ from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import OutOfMemoryError
 from redis.retry import Retry
 
+from memory import waiting
 from memory.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
 from memory.errors import RunError, UserError
-from memory.waiting import Patience, waiting
 
 BrokerError: Final = redis.RedisError
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
@@ -21,10 +22,18 @@ ResponseError: Final = redis.ResponseError  # the server answers, and refuses
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
 AWAY_S = 60.0  # an absence that a process survives
+_PROBE_S = 10.0  # for the first answer of a server
+
+# What a server says that may write again soon, and what is to be done.
+_CANNOT_WRITE = {
+    "OOM command": "has no room: raise its maxmemory",
+    "MISCONF": "cannot write its file: make room on its disk, or see its log",
+    "BUSY Redis": "is busy with somebody's script that does not end: `redis-cli script kill`",
+}
 
 
 class Client(redis.Redis):
-    """A connection whose server may stay away, or have no room, for a minute; then every command raises RunError.
+    """A connection whose server may stay away, or be unable to write, for a minute; then a command raises RunError.
 
     A command that the Redis user may not give raises UserError.
     """
@@ -34,12 +43,17 @@ class Client(redis.Redis):
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command."""
         self.away.begin()
-        with waiting("the Redis server"):
+        with waiting.waiting("the Redis server"):
             return self._execute_in_time(args, options)
 
+    def once(self, *args: Any) -> Any:
+        """Send a command, and raise BrokerError if the server refuses it, whatever for."""
+        self.away.begin()
+        with waiting.waiting("the Redis server"):
+            return super().execute_command(*args)  # type: ignore[no-untyped-call]
+
     def _execute_in_time(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """A full server refuses a script as a whole; its owner may raise maxmemory meanwhile."""
-        patience = Patience("room in the Redis server: it has used all of its maxmemory")
+        """A script that a server cannot write for is refused as a whole, so it can be tried again."""
         closed = 0
         while True:
             try:
@@ -50,23 +64,41 @@ class Client(redis.Redis):
             except redis.ResponseError as error:
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
-                if not isinstance(error, OutOfMemoryError) and "OOM command" not in str(error):  # a script's
+                how = _cannot_write(error)
+                if not how:
                     raise
-                self.away.check("has no room: raise its maxmemory, and start again what has stopped")
-                patience.check()
+                waiting.instead(f"the Redis server, which {how}")
                 time.sleep(0.5)
+                self.away.check(f"{how}, and start again what has stopped")
+
+
+def _cannot_write(error: redis.ResponseError) -> str | None:
+    """What hinders a server for a time, None for other errors."""
+    said = "OOM command" if isinstance(error, OutOfMemoryError) else str(error)  # a script's is no such error
+    return next((how for words, how in _CANNOT_WRITE.items() if words in said), None)
 
 
 class _Away(ExponentialWithJitterBackoff):
     """Waits between tries of a command, which end after a minute, or when the process is asked to stop."""
 
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop: threading.Event, seconds: float | None = None) -> None:
         super().__init__(cap=2.0, base=0.02)
         self._stop = stop
+        self._seconds = seconds
         self._began = threading.local()
 
     def __deepcopy__(self, _: object) -> "_Away":
         return self  # every connection gets a copy, and all heed the same stop
+
+    @property
+    def seconds(self) -> float:
+        """How long a command is tried."""
+        return self._seconds or AWAY_S
+
+    @property
+    def over(self) -> bool:
+        """Whether this thread's command has been tried for long enough."""
+        return time.monotonic() > getattr(self._began, "at", math.inf) + self.seconds
 
     def begin(self) -> None:
         """A command begins in this thread."""
@@ -76,23 +108,42 @@ class _Away(ExponentialWithJitterBackoff):
         """Raise RunError if it has been tried for long enough; tries to connect are nested in those to send."""
         if self._stop.is_set():
             raise RunError(f"the Redis server {how}, and this process shall stop")
-        if time.monotonic() - self._began.at > AWAY_S:
-            raise RunError(f"the Redis server, tried for {AWAY_S:.0f} sec, {how}")
+        if self.over:
+            raise RunError(f"the Redis server, tried for {self.seconds:.0f} sec, {how}")
 
     def compute(self, failures: int) -> float:
         """Seconds to wait after so many failures."""
         self.check(f"stays away: {sys.exception()}")
         return super().compute(failures)
 
+    def greet(self, connection: Any) -> None:
+        """Set a connection up that has just been made.
 
-def _greet(connection: Any) -> None:
-    """Set a TLS connection up, and read a reply with which session tickets are read, too.
+        With TLS a reply is read, and session tickets with it: redis-py would take them, unread, for a reply that a
+        former user of the connection has left.
+        """
+        connection._sock = _Socket(connection._sock, self)
+        connection.on_connect()
+        if hasattr(connection._sock, "pending"):
+            connection.send_command("PING", check_health=False)
+            connection.read_response()
 
-    redis-py would take them, unread, for a reply that a former user of the connection has left.
-    """
-    connection.on_connect()
-    connection.send_command("PING", check_health=False)
-    connection.read_response()
+
+class _Socket:
+    """A socket whose reader gives a command up in time: the timeout of a plain one begins anew with every byte."""
+
+    def __init__(self, plain: Any, away: _Away) -> None:
+        self._plain = plain
+        self._away = away
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    def recv_into(self, buffer: Any) -> int:
+        """Read some bytes; raises TimeoutError when the time for the command is over."""
+        if self._away.over:
+            raise TimeoutError
+        return int(self._plain.recv_into(buffer))
 
 
 def connect(host: str, port: int, stop: threading.Event | None = None, access: Access = OPEN) -> Client:
@@ -101,11 +152,10 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     While the server stays away, commands are tried again for about a minute, or until `stop` is set.
     """
     where = access.told_by or f"--host-redis {host} --port-redis {port}"
-    greet: Any = _greet if access.tls else None  # redis-py declares another signature
     errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
-    away = _Away(stop or threading.Event())
 
-    def client(retry: Retry, timeout: float, kind: type[redis.Redis] = Client) -> Any:
+    def client(away: _Away, retry: Retry, timeout: float, kind: type[redis.Redis] = Client) -> Any:
+        greet: Any = away.greet  # redis-py declares another signature
         return kind(
             host,
             port,
@@ -119,7 +169,9 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
             **access.options(),
         )
 
-    probe = client(Retry(NoBackoff(), 1), timeout=2.0, kind=redis.Redis)
+    first = _Away(threading.Event(), _PROBE_S)
+    first.begin()
+    probe = client(first, Retry(NoBackoff(), 1), timeout=2.0, kind=redis.Redis)
     try:
         version = probe.info("server")["redis_version"]
     except redis.AuthenticationError as error:
@@ -136,6 +188,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     numbers = re.match(r"(\d+)\.(\d+)", str(version))
     if not numbers or tuple(map(int, numbers.groups())) < (6, 2):
         raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
-    connected: Client = client(Retry(away, -1), _SOCKET_TIMEOUT_S)
+    away = _Away(stop or threading.Event())
+    connected: Client = client(away, Retry(away, -1), _SOCKET_TIMEOUT_S)
     connected.away = away
     return connected

@@ -89,16 +89,23 @@ class LogReader(threading.Thread):
             while not self._left.is_set():
                 reply: Any = self._client.xread(self._positions, count=_READ_COUNT, block=BLOCK_MS)
                 for stream, items in reply:
-                    self._take(stream, items)
+                    self._positions[stream] = items[-1][0]
+                    self._take(self._actors[stream], items)
                 self._quarantine.report()
             self._quarantine.report(now=True)
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             self.error = error
 
-    def _take(self, stream: bytes, items: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
-        actor = self._actors[stream]
+    @property
+    def received(self) -> dict[int, int]:
+        """Per actor, the number up to which its messages have been read; it may go on after this one only."""
+        return {
+            self._actors[stream]: min(_sequence(position), MAX_SEQUENCE)
+            for stream, position in list(self._positions.items())
+        }
+
+    def _take(self, actor: int, items: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
         for entry_id, fields in items:
-            self._positions[stream] = entry_id
             data = fields.get(b"m", b"")
             message = None
             try:
@@ -109,7 +116,8 @@ class LogReader(threading.Thread):
             except ValueError as error:  # WireError among them
                 self._stories[actor].lost += 1
                 self._quarantine.add(actor, entry_id, data, str(error))
-            self._put(Entry(ChunkId(actor, int(entry_id.split(b"-")[0])), message))
+            if _sequence(entry_id) <= MAX_SEQUENCE:  # others count for nothing, or the actor would end with them
+                self._put(Entry(ChunkId(actor, _sequence(entry_id)), message))
 
     def _put(self, entry: Entry) -> None:
         while not self._left.is_set():
@@ -118,9 +126,13 @@ class LogReader(threading.Thread):
                 return
 
 
+def _sequence(entry_id: bytes) -> int:
+    return int(entry_id.split(b"-")[0])
+
+
 def _last_entry(client: Client, key: str) -> int:
-    reply: Any = client.xrevrange(key, count=1)
-    return int(reply[0][0].split(b"-")[0]) if reply else 0
+    reply: Any = client.xrevrange(key, max=MAX_SEQUENCE, count=1)
+    return _sequence(reply[0][0]) if reply else 0
 
 
 class Inbox:
@@ -157,6 +169,11 @@ class Inbox:
     def close(self) -> None:
         """Stop the reader."""
         self._reader.close()
+
+    @property
+    def received(self) -> dict[int, int]:
+        """Per actor, the number of its last message that has come, whether it was handed out already or not."""
+        return self._reader.received
 
     def take_all(self) -> list[Entry]:
         """Everything that has arrived, without waiting."""

@@ -79,12 +79,12 @@ class LearnerLink:
                 self._scripts.publish(self.keys, self.lease.token, self._weights, restart=False)
 
     def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
-        """Write the run's record; publish the weights again if a broker's restart has lost them."""
+        """Write the run's record; publish the weights again if they are not the newest, as after a broker's restart."""
         self.lease.check()
         self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=t_actors)
         self._scripts.write_record(self.keys, self.lease.token, record_fields(self._record, read))
         with self._publishing:
-            if self._weights and newest_version(self._client, self.keys) < max(self._weights):
+            if self._weights and newest_version(self._client, self.keys) != max(self._weights):
                 self._scripts.publish(self.keys, self.lease.token, self._weights, restart=False)
 
     def trim(self, oldest: dict[int, int]) -> None:

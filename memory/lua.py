@@ -41,6 +41,7 @@ if (holder and holder ~= ARGV[1]) or (run_id and run_id ~= ARGV[2]) then return 
 
 # Weights are published again after a broker's restart, so they are kept out of its append-only file, where they would
 # be written in full with every version. Replies with the newest version known before: by it the learner sees a restart.
+# If that is newer than what is published now, somebody else has announced it, and it is taken back.
 PUBLISH = (
     LEADING
     + """
@@ -49,6 +50,7 @@ redis.set_repl(redis.REPL_NONE)
 if ARGV[3] == '1' then redis.call('DEL', KEYS[3]) end
 local last = redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)
 local before = last[1] and tonumber(string.match(last[1][1], '^%d+')) or -1
+if before > tonumber(ARGV[#ARGV - 1]) then redis.call('DEL', KEYS[3]) before = -1 end
 for i = 4, #KEYS do
   local version = ARGV[2 * i - 4]
   redis.call('SET', KEYS[i], ARGV[2 * i - 3])

@@ -38,14 +38,9 @@ class Quarantine:
         reason = ascii(reason)[1:-1][:_REASON_LENGTH]  # it may quote the message, which may hold anything
         key = self._keys.quarantine(actor)
         self._newest = f"message {entry_id.decode().removesuffix('-0')} of actor {actor} (copy in {key}): {reason}"
-        with suppress(BrokerError):  # it is there already, or somebody has put something else there
-            self._client.xadd(
-                key,
-                {"reason": reason, "bytes": len(data), "data": data[:_KEPT_BYTES]},
-                id=entry_id,
-                maxlen=_KEPT_MESSAGES,
-                approximate=False,
-            )
+        kept = ("reason", reason, "bytes", len(data), "data", data[:_KEPT_BYTES])
+        with suppress(BrokerError):  # it is there already; or Redis cannot write, and training goes on without a copy
+            self._client.once("XADD", key, "MAXLEN", _KEPT_MESSAGES, entry_id, *kept)
         self.report()
 
     def report(self, *, now: bool = False) -> None:

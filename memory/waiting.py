@@ -31,6 +31,12 @@ def waiting(what: str) -> Iterator[None]:
         del _waits[thread]
 
 
+def instead(what: str) -> None:
+    """Tell that this thread's wait is for something else than what it began with."""
+    _, since = _waits[threading.get_ident()]
+    _waits[threading.get_ident()] = (what, since)
+
+
 def _watch() -> None:
     said: dict[str, float] = {}  # when a line about it was last printed, or it last began
     while True:

@@ -57,6 +57,25 @@ def test_a_run_goes_on_when_every_seventh_message_is_damaged_and_one_is_not_the_
     assert (tmp_path / "results" / "chain.csv").read_text().count("\n") > 100
 
 
+def test_a_number_beyond_all_does_not_spoil_the_snapshot(programs: Programs, client: Client, run_name: str) -> None:
+    learner = programs.start("launch_learner.py", *SHORT)
+    wait_for(learner, "Learner of run")
+    (record,) = client.keys(f"riqx:{{{run_name}}}")
+    run_id = client.hget(record, "run_id")
+    assert isinstance(run_id, bytes)
+    client.xadd(f"riqx:{{{run_name}}}:{run_id.decode()}:log:0", {"m": b"garbage"}, id=f"{2**64 - 1}-0")
+    wait_for(learner, "Left out 1 unreadable")
+    learner.send_signal(signal.SIGTERM)
+    assert learner.wait(30) == 0
+    learner = programs.start("launch_learner.py", *SHORT)
+    wait_for(learner, "Resuming from")
+    wait_for(learner, "Learner of run")
+    actor = programs.start("launch_actor.py", "--id-actor", "0", *SHORT)
+    assert actor.wait(60) == 1
+    assert actor.stderr
+    assert "start the run afresh" in actor.stderr.read()
+
+
 def test_an_actor_of_another_release_is_refused_at_its_start(programs: Programs) -> None:
     learner = programs.start("launch_learner.py", *SHORT)
     with start("launch_newer", programs, *SHORT) as actor:

@@ -78,7 +78,15 @@ def lose(server: RedisServer) -> None:
     server.restart_without(since=0)
 
 
-@pytest.mark.parametrize("disturb", [keep, lose])
+def fill(server: RedisServer) -> None:
+    """No room for anything, for a while."""
+    with closing(connect("127.0.0.1", server.port)) as client:
+        client.config_set("maxmemory", 1)
+        time.sleep(2)
+        client.config_set("maxmemory", 0)
+
+
+@pytest.mark.parametrize("disturb", [keep, lose, fill])
 def test_a_run_survives_restarts(undisturbed: str, own_server: RedisServer, tmp_path: Path, disturb: Disturb) -> None:
     assert undisturbed.count("\n") > 100
     assert episodes_of_a_run(own_server, tmp_path / "results", disturb) == undisturbed
@@ -102,6 +110,19 @@ def learner_is_ahead(client: Client, run: str) -> bool:
     ((newest, _),) = client.xrevrange(f"{run}versions", count=1)
     state = client.hget(f"{run}state:0", "state")
     return int(newest.split(b"-")[0]) == wire.decode(state).meta["round"] + 1
+
+
+def test_a_run_goes_on_when_redis_loses_all_and_an_actor_is_gone(own_server: RedisServer, tmp_path: Path) -> None:
+    """The learner has read what nobody else remembers: the new actor has to begin after that."""
+    port, results = own_server.port, tmp_path / "results"
+    with launched("launch_learner.py", port, results) as learner:
+        with launched("launch_actor.py", port, results, "--id-actor", "0"):
+            wait_until(port, has_played, "the actor sends nothing")
+        own_server.restart_without(since=0)
+        with launched("launch_actor.py", port, results, "--id-actor", "0") as actor:
+            said, _ = actor.communicate(timeout=60)
+            assert (learner.wait(20), actor.returncode) == (0, 0)
+    assert "Redis has lost messages 1 to " in said
 
 
 def test_a_run_goes_on_after_everything_was_stopped(undisturbed: str, own_server: RedisServer, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ TTL_S = 1.0
 HOLDER = """
 import sys, time
 from memory import lease
-from memory.transport import connect
+from memory.connection import connect
 lease.TTL_MS = int(sys.argv[3])
 with lease.Lease(connect("127.0.0.1", int(sys.argv[1])), sys.argv[2], "the holder", "advice"):
     print("held", flush=True)

@@ -274,6 +274,31 @@ def test_a_waiting_actor_sends_again_what_a_restart_lost(own_server: RedisServer
         assert rounds_of(own_client, "run") == expected(3)
 
 
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_successor_goes_on_after_what_the_learner_has_read(
+    own_server: RedisServer, own_client: Client, *, repeats: bool
+) -> None:
+    with learner_link(own_client, "run") as learner:
+        with actor_link(own_client, "run") as actor:
+            play(actor, 1, 2)
+            size = own_server.log.stat().st_size
+            play(actor, 3, 4)
+        own_server.restart_without(since=size)
+        learner.progress("running", 0, 0, {0: 4, 1: 0})
+        with actor_link(own_client, "run") as successor:
+            assert successor.saved(repeats=repeats) == (b"state after 2", 2)
+            play(successor, 3, 4, 5)
+        numbers = [1, 2, 3, 4, 5] if repeats else [1, 2, 5, 6, 7]  # the learner takes those from 5 on
+        assert [number for number, _ in rounds_of(own_client, "run")] == numbers
+
+        own_server.restart_without(since=0)
+        learner.progress("running", 0, 0, {0: 7, 1: 0})
+        with actor_link(own_client, "run") as successor:
+            assert successor.saved(repeats=repeats) is None
+            play(successor, 0)
+        assert [number for number, _ in rounds_of(own_client, "run")] == [8]
+
+
 def test_what_is_older_than_a_few_seconds_is_not_kept(
     own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,6 +397,20 @@ def test_weights_of_a_learner_that_has_gone_back_are_not_taken_for_newer_ones(cl
         learner.publish(1, weights(1), restart=True)  # where version 3 was when the actor asked which is the newest
         with after(0.3, lambda: learner.publish(3, weights(3))):
             assert actor.weights(3).meta["version"] == 3
+
+
+def test_versions_that_somebody_else_has_announced_are_taken_back(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.publish(0, weights(0), restart=True)
+        client.xadd(learner.keys.versions, {"v": b"9"}, id="1700000000000-0")
+        with after(0.3, lambda: learner.publish(1, weights(1))):
+            assert actor.weights(actor.newest_version(), or_newest=True).meta["version"] == 1
+        assert actor.newest_version() == 1
+        client.xadd(learner.keys.versions, {"v": b"9"}, id="1700000000000-0")
+        learner.progress("running", 0, 0, {})
+        assert actor.newest_version() == 1
+        learner.publish(2, weights(2))
+        assert actor.newest_version() == 2
 
 
 ENDS: dict[str, Callable[[Client, str], object]] = {

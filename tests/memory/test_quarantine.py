@@ -8,13 +8,14 @@ from contextlib import closing, contextmanager
 import pytest
 
 from memory import quarantine, wire
-from memory.connection import Client
+from memory.connection import Client, connect
 from memory.errors import RunError
 from memory.inbox import Inbox
 from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
 from memory.quarantine import Quarantine
 from memory.transport import Keys
 from memory.waiting import Patience
+from tests.conftest import RedisServer
 from tests.memory.test_inbox import ids, say, take
 
 pytestmark = pytest.mark.redis
@@ -110,6 +111,18 @@ def test_a_quarantine_that_cannot_be_written_stops_nobody(client: Client, keys: 
         assert ids(take(inbox, 1)) == [(0, 2)]
 
 
+def test_a_full_server_stops_nobody_either(own_server: RedisServer) -> None:
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        keys = Keys("run", "id")
+        say(client, keys, 0, 1, BAD, Joined(0))
+        client.config_set("maxmemory", 1)
+        start = time.monotonic()
+        with open_inbox(client, keys) as inbox:
+            assert ids(take(inbox, 1)) == [(0, 2)]
+        assert time.monotonic() - start < 5
+        assert not client.exists(keys.quarantine(0))
+
+
 @pytest.mark.parametrize(
     ("version", "advice"),
     [
@@ -134,6 +147,11 @@ def test_an_entry_that_no_script_of_ours_has_numbered_is_left_out(client: Client
         while not kept(client, keys):
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        taken = 5 if entry_id == "5-1" else 1  # a number beyond all counts for nothing
+        assert inbox.take_all() == [] and inbox.read[0] == taken
+        assert inbox.received[0] == min(2**53, int(entry_id.split("-")[0]))
+    with open_inbox(client, keys) as again:
+        assert ids(again.take_backlog()) == [(0, 1)]
     assert list(kept(client, keys)) == [entry_id]
 
 

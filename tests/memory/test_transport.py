@@ -2,8 +2,9 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -232,6 +233,23 @@ class Listener:
             talk.close()
 
 
+class Dripping(Listener):
+    """Answers the first `well` commands, and begins an answer that it never ends."""
+
+    def __init__(self, well: int) -> None:
+        self._well = well
+        super().__init__(b"$23\r\nredis_version:7.0.0\r\n\r\n\r\n")
+
+    def _talk(self, talk: socket.socket) -> None:
+        with suppress(OSError):
+            while talk.recv(4096) and self._well > 0:
+                self._well -= 1
+                talk.sendall(self._says or b"")
+            talk.sendall(b"$1000000000\r\n")
+            while not talk.sendall(b"x"):  # it returns None
+                time.sleep(0.1)
+
+
 def check_refused(host: str, port: int) -> None:
     errors: list[BaseException | None] = []
 
@@ -266,6 +284,18 @@ STRANGERS = {
 def test_another_server_is_no_redis(who: str) -> None:
     with closing(Listener(STRANGERS[who])) as listener:
         check_refused("127.0.0.1", listener.port)
+
+
+def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.connection._PROBE_S", 1.0)
+    with closing(Dripping(well=0)) as listener:
+        check_refused("127.0.0.1", listener.port)
+    monkeypatch.setattr("memory.connection.AWAY_S", 1.0)
+    with closing(Dripping(well=1)) as listener, closing(connect("127.0.0.1", listener.port)) as client:
+        start = time.monotonic()
+        with pytest.raises(RunError, match="tried for 1 sec, stays away: Timeout reading"):
+            client.get("key")
+        assert time.monotonic() - start < 4
 
 
 def test_nobody_answers() -> None:

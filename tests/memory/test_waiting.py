@@ -5,12 +5,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 
 from memory import connection, waiting
-from memory.connection import Client, connect
+from memory.connection import BrokerError, Client, connect
 from memory.errors import RunError
 from memory.transport import Commit, Keys, Scripts
 from memory.waiting import Patience
@@ -114,6 +114,31 @@ def test_room_is_waited_for_and_nothing_is_half_written(own_client: Client) -> N
         assert commit(own_client) is None
     assert seen == [0]
     assert own_client.xlen(KEYS.log(0)) == 2
+
+
+@pytest.mark.redis
+def test_a_server_that_cannot_write_its_file_is_waited_for(
+    own_server: RedisServer, own_client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "INTERVAL_S", 0.2)
+    folder = own_server.folder / "gone"
+    folder.mkdir()
+    own_client.config_set("dir", str(folder))
+    folder.rmdir()
+    own_client.config_set("save", "1 1")
+    deadline = time.monotonic() + 20
+    while own_client.info("persistence")["rdb_last_bgsave_status"] == "ok":
+        with suppress(BrokerError):
+            own_client.once("SET", "key", b"x")
+        assert time.monotonic() < deadline
+    with after(1.5, lambda: own_client.config_set("stop-writes-on-bgsave-error", "no")):
+        assert commit(own_client) is None
+    assert own_client.xlen(KEYS.log(0)) == 2
+    assert "Waiting for the Redis server, which cannot write its file: make room" in capsys.readouterr().out
+    monkeypatch.setattr(connection, "AWAY_S", 0.2)
+    own_client.config_set("stop-writes-on-bgsave-error", "yes")
+    with pytest.raises(RunError, match="cannot write its file"):
+        own_client.set("key", b"y")
 
 
 @pytest.mark.redis
