@@ -271,7 +271,7 @@ def _ranges(args: Args) -> list[str]:
     ]
     if not 1 <= args.port_redis <= 65535:
         errors.append(f"--port-redis: must lie in 1 to 65535, is {args.port_redis}")
-    if "://" in args.host_redis:
+    if "://" in args.host_redis or "@" in args.host_redis:
         errors.append(f"--host-redis: expected the name or address of a machine; {access.URL_OPTION} takes a URL")
     if args.redis_url:
         errors += access.check_url(args.redis_url)

@@ -1,7 +1,10 @@
 """Evaluate a snapshot over several seeds and print its scores."""
 
-from agents.evaluation import run_evaluation
-from agents.programs import run_program
+import signal
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in these imports, which take seconds: no traceback
+    from agents.evaluation import run_evaluation
+    from agents.programs import run_program
+
     run_program(run_evaluation, "test_multiple_seed.py", "Evaluate a snapshot over several seeds and print its scores.")

@@ -26,6 +26,7 @@ _STATE = 100_000  # of an environment: emulator, frame stack and unfinished rows
 _ATARI_ROW = 250  # compressed; 40 to 130 in random play, more where more is going on
 _ROW = 40  # a row's other fields
 _LOG_SHARE = 1.5  # of the replay in Redis: the log is trimmed when half of the replay has been replaced
+_FILE_SHARE = 3  # of the log: Redis writes its file anew when that has doubled, beside the old one
 _PLOTS = 20_000_000
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -68,9 +69,12 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
     use = memory_use(client, args.name)
     missing = max(0, _redis_bytes(args, observation, weights) - use.ours)
     needs = _redis_and_learner(missing, learner, replay, place, use)
+    file = _FILE_SHARE * missing if use.file and use.host in _LOCAL else 0
     snapshot = 5 * weights + 5 * args.memory_capacity  # and a priority of each transition
     free = shutil.disk_usage(args.path_to_results).free
-    needs.append(Need("results", 3 * snapshot + _PLOTS, free, "free on the disk", "--path-to-results: make room there"))
+    what = "results and Redis's file" if file else "results"
+    disk = file + 3 * snapshot + _PLOTS
+    needs.append(Need(what, disk, free, "free on the disk", "--path-to-results: make room there"))
     print(f"Budget: {'; '.join(map(str, needs))}; each actor {_gb(_ACTOR + weights)}", flush=True)
     _refuse(needs, args)
 

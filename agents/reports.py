@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import math
+import re
 import sys
 import time
 from dataclasses import fields
@@ -42,11 +43,20 @@ class Reports:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / f".{game}.lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._remove_torn_files()
             self.log = TrainingLog(folder / f"{game}.csv")
         except BlockingIOError as error:
             raise UserError(f"--path-to-results: a learner of another run is writing {game} in {folder}") from error
         except (OSError, ValueError) as error:
             raise UserError(f"--path-to-results: {error}") from error
+
+    def _remove_torn_files(self) -> None:
+        """A learner killed in the middle of a write has left a file aside, as large as a snapshot."""
+        game = re.escape(self.game)
+        torn = rf"\.(last_model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{game}\.csv)\.[0-9a-f]+\.tmp"
+        for path in self.folder.iterdir():
+            if re.fullmatch(torn, path.name):
+                path.unlink()
 
     def __enter__(self) -> "Reports":
         return self

@@ -81,6 +81,7 @@ class MemoryUse(NamedTuple):
     ours: int  # of `used`: what runs of a name hold, as far as Redis can tell
     limit: int  # maxmemory; 0: none
     machine: int  # all memory of its machine
+    file: bool  # whether it keeps an append-only file
 
 
 def memory_use(client: Client, name: str) -> MemoryUse:
@@ -88,8 +89,8 @@ def memory_use(client: Client, name: str) -> MemoryUse:
     info: Any = client.info("memory")
     host = str(client.connection_pool.connection_kwargs.get("host"))
     sizes: list[Any] = [client.memory_usage(key) for key in _keys_from(client, Keys(name, "").run)]
-    ours = sum(filter(None, sizes))
-    return MemoryUse(host, info["used_memory"], ours, info["maxmemory"], info["total_system_memory"])
+    ours, file = sum(filter(None, sizes)), client.info("persistence")["aof_enabled"] == 1
+    return MemoryUse(host, info["used_memory"], ours, info["maxmemory"], info["total_system_memory"], file)
 
 
 class Commit(NamedTuple):

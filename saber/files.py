@@ -18,7 +18,8 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
             torch.save(state, file)    # or file.write(text.encode())
 
     An exception in the block leaves the old file as it was. Only a killed process leaves its temporary file behind:
-    `.<name>.<random>.tmp` in the same folder, which no pattern such as `last_model_*` or `*.pth` matches.
+    `.<name>.<random>.tmp` in the same folder, which no pattern such as `last_model_*` or `*.pth` matches. The next
+    learner of the game removes it (agents/reports.py).
     """
     aside = path.with_name(
         f".{path.name}.{secrets.token_hex(8)}.tmp"

@@ -367,5 +367,7 @@ def test_the_server_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_url_is_no_host() -> None:
     (error,) = errors_of("--host-redis", "redis://there")
     assert error.startswith("--host-redis: expected the name or address")
+    (error,) = errors_of("--host-redis", "user:s3cret@there")
+    assert error.startswith("--host-redis: expected the name or address") and "s3cret" not in error
     (error,) = errors_of("--redis-url", "there:7000")
     assert error.startswith("--redis-url: expected redis://")

@@ -20,6 +20,17 @@ def add(reports: Reports, t_learner: int, scores: list[int]) -> None:
     reports.add_episodes([Episode(asdict(record)) for record in records], t_learner)
 
 
+def test_what_a_killed_learner_left_aside_is_removed(tmp_path: Path) -> None:
+    number = ".0123456789abcdef.tmp"
+    torn = [f".{name}{number}" for name in ("last_model_chain_7.pth", "best_model_chain.pth", "chain.csv")]
+    others = [f".{name}{number}" for name in ("last_model_chain_2_7.pth", "chain2.csv")] + ["my.tmp", "chain.tmp"]
+    for name in torn + others:
+        (tmp_path / name).touch()
+    with Reports(tmp_path, "chain", 4):
+        left = {path.name for path in tmp_path.iterdir()}
+    assert left == {*others, "chain.csv", ".chain.lock"}
+
+
 def test_a_mean_score_does_not_look_ahead(tmp_path: Path) -> None:
     with Reports(tmp_path, "chain", 4) as reports:
         add(reports, 1000, [7] + [1] * 99)
