@@ -102,7 +102,7 @@ class _Away(ExponentialWithJitterBackoff):
 
     def begin(self) -> None:
         """A command begins in this thread."""
-        self._began.at = time.monotonic()
+        self._began.at, self._began.why = time.monotonic(), None
 
     def check(self, how: str) -> None:
         """Raise RunError if it has been tried for long enough; tries to connect are nested in those to send."""
@@ -113,7 +113,9 @@ class _Away(ExponentialWithJitterBackoff):
 
     def compute(self, failures: int) -> float:
         """Seconds to wait after so many failures."""
-        self.check(f"stays away: {sys.exception()}")
+        if not (self.over and self._began.why):  # what fails afterwards fails for want of time
+            self._began.why = sys.exception()
+        self.check(f"stays away: {self._began.why}")
         return super().compute(failures)
 
     def greet(self, connection: Any) -> None:

@@ -125,6 +125,20 @@ def test_a_run_goes_on_when_redis_loses_all_and_an_actor_is_gone(own_server: Red
     assert "Redis has lost messages 1 to " in said
 
 
+@pytest.mark.slow
+def test_a_run_goes_on_after_redis_was_away_for_long(undisturbed: str, own_server: RedisServer, tmp_path: Path) -> None:
+    port, results = own_server.port, tmp_path / "results"
+    with (
+        launched("launch_learner.py", port, results) as learner,
+        launched("launch_actor.py", port, results, "--id-actor", "0") as actor,
+    ):
+        wait_until(port, has_played, "the actor sends nothing")
+        own_server.stop(signal.SIGKILL)
+        assert (learner.wait(100), actor.wait(30)) == (1, 1)
+    own_server.start()
+    assert episodes_of_a_run(own_server, results, lambda _: None) == undisturbed
+
+
 def test_a_run_goes_on_after_everything_was_stopped(undisturbed: str, own_server: RedisServer, tmp_path: Path) -> None:
     port, results = own_server.port, tmp_path / "results"
     with launched("launch_learner.py", port, results) as learner:

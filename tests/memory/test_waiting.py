@@ -92,6 +92,19 @@ def test_a_server_that_stays_away_is_given_up_in_time(
     assert own_client.ping(), "a later command is tried anew"
 
 
+@pytest.mark.redis
+def test_a_password_that_is_changed_is_told(
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "AWAY_S", 1.0)
+    with closing(connect("127.0.0.1", own_server.port)) as insider:
+        insider.config_set("requirepass", "s3cret")
+        insider.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        with pytest.raises(RunError, match=r"stays away: .*[Aa]uthentication") as error:
+            own_client.get("key")
+    assert "s3cret" not in str(error.value)
+
+
 # --- a full server ---
 
 
