@@ -43,6 +43,7 @@ _PHASES = {  # by the line that ends each
     "priorities": "Learner of run",
     "log read, first update": "T = ",
 }
+_LIMIT = "limit: writing so much new memory once"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -58,8 +59,9 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
             size = _fill(server.port, chunks, lambda: _check(learner))
             _until(learner, Path(folder), "T = ")
             _stop(learner)
-        runs = [_resume(options, Path(folder)) for _ in range(1 if args.quick else args.repeats)]
-    phases = {name: tuple(times[name] for times in runs) for name in [*_PHASES, "all", "processor"]}
+        repeats = range(1 if args.quick else args.repeats)
+        runs = [_resume(options, Path(folder)) | {_LIMIT: _first_touch(_frames(chunks))} for _ in repeats]
+    phases = {name: tuple(times[name] for times in runs) for name in [*_PHASES, "all", "processor", _LIMIT]}
     rates = [Rate(name, "s", seconds, (1.0,) * len(seconds)) for name, seconds in phases.items()]
     log = rates[len(_PHASES) - 1].median
     print(
@@ -111,6 +113,15 @@ def _resume(options: str, folder: Path) -> dict[str, float]:
         processor = _processor_s(learner.pid)
         _stop(learner)
     return times | {"all": before - start, "processor": processor}
+
+
+def _first_touch(size: int) -> float:
+    """Seconds that the operating system takes to give a new process so many bytes, written by one thread."""
+    program = (
+        "import sys, time, numpy; memory = numpy.empty(int(sys.argv[1]), 'u1'); t = time.monotonic(); memory.fill(1)"
+    )
+    command = [sys.executable, "-c", f"{program}; print(time.monotonic() - t)", str(size)]
+    return float(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
 def _processor_s(pid: int) -> float:
