@@ -97,7 +97,8 @@ class ActorLink:
         self._sequence = self._count(sequence or b"0")
         read = self._read()
         if read > self._sequence and (state is None or not repeats):
-            print(f"Redis has lost messages {self._sequence + 1} to {read} of actor {self.actor}", flush=True)
+            unknown = f"messages {self._sequence + 1} to {read} of actor {self.actor}"
+            print(f"The learner has read {unknown}, which Redis does not know: going on after them", flush=True)
             self._sequence = read
         return None if state is None or sequence is None else Saved(cast(bytes, state), self._count(sequence))
 
