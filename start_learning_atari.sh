@@ -337,8 +337,8 @@ import sys
 import args
 import command_line
 from memory.access import find_server
+from memory.connection import connect
 from memory.errors import UserError
-from memory.transport import connect
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 given = args.parse(sys.argv[1:], "", "")

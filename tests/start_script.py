@@ -146,9 +146,14 @@ class Workplace:
         (self.folder / "told").rename(self.folder / f"{name}.exit")
 
     def argv(self, name: str) -> list[str]:
-        file = self.folder / f"{name}.argv"
-        self.wait_for(lambda: file.exists() and file.read_text().endswith("]"), f"{name} to start")
-        argv: list[str] = json.loads(file.read_text())
+        """What a process was started with; waits for it, and for the learner, which may come later than its actors."""
+
+        def read(who: str) -> str:
+            file = self.folder / f"{who}.argv"
+            return file.read_text() if file.exists() else ""
+
+        self.wait_for(lambda: all(read(who).endswith("]") for who in ("learner", name)), f"learner and {name} to start")
+        argv: list[str] = json.loads(read(name))
         return argv
 
     def has_saved(self, name: str) -> bool:

@@ -128,7 +128,8 @@ def test_the_same_command_finds_what_redis_held(workplace: Workplace) -> None:
         client.close()
         workplace.terminate()  # SIGTERM is as good as Ctrl-C
         assert workplace.exit_code() == 0
-        (workplace.folder / "actor0.argv").unlink()
+        for name in ("learner", "actor0"):
+            (workplace.folder / f"{name}.argv").unlink()
     assert workplace.has_kept("other results")
 
 

@@ -7,9 +7,9 @@ from memory import lease, lua
 from memory.learner_link import LearnerLink
 from memory.transport import Commit, Keys, Scripts
 
-_APPEND = """redis.call('XADD', KEYS[1], string.format('%d-0', first + i - 5), 'm', ARGV[i])"""
-_APPEND_WHEN_IT_IS = """redis.call('XADD', KEYS[1], '*', 'm', ARGV[i])"""
-_STATE = """redis.call('HSET', KEYS[2], 'state', ARGV[4], 'sequence', tostring(last), 'owner', ARGV[1])"""
+_APPEND = """redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 5), 'm', ARGV[i])"""
+_APPEND_WHEN_IT_IS = """redis.pcall('XADD', KEYS[1], '*', 'm', ARGV[i])"""
+_STATE = """redis.call('HSET', KEYS[2], 'state', ARGV[4], 'sequence', number, 'owner', ARGV[1])"""
 GAP_S = 1.0  # between the two steps of a commit that should be one
 
 
@@ -31,7 +31,7 @@ def _change_commit(old: str, new: str) -> None:
 
 def _messages_without_state() -> None:
     """Only the first commit stores the state."""
-    _change_commit(_STATE, f"if first == 1 then {_STATE} else redis.call('HSET', KEYS[2], 'sequence', last) end")
+    _change_commit(_STATE, f"if first == 1 then {_STATE} else redis.call('HSET', KEYS[2], 'sequence', number) end")
 
 
 def _messages_before_state() -> None:

@@ -255,19 +255,26 @@ class Chaos:
         """Stop the actors, wait until the learner has read everything, and stop it."""
         for who in self.who[1:]:
             self._end(who)
-        record = self.record()
-        assert record
         deadline = time.monotonic() + PATIENCE_S
         self.tap.catch_up()
-        while any(int((self.record() or {}).get(b"read:%d" % a, 0)) < m[-1][0] for a, m in self.tap.messages.items()):
+        newest = {actor: messages[-1][0] for actor, messages in self.tap.messages.items()}
+        while any(self._handed_out(actor) < number for actor, number in newest.items()):
             assert time.monotonic() < deadline, f"the learner does not read everything\n{self.said()}"
             time.sleep(0.05)
         self._end(LEARNER)
 
+    def _handed_out(self, actor: int) -> int:
+        """The last message of an actor that the present learner has taken in."""
+        begins = f"{self.processes[LEARNER].pid} {actor} "
+        lines = [line for line in self.read_log.read_text().splitlines() if line.startswith(begins)]
+        return int(lines[-1].split()[-1]) if lines else 0
+
     def finish(self) -> None:
         """Wait for the learner to finish, and send those home who wait for a next run."""
-        deadline = time.monotonic() + 5 * PATIENCE_S
+        before = None
         while not self.finished():
+            if (record := self.record()) != before:
+                before, deadline = record, time.monotonic() + PATIENCE_S
             assert time.monotonic() < deadline, f"the learner never finishes\n{self.said()}"
             self.revive()
             time.sleep(0.1)

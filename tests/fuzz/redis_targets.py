@@ -10,7 +10,7 @@ from memory.connection import BrokerError, Client, connect
 from memory.errors import RunError, Stopped, UserError
 from memory.learner_link import LearnerLink
 from memory.run_record import RunRecord, read_run, write_run
-from memory.transport import Commit, Keys, last_sequence, newest_version
+from memory.transport import Commit, Keys, NumberTakenError, last_sequence, newest_version
 from tests.fuzz.mutate import damage, damage_json, json_text
 from tests.fuzz.target import Target
 
@@ -30,7 +30,7 @@ CONTENTS = (
     b"running",
     b"RIQX",
 )
-ALLOWED = (RunError, UserError, Stopped, BrokerError)
+ALLOWED = (RunError, UserError, Stopped, BrokerError, NumberTakenError)
 
 
 def redis_targets(port: int) -> dict[str, Target]:
