@@ -59,7 +59,7 @@ def fuzz(target: Target, cases: int, seed: int) -> Outcome:
 def _feed(target: Target, data: bytes) -> str | None:
     """None if it was taken, an empty text if it was refused, else what went wrong."""
     global _feeding
-    signal.setitimer(signal.ITIMER_REAL, SECONDS_A_CASE)
+    _watch(SECONDS_A_CASE)
     try:
         _feeding = True
         read = target.read(data)
@@ -69,13 +69,13 @@ def _feed(target: Target, data: bytes) -> str | None:
         return _describe(error)
     finally:
         _feeding = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _watch(0)
     return _use(target, read)
 
 
 def _use(target: Target, read: Any) -> str | None:
     global _feeding
-    signal.setitimer(signal.ITIMER_REAL, SECONDS_A_CASE)
+    _watch(SECONDS_A_CASE)
     try:
         _feeding = True
         target.use(read)
@@ -83,8 +83,14 @@ def _use(target: Target, read: Any) -> str | None:
         return _describe(error)
     finally:
         _feeding = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _watch(0)
     return None
+
+
+def _watch(seconds: float) -> None:
+    """Ring when so much processor time is used, or ten times as much has passed: others may use the processor, too."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 10 * seconds)
 
 
 def _describe(error: BaseException) -> str:
@@ -101,14 +107,15 @@ def _watched() -> Iterator[None]:
     def ring(*_: object) -> None:
         raise Hang(f"more than {SECONDS_A_CASE} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = {number: signal.signal(number, ring) for number in (signal.SIGALRM, signal.SIGPROF)}
     limits = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + HEADROOM_BYTES, limits[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _address_space() -> int:
