@@ -271,7 +271,7 @@ class Chaos:
 
     def finish(self) -> None:
         """Wait for the learner to finish, and send those home who wait for a next run."""
-        before = None
+        before, deadline = self.record(), time.monotonic() + PATIENCE_S
         while not self.finished():
             if (record := self.record()) != before:
                 before, deadline = record, time.monotonic() + PATIENCE_S
