@@ -22,6 +22,7 @@ ResponseError: Final = redis.ResponseError  # the server answers, and refuses
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
 AWAY_S = 60.0  # an absence that a process survives
+_AGAIN_S = 2.0  # for a command after one that was given up
 _PROBE_S = 10.0  # for the first answer of a server
 
 # What a server says that may write again soon, and what is to be done.
@@ -44,7 +45,9 @@ class Client(redis.Redis):
         """Send a command."""
         self.away.begin()
         with waiting.waiting("the Redis server"):
-            return self._execute_in_time(args, options)
+            answer = self._execute_in_time(args, options)
+        self.away.given_up = False
+        return answer
 
     def once(self, *args: Any) -> Any:
         """Send a command, and raise BrokerError if the server refuses it, whatever for."""
@@ -86,6 +89,7 @@ class _Away(ExponentialWithJitterBackoff):
         self._stop = stop
         self._seconds = seconds
         self._began = threading.local()
+        self.given_up = False  # a command was, and none has been answered since
 
     def __deepcopy__(self, _: object) -> "_Away":
         return self  # every connection gets a copy, and all heed the same stop
@@ -101,14 +105,16 @@ class _Away(ExponentialWithJitterBackoff):
         return time.monotonic() > getattr(self._began, "at", math.inf) + self.seconds
 
     def begin(self) -> None:
-        """A command begins in this thread."""
-        self._began.at, self._began.why = time.monotonic(), None
+        """A command begins in this thread; after one that was given up there is little sense in waiting long again."""
+        spent = max(0.0, self.seconds - _AGAIN_S) if self.given_up else 0.0
+        self._began.at, self._began.why = time.monotonic() - spent, None
 
     def check(self, how: str) -> None:
         """Raise RunError if it has been tried for long enough; tries to connect are nested in those to send."""
         if self._stop.is_set():
             raise RunError(f"the Redis server {how}, and this process shall stop")
         if self.over:
+            self.given_up = True
             raise RunError(f"the Redis server, tried for {self.seconds:.0f} sec, {how}")
 
     def compute(self, failures: int) -> float:

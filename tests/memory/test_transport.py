@@ -215,7 +215,11 @@ class Listener:
             except OSError:
                 return
             self._talks.append(talk)
-            threading.Thread(target=self._talk, args=(talk,), daemon=True).start()
+            threading.Thread(target=self._serve, args=(talk,), daemon=True).start()
+
+    def _serve(self, talk: socket.socket) -> None:
+        with talk:  # `close` may have come before it
+            self._talk(talk)
 
     def _talk(self, talk: socket.socket) -> None:
         try:
@@ -287,15 +291,15 @@ def test_another_server_is_no_redis(who: str) -> None:
 
 
 def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.connection._PROBE_S", 1.0)
-    with closing(Dripping(well=0)) as listener:
+    with monkeypatch.context() as short, closing(Dripping(well=0)) as listener:
+        short.setattr("memory.connection._PROBE_S", 1.0)
         check_refused("127.0.0.1", listener.port)
     monkeypatch.setattr("memory.connection.AWAY_S", 1.0)
     with closing(Dripping(well=1)) as listener, closing(connect("127.0.0.1", listener.port)) as client:
         start = time.monotonic()
         with pytest.raises(RunError, match="tried for 1 sec, stays away: Timeout reading"):
             client.get("key")
-        assert time.monotonic() - start < 4
+        assert time.monotonic() - start < 10
 
 
 def test_nobody_answers() -> None:

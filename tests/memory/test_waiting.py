@@ -88,6 +88,10 @@ def test_a_server_that_stays_away_is_given_up_in_time(
     with pytest.raises(RunError, match=r"tried for 1 sec, stays away: .* refused"):
         own_client.ping()
     assert 1.0 <= time.monotonic() - start < 5.0
+    monkeypatch.setattr(connection, "AWAY_S", 60.0)
+    with pytest.raises(RunError, match="stays away"):
+        own_client.ping()
+    assert time.monotonic() - start < 12.0, "what comes after a command that was given up is not waited for as long"
     own_server.start()
     assert own_client.ping(), "a later command is tried anew"
 
