@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 
 import pytest
 
@@ -11,12 +10,13 @@ from memory import quarantine, wire
 from memory.connection import Client, connect
 from memory.errors import RunError
 from memory.inbox import Inbox
-from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
+from memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
 from memory.quarantine import Quarantine
 from memory.transport import Keys
 from memory.waiting import Patience
 from tests.conftest import RedisServer
 from tests.memory.test_inbox import ids, say, take
+from tests.memory.test_inbox import open_inbox as inbox_of
 
 pytestmark = pytest.mark.redis
 BAD = b"\x80nonsense"
@@ -32,13 +32,8 @@ def keys(run_name: str) -> Keys:
     return Keys(run_name, "id")
 
 
-@contextmanager
-def open_inbox(client: Client, keys: Keys, actors: int = 1) -> Iterator[Inbox]:
-    def decode(data: bytes) -> Message:
-        return decode_message(data, 1000)
-
-    with closing(Inbox(client, keys, actors, decode, threading.Event())) as inbox:
-        yield inbox
+def open_inbox(client: Client, keys: Keys, actors: int = 1) -> AbstractContextManager[Inbox]:
+    return inbox_of(client, keys, actors)
 
 
 def state(round_: object) -> bytes:
