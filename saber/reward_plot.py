@@ -1,72 +1,21 @@
 """The plot `Reward_<game>.html`: statistics of the last 100 training episodes against agent steps.
 
-It is a pure function of the training log, so a restart loses nothing. plotly.js is written into the page (4.8 MB): one
-file opens offline, on any machine, and can be mailed alone; a script beside it would be left behind, one on a CDN needs
-a network. Writing it takes a fraction of a second, also after 100 000 episodes.
+It is a pure function of the training log, so a restart loses nothing. Writing it takes a fraction of a second, also
+after 100 000 episodes.
 """
 
-import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from saber.files import replace_file
+from saber.page import BAND, BLUE, ORANGE, TEAL, game_title, render_page
 from saber.scores import EpisodeRecord
 from saber.summary import FRAMES_PER_MINUTE, Moment, Summary, rolling_summaries
 
-BLUE, BAND, ORANGE, TEAL = "#3b82d6", "rgba(59,130,214,0.25)", "#d08a3c", "#2f9e8a"  # legible on white and on black
-
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$game: training scores</title>
-<style>
-:root { color-scheme: light dark; --ink: #1f2430; --soft: #59606e; --grid: #e4e7ec; --paper: #ffffff; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e8ec; --soft: #a5abb7; --grid: #2e333c; --paper: #15171b; }
-}
-body { margin: 0; height: 100vh; display: flex; flex-direction: column; overflow: hidden;
-       background: var(--paper); color: var(--ink); font: 15px/1.4 system-ui, sans-serif; }
-header { padding: 16px 20px 4px; }
-h1 { margin: 0; font-size: 21px; }
-p { margin: 4px 0 0; color: var(--soft); }
-#plot { flex: 1; min-height: 0; }
-</style>
-</head>
-<body>
-<header><h1>$game: training scores</h1><p>$summary</p></header>
-<div id="plot"></div>
-<script type="application/json" id="figure">$figure</script>
-<script>$plotly</script>
-<script>
-const figure = JSON.parse(document.getElementById("figure").textContent);
-const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-function theme() {
-  const [ink, soft, grid, paper] = ["--ink", "--soft", "--grid", "--paper"].map(colour);
-  const axis = { gridcolor: grid, linecolor: soft, tickcolor: soft, tickfont: { color: soft } };
-  const { xaxis, yaxis, hoverlabel, ...rest } = figure.layout;
-  const size = innerWidth > 700 ? 13 : 11;
-  return { ...rest, paper_bgcolor: paper, plot_bgcolor: paper,
-           font: { color: ink, size, family: "system-ui, sans-serif" },
-           xaxis: { ...xaxis, ...axis, spikecolor: soft }, yaxis: { ...yaxis, ...axis },
-           hoverlabel: { ...hoverlabel, bgcolor: paper, bordercolor: soft, font: { color: ink, size } },
-           modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink } };
-}
-const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"],
-                 displayModeBar: innerWidth > 700 ? "hover" : false };  // it would cover the legend of a narrow page
-const draw = () => Plotly.react("plot", figure.data, theme(), config);
-draw();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-</script>
-</body>
-</html>
-""")
+_STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflow: hidden; }
+#plot { flex: 1; min-height: 0; }"""
 
 
 def write_reward_plot(records: Sequence[EpisodeRecord], path: Path, game: str, action_repeat: int = 4) -> None:
@@ -79,13 +28,10 @@ def write_reward_plot(records: Sequence[EpisodeRecord], path: Path, game: str, a
 def render_reward_plot(records: Sequence[EpisodeRecord], game: str, action_repeat: int = 4) -> str:
     """Write the page; equal records give equal pages."""
     moments = rolling_summaries(records, action_repeat=action_repeat)
-    figure = json.dumps(reward_figure(moments, action_repeat), separators=(",", ":"), allow_nan=False)
-    return PAGE.substitute(
-        game=escape(game.replace("_", " ").title()),
-        summary=escape(_describe(moments, len(records), action_repeat)),
-        figure=figure,
-        plotly=get_plotlyjs(),
-    )
+    title = f"{game_title(game)}: training scores"
+    summary = _describe(moments, len(records), action_repeat)
+    body = f'<header><h1>{escape(title)}</h1><p>{escape(summary)}</p></header>\n<div id="plot"></div>'
+    return render_page(title, body, {"plot": reward_figure(moments, action_repeat)}, _STYLE)
 
 
 def reward_figure(moments: Sequence[Moment], action_repeat: int) -> dict[str, Any]:

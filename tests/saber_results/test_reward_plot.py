@@ -18,7 +18,7 @@ Stream = Callable[..., list[EpisodeRecord]]
 def figure_of(page: str) -> dict[str, Any]:
     found = re.findall(r'<script type="application/json" id="figure">(.*?)</script>', page, re.DOTALL)
     assert len(found) == 1
-    figure = json.loads(found[0])
+    figure = json.loads(found[0])["plot"]
     plotly.graph_objects.Figure(figure)  # raises on a property that plotly does not know
     assert isinstance(figure, dict)
     return figure
