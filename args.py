@@ -217,6 +217,12 @@ class Args(
         """The settings that all processes of a run have in common, by name."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata["shared"]}
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that a result depends on, by name: the shared ones and the learner's own."""
+        groups = (NetworkOptions, ReplayOptions, LearningOptions, RainbowIqnOptions, RainbowOptions)
+        return self.shared | {f.name: getattr(self, f.name) for group in groups for f in dataclasses.fields(group)}
+
 
 GROUPS: tuple[type, ...] = tuple(reversed(Args.__bases__))
 

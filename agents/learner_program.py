@@ -25,6 +25,7 @@ from command_line import flag_of
 from memory.errors import UserError
 from memory.learner_link import LearnerLink
 from memory.replay import Replay
+from saber.run_record import present_start
 
 _RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"}
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
@@ -71,6 +72,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
         with _of_snapshot(path):
             _restore(args, agent, saved, path)
+        reports.begin(present_start(args.settings), afresh=saved is None)
         link.lead(progress.run_id)  # last, as it may abandon an older run: nothing may be refused from here on
         decode = MessageDecoder(agent.spec, observation, nb_actions)
         learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)

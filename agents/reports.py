@@ -6,7 +6,7 @@ import math
 import re
 import sys
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -19,6 +19,7 @@ from agents.interface import Agent
 from memory.errors import UserError
 from memory.messages import Episode
 from saber.reward_plot import write_reward_plot
+from saber.run_record import RunRecord, Start, read_record, write_record
 from saber.scores import EpisodeRecord
 from saber.training_log import FIELD_TYPES, TrainingLog
 
@@ -39,6 +40,7 @@ class Reports:
         self.best_mean = -math.inf  # over 100 consecutive training episodes, of the best snapshot
         self._plotted = 0  # episodes in the plot
         self._next_plot = 0.0
+        self._record: RunRecord | None = None  # until the run begins
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / f".{game}.lock").open("w")
@@ -53,9 +55,9 @@ class Reports:
     def _remove_torn_files(self) -> None:
         """A learner killed in the middle of a write has left a file aside, as large as a snapshot."""
         game = re.escape(self.game)
-        torn = rf"\.(last_model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{game}\.csv)\.[0-9a-f]+\.tmp"
+        whole = rf"(last_model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{game}\.(csv|json))"
         for path in self.folder.iterdir():
-            if re.fullmatch(torn, path.name):
+            if re.fullmatch(rf"\.{whole}\.[0-9a-f]+\.tmp", path.name):
                 path.unlink()
 
     def __enter__(self) -> "Reports":
@@ -63,6 +65,20 @@ class Reports:
 
     def __exit__(self, *_: object) -> None:
         self._lock.close()
+
+    def begin(self, start: Start, *, afresh: bool) -> None:
+        """Write down how the run is made, or that it goes on so; raises UserError for a foreign record."""
+        path = self._record_path
+        try:
+            known = None if afresh else read_record(path)
+        except ValueError as error:
+            raise UserError(f"--path-to-results: {error}: move it away") from error
+        self._record = known.started(start) if known else RunRecord(self.game, self._action_repeat, 0, (start,))
+        write_record(path, self._record)
+
+    @property
+    def _record_path(self) -> Path:
+        return self.folder / f"{self.game}.json"
 
     def add_episodes(self, episodes: list[Episode], t_learner: int) -> None:
         """Log finished episodes; those that are known already are left out."""
@@ -99,6 +115,16 @@ class Reports:
         path = snapshot.last_model(self.folder, self.game, int(values["T_learner"]))
         snapshot.save(path, agent, values | {"best_mean": self.best_mean})
         snapshot.remove_older_models(self.folder, self.game, path)
+        self.record_progress(values)
+
+    def record_progress(self, values: dict[str, Any]) -> None:
+        """Write down how far the run got. The log alone cannot tell: no episode needs to end where a run ends."""
+        if self._record:
+            lockstep = self._record.starts[-1].settings["synchronize_actors_with_learner"]
+            # In lockstep the updates stand for the steps, and the last round is played but not counted in T_actors.
+            steps = values["T_learner"] if lockstep else 0
+            self._record = replace(self._record, reached=max(int(values["T_actors"]), int(steps)))
+            write_record(self._record_path, self._record)
 
 
 def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:

@@ -2,12 +2,13 @@
 
 import os
 import platform
-import subprocess
 from pathlib import Path
 
 import torch
 
-ROOT = Path(__file__).resolve().parent.parent
+from saber.run_record import ROOT, commit
+
+__all__ = ["ROOT", "commit", "machine"]
 
 
 def machine() -> dict[str, str | int]:
@@ -27,16 +28,3 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def commit() -> str:
-    """Short hash of the checkout, with "+changes" if tracked files differ from it; "unknown" outside of one."""
-    asked = [["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]]
-    try:
-        name, changes = (
-            subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-            for words in asked
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"  # what has been measured shall not be lost for it
-    return f"{name}+changes" if changes else name

@@ -14,6 +14,7 @@ from agents.networks import CategoricalNetwork, QuantileNetwork
 from agents.programs import observation_of
 from agents.q_learning import QLearningAgent
 from agents.registry import make_agent
+from saber.run_record import read_record
 from tests.chain.environment import GAMBLE, RETURNS, SAFE, START, ChainEnvironment, one_hot
 
 ROOT = Path(__file__).parent.parent
@@ -107,3 +108,5 @@ def assert_reports(folder: Path) -> None:
     assert set(scores) <= {-1.0, 0.0, 1.0, 3.0, 4.0}, "scores are raw and belong to one episode each"
     assert np.mean(scores[-300:]) > 1.2, "the trained policy gambles"
     assert (folder / "Reward_chain.html").stat().st_size > 100_000
+    record = read_record(folder / "chain.json")
+    assert record and record.starts[0].settings["T_max"] == record.reached, "a finished run has made all its steps"

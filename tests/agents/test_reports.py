@@ -5,12 +5,15 @@ import struct
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
 from agents.networks import NoisyLinear
 from agents.reports import Reports, weights_hash
+from memory.errors import UserError
 from memory.messages import Episode
+from saber.run_record import RunRecord, Start, read_record
 from saber.scores import EpisodeRecord
 
 
@@ -22,7 +25,9 @@ def add(reports: Reports, t_learner: int, scores: list[int]) -> None:
 
 def test_what_a_killed_learner_left_aside_is_removed(tmp_path: Path) -> None:
     number = ".0123456789abcdef.tmp"
-    torn = [f".{name}{number}" for name in ("last_model_chain_7.pth", "best_model_chain.pth", "chain.csv")]
+    torn = [
+        f".{name}{number}" for name in ("last_model_chain_7.pth", "best_model_chain.pth", "chain.csv", "chain.json")
+    ]
     others = [f".{name}{number}" for name in ("last_model_chain_2_7.pth", "chain2.csv")] + ["my.tmp", "chain.tmp"]
     for name in torn + others:
         (tmp_path / name).touch()
@@ -62,3 +67,31 @@ def test_the_hash_is_that_of_the_documented_bytes() -> None:
         layer.bias.fill_(0.5)
     content = b"bias <f4 (1,)\n" + struct.pack("<f", 0.5) + b"weight <f4 (1, 2)\n" + struct.pack("<2f", 1, -2)
     assert weights_hash(layer) == hashlib.sha256(content).hexdigest()[:16]
+
+
+def start_of(lockstep: bool, commit: str = "a") -> Start:
+    return Start({"synchronize_actors_with_learner": lockstep}, {}, commit)
+
+
+def test_the_record_tells_how_far_a_run_got(tmp_path: Path) -> None:
+    # In lockstep the updates stand for the steps; without it the learner runs at its own pace.
+    for lockstep, reached in ((True, 900), (False, 800)):
+        with Reports(tmp_path, "chain", 3) as reports:
+            reports.begin(start_of(lockstep), afresh=True)
+            assert read_record(tmp_path / "chain.json") == RunRecord("chain", 3, 0, (start_of(lockstep),))
+            reports.record_progress({"T_actors": 800, "T_learner": 900})
+        record = read_record(tmp_path / "chain.json")
+        assert record and record.reached == reached
+
+
+def test_a_resumed_run_keeps_its_record(tmp_path: Path) -> None:
+    # Mutation: write the record anew at every start.
+    for commit in "abb":
+        with Reports(tmp_path, "chain", 3) as reports:
+            reports.begin(start_of(True, commit), afresh=commit == "a")
+            reports.record_progress({"T_actors": 7, "T_learner": 0})
+    record = read_record(tmp_path / "chain.json")
+    assert record and [start.commit for start in record.starts] == ["a", "b"] and record.reached == 7
+    (tmp_path / "chain.json").write_text("{}")
+    with Reports(tmp_path, "chain", 3) as reports, pytest.raises(UserError, match=r"chain\.json"):
+        reports.begin(start_of(True), afresh=False)
