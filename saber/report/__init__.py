@@ -1,0 +1,1 @@
+"""The benchmark report `saber.html` and `saber.json`, from the training logs of one or many runs."""

@@ -1,0 +1,90 @@
+"""The machine-readable report `saber.json`: every number of the page, and those that it leaves out."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from saber.atari_scores import BASELINES, COLUMNS
+from saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED
+from saber.report.marks import EPISODES, LIMITS, MARKS
+from saber.report.results import REFERENCES, Game, Results
+from saber.report.runs import Run
+from saber.run_record import commit
+
+FORMAT = 1  # of the file; changes when the meaning of a key does
+SCORE = (
+    f"mean over the last {EPISODES} consecutive training episodes that had ended at the mark; null where the run has "
+    f"not made the mark's frames, or has ended fewer than {EPISODES} episodes by then"
+)
+
+
+def contents(results: Results, left_out: Sequence[str]) -> dict[str, Any]:
+    """The report as JSON takes it; frames, not agent steps, are counted everywhere."""
+    return {
+        "format": FORMAT,
+        "method": {
+            "score": SCORE,
+            "marks_frames": list(MARKS),
+            "limits": list(LIMITS),
+            "normalised": "(score - random) / (reference - random)",
+            "confidence": CONFIDENCE,
+            "resamples": RESAMPLES,
+            "trimmed_at_either_end": TRIMMED,
+            "reported_by_commit": commit(),
+        },
+        "runs": [_run(run) for run in results.runs],
+        "left_out": list(left_out),
+        "games": {game.name: _game(game) for game in results.games},
+        "aggregates": {
+            str(mark): {
+                limit: {reference: _aggregate(results.aggregate(mark, limit, reference)) for reference in REFERENCES}
+                for limit in LIMITS
+            }
+            for mark in MARKS
+        },
+        "baselines": dict(BASELINES),
+        "published": {column: asdict(about) for column, about in COLUMNS.items()},
+        "published_on_the_same_games": {
+            str(mark): {
+                column: {
+                    reference: _aggregate(results.published_aggregate(column, mark, reference))
+                    for reference in REFERENCES
+                }
+                for column in COLUMNS
+            }
+            for mark in MARKS
+        },
+    }
+
+
+def _aggregate(found: Any) -> dict[str, Any] | None:
+    return None if found is None else asdict(found)
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "game": run.game,
+        "file": str(run.path),
+        "seed": run.settings.get("seed"),
+        "frames": run.reached,
+        "episodes": len(run.frames),
+        "starts": [asdict(start) for start in run.record.starts] if run.record else None,
+    }
+
+
+def _game(game: Game) -> dict[str, Any]:
+    return {
+        "table": asdict(game.table) if game.table else None,
+        "runs": len(game.runs),
+        "marks": {str(mark): {limit: _scores(game, mark, limit) for limit in LIMITS} for mark in MARKS},
+    }
+
+
+def _scores(game: Game, mark: int, limit: str) -> dict[str, Any]:
+    column = LIMITS.index(limit)
+    normalised = {reference: game.normalised(mark, limit, reference) for reference in REFERENCES}
+    return {
+        "runs": [scores[column] if scores else None for scores in game.at_marks[mark]],
+        "mean": game.mean(mark, limit),
+        "normalised": {name: None if found is None else float(found.mean()) for name, found in normalised.items()},
+    }

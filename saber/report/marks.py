@@ -1,0 +1,45 @@
+"""Training scores as SABER reports them (Toromanoff et al. 2019, arXiv 1908.04683), and their curves.
+
+The score at a mark is the mean over the last 100 consecutive training episodes that had ended by then. An episode that
+ends after the mark is not among them, whenever it began. A run that has not made the mark's frames, or has not ended
+100 episodes by then, has no score there.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from memory.rows import Array
+from saber.report.runs import Run
+
+MARKS = (10_000_000, 50_000_000, 100_000_000, 200_000_000)  # frames over all actors
+LIMITS = ("5min", "30min", "saber")  # of game time per episode; the columns of `Run.scores`
+EPISODES = 100
+_POINTS = 120  # of a curve
+
+
+def score_at(run: Run, mark: int) -> list[float] | None:
+    """Mean scores of a run [LIMITS] at `mark` frames; None if it has none there."""
+    ended = int(np.searchsorted(run.frames, mark, side="right"))
+    if run.reached < mark or ended < EPISODES:
+        return None
+    means: list[float] = run.scores[ended - EPISODES : ended].mean(0).tolist()
+    return means
+
+
+def curve_frames(runs: Sequence[Run]) -> Array:
+    """Frames [points] at which a game's curves are drawn: even, and the ends of all runs."""
+    ends = [run.frames[-1] for run in runs]
+    return np.unique(np.concatenate([np.linspace(0, max(ends), _POINTS + 1)[1:].astype(np.int64), ends]))
+
+
+def curve(run: Run, frames: Array) -> Array:
+    """Mean score without limit [points] of the last 100 episodes, or of those so far; nan before the first end and
+    after the last.
+    """
+    sums = np.concatenate([[0.0], np.cumsum(run.scores[:, -1])])  # [episodes + 1]
+    ended = np.searchsorted(run.frames, frames, side="right")
+    first = np.maximum(0, ended - EPISODES)
+    means: Array = (sums[ended] - sums[first]) / np.maximum(1, ended - first)
+    means[(ended == 0) | (frames > run.frames[-1])] = np.nan
+    return means

@@ -1,0 +1,139 @@
+"""Finding the runs: which logs there are, what each is a run of, and which of them are one run twice.
+
+A run is one training log `<game>.csv`; another seed is another log, in another folder. The record `<game>.json` beside
+it holds its settings; logs of older programs have none, and are taken to have four frames per agent step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memory.errors import UserError
+from memory.rows import Array
+from saber.run_record import RunRecord, read_record
+from saber.training_log import HEADER, read_records
+
+ACTION_REPEAT = 4  # of a run without a record
+_FREE = {"seed", "game", "T_max", "replay_device"}  # settings in which runs of one report may differ
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity: it holds arrays
+class Run:
+    """One training run of one game."""
+
+    path: Path  # of its log
+    game: str
+    record: RunRecord | None  # None for a run of an older program
+    frames: Array  # [episodes] int64: frames over all actors at each episode's end, in this order
+    scores: Array  # [episodes, 3] float64: at 5 minutes, at 30 minutes, without limit
+
+    @cached_property
+    def reached(self) -> int:
+        """Frames that the run has made: by its record, or at least up to its last episode's end."""
+        recorded = self.record.reached * self.record.action_repeat if self.record else 0
+        return max(recorded, int(self.frames[-1]))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of the newest start; empty if they are not known."""
+        return self.record.starts[-1].settings if self.record else {}
+
+
+def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """The runs in these folders and files by game and path, and a line for each file that was left out.
+
+    Raises UserError for a path that is no folder and no log, for runs of different settings, and if there is no run.
+    """
+    runs: list[Run] = []
+    notes: list[str] = []
+    for path in _find_logs(paths, notes):
+        if run := _read_run(path):
+            runs.append(run)
+        else:
+            notes.append(f"{path}: no episode has ended yet")
+    runs = _without_copies(sorted(runs, key=lambda run: (run.game, str(run.path))), notes)
+    if not runs:
+        given = ", ".join(map(str, paths))
+        raise UserError(f"{given}: no training log with an episode; name folders with <game>.csv, or such files")
+    _refuse_other_settings(runs)
+    return runs, notes
+
+
+def _find_logs(paths: Sequence[Path], notes: list[str]) -> list[Path]:
+    """Every log once, by its resolved path; folders are searched with all that is below them."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        if path.is_dir():
+            for child in sorted(path.rglob("*.csv")):
+                if _is_log(child):
+                    found.setdefault(child.resolve(), child)
+                else:
+                    notes.append(f"{child}: not a training log")
+        elif not path.is_file():
+            raise UserError(f"{path}: no such file or folder; expected a results folder or a <game>.csv in one")
+        elif not _is_log(path):
+            raise UserError(f"{path}: not a training log, whose first line is {HEADER}")
+        else:
+            found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def _is_log(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.readline(len(HEADER) + 2).rstrip(b"\n") == HEADER.encode()
+
+
+def _read_run(path: Path) -> Run | None:
+    try:
+        record = read_record(path.with_suffix(".json"))
+        episodes = sorted(read_records(path), key=lambda episode: episode.T_actors)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    if not episodes:
+        return None
+    repeat = record.action_repeat if record else ACTION_REPEAT
+    return Run(
+        path=path,
+        game=record.game if record else path.stem,
+        record=record,
+        frames=np.array([episode.T_actors * repeat for episode in episodes], np.int64),
+        scores=np.array([[e.score_5min, e.score_30min, e.score_saber] for e in episodes], np.float64),
+    )
+
+
+def _without_copies(runs: list[Run], notes: list[str]) -> list[Run]:
+    """Of logs that begin alike the longest: a copy, or a repetition with the same seed, is no further sample."""
+    kept: list[Run] = []
+    for run in sorted(runs, key=lambda run: -len(run.frames)):
+        twin = next((other for other in kept if _same(run, other)), None)
+        if twin is None:
+            kept.append(run)
+        else:
+            notes.append(f"{run.path}: the same episodes as {twin.path}")
+    return [run for run in runs if run in kept]
+
+
+def _same(short: Run, long: Run) -> bool:
+    if short.game != long.game:
+        return False
+    if short.record and long.record and short.settings.get("seed") != long.settings.get("seed"):
+        return False  # games of equal length can begin with equal scores
+    count = len(short.frames)
+    return np.array_equal(short.frames, long.frames[:count]) and np.array_equal(short.scores, long.scores[:count])
+
+
+def _refuse_other_settings(runs: Sequence[Run]) -> None:
+    known = [run for run in runs if run.record]
+    errors = [
+        f"{run.path}: {name} is {run.settings.get(name)!r}, and {known[0].settings.get(name)!r} in {known[0].path}; "
+        "runs of different settings need reports of their own"
+        for run in known[1:]
+        for name in sorted((run.settings.keys() | known[0].settings.keys()) - _FREE)
+        if run.settings.get(name) != known[0].settings.get(name)
+    ]
+    if errors:
+        raise UserError("\n".join(errors[:10]))

@@ -1,0 +1,148 @@
+"""The tables of the page."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from saber.atari_scores import BASELINES, COLUMNS, format_frames
+from saber.page import game_title
+from saber.report.aggregates import Aggregate, Estimate
+from saber.report.marks import LIMITS, MARKS
+from saber.report.results import REFERENCES, Game, Results
+from saber.report.runs import ACTION_REPEAT
+
+GAP = "–"
+LIMIT_NAMES = {"5min": "5 min", "30min": "30 min", "saber": "unlimited"}
+
+
+def aggregate_table(results: Results) -> str:
+    """Our normalised scores over games at each mark and limit; below, published agents on the same games."""
+    rows = []
+    for mark in MARKS:
+        if any(game.mean(mark, "saber") is not None for game in results.games):
+            for limit in LIMITS:
+                found = [results.aggregate(mark, limit, reference) for reference in REFERENCES]
+                rows.append([f"this report, {format_frames(mark)}, {LIMIT_NAMES[limit]}", *_aggregate_cells(found)])
+    if results.mark is not None:
+        for column, about in COLUMNS.items():
+            published = [results.published_aggregate(column, results.mark, reference) for reference in REFERENCES]
+            if any(published):
+                rows.append([about.label, *_aggregate_cells(published)])
+    head = [
+        "",
+        *(f"{part} {name}" for name in ("human", "record") for part in ("games,", "median,", "mean,", "IQM,", ">")),
+    ]
+    return _table(head, rows)
+
+
+def _aggregate_cells(found: Iterable[Aggregate | None]) -> list[str]:
+    cells = []
+    for one in found:
+        if one is None:
+            cells += [GAP] * 5
+        else:
+            cells += [str(one.games), *map(_percent, (one.median, one.mean, one.iqm)), str(one.above)]
+    return cells
+
+
+def _percent(estimate: Estimate) -> str:
+    text = f"{100 * estimate.value:,.1f} %"
+    if estimate.low is None or estimate.high is None:
+        return text
+    return f"{text} <small>[{100 * estimate.low:,.1f}, {100 * estimate.high:,.1f}]</small>"
+
+
+def game_table(results: Results) -> str:
+    """Each game's references and our scores at every mark that a run has one at, at all three limits."""
+    marks = [mark for mark in MARKS if any(game.mean(mark, "saber") is not None for game in results.games)]
+    head = ["game", "runs", "random", "human", "record"]
+    head += [f"{format_frames(mark)}, {LIMIT_NAMES[limit]}" for mark in marks for limit in LIMITS]
+    head += ["human-normalised", "record-normalised"] if results.mark else []
+    return _table(head, [_game_row(game, marks, results.mark) for game in results.games])
+
+
+def _game_row(game: Game, marks: Sequence[int], chosen: int | None) -> list[str]:
+    table = game.table
+    references = [table.random, table.human, table.world_record] if table else [None] * 3
+    cells = [escape(game_title(game.name)), str(len(game.runs)), *map(_points, references)]
+    for mark in marks:
+        having = len(game.scores(mark, "saber"))
+        note = f" <small>{having} of {len(game.runs)}</small>" if 0 < having < len(game.runs) else ""
+        cells += [_points(game.mean(mark, limit)) + note for limit in LIMITS]
+    if chosen:
+        for reference in REFERENCES:
+            found = game.normalised(chosen, "saber", reference)
+            cells.append(GAP if found is None else f"{100 * found.mean():,.1f} %")
+    return cells
+
+
+def _points(score: float | None) -> str:
+    return GAP if score is None else f"{score:,.1f}"
+
+
+def published_table(results: Results) -> str:
+    """The published scores of our games, in points, each with its protocol."""
+    games = [game for game in results.games if game.table]
+    head = ["game", *(about.label for about in COLUMNS.values())]
+    rows = [
+        [escape(game_title(game.name)), *(_points(game.table.published.get(column)) for column in COLUMNS)]
+        for game in games
+        if game.table
+    ]
+    return _table(head, rows)
+
+
+def source_table() -> str:
+    """Where every number that is not ours is from."""
+    rows = [[escape(name.replace("_", " ")), "", "", escape(source)] for name, source in BASELINES.items()]
+    rows += [[about.agent, about.protocol, format_frames(about.frames), about.source] for about in COLUMNS.values()]
+    return _table(["column", "protocol", "frames", "source"], rows, "words")
+
+
+def run_table(results: Results) -> str:
+    """How each run was made."""
+    rows = []
+    for run in results.runs:
+        starts = run.record.starts if run.record else ()
+        cells = [
+            escape(game_title(run.game)),
+            str(run.settings.get("seed", "unknown")),
+            f"{run.reached:,}",
+            f"{len(run.frames):,}",
+            str(run.record.action_repeat) if run.record else f"{ACTION_REPEAT} (assumed)",
+            escape(", ".join(dict.fromkeys(start.commit for start in starts)) or "unknown"),
+            escape(str(run.path)),
+        ]
+        rows.append(cells)
+    return _table(["game", "seed", "frames", "episodes", "action repeat", "commit", "log"], rows, "words")
+
+
+def version_table(results: Results) -> str:
+    """Versions of what the runs were made with, and in how many runs each; ale-py is the emulator."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for run in results.runs:
+        starts = run.record.starts if run.record else ()
+        counts.update({item for start in starts for item in start.versions.items()})
+    rows = [
+        [escape(name), escape(text), f"{count} of {len(results.runs)}"]
+        for (name, text), count in sorted(counts.items())
+    ]
+    return _table(["package", "version", "runs"], rows or [["unknown", GAP, GAP]])
+
+
+def setting_table(results: Results) -> str:
+    """Settings that all runs with a record share."""
+    known = [run.settings for run in results.runs if run.record]
+    shared = (
+        {name: value for name, value in known[0].items() if all(s.get(name) == value for s in known)} if known else {}
+    )
+    rows = [[escape(name), escape(str(value))] for name, value in sorted(shared.items())]
+    return _table(["setting", "value"], rows or [["unknown", GAP]], "words")
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers") -> str:
+    """Cells are HTML; the first row names the columns, the first column the rows."""
+    lines = ["".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)]
+    lines += [f'<th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) for row in rows]
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div class="table {kind}" tabindex="0"><table>\n{body}\n</table></div>'

@@ -1,0 +1,135 @@
+"""A real browser for the tests: Chromium without a window, driven over a pipe by its DevTools protocol.
+
+with Browser() as browser:
+    browser.open(path, width=400, height=900, dark=True)
+    browser.value("document.title")
+    assert browser.errors == []
+"""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+needs_browser = pytest.mark.skipif(PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+
+_TIMEOUT_S = 120.0
+
+
+class Browser:
+    """Opens one page at a time; a context manager."""
+
+    def __init__(self) -> None:
+        assert PROGRAM
+        self._folder = tempfile.mkdtemp()
+        theirs_in, self._out = os.pipe()
+        self._in, theirs_out = os.pipe()
+        # The protocol's pipes are descriptors 3 and 4 of the browser; the shell puts them there.
+        script = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
+        options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-pipe"
+        self._process = subprocess.Popen(
+            ["bash", "-c", script, "browser", PROGRAM, *options.split(), f"--user-data-dir={self._folder}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(theirs_in, theirs_out),
+            env={**os.environ, "DBUS_SESSION_BUS_ADDRESS": "disabled:"},
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._rest = b""
+        self._number = 0
+        self._session: str | None = None
+        self.errors: list[str] = []  # of the page: exceptions, console errors and warnings, failed loads
+
+    def __enter__(self) -> "Browser":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._out)  # the browser ends with its pipe
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._in)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def open(self, path: Path, width: int, height: int, *, dark: bool = False) -> None:
+        """Load a page in a window of this size [CSS pixels], and wait for the load event."""
+        self.errors.clear()
+        self._session = None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        size = {"width": width, "height": height}
+        self.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=width < 700)
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.wait_for("document.readyState === 'complete'")
+
+    def value(self, expression: str) -> Any:
+        """What a JavaScript expression, or the promise that it is, comes to, as JSON."""
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait_for(self, condition: str) -> None:
+        """Wait until a JavaScript expression is true."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while not self.value(condition):
+            assert time.monotonic() < deadline, f"never true: {condition}; {self.errors}"
+            time.sleep(0.1)
+
+    def screenshot(self, path: Path, height: int) -> None:
+        """Write what a window of this height shows, as PNG."""
+        width = self.value("innerWidth")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        answer = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(answer["data"]))
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """One call of the protocol; errors of the page that are told meanwhile are kept."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while (answer := self._receive()).get("id") != self._number:
+            self._note(answer)
+        assert "error" not in answer, f"{method}: {answer['error']}"
+        return answer["result"]
+
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._in], [], [], _TIMEOUT_S)
+            data = os.read(self._in, 1 << 20) if ready else b""
+            assert data, "the browser does not answer"
+            self._rest += data
+        message, self._rest = self._rest.split(b"\0", 1)
+        found: dict[str, Any] = json.loads(message)
+        return found
+
+    def _note(self, event: dict[str, Any]) -> None:
+        if event.get("sessionId") != self._session:
+            return
+        told = event.get("params", {})
+        if event["method"] == "Runtime.exceptionThrown":
+            self.errors.append(json.dumps(told["exceptionDetails"])[:500])
+        elif event["method"] == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
+            self.errors.append(json.dumps(told["args"])[:500])
+        elif event["method"] == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
+            self.errors.append(told["entry"]["text"])
+        elif event["method"] == "Network.requestWillBeSent" and told["request"]["url"].startswith("http"):
+            self.errors.append(f"asks the network for {told['request']['url']}")

@@ -1,0 +1,106 @@
+"""The program from its command line: its files, the numbers in them, and its errors."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects
+import pytest
+
+from saber.atari_scores import COLUMNS, read_scores
+from saber.report.contents import contents
+from saber.report.program import render_report
+from saber.report.results import Results
+from saber.report.runs import read_runs
+from tests.saber_report.logs import write_run
+
+ROOT = Path(__file__).parents[2]
+REACHED = 12_500_000  # agent steps: 50 M frames
+
+
+def report(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "saber_report.py", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+
+
+def write_runs(folder: Path) -> None:
+    for seed in (1, 2):
+        write_run(folder / str(seed), "pong", seed, REACHED, episodes=3000)
+        write_run(folder / str(seed), "surround", seed, REACHED if seed == 1 else REACHED // 2, episodes=3000)
+
+
+def test_the_program_writes_both_files(tmp_path: Path) -> None:
+    write_runs(tmp_path / "runs")
+    done = report(tmp_path / "runs", "--output", tmp_path / "new" / "out")
+    out = tmp_path / "new" / "out"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"2 games, 4 runs: {out / 'saber.html'}, {out / 'saber.json'}\n"
+    assert sorted(path.name for path in out.iterdir()) == ["saber.html", "saber.json"]
+    found = json.loads((out / "saber.json").read_text())
+    assert found["games"].keys() == {"pong", "surround"} and len(found["runs"]) == 4
+    assert not re.search(r"<(script|link|img)[^>]*(src|href)=", (out / "saber.html").read_text())
+
+
+def test_mistakes_are_one_line_and_code_2(tmp_path: Path) -> None:
+    write_runs(tmp_path)
+    file = tmp_path / "file"
+    file.touch()
+    for words in ([tmp_path / "missing"], [tmp_path, "--output", file]):
+        done = report(*words)
+        assert done.returncode == 2
+        assert re.fullmatch(r"saber_report.py: error: [^\n]+\n", done.stderr)
+    assert report().returncode == 2
+
+
+def results_of(folder: Path) -> tuple[Results, dict[str, Any]]:
+    write_runs(folder)
+    results = Results(read_runs([folder])[0])
+    return results, json.loads(json.dumps(contents(results, ["x.csv: not a training log"])))
+
+
+def test_the_numbers_fit_together(tmp_path: Path) -> None:
+    results, found = results_of(tmp_path)
+    at_50 = found["games"]["surround"]["marks"]["50000000"]
+    assert at_50["saber"]["runs"][1] is None and at_50["saber"]["mean"] == at_50["saber"]["runs"][0]
+    assert at_50["5min"]["mean"] == pytest.approx(at_50["saber"]["mean"] / 4)
+    assert at_50["saber"]["normalised"]["world_record"] is None
+    assert found["games"]["pong"]["marks"]["100000000"]["saber"]["runs"] == [None, None]
+    assert found["aggregates"]["100000000"]["saber"]["human"] is None
+    human = found["aggregates"]["50000000"]["saber"]["human"]
+    shares = [
+        found["games"][game]["marks"]["50000000"]["saber"]["normalised"]["human"] for game in ("pong", "surround")
+    ]
+    assert human["games"] == 2 and human["mean"]["value"] == pytest.approx(sum(shares) / 2)
+    assert human["mean"]["low"] is None, "a game has one run there"
+    assert found["aggregates"]["10000000"]["saber"]["human"]["mean"]["low"] is not None
+    assert found["aggregates"]["50000000"]["saber"]["world_record"]["games"] == 1
+    assert results.mark == 50_000_000
+    same = found["published_on_the_same_games"]["50000000"]
+    assert same["rainbow_noop_200m"]["human"]["games"] == 2
+    assert same["rainbow_sticky_200m_dopamine"]["human"]["games"] == 1, "it has not played Surround"
+    pong = read_scores()["pong"]
+    share = pong.normalised(pong.published["rainbow_sticky_200m_dopamine"], "human")
+    assert same["rainbow_sticky_200m_dopamine"]["human"]["mean"]["value"] == pytest.approx(share)
+
+
+def test_the_page_names_protocols_and_how_it_was_measured(tmp_path: Path) -> None:
+    results, _ = results_of(tmp_path)
+    page = render_report(results, ["<x>.csv: not a training log"])
+    for column in COLUMNS.values():
+        assert column.label in page and column.source in page
+    for text in ("abc1234", "0.12.1", "50,000,000", "&lt;x&gt;.csv: not a training log", "<small>1 of 2</small>"):
+        assert text in page
+    script = re.search(r'<script type="application/json" id="figure">(.*?)</script>', page, re.DOTALL)
+    assert script
+    figures = json.loads(script[1])
+    assert figures.keys() == {
+        "bars-human", "bars-world_record", "profile-human", "profile-world_record", "curve-0", "curve-1"
+    }  # fmt: skip
+    for name, figure in figures.items():
+        plotly.graph_objects.Figure(figure)  # raises on a property that plotly does not know
+        assert page.count(f'id="{name}"') == 1
+    shown = [t["name"] for t in figures["bars-human"]["data"] if t.get("visible", True) is True]
+    assert len(shown) == 4 and all("sticky actions" in name for name in shown[1:]), "others are drawn when asked for"

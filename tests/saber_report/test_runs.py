@@ -1,0 +1,89 @@
+"""Which logs are runs, which are the same run, and what cannot stand in one report."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from memory.errors import UserError
+from saber.report.runs import read_runs
+from saber.run_record import RunRecord, Start, present_start, read_record, write_record
+from saber.training_log import HEADER
+from tests.saber_report.logs import write_log, write_run
+
+
+def test_folders_are_searched_and_no_file_is_read_twice(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a" / "deep", "pong", 1, 5000)
+    second = write_run(tmp_path / "b", "pong", 2, 4000)
+    third = write_run(tmp_path / "b", "alien", 2, 4000)
+    (tmp_path / "b" / "other.csv").write_text("seed,score\n1,2\n")
+    runs, notes = read_runs([tmp_path, second, tmp_path / "b" / ".." / "b"])
+    assert [(run.game, run.path) for run in runs] == [("alien", third), ("pong", first), ("pong", second)]
+    assert [run.settings["seed"] for run in runs] == [2, 1, 2]
+    assert notes and all("other.csv: not a training log" in note for note in notes)
+
+
+def test_a_copy_is_no_second_run(tmp_path: Path) -> None:
+    # Mutation: keep the shorter.
+    path = write_run(tmp_path / "a", "pong", 1, 5000)
+    shutil.copytree(tmp_path / "a", tmp_path / "older")
+    lines = path.read_text().splitlines(keepends=True)
+    (tmp_path / "older" / "pong.csv").write_text("".join(lines[:50]))
+    runs, notes = read_runs([tmp_path])
+    assert [run.path for run in runs] == [path]
+    assert notes == [f"{tmp_path / 'older' / 'pong.csv'}: the same episodes as {path}"]
+
+
+def test_other_seeds_are_other_runs_however_equal_their_episodes(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        path = write_log(tmp_path / str(seed), "freeway", [100, 200], [0.0, 0.0])
+        write_record(path.with_suffix(".json"), RunRecord("freeway", 4, 300, (Start({"seed": seed}, {}, ""),)))
+    assert len(read_runs([tmp_path])[0]) == 2
+
+
+def test_runs_of_different_settings_are_refused(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", "alien", 1, 5000)
+    second = write_run(tmp_path / "b", "pong", 2, 6000, hidden_size=256, T_max=7)
+    with pytest.raises(UserError) as caught:
+        read_runs([tmp_path])
+    assert str(caught.value) == (
+        f"{second}: hidden_size is 256, and 512 in {first}; runs of different settings need reports of their own"
+    )
+
+
+def test_what_is_no_run_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("seed,score\n1,2\n")
+    (tmp_path / "empty.csv").write_text(f"{HEADER}\n")
+    (tmp_path / "torn.csv").write_text(f"{HEADER}\n1,2\n")
+    for name, text in (
+        ("missing", "no such file or folder"),
+        ("other.csv", "not a training log"),
+        ("empty.csv", "no training log with an episode"),
+        ("torn.csv", "torn.csv, line 2"),
+    ):
+        with pytest.raises(UserError, match=text) as caught:
+            read_runs([tmp_path / name])
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"game": "a", "action_repeat": 4, "reached": 1, "starts": []}', '{"starts": [{"settings": 1}]}'],
+)
+def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    path = write_run(tmp_path, "pong", 1, 5000)
+    path.with_suffix(".json").write_text(text)
+    with pytest.raises(UserError, match=r"pong\.json: not a run's record"):
+        read_runs([path])
+
+
+def test_a_record_comes_back_and_counts_only_starts_that_differ(tmp_path: Path) -> None:
+    start = present_start({"seed": 7, "model": Path("a.pth"), "discount": 0.99})
+    assert start.settings == {"seed": 7, "model": "a.pth", "discount": 0.99}
+    assert start.versions["ale-py"] and start.versions["python"] and start.commit
+    other = Start(start.settings, start.versions, "another")
+    record = RunRecord("pong", 4, 0, (start,)).started(start).started(other)
+    assert record.starts == (start, other)
+    write_record(tmp_path / "pong.json", record)
+    assert read_record(tmp_path / "pong.json") == record
+    assert read_record(tmp_path / "none.json") is None
