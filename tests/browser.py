@@ -126,9 +126,9 @@ class Browser:
             return
         told = event.get("params", {})
         if event["method"] == "Runtime.exceptionThrown":
-            self.errors.append(json.dumps(told["exceptionDetails"])[:500])
+            self.errors.append(json.dumps(told["exceptionDetails"]))
         elif event["method"] == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-            self.errors.append(json.dumps(told["args"])[:500])
+            self.errors.append(json.dumps(told["args"]))
         elif event["method"] == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
             self.errors.append(told["entry"]["text"])
         elif event["method"] == "Network.requestWillBeSent" and told["request"]["url"].startswith("http"):

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from saber.report.program import write_report
+from saber.reward_plot import write_reward_plot
+from saber.training_log import read_records
 from tests.browser import Browser, needs_browser
 from tests.saber_report.logs import ATARI57, write_run
 
@@ -58,6 +60,13 @@ def test_one_short_run(browser: Browser, tmp_path: Path) -> None:
     check_page(browser, tmp_path / "saber.html", 1, width=1280, dark=True)
 
 
+def test_the_plot_of_a_training_run(browser: Browser, tmp_path: Path) -> None:
+    log = write_run(tmp_path, "pong", 1, 50_000)
+    write_reward_plot(read_records(log), tmp_path / "Reward_pong.html", "pong")
+    check_page(browser, tmp_path / "Reward_pong.html", 1, width=400, dark=False)
+    check_page(browser, tmp_path / "Reward_pong.html", 1, width=1280, dark=True)
+
+
 def test_plots_draw_as_they_come_into_view(browser: Browser, tmp_path: Path) -> None:
     for game in ATARI57[:30]:
         write_run(tmp_path, game, 1, 50_000)
@@ -71,7 +80,7 @@ def test_plots_draw_as_they_come_into_view(browser: Browser, tmp_path: Path) -> 
 
 def test_errors_of_a_page_are_noticed(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    page.write_text("<script>console.error('told'); missing()</script><script src='https://example.org/x.js'></script>")
+    page.write_text("<script>console.error('told'); missing()</script><script src='http://127.0.0.1:9/x.js'></script>")
     browser.open(page, width=400, height=600)
     text = " ".join(browser.errors)
-    assert "told" in text and "missing is not defined" in text and "example.org" in text
+    assert "told" in text and "missing is not defined" in text and "127.0.0.1:9" in text
