@@ -61,7 +61,8 @@ def render_report(results: Results, left_out: Sequence[str]) -> str:
     figures = all_figures(results)
     body = "\n".join(
         [
-            f"<header><h1>SABER report</h1><p>{escape(_counted(results))}. {escape(_reach(results))}</p></header>",
+            f"<header><h1>SABER report</h1><p>{escape(_counted(results))}. {escape(_reach(results))} "
+            f"{escape(_protocol(results))}</p></header>",
             "<main>",
             _normalised_section(results, figures),
             _curve_section(results),
@@ -111,6 +112,17 @@ def _normalised_section(results: Results, figures: dict[str, Figure]) -> str:
                 _tall_plot(f"profile-{reference}", figures),
             ]
     return "\n".join(parts)
+
+
+def _protocol(results: Results) -> str:
+    """How our runs were played; those with a record agree about it."""
+    known = [run.settings for run in results.runs if run.record]
+    if not known:
+        return "By what rules was not recorded."
+    sticky, cut = known[0].get("proba_sticky_actions"), known[0].get("disable_SABER_mode")
+    rules = "episodes cut at 30 minutes, not SABER's rules" if cut else "episodes by SABER's rules"
+    unknown = len(results.runs) - len(known)
+    return f"Sticky actions {sticky}, {rules}" + (f"; {unknown} runs have no record." if unknown else ".")
 
 
 def _tall_plot(name: str, figures: dict[str, Figure]) -> str:

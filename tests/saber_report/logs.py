@@ -36,6 +36,10 @@ def write_run(
     path = write_log(
         folder, game, ends.tolist(), np.round(table.random + rise * ((table.human or 0) - table.random)).tolist()
     )
-    start = Start({"seed": seed, "game": game, "hidden_size": 512} | settings, {"ale-py": "0.12.1"}, "abc1234")
+    start = Start(
+        {"seed": seed, "game": game, "hidden_size": 512, "proba_sticky_actions": 0.25} | settings,
+        {"ale-py": "0.12.1"},
+        "abc1234",
+    )
     write_record(path.with_suffix(".json"), RunRecord(game, 4, reached, (start,)))
     return path

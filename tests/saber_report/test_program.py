@@ -91,7 +91,14 @@ def test_the_page_names_protocols_and_how_it_was_measured(tmp_path: Path) -> Non
     page = render_report(results, ["<x>.csv: not a training log"])
     for column in COLUMNS.values():
         assert column.label in page and column.source in page
-    for text in ("abc1234", "0.12.1", "50,000,000", "&lt;x&gt;.csv: not a training log", "<small>1 of 2</small>"):
+    for text in (
+        "abc1234",
+        "0.12.1",
+        "50,000,000",
+        "&lt;x&gt;.csv: not a training log",
+        "<small>1 of 2</small>",
+        "Sticky actions 0.25, episodes",
+    ):
         assert text in page
     script = re.search(r'<script type="application/json" id="figure">(.*?)</script>', page, re.DOTALL)
     assert script
