@@ -1,6 +1,8 @@
 """The Atari games that there are, by their names in the Arcade Learning Environment."""
 
+import contextlib
 import difflib
+import io
 import re
 from functools import cache
 
@@ -16,18 +18,32 @@ def games() -> list[str]:
 def _games() -> tuple[str, ...]:
     # ale-py also ships combat, joust, maze_craze and warlords; they are for several players, and loading one as a
     # game of one player ends the whole process.
-    return tuple(sorted(name for name in roms.get_all_rom_ids() if ALEInterface.isSupportedROM(rom_path(name))))
+    names = sorted(roms.get_all_rom_ids())
+    return tuple(name for name in names if not fault_of_rom(name) and ALEInterface.isSupportedROM(rom_path(name)))
 
 
 def rom_path(name: str) -> str:
-    """File of the game's program, as shipped with ale-py."""
-    return str(roms.get_rom_path(name))
+    """File of the game's program, as shipped with ale-py; raises OSError if it is not there, or is another."""
+    with contextlib.redirect_stdout(io.StringIO()):  # it says where it looks, once per game
+        return str(roms.get_rom_path(name))
+
+
+def fault_of_rom(name: str) -> str:
+    """Why the program of a game that ale-py knows cannot be played; empty if it can."""
+    try:
+        rom_path(name)
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.strerror else " ".join(str(error).split())
+        return f"{what}; reinstall ale-py, or correct ALE_ROMS_DIR if you have set it"
+    return ""
 
 
 def check_game(name: str) -> str | None:
     """Return what is wrong with this name of a game, with the names that are close to it; None if it is right."""
     if name in _games():
         return None
+    if name in roms.get_all_rom_ids() and (fault := fault_of_rom(name)):
+        return f"the ROM of {name} cannot be used: {fault}"
     snake_case = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.-]+", "_", name).lower()  # "MsPacman", "ms-pacman", "Ms. Pacman"
     close = difflib.get_close_matches(snake_case, _games(), n=3)
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(_games())}"

@@ -1,3 +1,4 @@
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 
 from memory.rows import Kind, Row
+from saber.display import check_display
 from saber.environment import ENVIRONMENTS, EnvironmentSettings, make_environment
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +66,20 @@ def test_rendering_without_a_display_is_an_error(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(RuntimeError, match="there is no display"):
         make_environment(EnvironmentSettings(render=True), 0)
+
+
+def test_rendering_on_a_display_that_is_not_there_is_an_error(monkeypatch):
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
+    for display in (":4711", "unix:4711.0", "127.0.0.1:4711", ":99999", "nonsense"):
+        monkeypatch.setenv("DISPLAY", display)
+        with pytest.raises(RuntimeError, match=f"nothing answers at DISPLAY={display}"):
+            check_display()
+    with socket.socket() as server:  # all that SDL could want to know is whether somebody listens
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        monkeypatch.setenv("DISPLAY", f"127.0.0.1:{server.getsockname()[1] - 6000}.0")
+        check_display()
 
 
 def test_rendering_changes_no_row():

@@ -1,5 +1,7 @@
 import pytest
+from ale_py import roms
 
+import saber.games as games_module
 from saber.environment import EnvironmentSettings, make_environment
 from saber.games import check_game, games
 
@@ -46,3 +48,35 @@ def test_changing_the_list_changes_nothing_for_the_next_caller():
 def test_no_environment_of_an_unknown_game(game):
     with pytest.raises(ValueError, match="unknown game"):
         make_environment(EnvironmentSettings(game=game), 0)
+
+
+@pytest.fixture
+def roms_dir(tmp_path, monkeypatch):
+    """A folder of ROMs in the place of ale-py's, with pong's own and another file under breakout's name."""
+    (tmp_path / "pong.bin").write_bytes(roms.get_rom_path("pong").read_bytes())
+    (tmp_path / "breakout.bin").write_bytes(b"not breakout" * 200)
+    monkeypatch.setenv("ALE_ROMS_DIR", str(tmp_path))
+    games_module._games.cache_clear()
+    yield tmp_path
+    games_module._games.cache_clear()
+
+
+@pytest.mark.usefixtures("roms_dir")
+def test_a_wrong_rom_is_named(capsys):
+    assert check_game("pong") is None
+    wrong, missing = check_game("breakout"), check_game("asterix")
+    for message, game in ((wrong, "breakout"), (missing, "asterix")):
+        assert message.startswith(f"the ROM of {game} cannot be used: ")
+        assert message.endswith("; reinstall ale-py, or correct ALE_ROMS_DIR if you have set it")
+        assert "\n" not in message
+    assert "does not match" in wrong and "No such file" in missing and "asterix.bin" in missing
+    assert "unknown game 'pongg'; did you mean pong?" in check_game("pongg")
+    with pytest.raises(ValueError, match="the ROM of breakout cannot be used"):
+        make_environment(EnvironmentSettings(game="breakout"), 0)
+    assert make_environment(EnvironmentSettings(game="pong"), 0).reset().reward == 0
+    assert capsys.readouterr().out == "", "ale-py says where it looks, for every game"
+
+
+def test_a_folder_of_roms_that_is_not_there(roms_dir, monkeypatch):
+    monkeypatch.setenv("ALE_ROMS_DIR", str(roms_dir / "gone"))
+    assert f"{roms_dir / 'gone'} doesn't exist" in check_game("pong")
