@@ -1,0 +1,139 @@
+"""SABER's rules in every game that has a published score: what an agent sees, may do, and cannot foresee."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ale_py import roms
+
+import saber
+from memory.rows import Kind
+from saber.atari import AtariEnvironment
+from saber.environment import EnvironmentSettings, make_environment
+from saber.games import check_game
+from tests.saber.reference import Reference, bilinear, observation, play, random_actions, same, say_rewards
+
+TABLE = Path(saber.__file__).with_name("atari_scores.csv")
+with TABLE.open(newline="") as _file:
+    GAMES = [row["game"] for row in csv.DictReader(_file)]
+every = pytest.mark.parametrize("game", GAMES)
+
+
+def make(game: str, seed: int, **more) -> AtariEnvironment:
+    return make_environment(EnvironmentSettings(game=game, **more), seed)
+
+
+def test_the_games_of_the_table():
+    assert len(GAMES) == len(set(GAMES)) == 62
+    assert [check_game(game) for game in GAMES] == [None] * 62
+    assert [len(roms.get_rom_path(game).read_bytes()) >= 2048 for game in GAMES] == [True] * 62
+
+
+@every
+def test_eighteen_actions_one_shape_and_every_pixel(game):
+    environment, reference = make(game, 5), Reference(game, 5)
+    assert (environment.nb_actions, environment.observation_shape) == (18, (84, 84))
+    assert (environment.observation_dtype, environment.action_repeat) == (np.uint8, 4)
+    row, expected = environment.reset(), reference.reset()
+    assert np.abs(bilinear(reference.ale.getScreenGrayscale()) - row.obs).max() <= 1
+    for action in [*range(18), *random_actions(60)]:
+        assert row.obs.shape == (84, 84) and row.obs.dtype == np.uint8
+        assert np.array_equal(row.obs, expected)
+        if row.kind == Kind.LAST:
+            row, expected = environment.reset(), reference.reset()
+        row, played = environment.step(action), reference.step(action)
+        expected = observation(played.frames)
+        assert row.reward == sum(played.rewards)
+        assert (row.kind == Kind.LAST) == played.over
+    for wrong in (-1, 18):
+        with pytest.raises(ValueError, match=r"no such action|reset first"):
+            environment.step(wrong)
+
+
+@every
+def test_the_seed_decides_everything(game):
+    one, again = (make(game, 1) for _ in range(2))
+    assert same(one.reset(), again.reset())
+    actions = random_actions(100)
+    assert all(map(same, play(one, actions), play(again, actions)))
+    assert one._ale.cloneState(include_rng=True).serialize() == again._ale.cloneState(include_rng=True).serialize()
+
+
+def frames_kept(game: str, count: int) -> tuple[int, int]:
+    """(frames in which the action before was repeated, frames in which this can be told): `count` of the latter.
+
+    Before each frame, two actions and more are tried in an emulator without stickiness that is brought to the same
+    state. Where they lead to different memories, the environment's tells which of them it took.
+    """
+    environment, twin = make(game, 7, action_repeat=1), Reference(game, 0, sticky=0).ale
+    twin.reset_game()
+    environment.reset()
+    random = np.random.default_rng(1)
+    may_be_last, kept, told = [0], 0, 0  # actions of which one was the last
+    for _ in range(6000):  # some games play music for ten seconds before they listen
+        if environment.end:
+            environment.reset()
+            may_be_last = [0]
+        new = int(random.choice([action for action in range(18) if action not in may_be_last]))
+        state, memories = environment._ale.cloneState(), {}
+        for action in [*may_be_last, new]:
+            twin.restoreState(state)
+            twin.act(action)
+            memories[action] = twin.getRAM().tobytes()
+        environment.step(new)
+        memory = environment._ale.getRAM().tobytes()
+        fits = [action for action, other in memories.items() if other == memory]
+        if fits and (fits == [new] or new not in fits):
+            told, kept = told + 1, kept + (new not in fits)
+            if told == count:
+                break
+        may_be_last = (fits or [*may_be_last, new])[-3:]
+    return kept, told
+
+
+@every
+def test_one_frame_in_four_repeats_the_action_before(game):
+    # Without stickiness 0 of them; if it were drawn once per agent step only, a test of Breakout fails.
+    kept, told = frames_kept(game, 80)
+    assert told == 80
+    assert abs(kept / told - 0.25) < 4.5 * (0.25 * 0.75 / told) ** 0.5
+
+
+def test_a_game_that_gives_nothing_is_stuck_after_five_minutes():
+    environment = make("breakout", 0)  # nobody serves the ball
+    for _ in range(2):
+        row, steps = environment.reset(), 0
+        while row.kind != Kind.LAST:
+            row, steps = environment.step(0), steps + 1
+            assert row.reward == 0
+        assert (steps, environment.end, row.discount) == (4501, "stuck", 0)
+
+
+@pytest.mark.parametrize(
+    ("game", "limit"), [("asterix", 10**6), ("defender", 10**6), ("video_pinball", 10**6), ("atlantis", 10**8)]
+)
+def test_a_score_that_rolls_over_goes_on_rising(monkeypatch, game, limit):
+    counter, points, rewards = limit - 5000, 0, []
+    for gain in np.random.default_rng(0).integers(0, 3000, size=40).tolist():
+        shown = (counter + gain) % limit
+        rewards.append(shown - counter)  # as ALE computes rewards, from the score on the screen
+        counter, points = shown, points + gain
+    assert min(rewards) < -900_000
+    say_rewards(monkeypatch, rewards)
+    environment = make(game, 0)
+    environment.reset()
+    assert sum(environment.step(0).reward for _ in range(10)) == points
+
+
+def test_a_clock_near_a_hundred_hours():
+    # The clock is the count of agent steps that a snapshot holds: 100 hours are 5.4 million of 4 frames.
+    environment = make("pong", 0)
+    environment.reset()
+    environment.step(0)
+    arrays = environment.snapshot()
+    arrays["counters"][0] = 100 * 60 * 60 * 60 // 4 - 3
+    environment.restore(arrays)
+    rows = [environment.step(0) for _ in range(3)]
+    assert [row.kind for row in rows] == [Kind.MID, Kind.MID, Kind.LAST]
+    assert (environment.end, rows[-1].discount) == ("time_limit", 0)
