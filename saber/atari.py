@@ -18,7 +18,7 @@ from saber.display import check_display
 from saber.emulator_state import EmulatorState
 from saber.environment import EnvironmentSettings
 from saber.games import check_game, rom_path
-from saber.scores import steps_in
+from saber.scores import FRAMES_PER_SECOND, steps_in
 
 SIZE = 84  # pixels
 NB_ACTIONS = 18  # ALE counts fewer for skiing and lost_luggage, and plays what it does not count as a no-op
@@ -31,6 +31,7 @@ class AtariEnvironment:
     observation_shape: tuple[int, ...] = (SIZE, SIZE)
     observation_dtype: np.dtype[Any] = np.dtype(np.uint8)
     nb_actions = NB_ACTIONS
+    pictures_per_second = float(FRAMES_PER_SECOND)
 
     max_stuck_seconds = 5 * 60  # of game time without a reward
     max_saber_seconds = 100 * 60 * 60
@@ -40,6 +41,8 @@ class AtariEnvironment:
         self.action_repeat = settings.action_repeat
         self.end = ""
         self._saber_mode = settings.saber_mode
+        self._record = settings.record
+        self._pictures: list[Array] = []  # of the frames of the last step
         self._ale = open_emulator(settings, seed)
         self._gray = np.empty(self._ale.getScreenDims(), np.uint8)  # [210 to 250, 160]
         self._state = EmulatorState(
@@ -52,6 +55,7 @@ class AtariEnvironment:
         """Begin an episode with the screen that the emulator shows after its reset."""
         self._ale.reset_game()
         self._state.begin()
+        self._pictures = [self._ale.getScreenRGB()] if self._record else []
         self._steps = self._stuck_steps = 0
         self.end = ""
         return Row(self._screen(), Kind.FIRST, 0.0, 1.0)
@@ -73,10 +77,13 @@ class AtariEnvironment:
     def _repeat(self, action: int) -> tuple[float, Array]:
         """Return the summed reward and the maximum of the last two frames; a frame not reached counts as black."""
         ale, reward, screens = self._ale, 0, []
+        self._pictures = []
         for frame in range(self.action_repeat):
             reward += unroll(ale.act(action))
             if frame >= self.action_repeat - 2:
                 screens.append(self._screen())
+            if self._record:
+                self._pictures.append(ale.getScreenRGB())
             if ale.game_over():
                 break
         if not screens:
@@ -94,6 +101,10 @@ class AtariEnvironment:
             return "stuck"
         limit = self.max_saber_seconds if self._saber_mode else self.max_seconds
         return "time_limit" if self._steps >= steps_in(limit, self.action_repeat) else ""
+
+    def pictures(self) -> list[Array]:
+        """All frames that the last step has reached, each [210 to 250, 160, 3]: games blink at every other one."""
+        return self._pictures
 
     def snapshot(self) -> Arrays:
         """See `EmulatorState.snapshot`; and `counters` [3] int64."""

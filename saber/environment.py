@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from memory.rows import Arrays, Row
+from memory.rows import Array, Arrays, Row
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class EnvironmentSettings:
     action_repeat: int = 4  # frames per agent step
     saber_mode: bool = True  # False: episodes are cut at 30 minutes, and no episode is stuck
     render: bool = False  # show the game in a window
+    record: bool = False  # keep the pictures of each step, for a video
 
 
 class Environment(Protocol):
@@ -37,7 +38,12 @@ class Environment(Protocol):
     observation_dtype: np.dtype[Any]
     nb_actions: int  # actions are 0 ... nb_actions - 1
     action_repeat: int  # frames per agent step, at 60 frames per second of game time
-    end: str  # why the episode ended, once it has: "game_over", "stuck" or "time_limit"
+    pictures_per_second: float  # of what `pictures` gives, at normal speed
+
+    @property
+    def end(self) -> str:
+        """Why the episode ended, once it has: "game_over", "stuck" or "time_limit"; empty before."""
+        ...
 
     def reset(self) -> Row:
         """Begin an episode; its FIRST row has reward 0 and discount 1."""
@@ -45,6 +51,10 @@ class Environment(Protocol):
 
     def step(self, action: int) -> Row:
         """Act once: a MID row or the LAST one, with a new array as observation and the raw reward of the step."""
+        ...
+
+    def pictures(self) -> list[Array]:
+        """The pictures [height, width, 3] uint8 RGB of the last step or reset, if the settings say `record`."""
         ...
 
     def snapshot(self) -> Arrays:

@@ -50,7 +50,9 @@ class GymnasiumEnvironment:
 
     def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
         self._id = settings.env.partition(":")[2]
-        self._environment = _open(self._id, settings.render)
+        self._environment = _open(self._id, settings)
+        self._record = settings.record
+        self.pictures_per_second = float(self._environment.metadata.get("render_fps") or 30)
         try:
             view = view_of(self._environment.observation_space)
             self._first_action, self.nb_actions = _actions_of(self._environment.action_space)
@@ -63,8 +65,8 @@ class GymnasiumEnvironment:
         self._actions: list[int] = []  # of this episode
         self._obs = np.zeros(self.observation_shape, self.observation_dtype)  # the newest
         self.end = ""
-        if settings.render:
-            self._try_window()
+        if settings.render or settings.record:
+            self._try_to_draw()
 
     def reset(self) -> Row:
         """Begin an episode, with a seed of its own."""
@@ -125,29 +127,37 @@ class GymnasiumEnvironment:
             "the environment is another version of itself, or its seed does not decide everything"
         )
 
-    def _try_window(self) -> None:
-        """Open the window, so that what is missing for it is missing now; the next reset begins anew."""
+    def pictures(self) -> list[Array]:
+        """One picture, of what the last step led to."""
+        return [np.array(self._environment.render(), np.uint8)] if self._record else []
+
+    def _try_to_draw(self) -> None:
+        """Draw, so that what is missing for it is missing now; the next reset begins anew."""
         try:
             self._environment.reset(seed=0)
+            if self._record and np.ndim(self._environment.render()) != 3:  # type: ignore[arg-type]
+                raise RuntimeError(f"cannot record {self._id}: it draws no pictures in colour")
         except (gymnasium.error.Error, ImportError) as error:
-            raise RuntimeError(f"cannot render {self._id}: {_one_line(error)}") from error
+            doing = "record" if self._record else "render"
+            raise RuntimeError(f"cannot {doing} {self._id}: {_one_line(error)}") from error
 
     def close(self) -> None:
         """Close Gymnasium's environment, and its window."""
         self._environment.close()
 
 
-def _open(id_: str, render: bool) -> gymnasium.Env[Any, Any]:
+def _open(id_: str, settings: EnvironmentSettings) -> gymnasium.Env[Any, Any]:
     """Raises ValueError, in one line, for what cannot be had."""
-    if render:
+    if settings.render:
         check_display()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of packages about to change: nobody who starts a run can do anything about it
         spec = _find(id_)
-        window: dict[str, Any] = {"render_mode": "human"} if render else {}  # not all environments know the word
+        mode = "human" if settings.render else "rgb_array" if settings.record else ""
+        drawing: dict[str, Any] = {"render_mode": mode} if mode else {}  # not all environments know the word
         try:
             # Without the checker, which looks at every step for faults of whoever wrote the environment.
-            return gymnasium.make(spec, disable_env_checker=True, **window)
+            return gymnasium.make(spec, disable_env_checker=True, **drawing)
         except (gymnasium.error.Error, ImportError, TypeError) as error:
             raise ValueError(f"{id_} cannot be made: {_one_line(error)}") from error
 
