@@ -12,6 +12,8 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from saber.live_page import HAND_OVER, LOOK_AGAIN
+
 BLUE, ORANGE, TEAL = "#3b82d6", "#d08a3c", "#2f9e8a"  # legible on white and on black
 BAND = "rgba(59,130,214,0.25)"
 
@@ -36,16 +38,16 @@ $style
 <body>
 $body
 <script type="application/json" id="figure">$figures</script>
-<script>$plotly</script>
+$hand_over<script>$plotly</script>
 <script>
-const figures = JSON.parse(document.getElementById("figure").textContent);
+let figures = JSON.parse(document.getElementById("figure").textContent);
 const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 function theme(layout) {
   const [ink, soft, grid, paper] = ["--ink", "--soft", "--grid", "--paper"].map(colour);
   const axis = { gridcolor: grid, linecolor: soft, tickcolor: soft, tickfont: { color: soft } };
   const { xaxis, yaxis, hoverlabel, ...rest } = layout;
   const size = innerWidth > 700 ? 13 : 11;
-  return { ...rest, paper_bgcolor: paper, plot_bgcolor: paper,
+  return { ...rest, uirevision: "kept", paper_bgcolor: paper, plot_bgcolor: paper,
            font: { color: ink, size, family: "system-ui, sans-serif" },
            xaxis: { ...xaxis, ...axis, spikecolor: soft }, yaxis: { ...yaxis, ...axis },
            hoverlabel: { ...hoverlabel, bgcolor: paper, bordercolor: soft, font: { color: ink, size } },
@@ -67,16 +69,21 @@ const seen = new IntersectionObserver(entries => {  // a page may have dozens of
 Object.keys(figures).forEach(id => seen.observe(document.getElementById(id)));
 addEventListener("beforeprint", () => Object.keys(figures).forEach(draw));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
-</script>
+function show(text) {
+  figures = JSON.parse(text);
+  drawn.forEach(draw);
+}
+$look_again</script>
 </body>
 </html>
 """)
 
 
-def render_page(title: str, body: str, figures: Mapping[str, dict[str, Any]], style: str) -> str:
+def render_page(title: str, body: str, figures: Mapping[str, dict[str, Any]], style: str, *, live: bool = False) -> str:
     """Write a page; `body` is HTML in which every figure has an element with its key as the id, and `style` is CSS.
 
     A figure is plotly's, but for the colours of text and grid: the page sets them for light or dark readers.
+    A `live` page brings itself up to date while it is open; its body has an element `summary` (`saber/live_page.py`).
     """
     text = json.dumps(figures, separators=(",", ":"), allow_nan=False)
     return _PAGE.substitute(
@@ -85,6 +92,8 @@ def render_page(title: str, body: str, figures: Mapping[str, dict[str, Any]], st
         body=body,
         figures=text.replace("<", "\\u003c"),  # no name in it can end the script
         plotly=get_plotlyjs(),
+        hand_over=f"<script>{HAND_OVER}</script>\n" if live else "",
+        look_again=LOOK_AGAIN if live else "",
     )
 
 

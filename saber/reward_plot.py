@@ -1,7 +1,7 @@
 """The plot `Reward_<game>.html`: statistics of the last 100 training episodes against agent steps.
 
 It is a pure function of the training log, so a restart loses nothing. Writing it takes a fraction of a second, also
-after 100 000 episodes.
+after 100 000 episodes. An open page brings itself up to date.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ def render_reward_plot(records: Sequence[EpisodeRecord], game: str, action_repea
     moments = rolling_summaries(records, action_repeat=action_repeat)
     title = f"{game_title(game)}: training scores"
     summary = _describe(moments, len(records), action_repeat)
-    body = f'<header><h1>{escape(title)}</h1><p>{escape(summary)}</p></header>\n<div id="plot"></div>'
-    return render_page(title, body, {"plot": reward_figure(moments, action_repeat)}, _STYLE)
+    body = f'<header><h1>{escape(title)}</h1><p id="summary">{escape(summary)}</p></header>\n<div id="plot"></div>'
+    return render_page(title, body, {"plot": reward_figure(moments, action_repeat)}, _STYLE, live=True)
 
 
 def reward_figure(moments: Sequence[Moment], action_repeat: int) -> dict[str, Any]:

@@ -64,8 +64,8 @@ class Browser:
         os.close(self._in)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def open(self, path: Path, width: int, height: int, *, dark: bool = False) -> None:
-        """Load a page in a window of this size [CSS pixels], and wait for the load event."""
+    def open(self, page: Path | str, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
+        """Load a file or an address in a window of this size [CSS pixels], up to its end."""
         self.errors.clear()
         self._session = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -76,8 +76,8 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": height}
         self.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=width < 700)
-        self.call("Page.navigate", url=path.resolve().as_uri())
-        self.wait_for("document.readyState === 'complete'")
+        self.call("Page.navigate", url=page.resolve().as_uri() if isinstance(page, Path) else page)
+        self.wait_for("location.href !== 'about:blank' && document.readyState === 'complete'")
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression, or the promise that it is, comes to, as JSON."""

@@ -88,7 +88,7 @@ def test_the_page_needs_no_network_and_survives_any_game_name(tmp_path: Path, st
     assert list(tmp_path.iterdir()) == [tmp_path / "plot.html"]
     assert "<h1>&lt;/Script&gt;&lt;B&gt; &amp;: training scores</h1>" in page
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)
-    assert page.count("</script>") == 3
+    assert page.count("</script>") == 4
 
 
 def test_the_plot_is_a_function_of_the_log(tmp_path: Path, stream: Stream) -> None:
