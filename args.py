@@ -74,7 +74,7 @@ class EnvironmentOptions:
     disable_SABER_mode: bool = option(
         False, "30 minutes per episode and no stuck rule, instead of SABER's rules", shared=True, flag=True
     )
-    render: bool = option(False, "show the game in a window", flag=True)
+    render: bool = option(False, "show the game in a window; needs a display", flag=True)
 
 
 @dataclass(frozen=True)
@@ -150,10 +150,20 @@ class RainbowOptions:
 class ResultOptions:
     """results and evaluation"""
 
-    path_to_results: Path = option(Path("results"), "folder of CSV, plot and snapshots; a stopped run resumes from it")
+    path_to_results: Path = option(
+        Path("results"),
+        "folder of CSV, plot and snapshots; a stopped run resumes from it. The episodes of test_multiple_seed.py go to "
+        "evaluations/<game>_<snapshot>_seed<seed>.csv in it",
+    )
     log_interval: int = option(25_000, "agent steps between log lines")
     evaluation_interval: int = option(500_000, "agent steps between snapshots, plots and value estimates")
-    evaluation_episodes: int = option(100, "episodes of test_multiple_seed.py")
+    evaluation_episodes: int = option(100, "episodes of test_multiple_seed.py, each with a seed derived from --seed")
+    evaluation_workers: int = option(
+        0, "processes of test_multiple_seed.py; 0: one per processor core, at most 8 on a GPU, 1 with --render"
+    )
+    record: Path | None = option(
+        None, "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode; needs no screen"
+    )
     evaluation_size: int = option(500, "replayed states whose mean value the learner reports")
 
 
@@ -190,6 +200,10 @@ class Args(
     RunOptions,
 ):
     """All settings of a process."""
+
+    given: frozenset[str] = dataclasses.field(  # names of the settings that the command line gave
+        default=frozenset(), compare=False, metadata={"shared": False}
+    )
 
     @property
     def agent(self) -> str:
@@ -231,7 +245,7 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line."""
     values, errors = command_line.read(GROUPS, argv, program, description)
     preset = PRESETS.get(values.get("preset", "paper"), {})
-    args = Args(**{name: value for name, (value, _) in preset.items()} | values)
+    args = Args(**{name: value for name, (value, _) in preset.items()} | values, given=frozenset(values))
     errors += verify(args)
     if {"host_redis", "port_redis"} & values.keys() and (url := args.redis_url or os.environ.get(access.URL)):
         other = access.URL_OPTION if url == args.redis_url else f"the environment variable {access.URL}"
@@ -265,7 +279,7 @@ def _ranges(args: Args) -> list[str]:
     )
     not_negative = (
         "noisy_std reward_clip max_gradient_norm learner_threads priority_exponent_IQN priority_exponent_Rainbow "
-        "gpu_number seed"
+        "gpu_number seed evaluation_workers"
     )
     fractions = "proba_sticky_actions priority_weight discount"
     errors = [f"{flag_of(n)}: must be above 0, is {v}" for n in positive.split() if not (v := getattr(args, n)) > 0]

@@ -79,20 +79,21 @@ def select_device(args: Args) -> torch.device:
     return torch.device("cuda", args.gpu_number)
 
 
-def open_environment(args: Args, seed: int) -> Environment:
-    """One environment of the run; raises UserError if it cannot be made."""
+def open_environment(args: Args, seed: int, *, record: bool = False) -> Environment:
+    """One environment of the run, which keeps its pictures to `record` them; raises UserError if it cannot be made."""
     settings = EnvironmentSettings(
         env=args.env,
         game=args.game,
         proba_sticky_actions=args.proba_sticky_actions,
         action_repeat=args.action_repeat,
         saber_mode=not args.disable_SABER_mode,
-        render=args.render,
+        render=args.render and not record,
+        record=record,
     )
     try:
         return make_environment(settings, seed)
     except RuntimeError as error:
-        raise UserError(f"--render: {error}") from error
+        raise UserError(f"{'--record' if record else '--render'}: {error}") from error
     except ValueError as error:
         option = "--game" if args.env == "atari" else "--env"
         raise UserError(f"{option}: {error}") from error

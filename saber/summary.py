@@ -1,4 +1,4 @@
-"""Statistics over episodes: of an evaluation, printed as a table, and of the last 100 training episodes, plotted."""
+"""Statistics over episodes: of an evaluation, and of the last 100 training episodes, which are plotted."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -78,23 +78,3 @@ def _even_stops(steps: list[int], max_moments: int) -> list[int]:
         return list(range(1, len(steps) + 1))
     first, span, gaps = steps[0], steps[-1] - steps[0], max_moments - 1
     return sorted({bisect_right(steps, first + span * k // gaps) for k in range(max_moments)})
-
-
-def format_summary(summary: Summary) -> str:
-    """Write the summary as a small table, without a final newline."""
-    rows = [
-        ("SABER score, mean", summary.mean),
-        ("    standard deviation", summary.standard_deviation),
-        ("    median", summary.median),
-        ("    minimum", summary.minimum),
-        ("    maximum", summary.maximum),
-        ("score at 30 minutes, mean", summary.mean_30min),
-        ("score at 5 minutes, mean", summary.mean_5min),
-        ("length in agent steps, mean", summary.mean_length),
-        ("length in minutes of game time, mean", summary.mean_minutes),
-    ]
-    cells = [(label, "–" if value is None else f"{value:,.2f}") for label, value in rows]
-    left = max(len(label) for label, _ in cells)
-    right = max(len(value) for _, value in cells)
-    title = f"{summary.episodes:,} episode{'' if summary.episodes == 1 else 's'}"
-    return "\n".join([title, *(f"  {label:<{left}}  {value:>{right}}" for label, value in cells)])

@@ -64,11 +64,12 @@ def read_records(path: Path) -> list[EpisodeRecord]:
 def format_record(record: EpisodeRecord) -> str:
     """Write one episode as a line of the log; whole scores look like integers, equal records give equal bytes."""
     values = [getattr(record, name) for name in FIELD_NAMES]
-    cells = [_format_cell(kind, value) for kind, value in zip(FIELD_TYPES, values, strict=True)]
+    cells = [format_cell(kind, value) for kind, value in zip(FIELD_TYPES, values, strict=True)]
     return ",".join(cells) + "\n"
 
 
-def _format_cell(kind: type, value: object) -> str:
+def format_cell(kind: type, value: object) -> str:
+    """Write one value of a CSV as `kind`; raises ValueError for what a log cannot hold."""
     cell = kind(value)  # a NumPy scalar would print as np.float64(...)
     if isinstance(cell, float):
         if not math.isfinite(cell):

@@ -65,7 +65,7 @@ INTERFACE: list[tuple[str, Any]] = [
 ]
 FLAGS = {"--disable-cuda", "--disable-cudnn", "--render", "--disable-SABER-mode", "--force"}
 BOOLEANS = sorted(option for option, default in INTERFACE if isinstance(default, bool))
-FIELDS = {flag_of(f.name): f for f in dataclasses.fields(Args)}
+FIELDS = {flag_of(f.name): f for f in dataclasses.fields(Args) if f.name != "given"}
 # The commands of the outward interface, word for word.
 COMMANDS = [
     "--memory-capacity 100000 --learn-start 8000 --log-interval 2500",
@@ -317,10 +317,23 @@ def test_what_processes_must_share() -> None:
     assert read("--id-actor", "0", "--disable-cuda").shared == read().shared
 
 
+def test_what_the_command_gave_is_known() -> None:
+    assert read().given == frozenset()
+    assert read("--hidden-size", "512", "--render", "--preset", "cpu").given == {"hidden_size", "render", "preset"}
+    assert read("--seed", "123") == read(), "and decides nothing by itself"
+
+
+def test_options_of_an_evaluation() -> None:
+    assert (read().evaluation_workers, read().record) == (0, None)
+    assert read("--evaluation-workers", "7", "--record", "films").record == Path("films")
+    assert errors_of("--evaluation-workers", "-1") == ["--evaluation-workers: must not be below 0, is -1"]
+    assert errors_of("--record") == ["--record: expected a value"]
+
+
 def test_a_preset_stands_in_the_place_of_defaults_and_behind_the_command_line() -> None:
     plain, small = parse([], "x", ""), parse(["--preset", "cpu", "--batch-size", "16"], "x", "")
     changed = {name for name in vars(plain) if getattr(plain, name) != getattr(small, name)}
-    assert changed == PRESETS["cpu"].keys() | {"preset", "batch_size"}
+    assert changed == PRESETS["cpu"].keys() | {"preset", "batch_size", "given"}
     assert parse(["--hidden-size", "99", "--preset=cpu"], "x", "").hidden_size == 99
     assert parse(["--preset", "paper"], "x", "") == plain
 

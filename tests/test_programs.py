@@ -60,6 +60,7 @@ def wait_for(process: Process, text: str) -> None:
         assert time.monotonic() < deadline and (line or process.poll() is None), f"{text!r} never came"
 
 
+ONE_PROCESS = ("--evaluation-workers", "1")  # others would not know the chain
 SHORT = "--learn-start 600 --T-max 2400 --nb-actor 2 --synchronize-actors-with-learner False".split()
 
 
@@ -128,13 +129,14 @@ def model(tmp_path: Path) -> Path:
 
 def test_an_evaluation_needs_no_network_options_and_repeats_itself(programs: Programs, model: Path) -> None:
     outputs = [
-        programs.run("test_multiple_seed.py", "--model", str(model), "--evaluation-episodes", "40") for _ in "ab"
+        programs.run("test_multiple_seed.py", "--model", str(model), "--evaluation-episodes", "40", *ONE_PROCESS)
+        for _ in "ab"
     ]
     assert outputs[0] == outputs[1]
     code, out, errors = outputs[0]
     assert (code, errors) == (0, "")
     assert sum(line.startswith("episode ") for line in out.splitlines()) == 40
-    for row in ("40 episodes", "SABER score, mean", "standard deviation", "median", "at 30 minutes", "at 5 minutes"):
+    for row in ("40 episodes", "SABER score", "standard deviation", "median", "at 30 minutes", "at 5 minutes"):
         assert row in out
 
 

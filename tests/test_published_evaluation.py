@@ -45,7 +45,8 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def evaluate(path: Path, *more: str) -> tuple[int, str, str]:
-    return end(start("test_multiple_seed.py", "--model", str(path), *more))
+    results = ["--path-to-results", str(path.parent / "results")]
+    return end(start("test_multiple_seed.py", "--model", str(path), *results, *more))
 
 
 def played(episode: int, seed: int) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import statistics
 import threading
@@ -12,9 +13,15 @@ import torch
 
 import args as options
 from agents import snapshot
-from agents.evaluation import network_args, other_rules, run_evaluation
+from agents.evaluation import best_median_worst, run_evaluation
+from agents.evaluation_progress import Bar, Lines
+from agents.evaluation_settings import network_args, other_rules
+from agents.evaluation_workers import number_of_workers
 from agents.registry import make_agent
 from memory.chunk import Field
+from memory.errors import UserError
+from saber.evaluation_log import EvaluatedEpisode
+from saber.scores import EpisodeRecord
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
 
 
@@ -34,6 +41,7 @@ def test_game_time_counts_the_frames_of_the_environment_itself(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = "--env gymnasium:CartPole-v1 --history-length 1 --hidden-size 8 --evaluation-episodes 3 --disable-cuda"
+    words += f" --evaluation-workers 1 --path-to-results {tmp_path}"
     args = options.parse(words.split(), "test", "")
     agent = make_agent(args, Field((4,), "float32"), 2, torch.device("cpu"), learns=True, seed=0)
     counts = {"T_actors": 0, "T_learner": 0, "settings": json.dumps(args.shared)}
@@ -41,5 +49,72 @@ def test_game_time_counts_the_frames_of_the_environment_itself(
     run_evaluation(dataclasses.replace(args, model=tmp_path / "x.pth"), threading.Event())
     out = capsys.readouterr().out
     steps = statistics.mean(int(number) for number in re.findall(r"(\d+) steps", out))
-    minutes = re.search(r"minutes of game time, mean +([\d.]+)", out)
+    minutes = re.search(r"([\d.]+) minutes of game time", out)
     assert minutes and float(minutes[1]) == pytest.approx(steps / 3600, abs=0.005)
+
+
+def test_settings_of_the_command_that_the_snapshot_denies_are_refused() -> None:
+    trained = options.parse("--action-repeat 3 --game pong".split(), "test", "")
+    content = snapshot_of(PublishedNetwork(4, 18, 5, embedding=3)) | {"settings": json.dumps(trained.shared)}
+    command = "--game pong --model pyproject.toml --hidden-size 512 --action-repeat 4".split()  # also the defaults
+    with pytest.raises(UserError) as caught:
+        network_args(options.parse(command, "test", ""), content)
+    assert str(caught.value).splitlines() == [
+        "--action-repeat: pyproject.toml has learned with 3, not 4; leave it out, or --force evaluates it so",
+        "--hidden-size: pyproject.toml has learned with 5, not 512; leave it out",
+    ]
+    forced = options.parse("--game breakout --action-repeat 4 --hidden-size 5 --force".split(), "test", "")
+    assert network_args(forced, content).action_repeat == 4
+    preset = options.parse("--game pong --preset cpu".split(), "test", "")
+    assert network_args(preset, content).hidden_size == 5, "a preset's settings are defaults"
+
+
+def test_how_many_processes() -> None:
+    def workers(words: str, device: str = "cpu") -> int:
+        return number_of_workers(options.parse(words.split(), "test", ""), torch.device(device))
+
+    cores = len(os.sched_getaffinity(0))
+    assert workers("") == min(100, cores)
+    assert workers("", "cuda") == min(8, cores)
+    assert workers("--render") == 1
+    assert workers("--evaluation-workers 50") == workers("--render --evaluation-workers 50") == 50
+    assert workers("--evaluation-workers 50 --evaluation-episodes 3") == 3
+
+
+def record(number: int, score: float) -> EpisodeRecord:
+    return EpisodeRecord(episode=number, score_saber=score, length=10, end="stuck")
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([5.0], {"best": 0}),
+        ([5.0, 7.0], {"best": 1, "worst": 0}),
+        ([5.0, 7.0, 6.0], {"best": 1, "worst": 0, "median": 2}),
+        ([5.0, 5.0, 5.0], {"best": 0, "worst": 2, "median": 1}),
+        ([4.0, 1.0, 2.0, 3.0], {"best": 0, "worst": 1, "median": 2}),
+    ],
+)
+def test_the_episodes_that_are_filmed(scores: list[float], expected: dict[str, int]) -> None:
+    episodes = [EvaluatedEpisode(number, record(number, score)) for number, score in enumerate(scores)]
+    for some in (episodes, episodes[::-1]):
+        assert {place: chosen.seed for place, chosen in best_median_worst(some).items()} == expected
+
+
+def test_lines_come_in_the_order_of_the_episodes(capsys: pytest.CaptureFixture[str]) -> None:
+    with Lines() as lines:
+        for number in (2, 0, 4, 1):
+            lines.add(record(number, 1))
+        assert re.findall(r"episode (\d)", capsys.readouterr().out) == ["0", "1", "2"]
+    assert re.findall(r"episode (\d)", capsys.readouterr().out) == ["4"], "what ended before a stop is told"
+
+
+def test_the_bar_fits_into_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = Bar(4)
+    assert bar.text(80).startswith("[....") and " 0/4 episodes, 0:00:0" in bar.text(80)
+    with bar:
+        for number in range(3):
+            bar.add(record(number, 10.0))
+    assert bar.text(80).startswith("[" + "#" * 27 + ".") and "3/4 episodes, mean score 10.0" in bar.text(80)
+    assert {len(bar.text(columns)) for columns in (20, 30, 80)} == {19, 29, 79}
+    assert "3/4 episodes" in capsys.readouterr().out, "drawn once more at the end"

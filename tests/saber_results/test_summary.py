@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from saber.scores import EpisodeRecord
-from saber.summary import Moment, format_summary, rolling_summaries, summarise
+from saber.summary import Moment, rolling_summaries, summarise
 
 Stream = Callable[..., list[EpisodeRecord]]
 
@@ -27,20 +27,6 @@ def test_the_numbers_of_a_small_example() -> None:
 def test_one_episode_has_no_standard_deviation() -> None:
     summary = summarise([episode(1234567, 900)])
     assert summary.standard_deviation is None
-    assert format_summary(summary) == "\n".join(
-        [
-            "1 episode",
-            "  SABER score, mean                     1,234,567.00",
-            "      standard deviation                           –",
-            "      median                            1,234,567.00",
-            "      minimum                           1,234,567.00",
-            "      maximum                           1,234,567.00",
-            "  score at 30 minutes, mean               617,283.50",
-            "  score at 5 minutes, mean                308,641.75",
-            "  length in agent steps, mean                 900.00",
-            "  length in minutes of game time, mean          1.00",
-        ]
-    )
 
 
 def test_nothing_to_summarise_is_an_error() -> None:

@@ -1,0 +1,78 @@
+"""The settings of an evaluation: what belongs to the policy comes from the snapshot, the rules from the command."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from agents.published import sizes_of
+from args import Args, verify
+from command_line import flag_of
+from memory.errors import UserError
+
+# What belongs to a policy, and the weights' shapes do not tell, or not always: what it sees, how its values are read,
+# how long an action and a noise draw last.
+_OF_POLICY = ("history_length", "V_min", "V_max", "num_quantile_samples", "replay_frequency", "action_repeat")
+_RULES = ("proba_sticky_actions", "disable_SABER_mode")
+
+
+def network_args(args: Args, saved: dict[str, Any]) -> Args:
+    """The settings with those of the policy read from a snapshot, so that nobody has to repeat them.
+
+    Raises UserError if the weights have other names or shapes than those of Rainbow-IQN and Rainbow, or if the command
+    names another game or other settings of the network than the snapshot.
+    """
+    try:
+        sizes = sizes_of(saved["model_state_dict"])
+    except ValueError as error:
+        raise UserError(f"--model: {args.model} is not of Rainbow-IQN or Rainbow: {error}") from error
+    del sizes["nb_actions"]
+    settings = _settings(args, saved)
+    of_policy = {name: settings[name] for name in _OF_POLICY if name in settings} | sizes
+    if errors := _other_games(args, settings) + _other_networks(args, of_policy, sizes):
+        raise UserError("\n".join(errors))
+    kept = args.given & of_policy.keys() if args.force else frozenset()
+    args = replace(args, **{name: value for name, value in of_policy.items() if name not in kept})
+    if errors := verify(args):
+        raise UserError("\n".join(f"--model: the settings in {args.model} make no sense: {text}" for text in errors))
+    return args
+
+
+def _other_games(args: Args, settings: dict[str, Any]) -> list[str]:
+    """`--force` plays another game, as far as the numbers of actions agree."""
+    return [
+        f"{flag_of(name)}: {args.model} has learned {learned}, not {asked}; --force evaluates it so"
+        for name in ("env", "game")
+        if (learned := settings.get(name)) is not None and learned != (asked := getattr(args, name)) and not args.force
+    ]
+
+
+def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]) -> list[str]:
+    """What the command gives although the snapshot says otherwise; `--force` cannot change the shapes of weights."""
+    errors = []
+    for name in sorted(args.given & of_policy.keys()):
+        learned, asked = of_policy[name], getattr(args, name)
+        if learned != asked and (name in sizes or not args.force):
+            advice = "leave it out" if name in sizes else "leave it out, or --force evaluates it so"
+            errors.append(f"{flag_of(name)}: {args.model} has learned with {learned}, not {asked}; {advice}")
+    return errors
+
+
+def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:
+    """Lines about the rules under which a snapshot was trained, if it is evaluated under others."""
+    settings = _settings(args, saved)
+    return [
+        f"{flag_of(name)} is {getattr(args, name)}, and was {settings[name]} in training"
+        for name in _RULES
+        if settings.get(name, getattr(args, name)) != getattr(args, name)
+    ]
+
+
+def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the run that a snapshot of this program is of; others have none."""
+    try:
+        settings = json.loads(saved.get("settings", "{}"))
+    except (TypeError, ValueError):
+        return {}
+    if not isinstance(settings, dict):
+        return {}
+    return {name: value for name, value in settings.items() if type(value) is type(getattr(args, name, None))}

@@ -1,0 +1,98 @@
+"""What an evaluation prints at its end: the three scores of SABER side by side, intervals, normalised scores."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from statistics import fmean, median, stdev
+from typing import NamedTuple
+
+from scipy.stats import t as student_t
+
+from saber.published import Reference
+from saber.scores import EpisodeRecord
+from saber.summary import FRAMES_PER_MINUTE
+
+LEVEL = 0.95  # of the interval
+_SCORES = {"SABER score": "score_saber", "at 30 minutes": "score_30min", "at 5 minutes": "score_5min"}
+
+
+class Interval(NamedTuple):
+    """A confidence interval of a mean."""
+
+    low: float
+    high: float
+
+
+def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """Student's t interval of the mean, mean ± t_(n - 1) s / √n; None for fewer than two values.
+
+    Exact for normal values; for the mean of a hundred episodes' scores a good approximation (central limit theorem).
+    """
+    if len(values) < 2:
+        return None
+    mean = fmean(values)
+    margin = float(student_t.ppf((1 + level) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return Interval(mean - margin, mean + margin)
+
+
+def normalised(score: float, random: float | None, other: float | None) -> float | None:
+    """(score - random) / (other - random) in percent; None if one of the two is not known."""
+    if random is None or other is None or random == other:
+        return None
+    return 100 * (score - random) / (other - random)
+
+
+def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, reference: Reference | None) -> str:
+    """Write the summary of at least one episode as a table, without a final newline.
+
+    `action_repeat` is the number of frames per agent step; without a `reference` nothing is normalised.
+    """
+    scores = {title: [float(getattr(record, name)) for record in records] for title, name in _SCORES.items()}
+    rows = [(label, *map(statistic, scores.values())) for label, statistic in _statistics(reference)]
+    cells = [(label, *("–" if value is None else f"{value:,.2f}" for value in values)) for label, *values in rows]
+    head = (f"{len(records):,} episode{'' if len(records) == 1 else 's'}", *scores)
+    left = max(len(row[0]) for row in cells) + 2
+    width = max(len(text) for row in [head, *cells] for text in row[1:]) + 2
+    lines = [head, *((f"  {label}", *values) for label, *values in cells)]
+    table = [f"{label:<{left}}" + "".join(f"{value:>{width}}" for value in values) for label, *values in lines]
+    return "\n".join([*table, *(f"  {text}" for text in _notes(records, action_repeat, reference))])
+
+
+_Statistic = Callable[[Sequence[float]], float | None]
+
+
+def _statistics(reference: Reference | None) -> list[tuple[str, _Statistic]]:
+    def bound(end: int) -> _Statistic:
+        return lambda values: None if (interval := student_interval(values)) is None else interval[end]
+
+    statistics: list[tuple[str, _Statistic]] = [
+        ("mean", fmean),
+        ("    95 % interval, from", bound(0)),
+        ("    to", bound(1)),
+        ("standard deviation", lambda values: stdev(values) if len(values) > 1 else None),
+        ("median", median),
+        ("minimum", min),
+        ("maximum", max),
+    ]
+    if reference:
+        random, human, record = reference
+        statistics.append(("mean, in % of the human", lambda values: normalised(fmean(values), random, human)))
+        statistics.append(("mean, in % of the world record", lambda values: normalised(fmean(values), random, record)))
+    return statistics
+
+
+def _notes(records: Sequence[EpisodeRecord], action_repeat: int, reference: Reference | None) -> list[str]:
+    length = fmean(record.length for record in records)
+    minutes = length * action_repeat / FRAMES_PER_MINUTE
+    ends = Counter(record.end for record in records)
+    notes = [
+        f"length, mean: {length:,.2f} agent steps, {minutes:,.2f} minutes of game time",
+        "ended by: " + ", ".join(f"{end} {count:,}" for end, count in sorted(ends.items())),
+        "interval: Student's t, of the mean over episodes of this one snapshot; other training seeds vary more",
+    ]
+    if reference:
+        known = {"0 % is random play": reference.random, "100 % the human": reference.human}
+        known["or the world record"] = reference.world_record
+        texts = [f"{label} ({'unknown' if value is None else f'{value:,g}'})" for label, value in known.items()]
+        notes.append("normalised: " + ", ".join(texts))
+    return notes

@@ -1,0 +1,199 @@
+"""test_multiple_seed.py as its users call it: its result, whoever plays, and what it says when something is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+import args as options
+from agents import snapshot
+from agents.randomness import derive_seed
+from agents.registry import make_agent
+from memory.chunk import Field
+
+ROOT = Path(__file__).parent.parent
+CARTPOLE = "--env gymnasium:CartPole-v1 --history-length 1 --hidden-size 8".split()
+BREAKOUT = "--game breakout --hidden-size 8 --architecture data-efficient --num-quantile-samples 8".split()
+Process = subprocess.Popen[str]
+
+
+def model(path: Path, words: list[str], observation: Field, nb_actions: int) -> Path:
+    """A snapshot of an agent that has learned nothing: the noise and the seeds decide what it does."""
+    args = options.parse([*words, "--disable-cuda"], "test", "")
+    agent = make_agent(args, observation, nb_actions, torch.device("cpu"), learns=True, seed=3)
+    snapshot.save(path, agent, {"T_actors": 0, "T_learner": 0, "settings": json.dumps(args.shared)})
+    return path
+
+
+@pytest.fixture
+def cartpole(tmp_path: Path) -> Path:
+    return model(tmp_path / "cart.pth", CARTPOLE, Field((4,), "float32"), 2)
+
+
+@pytest.fixture
+def breakout(tmp_path: Path) -> Path:
+    return model(tmp_path / "brick.pth", BREAKOUT, Field((84, 84), "uint8"), 18)
+
+
+class Evaluations:
+    """Starts evaluations, in process groups of their own as a shell does, and ends them all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._started: list[Process] = []
+
+    def start(self, path: Path, *more: str, **variables: str) -> Process:
+        command = [sys.executable, "test_multiple_seed.py", "--model", str(path), "--disable-cuda"]
+        command += ["--path-to-results", str(self.folder), *more]
+        environment = {name: text for name, text in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment | variables, stdout=pipe, stderr=pipe, text=True, process_group=0
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, path: Path, *more: str, **variables: str) -> tuple[int, str, str]:
+        process = self.start(path, *more, **variables)
+        out, errors = process.communicate(timeout=300)
+        return process.returncode, out, errors
+
+    def rows(self, name: str) -> list[list[str]]:
+        """The lines of a CSV, without its header."""
+        header, *lines = (self.folder / "evaluations" / name).read_text().splitlines()
+        assert header == "episode,seed,score_5min,score_30min,score_saber,length,end"
+        return [line.split(",") for line in lines]
+
+    def end(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+@pytest.fixture
+def evaluations(tmp_path: Path) -> Iterator[Evaluations]:
+    evaluations = Evaluations(tmp_path / "results")
+    yield evaluations
+    evaluations.end()
+
+
+def test_the_number_of_processes_changes_nothing(evaluations: Evaluations, cartpole: Path) -> None:
+    # Mutations: `_calls` not set to 0 in `load`, so that noise lasts over the end of an episode; the agent's generator
+    # not seeded; lines printed as episodes end.
+    seen = {}
+    for workers in ("1", "3"):
+        options = [*CARTPOLE[:2], "--evaluation-episodes", "40", "--evaluation-workers", workers, "--seed", "8"]
+        code, out, errors = evaluations.run(cartpole, *options)
+        assert (code, errors) == (0, "")
+        path = evaluations.folder / "evaluations" / "CartPole-v1_cart_seed8.csv"
+        assert out.splitlines()[-1] == f"episodes: {path}"
+        seen[workers] = (out, path.read_bytes())
+        path.unlink()
+    assert seen["1"] == seen["3"]
+    (evaluations.folder / "evaluations" / "again.csv").write_bytes(seen["1"][1])
+    rows = evaluations.rows("again.csv")
+    assert [int(row[0]) for row in rows] == list(range(40))
+    assert [int(row[1]) for row in rows] == [derive_seed(8, 4, episode) for episode in range(40)]
+    assert len({tuple(row[2:]) for row in rows}) > 5, "episodes differ"
+    assert all(row[4] == row[5] for row in rows), "a point a step"
+    assert "40 episodes" in seen["1"][0] and "95 % interval" in seen["1"][0]
+
+
+def wait_for_rows(evaluations: Evaluations, process: Process, name: str, count: int) -> None:
+    deadline = time.monotonic() + 200
+    while not (evaluations.folder / "evaluations" / name).exists() or len(evaluations.rows(name)) < count:
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.1)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE  # nobody may reap an orphan
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for_ends(processes: list[psutil.Process]) -> None:
+    deadline = time.monotonic() + 60
+    while alive := [process for process in processes if is_alive(process)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.1)
+
+
+def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluations, cartpole: Path) -> None:
+    more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
+    process = evaluations.start(cartpole, *more)
+    wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 30)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 2
+    os.killpg(process.pid, signal.SIGINT)  # to all, as a terminal sends it
+    out, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    rows = evaluations.rows("CartPole-v1_cart_seed123.csv")
+    assert len(rows) >= 30
+    assert sum(line.startswith("episode ") for line in out.splitlines()) == len(rows)
+    assert f"\n{len(rows):,} episodes" in out
+    assert f"stopped: {len(rows)} of 1000000 episodes" in out
+    wait_for_ends(children)
+
+
+def test_processes_end_with_a_killed_parent_and_its_episodes_are_there(
+    evaluations: Evaluations, cartpole: Path
+) -> None:
+    more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
+    process = evaluations.start(cartpole, *more)
+    wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 3)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    wait_for_ends(children)
+    assert len(evaluations.rows("CartPole-v1_cart_seed123.csv")) >= 3
+
+
+def test_a_process_that_dies_is_an_error_that_keeps_what_has_ended(evaluations: Evaluations, cartpole: Path) -> None:
+    more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
+    process = evaluations.start(cartpole, *more)
+    wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 3)
+    workers = [child for child in psutil.Process(process.pid).children() if "spawn_main" in "".join(child.cmdline())]
+    workers[0].kill()
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
+    assert "stopped: " in out and "episodes: " in out
+
+
+def test_other_games_and_networks_are_refused_by_both_names(evaluations: Evaluations, breakout: Path) -> None:
+    code, out, errors = evaluations.run(breakout, "--game", "pong", "--hidden-size", "512", "--rainbow-only", "1")
+    assert (code, out) == (2, "")
+    assert errors.splitlines() == [
+        f"test_multiple_seed.py: error: --game: {breakout} has learned breakout, not pong; --force evaluates it so",
+        f"test_multiple_seed.py: error: --hidden-size: {breakout} has learned with 8, not 512; leave it out",
+        f"test_multiple_seed.py: error: --rainbow-only: {breakout} has learned with False, not True; leave it out",
+    ]
+
+
+@pytest.mark.parametrize(("variables", "text"), [({}, "there is no display"), ({"DISPLAY": ":4711"}, ":4711")])
+def test_a_window_needs_a_display(
+    evaluations: Evaluations, breakout: Path, variables: dict[str, str], text: str
+) -> None:
+    code, _, errors = evaluations.run(breakout, "--game", "breakout", "--render", **variables)
+    assert (code, errors.count("\n")) == (2, 1), errors
+    assert errors.startswith("test_multiple_seed.py: error: --render: cannot render: ") and text in errors
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_anything_is_played(
+    evaluations: Evaluations, breakout: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    for option in ("--path-to-results", "--record"):
+        code, out, errors = evaluations.run(breakout, "--game", "breakout", option, str(tmp_path / "file"))
+        assert (code, out, errors.count("\n")) == (2, "", 1), errors
+        assert errors.startswith(f"test_multiple_seed.py: error: {option}: ")

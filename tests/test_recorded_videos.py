@@ -1,0 +1,127 @@
+"""--record: the chosen episodes are played again and filmed, as a browser plays it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from memory.chunk import Field
+from memory.rows import Array
+from saber import video
+from saber.environment import EnvironmentSettings, make_environment
+from saber.video import FilmedEnvironment, write_video
+from tests.browser import EXECUTABLE, Browser
+from tests.test_evaluation_program import BREAKOUT, Evaluations, model
+
+
+@pytest.fixture
+def evaluations(tmp_path: Path) -> Iterator[Evaluations]:
+    evaluations = Evaluations(tmp_path / "results")
+    yield evaluations
+    evaluations.end()
+
+
+def frames_of(path: Path) -> list[Array]:
+    """The pictures [height, width, 3] BGR of a video."""
+    capture, frames = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG), []
+    assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(60, abs=0.1)
+    while (read := capture.read())[0]:
+        frames.append(read[1])
+    capture.release()
+    return frames
+
+
+def play_in_browser(path: Path, folder: Path) -> dict[str, float]:
+    """What a browser's video element says of it, played to its end; an error fails."""
+    page = folder / "page.html"
+    page.write_text(f"<!doctype html><video muted src='{path.as_uri()}'></video>")
+    with Browser(folder / "profile") as browser:
+        browser.open(page.as_uri())
+        browser.evaluate(
+            "(async () => { const v = document.querySelector('video'); v.playbackRate = 16; await v.play();"
+            " const end = (yes, no) => { v.onended = () => yes(); v.onerror = () => no(v.error.message); };"
+            " if (!v.ended) await new Promise(end);"
+            "})()"
+        )
+        assert browser.errors == []
+        names = ("duration", "currentTime", "videoWidth", "videoHeight")
+        return {name: browser.evaluate(f"document.querySelector('video').{name}") for name in names}
+
+
+@pytest.mark.slow
+def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evaluations, tmp_path: Path) -> None:
+    path = model(tmp_path / "brick.pth", BREAKOUT, Field((84, 84), "uint8"), 18)
+    films = tmp_path / "films"
+    more = ["--game", "breakout", "--evaluation-episodes", "4", "--evaluation-workers", "2", "--record", str(films)]
+    code, out, errors = evaluations.run(path, *more)
+    assert (code, errors) == (0, ""), out
+    assert "did not repeat itself" not in out
+    rows = {int(row[0]): row for row in evaluations.rows("breakout_brick_seed123.csv")}
+    scores = sorted((float(row[4]) for row in rows.values()), reverse=True)
+    expected = {"best": scores[0], "median": scores[2], "worst": scores[-1]}
+    found = {}
+    for film in films.iterdir():
+        place, episode = re.fullmatch(r"breakout_(\w+)_episode(\d+)\.webm", film.name).groups()  # type: ignore[union-attr]
+        row = rows[int(episode)]
+        found[place] = float(row[4])
+        assert f"{film}: score {float(row[4]):g}\n" in out
+        frames, steps = frames_of(film), int(row[5])
+        assert 4 * (steps - 1) + 2 <= len(frames) <= 4 * steps + 1, "all frames, and that of the reset"
+        assert {frame.shape for frame in frames} == {(420, 320, 3)}
+        environment = make_environment(EnvironmentSettings(game="breakout", record=True), int(row[1]))
+        environment.reset()
+        (first,) = environment.pictures()
+        large = cv2.resize(first, (320, 420), interpolation=cv2.INTER_NEAREST)[:, :, ::-1]
+        assert np.abs(frames[0].astype(int) - large).mean() < 6, "it begins as the game does, in its colours"
+    assert found == expected
+    if EXECUTABLE:
+        best = next(films.glob("*_best_*"))
+        seen = play_in_browser(best, tmp_path)
+        assert (seen["videoWidth"], seen["videoHeight"]) == (320, 420)
+        assert seen["duration"] == pytest.approx(len(frames_of(best)) / 60, abs=0.1)
+        assert seen["currentTime"] == pytest.approx(seen["duration"], abs=0.1)
+
+
+def test_a_video_is_all_or_nothing_and_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(video, "MAX_SECONDS", 0.2)
+    path = tmp_path / "short.webm"
+    with pytest.raises(KeyError), write_video(path, 60) as film:
+        film.add(np.zeros((21, 16, 3), np.uint8))
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+    with write_video(path, 60) as film:
+        environment = FilmedEnvironment(make_environment(EnvironmentSettings(game="pong", record=True), 0), film)
+        environment.reset()
+        for _ in range(5):
+            environment.step(0)
+        assert not path.exists()
+    assert list(tmp_path.iterdir()) == [path]
+    assert len(frames_of(path)) == 12, "21 pictures were shown"
+
+
+def test_only_the_first_episode_is_filmed(tmp_path: Path) -> None:
+    path = tmp_path / "first.webm"
+    with write_video(path, 60) as film:
+        environment = FilmedEnvironment(make_environment(EnvironmentSettings(game="pong", record=True), 0), film)
+        environment.reset()
+        environment.step(0)
+        environment.reset()
+        environment.step(0)
+    assert len(frames_of(path)) == 5
+
+
+def test_pictures_are_kept_on_request_only() -> None:
+    for game, shape in (("pong", (210, 160, 3)), ("klax", (250, 160, 3))):
+        for repeat in (4, 1):
+            kept = make_environment(EnvironmentSettings(game=game, action_repeat=repeat, record=True), 0)
+            kept.reset()
+            assert [picture.shape for picture in kept.pictures()] == [shape]
+            kept.step(0)
+            assert [picture.shape for picture in kept.pictures()] == [shape] * repeat
+    plain = make_environment(EnvironmentSettings(game="pong"), 0)
+    plain.reset()
+    plain.step(0)
+    assert plain.pictures() == []
