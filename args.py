@@ -157,7 +157,7 @@ class ResultOptions:
     )
     log_interval: int = option(25_000, "agent steps between log lines")
     evaluation_interval: int = option(500_000, "agent steps between snapshots, plots and value estimates")
-    evaluation_episodes: int = option(100, "episodes of test_multiple_seed.py, each with a seed derived from --seed")
+    evaluation_episodes: int = option(100, "episodes of test_multiple_seed.py, each with a seed of its own")
     evaluation_workers: int = option(
         0, "processes of test_multiple_seed.py; 0: one per processor core, at most 8 on a GPU, 1 with --render"
     )

@@ -135,7 +135,8 @@ class GymnasiumEnvironment:
         """Draw, so that what is missing for it is missing now; the next reset begins anew."""
         try:
             self._environment.reset(seed=0)
-            if self._record and np.ndim(self._environment.render()) != 3:  # type: ignore[arg-type]
+            picture: Any = self._environment.render() if self._record else None
+            if self._record and np.ndim(picture) != 3:
                 raise RuntimeError(f"cannot record {self._id}: it draws no pictures in colour")
         except (gymnasium.error.Error, ImportError) as error:
             doing = "record" if self._record else "render"

@@ -115,6 +115,6 @@ def test_the_bar_fits_into_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     with bar:
         for number in range(3):
             bar.add(record(number, 10.0))
-    assert bar.text(80).startswith("[" + "#" * 27 + ".") and "3/4 episodes, mean score 10.0" in bar.text(80)
+    assert bar.text(80).startswith("[" + "#" * 28 + ".") and "3/4 episodes, mean score 10.0" in bar.text(80)
     assert {len(bar.text(columns)) for columns in (20, 30, 80)} == {19, 29, 79}
     assert "3/4 episodes" in capsys.readouterr().out, "drawn once more at the end"
