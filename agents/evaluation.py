@@ -88,7 +88,7 @@ def _folder(option: str, folder: Path) -> Path:
 
 
 def _play(players: Players, args: Args, evaluation: Evaluation, progress: Progress) -> None:
-    tasks = [Task(episode, derive_seed(args.seed, 4, episode)) for episode in range(args.evaluation_episodes)]
+    tasks = (Task(episode, derive_seed(args.seed, 4, episode)) for episode in range(args.evaluation_episodes))
     for task, record in players.play(tasks):
         evaluation.add(task.seed, record)
         progress.add(record)

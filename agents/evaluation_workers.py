@@ -9,13 +9,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from itertools import islice
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
@@ -32,6 +33,9 @@ from saber.vector import VectorEnvironment
 from saber.video import FilmedEnvironment, write_video
 
 _TICK_S = 0.2  # from a request to stop until it is noticed
+
+
+_Future: TypeAlias = "futures.Future[EpisodeRecord]"
 
 
 class Task(NamedTuple):
@@ -110,7 +114,7 @@ class Players(Protocol):
 
     action_repeat: int  # frames per agent step
 
-    def play(self, tasks: list[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
+    def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
         """Play all tasks, and give each as it ends.
 
         Raises Stopped on request and RunError if a process dies, when all that have ended were given.
@@ -141,7 +145,7 @@ class _OwnProcess:
         self.action_repeat = player.action_repeat
         self._player = player
 
-    def play(self, tasks: list[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
+    def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
         for task in tasks:
             yield task, self._player.play(task)
 
@@ -158,6 +162,7 @@ class _Processes:
         stop: threading.Event,
     ) -> None:
         self.action_repeat = player.action_repeat
+        self._workers = workers
         self._stop = stop
         context = multiprocessing.get_context("spawn")
         self._stop_all = context.Event()
@@ -165,20 +170,31 @@ class _Processes:
         torch.save(weights, buffer)
         self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, buffer.getvalue(), self._stop_all))
 
-    def play(self, tasks: list[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
-        with _interrupts_blocked():  # the processes inherit this: Ctrl-C reaches all, and this one tells the others
-            running = {self._pool.submit(_play, task): task for task in tasks}
+    def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
+        waiting = iter(tasks)
+        running: dict[_Future, Task] = {}
+        self._submit(waiting, running)
         while running:
             stopping = self._stop.is_set()
             done, _ = futures.wait(running, 0 if stopping else _TICK_S, futures.FIRST_COMPLETED)
             for future in sorted(done, key=lambda future: future.exception() is not None):  # errors last
-                yield running.pop(future), self._result(future)
+                with self._deaths():
+                    played = running.pop(future), future.result()
+                yield played
             if stopping:
                 raise Stopped
+            self._submit(waiting, running)
 
-    def _result(self, future: "futures.Future[EpisodeRecord]") -> EpisodeRecord:
+    def _submit(self, waiting: Iterator[Task], running: dict[_Future, Task]) -> None:
+        """Keep all busy; a million at once would take minutes to submit, and to wait for."""
+        with self._deaths(), _interrupts_blocked():  # processes inherit this: Ctrl-C reaches all, one tells the others
+            for task in islice(waiting, 2 * self._workers - len(running)):
+                running[self._pool.submit(_play, task)] = task
+
+    @contextmanager
+    def _deaths(self) -> Iterator[None]:
         try:
-            return future.result()
+            yield
         except futures.BrokenExecutor as error:
             if self._stop.is_set():  # a SIGTERM to the whole group ends them, too
                 raise Stopped from error
