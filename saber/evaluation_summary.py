@@ -48,14 +48,18 @@ def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, refe
     `action_repeat` is the number of frames per agent step; without a `reference` nothing is normalised.
     """
     scores = {title: [float(getattr(record, name)) for record in records] for title, name in _SCORES.items()}
-    rows = [(label, *map(statistic, scores.values())) for label, statistic in _statistics(reference)]
-    cells = [(label, *("–" if value is None else f"{value:,.2f}" for value in values)) for label, *values in rows]
-    head = (f"{len(records):,} episode{'' if len(records) == 1 else 's'}", *scores)
-    left = max(len(row[0]) for row in cells) + 2
-    width = max(len(text) for row in [head, *cells] for text in row[1:]) + 2
-    lines = [head, *((f"  {label}", *values) for label, *values in cells)]
-    table = [f"{label:<{left}}" + "".join(f"{value:>{width}}" for value in values) for label, *values in lines]
+    title = f"{len(records):,} episode{'' if len(records) == 1 else 's'}"
+    lines = [(title, list(scores))]
+    for label, statistic in _statistics(reference):
+        lines.append((f"  {label}", [_cell(statistic(values)) for values in scores.values()]))
+    left = max(len(label) for label, _ in lines)
+    width = max(len(text) for _, texts in lines for text in texts) + 2
+    table = [f"{label:<{left}}" + "".join(f"{text:>{width}}" for text in texts) for label, texts in lines]
     return "\n".join([*table, *(f"  {text}" for text in _notes(records, action_repeat, reference))])
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.2f}"
 
 
 _Statistic = Callable[[Sequence[float]], float | None]
