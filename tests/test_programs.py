@@ -128,6 +128,8 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_an_evaluation_needs_no_network_options_and_repeats_itself(programs: Programs, model: Path) -> None:
+    programs.options = "--env chain --game chain --history-length 2 --disable-cuda".split()
+    programs.options += ["--path-to-results", str(model.parent / "results")]
     outputs = [
         programs.run("test_multiple_seed.py", "--model", str(model), "--evaluation-episodes", "40", *ONE_PROCESS)
         for _ in "ab"
