@@ -26,7 +26,7 @@ import torch
 import args as options
 import command_line
 from agents import snapshot
-from agents.evaluation import network_args
+from agents.evaluation_settings import network_args
 from agents.player import Player
 from agents.programs import observation_of, open_environment, select_device
 from agents.q_learning import QLearningAgent

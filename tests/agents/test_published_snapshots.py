@@ -11,7 +11,8 @@ from torch import Tensor
 
 import args as options
 from agents import snapshot
-from agents.evaluation import network_args, play_episode
+from agents.evaluation_settings import network_args
+from agents.evaluation_workers import play_episode
 from agents.interface import Agent
 from agents.networks import CategoricalNetwork, QuantileNetwork
 from agents.q_learning import QLearningAgent

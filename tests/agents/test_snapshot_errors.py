@@ -12,7 +12,7 @@ import torch
 
 import args as options
 from agents import snapshot
-from agents.evaluation import network_args
+from agents.evaluation_settings import network_args
 from agents.interface import Agent
 from agents.registry import make_agent
 from memory.errors import UserError
