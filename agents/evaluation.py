@@ -13,9 +13,9 @@ from agents.programs import open_environment, select_device
 from agents.randomness import derive_seed
 from args import Args
 from memory.errors import UserError
+from saber.atari_scores import read_scores
 from saber.evaluation_log import EvaluatedEpisode, write_evaluation
 from saber.evaluation_summary import format_evaluation
-from saber.published import reference_scores
 from saber.scores import EpisodeRecord
 from saber.video import MAX_SECONDS
 
@@ -99,7 +99,7 @@ def _report(args: Args, evaluation: Evaluation, action_repeat: int) -> None:
     records = [record for _, record in sorted(evaluation.episodes, key=lambda episode: episode.record.episode)]
     if not records:
         return
-    print(format_evaluation(records, action_repeat, reference_scores(args.game) if args.env == "atari" else None))
+    print(format_evaluation(records, action_repeat, read_scores().get(args.game) if args.env == "atari" else None))
     if len(records) < args.evaluation_episodes:
         print(
             f"stopped: {len(records)} of {args.evaluation_episodes} episodes; those that still ran are missing, and "

@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from scipy.stats import t as student_t
 
-from saber.published import Reference
-from saber.scores import EpisodeRecord
-from saber.summary import FRAMES_PER_MINUTE
+from saber.atari_scores import GameScores
+from saber.scores import FRAMES_PER_MINUTE, EpisodeRecord
 
 LEVEL = 0.95  # of the interval
 _SCORES = {"SABER score": "score_saber", "at 30 minutes": "score_30min", "at 5 minutes": "score_5min"}
@@ -35,27 +34,20 @@ def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval 
     return Interval(mean - margin, mean + margin)
 
 
-def normalised(score: float, random: float | None, other: float | None) -> float | None:
-    """(score - random) / (other - random) in percent; None if one of the two is not known."""
-    if random is None or other is None or random == other:
-        return None
-    return 100 * (score - random) / (other - random)
-
-
-def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, reference: Reference | None) -> str:
+def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, table: GameScores | None) -> str:
     """Write the summary of at least one episode as a table, without a final newline.
 
-    `action_repeat` is the number of frames per agent step; without a `reference` nothing is normalised.
+    `action_repeat` is the number of frames per agent step; without a row of the `table` nothing is normalised.
     """
     scores = {title: [float(getattr(record, name)) for record in records] for title, name in _SCORES.items()}
     title = f"{len(records):,} episode{'' if len(records) == 1 else 's'}"
     lines = [(title, list(scores))]
-    for label, statistic in _statistics(reference):
+    for label, statistic in _statistics(table):
         lines.append((f"  {label}", [_cell(statistic(values)) for values in scores.values()]))
     left = max(len(label) for label, _ in lines)
     width = max(len(text) for _, texts in lines for text in texts) + 2
-    table = [f"{label:<{left}}" + "".join(f"{text:>{width}}" for text in texts) for label, texts in lines]
-    return "\n".join([*table, *(f"  {text}" for text in _notes(records, action_repeat, reference))])
+    body = [f"{label:<{left}}" + "".join(f"{text:>{width}}" for text in texts) for label, texts in lines]
+    return "\n".join([*body, *(f"  {text}" for text in _notes(records, action_repeat, table))])
 
 
 def _cell(value: float | None) -> str:
@@ -65,9 +57,16 @@ def _cell(value: float | None) -> str:
 _Statistic = Callable[[Sequence[float]], float | None]
 
 
-def _statistics(reference: Reference | None) -> list[tuple[str, _Statistic]]:
+def _statistics(table: GameScores | None) -> list[tuple[str, _Statistic]]:
     def bound(end: int) -> _Statistic:
         return lambda values: None if (interval := student_interval(values)) is None else interval[end]
+
+    def percent_of(reference: str) -> _Statistic:
+        def percent(values: Sequence[float]) -> float | None:
+            share = table.normalised(fmean(values), reference) if table else None
+            return None if share is None else 100 * share
+
+        return percent
 
     statistics: list[tuple[str, _Statistic]] = [
         ("mean", fmean),
@@ -78,14 +77,13 @@ def _statistics(reference: Reference | None) -> list[tuple[str, _Statistic]]:
         ("minimum", min),
         ("maximum", max),
     ]
-    if reference:
-        random, human, record = reference
-        statistics.append(("mean, in % of the human", lambda values: normalised(fmean(values), random, human)))
-        statistics.append(("mean, in % of the world record", lambda values: normalised(fmean(values), random, record)))
+    if table:
+        statistics.append(("mean, in % of the human", percent_of("human")))
+        statistics.append(("mean, in % of the world record", percent_of("world_record")))
     return statistics
 
 
-def _notes(records: Sequence[EpisodeRecord], action_repeat: int, reference: Reference | None) -> list[str]:
+def _notes(records: Sequence[EpisodeRecord], action_repeat: int, table: GameScores | None) -> list[str]:
     length = fmean(record.length for record in records)
     minutes = length * action_repeat / FRAMES_PER_MINUTE
     ends = Counter(record.end for record in records)
@@ -94,9 +92,9 @@ def _notes(records: Sequence[EpisodeRecord], action_repeat: int, reference: Refe
         "ended by: " + ", ".join(f"{end} {count:,}" for end, count in sorted(ends.items())),
         "interval: Student's t, of the mean over episodes of this one snapshot; other training seeds vary more",
     ]
-    if reference:
-        known = {"0 % is random play": reference.random, "100 % the human": reference.human}
-        known["or the world record"] = reference.world_record
+    if table:
+        known = {"0 % is random play": table.random, "100 % the human": table.human}
+        known["or the world record"] = table.world_record
         texts = [f"{label} ({'unknown' if value is None else f'{value:,g}'})" for label, value in known.items()]
         notes.append("normalised: " + ", ".join(texts))
     return notes

@@ -11,8 +11,8 @@ from typing import Any
 
 from saber.files import replace_file
 from saber.page import BAND, BLUE, ORANGE, TEAL, game_title, render_page
-from saber.scores import EpisodeRecord
-from saber.summary import FRAMES_PER_MINUTE, Moment, Summary, rolling_summaries
+from saber.scores import FRAMES_PER_MINUTE, EpisodeRecord
+from saber.summary import Moment, Summary, rolling_summaries
 
 _STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflow: hidden; }
 #plot { flex: 1; min-height: 0; }"""
@@ -27,7 +27,7 @@ def write_reward_plot(records: Sequence[EpisodeRecord], path: Path, game: str, a
 
 def render_reward_plot(records: Sequence[EpisodeRecord], game: str, action_repeat: int = 4) -> str:
     """Write the page; equal records give equal pages."""
-    moments = rolling_summaries(records, action_repeat=action_repeat)
+    moments = rolling_summaries(records)
     title = f"{game_title(game)}: training scores"
     summary = _describe(moments, len(records), action_repeat)
     body = f'<header><h1>{escape(title)}</h1><p id="summary">{escape(summary)}</p></header>\n<div id="plot"></div>'

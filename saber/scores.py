@@ -7,6 +7,7 @@ import numpy as np
 from memory.rows import Arrays
 
 FRAMES_PER_SECOND = 60  # NTSC; "minutes" are game time, however fast the emulator runs
+FRAMES_PER_MINUTE = 60 * FRAMES_PER_SECOND
 
 
 def steps_in(seconds: float, action_repeat: int) -> float:

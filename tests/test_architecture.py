@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("agents", "memory", "saber", "benchmarks", "tests")
 LAUNCHERS = {"launch_learner", "launch_actor", "saber_report", "test_multiple_seed"}
 MAX_FILE, MAX_FUNCTION = 350, 60  # lines
-OWN = {"agents", "memory", "saber", "args", "command_line", "tests", "benchmarks", *LAUNCHERS}
+OWN = {"agents", "memory", "saber", "args", "command_line", "presets", "tests", "benchmarks", *LAUNCHERS}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -64,9 +64,9 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             "a launcher is imported": top in LAUNCHERS,
             "the program imports its tests or benchmarks": top in {"tests", "benchmarks"} and folder not in FOLDERS[3:],
             "memory and saber know nothing of agents": folder in {"memory", "saber"}
-            and top in {"agents", "args", "command_line"},
+            and top in {"agents", "args", "command_line", "presets"},
             "memory knows nothing of saber": folder == "memory" and top == "saber",
-            "args knows nothing of agents": folder in {"args", "command_line"} and top == "agents",
+            "args knows nothing of agents": folder in {"args", "command_line", "presets"} and top == "agents",
             "agents.ops imports torch and agents.ops only": module.startswith("agents.ops")
             and not (top == "torch" or name.startswith("agents.ops") or name == "agents" or _standard(top)),
             "an agent imports another": module in agents and name in agents - {module},

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from args import PRESETS, Args, describe_preset, parse
+from args import Args, describe_preset, parse
 from command_line import flag_of
 from memory.errors import UserError
+from presets import PRESETS
 
 # The table of the outward interface: option, default.
 INTERFACE: list[tuple[str, Any]] = [

@@ -13,7 +13,7 @@ from memory.rows import Array
 from saber import video
 from saber.environment import EnvironmentSettings, make_environment
 from saber.video import FilmedEnvironment, write_video
-from tests.browser import EXECUTABLE, Browser
+from tests.browser import PROGRAM, Browser
 from tests.test_evaluation_program import BREAKOUT, Evaluations, model
 
 
@@ -38,9 +38,9 @@ def play_in_browser(path: Path, folder: Path) -> dict[str, float]:
     """What a browser's video element says of it, played to its end; an error fails."""
     page = folder / "page.html"
     page.write_text(f"<!doctype html><video muted src='{path.as_uri()}'></video>")
-    with Browser(folder / "profile") as browser:
-        browser.open(page.as_uri())
-        browser.evaluate(
+    with Browser() as browser:
+        browser.open(page)
+        browser.value(
             "(async () => { const v = document.querySelector('video'); v.playbackRate = 16; await v.play();"
             " const end = (yes, no) => { v.onended = () => yes(); v.onerror = () => no(v.error.message); };"
             " if (!v.ended) await new Promise(end);"
@@ -48,7 +48,7 @@ def play_in_browser(path: Path, folder: Path) -> dict[str, float]:
         )
         assert browser.errors == []
         names = ("duration", "currentTime", "videoWidth", "videoHeight")
-        return {name: browser.evaluate(f"document.querySelector('video').{name}") for name in names}
+        return {name: browser.value(f"document.querySelector('video').{name}") for name in names}
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evalu
         large = cv2.resize(first, (320, 420), interpolation=cv2.INTER_NEAREST)[:, :, ::-1]
         assert np.abs(frames[0].astype(int) - large).mean() < 6, "it begins as the game does, in its colours"
     assert found == expected
-    if EXECUTABLE:
+    if PROGRAM:
         best = next(films.glob("*_best_*"))
         seen = play_in_browser(best, tmp_path)
         assert (seen["videoWidth"], seen["videoHeight"]) == (320, 420)

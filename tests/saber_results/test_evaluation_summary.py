@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from saber.atari_scores import GameScores
 from saber.evaluation_log import EvaluatedEpisode, write_evaluation
-from saber.evaluation_summary import format_evaluation, normalised, student_interval
-from saber.published import Reference, reference_scores
+from saber.evaluation_summary import format_evaluation, student_interval
 from saber.scores import EpisodeRecord
 
 
@@ -38,21 +38,9 @@ def test_equal_values_leave_no_doubt_and_one_value_says_nothing() -> None:
     assert student_interval([7.0]) is None
 
 
-def test_normalised_scores() -> None:
-    assert normalised(-20.7, -20.7, 14.6) == 0
-    assert normalised(14.6, -20.7, 14.6) == pytest.approx(100)
-    assert normalised(21, -20.7, None) is None
-
-
-def test_the_table_of_published_scores() -> None:
-    assert reference_scores("pong") == Reference(-20.7, 14.6, 21.0)
-    assert reference_scores("air_raid") == Reference(579.25, None, 23050.0), "an empty cell stays empty"
-    assert reference_scores("CartPole-v1") is None
-
-
 def test_the_summary() -> None:
     records = [episode(0, 10), episode(1, 20, 1800), episode(2, 60, 2700, "stuck"), episode(3, 30, 1800)]
-    assert format_evaluation(records, 4, Reference(0.0, 60.0, None)).splitlines() == [
+    assert format_evaluation(records, 4, GameScores(True, 0.0, 60.0, None, {})).splitlines() == [
         "4 episodes                          SABER score  at 30 minutes   at 5 minutes",
         "  mean                                    30.00          15.00           7.50",
         "      95 % interval, from                 -4.37          -2.19          -1.09",
