@@ -71,7 +71,7 @@ def frames_kept(game: str, count: int) -> tuple[int, int]:
     environment.reset()
     random = np.random.default_rng(1)
     may_be_last, kept, told = [0], 0, 0  # actions of which one was the last
-    for _ in range(6000):  # some games play music for ten seconds before they listen
+    for _ in range(30_000):  # most games need 300; some play music for ten seconds, and Q*bert listens between hops
         if environment.end:
             environment.reset()
             may_be_last = [0]
