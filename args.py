@@ -211,7 +211,8 @@ class Args(
     def settings(self) -> dict[str, Any]:
         """The settings that a result depends on, by name: the shared ones and the learner's own."""
         groups = (NetworkOptions, ReplayOptions, LearningOptions, RainbowIqnOptions, RainbowOptions)
-        return self.shared | {f.name: getattr(self, f.name) for group in groups for f in dataclasses.fields(group)}
+        own = {f.name: getattr(self, f.name) for group in groups for f in dataclasses.fields(group)}
+        return self.shared | own | {"learner_threads": self.learner_threads}
 
 
 GROUPS: tuple[type, ...] = tuple(reversed(Args.__bases__))

@@ -90,9 +90,9 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
                     "visible": True if about.protocol == STICKY else "legendonly",
                 }
             )
-    reach = max([1.0, *values])
+    reach = max(1.0, *(max(trace["x"]) for trace in data))
     layout = _wide_layout(reference)
-    layout["xaxis"] |= {"type": "log", "range": [np.log10(FLOOR), float(np.log10(reach)) + 0.5], **_TICKS}
+    layout["xaxis"] |= {"type": "log", "range": [np.log10(FLOOR), float(np.log10(reach)) + 0.1], **_TICKS}
     layout["yaxis"] |= {"tickmode": "linear", "range": [-0.6, len(games) - 0.4]}
     layout["height"] = 130 + 17 * max(4, len(games)) + 19 * len(data)
     layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": _REFERENCE}]

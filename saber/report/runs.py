@@ -14,11 +14,13 @@ import numpy as np
 
 from memory.errors import UserError
 from memory.rows import Array
+from saber.evaluation_log import HEADER as EVALUATION
 from saber.run_record import RunRecord, read_record
-from saber.training_log import HEADER, read_records
+from saber.training_log import HEADER as TRAINING
+from saber.training_log import read_records
 
 ACTION_REPEAT = 4  # of a run without a record
-_FREE = {"seed", "game", "T_max", "replay_device"}  # settings in which runs of one report may differ
+_FREE = {"seed", "game", "T_max", "replay_device", "learner_threads"}  # settings in which runs of one report may differ
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: it holds arrays
@@ -69,22 +71,22 @@ def _find_logs(paths: Sequence[Path], notes: list[str]) -> list[Path]:
     for path in paths:
         if path.is_dir():
             for child in sorted(path.rglob("*.csv")):
-                if _is_log(child):
+                if _starts_with(child, TRAINING):
                     found.setdefault(child.resolve(), child)
-                else:
+                elif not _starts_with(child, EVALUATION):
                     notes.append(f"{child}: not a training log")
         elif not path.is_file():
             raise UserError(f"{path}: no such file or folder; expected a results folder or a <game>.csv in one")
-        elif not _is_log(path):
-            raise UserError(f"{path}: not a training log, whose first line is {HEADER}")
+        elif not _starts_with(path, TRAINING):
+            raise UserError(f"{path}: not a training log, whose first line is {TRAINING}")
         else:
             found.setdefault(path.resolve(), path)
     return list(found.values())
 
 
-def _is_log(path: Path) -> bool:
+def _starts_with(path: Path, header: str) -> bool:
     with path.open("rb") as file:
-        return file.readline(len(HEADER) + 2).rstrip(b"\n") == HEADER.encode()
+        return file.readline(len(header) + 2).rstrip(b"\n") == header.encode()
 
 
 def _read_run(path: Path) -> Run | None:

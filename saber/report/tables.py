@@ -19,10 +19,9 @@ def aggregate_table(results: Results) -> str:
     """Our normalised scores over games at each mark and limit; below, published agents on the same games."""
     rows = []
     for mark in MARKS:
-        if any(game.mean(mark, "saber") is not None for game in results.games):
-            for limit in LIMITS:
-                found = [results.aggregate(mark, limit, reference) for reference in REFERENCES]
-                rows.append([f"this report, {format_frames(mark)}, {LIMIT_NAMES[limit]}", *_aggregate_cells(found)])
+        for limit in LIMITS:
+            found = [results.aggregate(mark, limit, reference) for reference in REFERENCES]
+            rows.append([f"this report, {format_frames(mark)}, {LIMIT_NAMES[limit]}", *_aggregate_cells(found)])
     if results.mark is not None:
         for column, about in COLUMNS.items():
             published = [results.published_aggregate(column, results.mark, reference) for reference in REFERENCES]
@@ -53,19 +52,18 @@ def _percent(estimate: Estimate) -> str:
 
 
 def game_table(results: Results) -> str:
-    """Each game's references and our scores at every mark that a run has one at, at all three limits."""
-    marks = [mark for mark in MARKS if any(game.mean(mark, "saber") is not None for game in results.games)]
+    """Each game's references and our scores at all marks and limits, with a gap where no run has one."""
     head = ["game", "runs", "random", "human", "record"]
-    head += [f"{format_frames(mark)}, {LIMIT_NAMES[limit]}" for mark in marks for limit in LIMITS]
+    head += [f"{format_frames(mark)}, {LIMIT_NAMES[limit]}" for mark in MARKS for limit in LIMITS]
     head += ["human-normalised", "record-normalised"] if results.mark else []
-    return _table(head, [_game_row(game, marks, results.mark) for game in results.games])
+    return _table(head, [_game_row(game, results.mark) for game in results.games])
 
 
-def _game_row(game: Game, marks: Sequence[int], chosen: int | None) -> list[str]:
+def _game_row(game: Game, chosen: int | None) -> list[str]:
     table = game.table
     references = [table.random, table.human, table.world_record] if table else [None] * 3
     cells = [escape(game_title(game.name)), str(len(game.runs)), *map(_points, references)]
-    for mark in marks:
+    for mark in MARKS:
         having = len(game.scores(mark, "saber"))
         note = f" <small>{having} of {len(game.runs)}</small>" if 0 < having < len(game.runs) else ""
         cells += [_points(game.mean(mark, limit)) + note for limit in LIMITS]
