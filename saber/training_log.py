@@ -4,9 +4,10 @@ import math
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from saber.files import replace_file
 from saber.scores import EpisodeRecord
@@ -15,6 +16,7 @@ FIELD_NAMES = [field.name for field in fields(EpisodeRecord)]
 HEADER = ",".join(FIELD_NAMES)
 ONE_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what `end` may hold: nothing that would need quoting in a CSV
 FIELD_TYPES = (int, int, int, int, int, float, float, float, int, str)  # in the order of EpisodeRecord
+Cell: TypeAlias = int | float | str
 
 
 class TrainingLog:
@@ -68,18 +70,22 @@ def format_record(record: EpisodeRecord) -> str:
     return ",".join(cells) + "\n"
 
 
-def format_cell(kind: type, value: object) -> str:
+def format_cell(kind: Callable[[Any], Cell], value: object) -> str:
     """Write one value of a CSV as `kind`; raises ValueError for what a log cannot hold."""
     cell = kind(value)  # a NumPy scalar would print as np.float64(...)
-    if isinstance(cell, float):
+    _check(cell)
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+
+
+def _check(cell: Cell) -> None:
+    if isinstance(cell, int):
+        if not 0 <= cell < 2**63:
+            raise ValueError("a count must be a whole number from 0 to 2^63 - 1")
+    elif isinstance(cell, float):
         if not math.isfinite(cell):
             raise ValueError(f"a score must be a finite number, not {cell}")
-        return str(int(cell)) if cell.is_integer() else repr(cell)
-    if isinstance(cell, int) and not 0 <= cell < 2**63:
-        raise ValueError("a count must be a whole number from 0 to 2^63 - 1")
-    if isinstance(cell, str) and not ONE_WORD.fullmatch(cell):
+    elif not ONE_WORD.fullmatch(cell):
         raise ValueError(f"the end of an episode must be one word, not {cell!r}")
-    return str(cell)
 
 
 def _open_log(path: Path) -> list[EpisodeRecord]:
@@ -117,9 +123,10 @@ def _parse_line(line: bytes) -> EpisodeRecord:
     if len(cells) != len(FIELD_TYPES):
         raise ValueError(f"{len(cells)} values instead of {len(FIELD_TYPES)}")
     cells[-1] = sys.intern(cells[-1])  # a few words, repeated in every record
-    record = EpisodeRecord(*(kind(cell) for kind, cell in zip(FIELD_TYPES, cells, strict=True)))
-    format_record(record)  # refuses values that could not have been written, such as nan
-    return record
+    values: list[Any] = [kind(cell) for kind, cell in zip(FIELD_TYPES, cells, strict=True)]
+    for value in values:
+        _check(value)
+    return EpisodeRecord(*values)
 
 
 def _append_bytes(path: Path, data: bytes) -> None:
