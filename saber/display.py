@@ -5,40 +5,45 @@ import re
 import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 _TIMEOUT_S = 5.0
 
 
 def check_display() -> None:
     """Raise RuntimeError without a display: SDL, which opens the windows, draws into memory then and says nothing."""
-    if sys.platform != "linux" or os.environ.get("SDL_VIDEODRIVER") or os.environ.get("WAYLAND_DISPLAY"):
+    if sys.platform != "linux" or os.environ.get("SDL_VIDEODRIVER"):
         return
-    display = os.environ.get("DISPLAY")
-    if not display:
+    named = {name: value for name in ("WAYLAND_DISPLAY", "DISPLAY") if (value := os.environ.get(name))}
+    if not named:
         raise RuntimeError("cannot render: there is no display; set DISPLAY or WAYLAND_DISPLAY, or do not render")
-    if not any(map(_answers, _addresses(display))):
-        raise RuntimeError(f"cannot render: nothing answers at DISPLAY={display}; correct it, or do not render")
+    if not any(_answers(where) for name, value in named.items() for where in _addresses(name, value)):
+        text = " or ".join(f"{name}={value}" for name, value in named.items())
+        raise RuntimeError(f"cannot render: nothing answers at {text}; correct it, or do not render")
 
 
-def _addresses(display: str) -> Iterator[tuple[socket.AddressFamily, str | tuple[str, int]]]:
-    """Where the X server of a display such as ":0", "host:10.0" or "unix:1" listens."""
-    match = re.fullmatch(r"(.*):(\d+)(\.\d+)?", display)
-    if match is None:
-        return
-    host, number = match[1], int(match[2])
-    if host in ("", "unix"):
-        path = f"/tmp/.X11-unix/X{number}"
-        yield socket.AF_UNIX, path
-        yield socket.AF_UNIX, f"\0{path}"
-    yield socket.AF_INET, (host if host not in ("", "unix") else "127.0.0.1", 6000 + number)
+def _addresses(name: str, value: str) -> Iterator[str | tuple[str, int]]:
+    """Where a display listens: paths of sockets, or host and port."""
+    if name == "WAYLAND_DISPLAY":
+        yield str(Path(os.environ.get("XDG_RUNTIME_DIR", "/"), value))
+    elif match := re.fullmatch(r"(.*):(\d+)(\.\d+)?", value):  # an X server: ":0", "host:10.0", "unix:1"
+        host, number = match[1], int(match[2])
+        if host in ("", "unix"):
+            path = f"/tmp/.X11-unix/X{number}"
+            yield path
+            yield f"\0{path}"
+        if host != "unix":
+            yield host or "localhost", 6000 + number
 
 
-def _answers(address: tuple[socket.AddressFamily, str | tuple[str, int]]) -> bool:
-    family, where = address
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.settimeout(_TIMEOUT_S)
-        try:
-            probe.connect(where)
-        except (OSError, OverflowError):  # the latter for ports that there are not
-            return False
+def _answers(address: str | tuple[str, int]) -> bool:
+    try:
+        if isinstance(address, tuple):
+            socket.create_connection(address, _TIMEOUT_S).close()
+        else:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(_TIMEOUT_S)
+                probe.connect(address)
+    except (OSError, OverflowError, UnicodeError):  # the last two for ports and hosts that there cannot be
+        return False
     return True

@@ -82,6 +82,22 @@ def test_rendering_on_a_display_that_is_not_there_is_an_error(monkeypatch):
         check_display()
 
 
+def test_wayland_is_asked_before_it_is_believed(monkeypatch, tmp_path):
+    for name in ("DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for display in ("wayland-0", str(tmp_path / "wayland-0")):
+        monkeypatch.setenv("WAYLAND_DISPLAY", display)
+        with pytest.raises(RuntimeError, match=f"nothing answers at WAYLAND_DISPLAY={display}"):
+            check_display()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "wayland-0"))
+        server.listen()
+        for display in ("wayland-0", str(tmp_path / "wayland-0")):
+            monkeypatch.setenv("WAYLAND_DISPLAY", display)
+            check_display()
+
+
 def test_rendering_changes_no_row():
     play = (
         "import sys\n"
