@@ -4,28 +4,14 @@ import shutil
 import sys
 import threading
 import time
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from saber.scores import EpisodeRecord
 
 _REDRAWN_S = 1.0  # an episode may last for hours, and nobody shall think that all is dead
 
 
-class Progress(Protocol):
-    """A context manager that hears of each episode."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def add(self, record: EpisodeRecord) -> None:
-        """An episode has ended; they end in any order."""
-
-
-def make_progress(total: int) -> Progress:
+def make_progress(total: int) -> "Bar | Lines":
     """Of an evaluation of `total` episodes."""
     return Bar(total) if sys.stdout.isatty() else Lines()
 

@@ -11,12 +11,12 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent import futures
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -26,15 +26,15 @@ from agents.programs import observation_of, open_environment, select_device
 from agents.registry import make_agent
 from args import Args
 from memory.errors import RunError, Stopped
-from memory.rows import Arrays
+from memory.rows import Arrays, Kind, Rows
 from saber.environment import Environment
-from saber.scores import EpisodeRecord
-from saber.vector import VectorEnvironment
-from saber.video import FilmedEnvironment, write_video
+from saber.scores import EpisodeRecord, EpisodeScore
+from saber.video import Video, write_video
 
 _TICK_S = 0.2  # from a request to stop until it is noticed
 
 
+Stop: TypeAlias = threading.Event | Event
 _Future: TypeAlias = "futures.Future[EpisodeRecord]"
 
 
@@ -44,13 +44,6 @@ class Task(NamedTuple):
     episode: int
     seed: int  # decides everything in it
     film: Path | None = None  # a video of it is written there
-
-
-class Stop(Protocol):
-    """An event of threads or of processes."""
-
-    def is_set(self) -> bool:
-        """Whether to stop."""
 
 
 class EpisodePlayer:
@@ -63,38 +56,45 @@ class EpisodePlayer:
             self.action_repeat = environment.action_repeat
         self._agent = make_agent(args, seen, nb_actions, device, learns=False, seed=args.seed)
         snapshot.restore_weights(self._agent, {"model_state_dict": weights})
+        model = self._agent.parts["model"]
+        assert isinstance(model, torch.nn.Module)
+        self.weights_hash = snapshot.weights_hash(model)
         self._args = args
         self._weights = {name: tensor.to(device) for name, tensor in weights.items()}
         self._stop = stop
 
     def play(self, task: Task) -> EpisodeRecord:
         """Play an episode from its beginning to its end; raises Stopped."""
-        with ExitStack() as stack:
-            environment = open_environment(self._args, task.seed, record=task.film is not None)
-            stack.callback(environment.close)
-            if task.film is not None:
-                video = stack.enter_context(write_video(task.film, environment.pictures_per_second))
-                environment = FilmedEnvironment(environment, video)
-            record = play_episode(self._agent, self._weights, environment, task.seed, self._stop)
-        return replace(record, episode=task.episode)
+        seed_agent(self._agent, self._weights, task.seed)
+        with closing(open_environment(self._args, task.seed, record=task.film is not None)) as environment:
+            if task.film is None:
+                return play_episode(self._agent, environment, task.episode, self._stop)
+            with write_video(task.film, environment.pictures_per_second) as video:
+                return play_episode(self._agent, environment, task.episode, self._stop, video)
 
 
-def play_episode(
-    agent: Agent, weights: dict[str, torch.Tensor], environment: Environment, seed: int, stop: Stop
-) -> EpisodeRecord:
-    """One episode, in which `seed` decides everything that the agent draws; raises Stopped."""
+def seed_agent(agent: Agent, weights: dict[str, torch.Tensor], seed: int) -> None:
+    """Let the agent begin anew with these weights, and let `seed` decide everything that it draws."""
     generator = torch.Generator(next(iter(weights.values())).device).manual_seed(seed)
     agent.parts["generator"].load_state_dict({"state": generator.get_state()})
     agent.load(weights)
-    vector = VectorEnvironment([environment])
-    rows, state = vector.reset(), Arrays()
-    while not stop.is_set():
-        decision, state = agent.act(rows, state, None)
-        after = vector.step(decision.actions)
-        if after.episodes:
-            return after.episodes[0]
-        rows = after.rows
-    raise Stopped
+
+
+def play_episode(
+    agent: Agent, environment: Environment, episode: int, stop: Stop, video: Video | None = None
+) -> EpisodeRecord:
+    """Play an episode of this number from its beginning to its end; raises Stopped."""
+    score, row, state = EpisodeScore(environment.action_repeat), environment.reset(), Arrays()
+    while True:
+        if video is not None:
+            video.add(environment.pictures())
+        if row.kind == Kind.LAST:
+            return score.record(0, episode, environment.end)
+        if stop.is_set():
+            raise Stopped
+        decision, state = agent.act(Rows.stack([row]), state, None)
+        row = environment.step(int(decision.actions[0]))
+        score.add(row.reward)
 
 
 def number_of_workers(args: Args, device: torch.device) -> int:
@@ -105,24 +105,14 @@ def number_of_workers(args: Args, device: torch.device) -> int:
         asked = 1
     else:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        asked = min(cores, 8) if device.type == "cuda" else cores  # each holds its own half gigabyte of a GPU
+        asked = min(cores, 8 if device.type == "cuda" else 32)  # half a gigabyte each, of a GPU or of memory
     return min(asked, args.evaluation_episodes)
 
 
-class Players(Protocol):
-    """Whoever plays the episodes."""
-
-    action_repeat: int  # frames per agent step
-
-    def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
-        """Play all tasks, and give each as it ends.
-
-        Raises Stopped on request and RunError if a process dies, when all that have ended were given.
-        """
-
-
 @contextmanager
-def make_players(args: Args, saved: dict[str, Any], workers: int, stop: threading.Event) -> Iterator[Players]:
+def make_players(
+    args: Args, saved: dict[str, Any], workers: int, stop: threading.Event
+) -> "Iterator[OwnProcess | Processes]":
     """The players of an evaluation; no process of theirs is left when the block ends."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -130,27 +120,27 @@ def make_players(args: Args, saved: dict[str, Any], workers: int, stop: threadin
         # First in this process, also if others play: here an error in the settings is one line.
         player = EpisodePlayer(args, saved["model_state_dict"], stop)
         if workers == 1:
-            yield _OwnProcess(player)
+            yield OwnProcess(player)
         else:
-            with closing(_Processes(player, args, saved["model_state_dict"], workers, stop)) as players:
+            with closing(Processes(player, args, saved["model_state_dict"], workers, stop)) as players:
                 yield players
     finally:
         torch.set_num_threads(threads)
 
 
-class _OwnProcess:
+class OwnProcess:
     """Plays in this process: nothing to start, and a debugger sees everything."""
 
     def __init__(self, player: EpisodePlayer) -> None:
-        self.action_repeat = player.action_repeat
-        self._player = player
+        self.player = player
 
     def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
+        """Play all tasks, and give each as it ends; raises Stopped."""
         for task in tasks:
-            yield task, self._player.play(task)
+            yield task, self.player.play(task)
 
 
-class _Processes:
+class Processes:
     """Plays in several new processes: forks of this one would inherit its threads' locks, and could not use a GPU."""
 
     def __init__(
@@ -161,7 +151,7 @@ class _Processes:
         workers: int,
         stop: threading.Event,
     ) -> None:
-        self.action_repeat = player.action_repeat
+        self.player = player  # knows what all have in common; the processes play
         self._workers = workers
         self._stop = stop
         context = multiprocessing.get_context("spawn")
@@ -171,6 +161,10 @@ class _Processes:
         self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, buffer.getvalue(), self._stop_all))
 
     def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
+        """Play all tasks, and give each as it ends.
+
+        Raises Stopped, and RunError if a process dies, when all that have ended were given.
+        """
         waiting = iter(tasks)
         running: dict[_Future, Task] = {}
         self._submit(waiting, running)

@@ -39,11 +39,7 @@ class Environment(Protocol):
     nb_actions: int  # actions are 0 ... nb_actions - 1
     action_repeat: int  # frames per agent step, at 60 frames per second of game time
     pictures_per_second: float  # of what `pictures` gives, at normal speed
-
-    @property
-    def end(self) -> str:
-        """Why the episode ended, once it has: "game_over", "stuck" or "time_limit"; empty before."""
-        ...
+    end: str  # why the episode ended, once it has: "game_over", "stuck" or "time_limit"; empty before
 
     def reset(self) -> Row:
         """Begin an episode; its FIRST row has reward 0 and discount 1."""

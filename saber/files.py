@@ -19,15 +19,19 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
 
     An exception in the block leaves the old file as it was. Only a killed process leaves its temporary file behind:
     `.<name>.<random>.tmp` in the same folder, which no pattern such as `last_model_*` or `*.pth` matches. The next
-    learner of the game removes it (agents/reports.py).
+    learner of the game removes those of learners (agents/reports.py).
     """
-    aside = path.with_name(
-        f".{path.name}.{secrets.token_hex(8)}.tmp"
-    )  # same folder: a rename cannot cross file systems
+    with written_aside(path, ".tmp") as aside, aside.open("xb") as file:
+        yield file
+
+
+@contextmanager
+def written_aside(path: Path, suffix: str) -> Iterator[Path]:
+    """Give a path `.<name>.<random><suffix>` at which to write what becomes `path`; see `replace_file`."""
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}{suffix}")  # a rename cannot cross file systems
     try:
-        with aside.open("xb") as file:
-            yield file
-            file.flush()
+        yield aside
+        with aside.open("rb") as file:
             os.fsync(file.fileno())  # before the rename, or a power cut could leave the new name on an empty file
         aside.replace(path)
     except BaseException:  # Ctrl-C too

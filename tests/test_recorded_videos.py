@@ -1,6 +1,8 @@
 """--record: the chosen episodes are played again and filmed, as a browser plays it."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +14,9 @@ from memory.chunk import Field
 from memory.rows import Array
 from saber import video
 from saber.environment import EnvironmentSettings, make_environment
-from saber.video import FilmedEnvironment, write_video
+from saber.video import write_video
 from tests.browser import PROGRAM, Browser
-from tests.test_evaluation_program import BREAKOUT, Evaluations, model
+from tests.test_evaluation_program import BREAKOUT, ROOT, Evaluations, model
 
 
 @pytest.fixture
@@ -89,28 +91,43 @@ def test_a_video_is_all_or_nothing_and_ends_at_its_limit(tmp_path: Path, monkeyp
     monkeypatch.setattr(video, "MAX_SECONDS", 0.2)
     path = tmp_path / "short.webm"
     with pytest.raises(KeyError), write_video(path, 60) as film:
-        film.add(np.zeros((21, 16, 3), np.uint8))
+        film.add([np.zeros((21, 16, 3), np.uint8)])
         raise KeyError
     assert list(tmp_path.iterdir()) == []
+    environment = make_environment(EnvironmentSettings(game="pong", record=True), 0)
     with write_video(path, 60) as film:
-        environment = FilmedEnvironment(make_environment(EnvironmentSettings(game="pong", record=True), 0), film)
         environment.reset()
+        film.add(environment.pictures())
         for _ in range(5):
             environment.step(0)
+            film.add(environment.pictures())
         assert not path.exists()
     assert list(tmp_path.iterdir()) == [path]
     assert len(frames_of(path)) == 12, "21 pictures were shown"
 
 
-def test_only_the_first_episode_is_filmed(tmp_path: Path) -> None:
-    path = tmp_path / "first.webm"
-    with write_video(path, 60) as film:
-        environment = FilmedEnvironment(make_environment(EnvironmentSettings(game="pong", record=True), 0), film)
-        environment.reset()
-        environment.step(0)
-        environment.reset()
-        environment.step(0)
-    assert len(frames_of(path)) == 5
+def test_a_video_that_does_not_fit_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    # OpenCV does not tell that a write has failed. A limit of a file's size stands for a full disk.
+    code = """
+import resource, signal, sys
+from pathlib import Path
+import numpy as np
+from saber.video import write_video
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+noise = np.random.default_rng(0).integers(0, 255, (50, 42, 32, 3), np.uint8)
+with write_video(Path(sys.argv[1]), 60) as film:
+    film.add(noise)
+"""
+    codes = []
+    for limit in (100_000, 200_000, 10**9):
+        folder = tmp_path / str(limit)
+        folder.mkdir()
+        command = [sys.executable, "-c", code, str(folder / "x.webm"), str(limit)]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        codes.append((run.returncode, len(list(folder.iterdir()))))
+        assert run.returncode == 0 or run.stderr.splitlines()[-1].endswith("is not whole; is the disk full?")
+    assert codes == [(1, 0), (1, 0), (0, 1)]
 
 
 def test_pictures_are_kept_on_request_only() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 import args as options
 from agents import snapshot
 from agents.evaluation_settings import network_args
-from agents.evaluation_workers import play_episode
+from agents.evaluation_workers import play_episode, seed_agent
 from agents.interface import Agent
 from agents.networks import CategoricalNetwork, QuantileNetwork
 from agents.q_learning import QLearningAgent
@@ -145,8 +145,9 @@ def test_an_evaluated_episode_is_played_by_the_snapshot(tmp_path: Path) -> None:
     agent.load({key: torch.zeros_like(value) for key, value in agent.network.named_parameters()})
     environment = _Frames(3)
     for seed in range(3):
-        record = play_episode(agent, content["model_state_dict"], environment, seed, threading.Event())
-        assert (record.score_saber, record.length) == (1, 2), "the chain's second action"
+        seed_agent(agent, content["model_state_dict"], seed)
+        record = play_episode(agent, environment, seed, threading.Event())
+        assert (record.episode, record.score_saber, record.length) == (seed, 1, 2), "the chain's second action"
 
 
 class _Frames(ChainEnvironment):
