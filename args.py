@@ -135,7 +135,7 @@ class ResultOptions:
     evaluation_interval: int = option(500_000, "agent steps between snapshots, plots and value estimates")
     evaluation_episodes: int = option(100, "episodes of test_multiple_seed.py, each with a seed of its own")
     evaluation_workers: int = option(
-        0, "processes of test_multiple_seed.py; 0: one per processor core, at most 8 on a GPU, 1 with --render"
+        0, "processes of test_multiple_seed.py; 0: one per processor core, at most 32, 8 on a GPU and 1 with --render"
     )
     record: Path | None = option(
         None, "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode; needs no screen"

@@ -1,73 +1,52 @@
 """Evaluates a snapshot: one episode per seed, under the rules of training, noise on and no epsilon."""
 
 import os
+import tempfile
 import threading
-import time
+from contextlib import closing
 from pathlib import Path
 
 from agents import snapshot
-from agents.evaluation_progress import Progress, make_progress
-from agents.evaluation_settings import network_args, other_rules
-from agents.evaluation_workers import Players, Task, make_players, number_of_workers
-from agents.programs import open_environment, select_device
+from agents.evaluation_progress import Bar, Lines, make_progress
+from agents.evaluation_settings import decisive_settings, network_args, other_rules
+from agents.evaluation_workers import OwnProcess, Processes, Task, make_players, number_of_workers
+from agents.programs import device_name, open_environment, select_device
 from agents.randomness import derive_seed
 from args import Args
 from memory.errors import UserError
 from saber.atari_scores import read_scores
-from saber.evaluation_log import EvaluatedEpisode, write_evaluation
+from saber.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
 from saber.evaluation_summary import format_evaluation
-from saber.scores import EpisodeRecord
-from saber.video import MAX_SECONDS
-
-_WRITE_INTERVAL_S = 1.0  # of the CSV, which is written whole
-
-
-class Evaluation:
-    """The episodes that have ended so far, and their CSV."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.episodes: list[EvaluatedEpisode] = []
-        self._next_write = 0.0
-
-    def add(self, seed: int, record: EpisodeRecord) -> None:
-        """Count an episode; it is on the disk within a second, or when `write` is called."""
-        self.episodes.append(EvaluatedEpisode(seed, record))
-        if time.monotonic() >= self._next_write:
-            self.write()
-            self._next_write = time.monotonic() + _WRITE_INTERVAL_S
-
-    def write(self) -> None:
-        """Bring the CSV up to date; without an episode there is none, and one from before stays."""
-        if self.episodes:
-            write_evaluation(self.path, self.episodes)
+from saber.run_record import commit, versions
+from saber.video import MAX_SECONDS, write_video
 
 
 def run_evaluation(args: Args, stop: threading.Event) -> None:
     """Evaluate a snapshot over `--evaluation-episodes` seeds: CSV, summary, videos.
 
-    A stop, or the death of a process, keeps the episodes that have ended by then.
+    A stop, or the death of a process, keeps the episodes that have ended by then, and the same command plays the rest.
     """
     if args.model is None:
         raise UserError("--model: name the snapshot to evaluate, as in --model results/best_model_pong.pth")
     saved = snapshot.load(args.model, "--model")
     args = network_args(args, saved)
-    evaluation = Evaluation(_folder("--path-to-results", args.path_to_results / "evaluations") / csv_name(args))
+    folder = _folder("--path-to-results", args.path_to_results / "evaluations")
     if args.record is not None:
-        _folder("--record", args.record)
-        open_environment(args, args.seed, record=True).close()  # whether pictures can be had is known now
+        _try_to_record(args, _folder("--record", args.record))
     device = select_device(args)
     with make_players(args, saved, number_of_workers(args, device), stop) as players:
+        log = _open_log(folder / csv_name(args), args, players.player.weights_hash, device_name(device))
         for line in other_rules(args, saved):
             print(line, flush=True)
-        print(f"{args.model} plays {args.task}: {args.evaluation_episodes} episodes on {device}", flush=True)
+        there = f", {len(log.episodes)} of them are in {log.path}" if log.episodes else ""
+        print(f"{args.model} plays {args.task}: {args.evaluation_episodes} episodes on {device}{there}", flush=True)
         try:
             with make_progress(args.evaluation_episodes) as progress:
-                _play(players, args, evaluation, progress)
+                _play(players, args, log, progress)
         finally:
-            _report(args, evaluation, players.action_repeat)
+            _report(args, log, players.player.action_repeat)
         if args.record is not None:
-            _record(players, evaluation.episodes, args.record, args.task)
+            _record(players, log.episodes, args.record, args.task)
 
 
 def csv_name(args: Args) -> str:
@@ -87,25 +66,64 @@ def _folder(option: str, folder: Path) -> Path:
     return folder
 
 
-def _play(players: Players, args: Args, evaluation: Evaluation, progress: Progress) -> None:
-    tasks = (Task(episode, derive_seed(args.seed, 4, episode)) for episode in range(args.evaluation_episodes))
-    for task, record in players.play(tasks):
-        evaluation.add(task.seed, record)
+def _try_to_record(args: Args, folder: Path) -> None:
+    """Film a picture, so that what is missing for it is missing now; raises UserError."""
+    with closing(open_environment(args, args.seed, record=True)) as environment:
+        environment.reset()
+        try:
+            with (
+                tempfile.TemporaryDirectory(dir=folder) as place,
+                write_video(Path(place) / "x.webm", environment.pictures_per_second) as video,
+            ):
+                video.add(environment.pictures())
+        except OSError as error:
+            raise UserError(f"--record: {error}") from error
+
+
+def _open_log(path: Path, args: Args, weights: str, device: str) -> EvaluationLog:
+    record = EvaluationRecord(
+        model=str(args.model),
+        weights=weights,
+        seed=args.seed,
+        settings=decisive_settings(args),
+        device=device,
+        versions=versions(),
+        commit=commit(),
+        episodes=args.evaluation_episodes,
+    )
+    try:
+        return EvaluationLog(path, record)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--path-to-results: {error}; move it away, or name another folder or --seed") from error
+
+
+def _play(players: OwnProcess | Processes, args: Args, log: EvaluationLog, progress: Bar | Lines) -> None:
+    known = set()
+    for _, record in log.episodes:
         progress.add(record)
+        known.add(record.episode)
+    tasks = (
+        Task(episode, derive_seed(args.seed, 4, episode))
+        for episode in range(args.evaluation_episodes)
+        if episode not in known
+    )
+    for task, record in players.play(tasks):
+        progress.add(record)
+        log.add(task.seed, record)
 
 
-def _report(args: Args, evaluation: Evaluation, action_repeat: int) -> None:
-    evaluation.write()
-    records = [record for _, record in sorted(evaluation.episodes, key=lambda episode: episode.record.episode)]
+def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
+    records = [record for _, record in log.episodes]
     if not records:
         return
     print(format_evaluation(records, action_repeat, read_scores().get(args.game) if args.env == "atari" else None))
     if len(records) < args.evaluation_episodes:
         print(
             f"stopped: {len(records)} of {args.evaluation_episodes} episodes; those that still ran are missing, and "
-            "long ones more often than short ones"
+            "long ones more often than short ones; the same command plays the others"
         )
-    print(f"episodes: {evaluation.path}", flush=True)
+    log.write()
+    print(f"episodes: {log.path}", flush=True)
 
 
 def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEpisode]:
@@ -118,16 +136,16 @@ def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEp
     return chosen
 
 
-def _record(players: Players, episodes: list[EvaluatedEpisode], folder: Path, task: str) -> None:
+def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], folder: Path, task: str) -> None:
     """Play the chosen episodes again, with the same seeds, and film them."""
     chosen = best_median_worst(episodes)
     print(f"Recording again in {folder}: {', '.join(chosen)}; {MAX_SECONDS // 60} minutes of each at most", flush=True)
-    before = {episode.record.episode: episode.record for episode in chosen.values()}
     tasks = [
         Task(record.episode, seed, folder / f"{task}_{place}_episode{record.episode}.webm")
         for place, (seed, record) in chosen.items()
     ]
-    for film, record in players.play(tasks):
-        print(f"{film.film}: score {record.score_saber:g}", flush=True)
-        if record != (first := before[film.episode]):  # on a GPU sums may be added in another order
-            print(f"  it did not repeat itself: its score was {first.score_saber:g} before", flush=True)
+    again = {film.episode: record for film, record in players.play(tasks)}
+    for film, first in zip(tasks, chosen.values(), strict=True):
+        print(f"{film.film}: score {first.record.score_saber:g}", flush=True)
+        if (record := again[film.episode]) != first.record:  # on a GPU sums may be added in another order
+            print(f"  it did not repeat itself: its score was {record.score_saber:g}", flush=True)

@@ -1,13 +1,16 @@
 """The settings of an evaluation: what belongs to the policy comes from the snapshot, the rules from the command."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from agents.published import sizes_of
 from args import Args, verify
 from command_line import flag_of
 from memory.errors import UserError
+from saber.games import check_game
 
 # What belongs to a policy, and the weights' shapes do not tell, or not always: what it sees, how its values are read,
 # how long an action and a noise draw last.
@@ -39,11 +42,22 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
 
 def _other_games(args: Args, settings: dict[str, Any]) -> list[str]:
     """`--force` plays another game, as far as the numbers of actions agree."""
-    return [
+    if args.force:
+        return []
+    errors = [
         f"{flag_of(name)}: {args.model} has learned {learned}, not {asked}; --force evaluates it so"
         for name in ("env", "game")
-        if (learned := settings.get(name)) is not None and learned != (asked := getattr(args, name)) and not args.force
+        if (learned := settings.get(name)) is not None and learned != (asked := getattr(args, name))
     ]
+    if "game" not in settings and args.env == "atari" and (named := _game_in_name(args.model)) not in (None, args.game):
+        errors.append(f"--game: {args.model} is of {named} by its name, not of {args.game}; --force evaluates it so")
+    return errors
+
+
+def _game_in_name(model: Path | None) -> str | None:
+    """The game that the name of a snapshot without settings tells."""
+    match = re.fullmatch(r"(?:best|last)_model_(\w+?)(?:_\d+)?\.pth", model.name) if model else None
+    return match[1] if match and check_game(match[1]) is None else None
 
 
 def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]) -> list[str]:
@@ -55,6 +69,12 @@ def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]
             advice = "leave it out" if name in sizes else "leave it out, or --force evaluates it so"
             errors.append(f"{flag_of(name)}: {args.model} has learned with {learned}, not {asked}; {advice}")
     return errors
+
+
+def decisive_settings(args: Args) -> dict[str, Any]:
+    """The settings on which evaluated episodes depend, besides the weights; plain values."""
+    played = ("env", "game") if args.env == "atari" else ("env",)
+    return {name: getattr(args, name) for name in (*played, "precision", *_OF_POLICY, *_RULES)}
 
 
 def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:

@@ -14,7 +14,8 @@ from agents.interface import Agent, Network
 from agents.programs import IntervalLog, timestamp
 from agents.publisher import Publisher
 from agents.randomness import restore_generator
-from agents.reports import Reports, weights_hash
+from agents.reports import Reports
+from agents.snapshot import weights_hash
 from agents.updates import Metrics, make_updates
 from args import Args
 from memory.chunk import Chunk, ChunkId

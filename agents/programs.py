@@ -79,6 +79,11 @@ def select_device(args: Args) -> torch.device:
     return torch.device("cuda", args.gpu_number)
 
 
+def device_name(device: torch.device) -> str:
+    """What records of runs call it: "cpu", or the model of the GPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def open_environment(args: Args, seed: int, *, record: bool = False) -> Environment:
     """One environment of the run, which keeps its pictures to `record` them; raises UserError if it cannot be made."""
     settings = EnvironmentSettings(

@@ -1,7 +1,6 @@
-"""What the learner reports: the training log of all actors, its plot, the snapshots, and a hash of the weights."""
+"""What the learner reports: the training log of all actors, its plot, how the run was made, and the snapshots."""
 
 import fcntl
-import hashlib
 import math
 import re
 import sys
@@ -11,8 +10,6 @@ from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-from torch import nn
 
 from agents import snapshot
 from agents.interface import Agent
@@ -136,17 +133,3 @@ def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
         return EpisodeRecord(*typed)
     except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"not an episode's record: {error!r}") from error
-
-
-def weights_hash(model: nn.Module) -> str:
-    """16 hex digits that are the same for two runs exactly if they have learned the same, but for chance.
-
-    They begin the SHA-256 of name, dtype, shape and bytes of each parameter, in the order of names. Buffers do not
-    count: the noise of the moment is drawn, not learned, and is not published.
-    """
-    digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        array = parameter.detach().cpu().numpy()
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()[:16]

@@ -4,6 +4,7 @@ A snapshot is a dictionary of tensors and plain values that `torch.load(weights_
 `T_actors, T_learner, model_state_dict, optimiser_state_dict`; those of this program hold all that a resume needs.
 """
 
+import hashlib
 import re
 import warnings
 import zipfile
@@ -101,6 +102,20 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
     else:
         optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
         print("Adam goes on with the snapshot's moments", flush=True)
+
+
+def weights_hash(model: torch.nn.Module) -> str:
+    """16 hex digits that are the same for two runs exactly if they have learned the same, but for chance.
+
+    They begin the SHA-256 of name, dtype, shape and bytes of each parameter, in the order of names. Buffers do not
+    count: the noise of the moment is drawn, not learned, and is not published.
+    """
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        array = parameter.detach().cpu().numpy()
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
 
 
 def last_model(folder: Path, game: str, steps: int) -> Path:

@@ -1,14 +1,25 @@
-"""The episodes of an evaluation as a CSV, which is whole at every moment."""
+"""The files of an evaluation: its episodes as a CSV, and beside it as JSON how they are played.
 
-from collections.abc import Iterable
+The CSV is whole at every moment. Who evaluates again in the same way finds the episodes that are there already; to
+another evaluation they would be wrong, and it is refused before anything is played.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from saber.files import replace_file
 from saber.scores import EpisodeRecord
-from saber.training_log import format_cell
+from saber.training_log import Cell, format_cell, parse_csv
 
 HEADER = "episode,seed,score_5min,score_30min,score_saber,length,end"
+_KINDS: tuple[Callable[[Any], Cell], ...] = (int, int, float, float, float, int, str)
+_INTERVAL_S = 1.0  # between writes of the CSV, which is written whole
+_RETRY_S = 10.0
 
 
 class EvaluatedEpisode(NamedTuple):
@@ -18,18 +29,107 @@ class EvaluatedEpisode(NamedTuple):
     record: EpisodeRecord
 
 
-def write_evaluation(path: Path, episodes: Iterable[EvaluatedEpisode]) -> None:
-    """Replace the file by one line per episode, in the order of their numbers; `length` is in agent steps.
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """How an evaluation is made."""
 
-    Raises OSError if it cannot be written; the old file stays then.
+    model: str  # path of the snapshot
+    weights: str  # hash of its parameters, as the learner prints it
+    seed: int
+    settings: dict[str, Any]  # of policy, game and rules, by name; plain values
+    device: str
+    versions: dict[str, str]  # of Python and packages
+    commit: str
+    episodes: int  # asked for; the CSV has fewer of them until all have ended
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """All that the episodes depend on, by name."""
+        return {"weights": self.weights, "seed": self.seed, "device": self.device, **self.settings, **self.versions}
+
+
+class EvaluationLog:
+    """The episodes of one evaluation, on disk and in memory.
+
+    Raises ValueError if the file at `path` (`*.csv`) is of another evaluation, or none.
     """
-    lines = [_line(episode) for episode in sorted(episodes, key=lambda episode: episode.record.episode)]
-    with replace_file(path) as file:
-        file.write("".join([f"{HEADER}\n", *lines]).encode("ascii"))
+
+    def __init__(self, path: Path, record: EvaluationRecord) -> None:
+        self.path = path
+        self._record = record
+        self._episodes = self._read()
+        self._record_written = False
+        self._next_write = 0.0
+
+    @property
+    def episodes(self) -> list[EvaluatedEpisode]:
+        """Those of the episodes asked for that have ended, in the order of their numbers."""
+        return [self._episodes[number] for number in sorted(self._episodes) if number < self._record.episodes]
+
+    def _read(self) -> dict[int, EvaluatedEpisode]:
+        try:
+            before = read_evaluation_record(self.path.with_suffix(".json"))
+            episodes = {episode.record.episode: episode for episode in read_evaluation(self.path)}
+        except FileNotFoundError as error:
+            if self.path.exists():
+                raise ValueError(f"{self.path}: how it was made is not known: {error.filename} is missing") from error
+            return {}
+        now, then = self._record.decisive, before.decisive
+        if names := [name for name in now | then if now.get(name) != then.get(name)]:
+            differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
+            raise ValueError(f"{self.path} is of another evaluation: {differences}")
+        return episodes
+
+    def add(self, seed: int, record: EpisodeRecord) -> None:
+        """Count an episode; it is on the disk within a second, or when `write` is called."""
+        self._episodes[record.episode] = EvaluatedEpisode(seed, record)
+        if time.monotonic() < self._next_write:
+            return
+        self._next_write = time.monotonic() + _INTERVAL_S
+        try:
+            self.write()
+        except OSError as error:
+            self._next_write = time.monotonic() + _RETRY_S
+            print(f"Not written, and tried again in {_RETRY_S:.0f} sec: {error}", file=sys.stderr, flush=True)
+
+    def write(self) -> None:
+        """Bring the files up to date; without an episode there are none. Raises OSError."""
+        if self._episodes and not self._record_written:
+            _write_record(self.path.with_suffix(".json"), self._record)
+            self._record_written = True
+        if self._episodes:
+            lines = [_line(self._episodes[number]) for number in sorted(self._episodes)]
+            with replace_file(self.path) as file:
+                file.write("".join([f"{HEADER}\n", *lines]).encode("ascii"))
+
+
+def read_evaluation(path: Path) -> list[EvaluatedEpisode]:
+    """Read the CSV of an evaluation; raises ValueError if it is none, OSError if it cannot be read."""
+    return [_episode(*values) for values in parse_csv(path.read_bytes(), path, HEADER, _KINDS)]
+
+
+def _episode(number: int, seed: int, *values: Any) -> EvaluatedEpisode:
+    return EvaluatedEpisode(seed, EpisodeRecord(0, 0, 0, 0, number, *values))
 
 
 def _line(episode: EvaluatedEpisode) -> str:
     record = episode.record
-    cells = [format_cell(int, record.episode), format_cell(int, episode.seed)]
-    cells += [format_cell(float, score) for score in (record.score_5min, record.score_30min, record.score_saber)]
-    return ",".join([*cells, format_cell(int, record.length), format_cell(str, record.end)]) + "\n"
+    scores = (record.score_5min, record.score_30min, record.score_saber)
+    values = (record.episode, episode.seed, *scores, record.length, record.end)
+    return ",".join(map(format_cell, _KINDS, values)) + "\n"
+
+
+def read_evaluation_record(path: Path) -> EvaluationRecord:
+    """Read the JSON of an evaluation; raises ValueError if it is none, OSError if it cannot be read."""
+    try:
+        record = EvaluationRecord(**json.loads(path.read_bytes()))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: not an evaluation's record ({error})") from error
+    if not (isinstance(record.settings, dict) and isinstance(record.versions, dict)):
+        raise ValueError(f"{path}: not an evaluation's record (settings and versions must be objects)")
+    return record
+
+
+def _write_record(path: Path, record: EvaluationRecord) -> None:
+    with replace_file(path) as file:
+        file.write(f"{json.dumps(asdict(record), indent=1)}\n".encode())

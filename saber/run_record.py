@@ -43,7 +43,7 @@ class RunRecord:
 
 def present_start(settings: dict[str, Any]) -> Start:
     """A start here and now, with the settings as JSON gives them back."""
-    return Start(json.loads(json.dumps(settings, default=str)), _versions(), commit())
+    return Start(json.loads(json.dumps(settings, default=str)), versions(), commit())
 
 
 def write_record(path: Path, record: RunRecord) -> None:
@@ -83,7 +83,8 @@ def _is_count(value: object, least: int) -> bool:
     return type(value) is int and least <= value < 2**63
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that scores may depend on."""
     return {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES}
 
 

@@ -4,7 +4,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -106,27 +106,30 @@ def _open_log(path: Path) -> list[EpisodeRecord]:
 
 
 def _parse(content: bytes, path: Path) -> list[EpisodeRecord]:
-    header, *lines = content.split(b"\n")
-    if header != HEADER.encode():
-        raise ValueError(f"{path}, line 1: expected the header {HEADER!r}, found {header[:200]!r}")
-    records = []
+    return [EpisodeRecord(*values) for values in parse_csv(content, path, HEADER, FIELD_TYPES)]
+
+
+def parse_csv(content: bytes, path: Path, header: str, kinds: Sequence[Callable[[str], Cell]]) -> Iterator[list[Any]]:
+    """The lines of a CSV of episodes, whose last column is a word; raises ValueError with the line that is none."""
+    first, *lines = content.split(b"\n")
+    if first != header.encode():
+        raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
     for number, line in enumerate(lines[:-1], start=2):  # what follows the last newline is empty or torn
         try:
-            records.append(_parse_line(line))
+            yield _parse_line(line, kinds)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {line[:200]!r} is not an episode ({error})") from error
-    return records
 
 
-def _parse_line(line: bytes) -> EpisodeRecord:
+def _parse_line(line: bytes, kinds: Sequence[Callable[[str], Cell]]) -> list[Any]:
     cells = line.decode("ascii").split(",")
-    if len(cells) != len(FIELD_TYPES):
-        raise ValueError(f"{len(cells)} values instead of {len(FIELD_TYPES)}")
+    if len(cells) != len(kinds):
+        raise ValueError(f"{len(cells)} values instead of {len(kinds)}")
     cells[-1] = sys.intern(cells[-1])  # a few words, repeated in every record
-    values: list[Any] = [kind(cell) for kind, cell in zip(FIELD_TYPES, cells, strict=True)]
+    values: list[Any] = [kind(cell) for kind, cell in zip(kinds, cells, strict=True)]
     for value in values:
         _check(value)
-    return EpisodeRecord(*values)
+    return values
 
 
 def _append_bytes(path: Path, data: bytes) -> None:

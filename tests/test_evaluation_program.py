@@ -146,6 +146,44 @@ def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluati
     wait_for_ends(children)
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.4, 0.8, 1.5])
+def test_ctrl_c_while_processes_begin_says_nothing_of_them(
+    evaluations: Evaluations, cartpole: Path, after_s: float
+) -> None:
+    # Mutation: `_interrupts_blocked` that blocks nothing.
+    more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
+    process = evaluations.start(cartpole, *more)
+    assert process.stdout
+    while not process.stdout.readline().startswith(f"{cartpole} plays"):
+        assert process.poll() is None
+    time.sleep(after_s)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 0
+
+
+def test_a_stopped_evaluation_goes_on_to_the_same_end(evaluations: Evaluations, cartpole: Path, tmp_path: Path) -> None:
+    name = "CartPole-v1_cart_seed123.csv"
+    more = [*CARTPOLE[:2], "--evaluation-episodes", "300", "--evaluation-workers", "2"]
+    process = evaluations.start(cartpole, *more)
+    wait_for_rows(evaluations, process, name, 3)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    there = len(evaluations.rows(name))
+    code, resumed, errors = evaluations.run(cartpole, *more)
+    assert (code, errors) == (0, "")
+    assert there == 300 or f" {there} of them are in " in resumed
+    undisturbed = Evaluations(tmp_path / "undisturbed")
+    _, out, _ = undisturbed.run(cartpole, *more)
+    assert undisturbed.rows(name) == evaluations.rows(name)
+    assert out.splitlines()[1:-1] == resumed.splitlines()[1:-1], "all but how many there were, and where"
+    _, third, _ = evaluations.run(cartpole, *more)
+    assert third.splitlines()[1:] == resumed.splitlines()[1:]
+    code, out, errors = evaluations.run(cartpole, *more, "--replay-frequency", "2", "--force")
+    assert (code, out, errors.count("\n")) == (2, "", 1)
+    assert "is of another evaluation: replay_frequency is 2, and was 4; move it away" in errors
+
+
 def test_processes_end_with_a_killed_parent_and_its_episodes_are_there(
     evaluations: Evaluations, cartpole: Path
 ) -> None:

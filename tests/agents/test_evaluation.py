@@ -69,12 +69,29 @@ def test_settings_of_the_command_that_the_snapshot_denies_are_refused() -> None:
     assert network_args(preset, content).hidden_size == 5, "a preset's settings are defaults"
 
 
+def test_the_name_of_a_snapshot_without_settings_tells_its_game(tmp_path: Path) -> None:
+    content = snapshot_of(PublishedNetwork(4, 18, 5, embedding=3))
+
+    def evaluate(name: str, words: str) -> None:
+        args = options.parse(words.split(), "test", "")
+        (tmp_path / name).touch()
+        network_args(dataclasses.replace(args, model=tmp_path / name), content)
+
+    for name in ("best_model_ms_pacman.pth", "last_model_ms_pacman_50000.pth"):
+        evaluate(name, "--game ms_pacman")
+        evaluate(name, "--game pong --force")
+        with pytest.raises(UserError, match=r"--game: .* is of ms_pacman by its name, not of pong; --force"):
+            evaluate(name, "--game pong")
+    for name in ("pacman.pth", "best_model_of_all.pth"):
+        evaluate(name, "--game pong")
+
+
 def test_how_many_processes() -> None:
     def workers(words: str, device: str = "cpu") -> int:
         return number_of_workers(options.parse(words.split(), "test", ""), torch.device(device))
 
     cores = len(os.sched_getaffinity(0))
-    assert workers("") == min(100, cores)
+    assert workers("") == min(32, cores)
     assert workers("", "cuda") == min(8, cores)
     assert workers("--render") == 1
     assert workers("--evaluation-workers 50") == workers("--render --evaluation-workers 50") == 50

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from agents.networks import NoisyLinear
-from agents.reports import Reports, weights_hash
+from agents.reports import Reports
+from agents.snapshot import weights_hash
 from memory.errors import UserError
 from memory.messages import Episode
 from saber.run_record import RunRecord, Start, read_record

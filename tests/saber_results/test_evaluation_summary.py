@@ -1,13 +1,8 @@
-import json
-import random
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import stats
 
 from saber.atari_scores import GameScores
-from saber.evaluation_log import EvaluatedEpisode, write_evaluation
 from saber.evaluation_summary import format_evaluation, student_interval
 from saber.scores import EpisodeRecord
 
@@ -63,16 +58,3 @@ def test_one_episode_of_a_game_without_a_reference() -> None:
     assert lines[0].split()[:2] == ["1", "episode"]
     assert lines[2].split()[-3:] == ["–"] * 3
     assert not any("normalised" in line for line in lines)
-
-
-def test_the_csv_is_in_the_order_of_the_episodes(tmp_path: Path) -> None:
-    episodes = [EvaluatedEpisode(1000 + number, episode(number, 2.0 * number, 7 + number)) for number in range(50)]
-    mixed = episodes.copy()
-    random.Random(0).shuffle(mixed)
-    write_evaluation(tmp_path / "one.csv", episodes)
-    write_evaluation(tmp_path / "other.csv", mixed)
-    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "other.csv").read_bytes()
-    header, *lines = (tmp_path / "one.csv").read_text().splitlines()
-    assert header == "episode,seed,score_5min,score_30min,score_saber,length,end"
-    assert lines[3] == "3,1003,1.5,3,6,10,game_over"
-    assert json.loads(f"[{lines[49].rpartition(',')[0]}]") == [49, 1049, 24.5, 49, 98, 56]
