@@ -12,8 +12,11 @@ INTERVAL_S = 30  # a learner writes its plot no more often
 
 HAND_OVER = """
 const [summary, written] = ["summary", "figure"].map(id => document.getElementById(id));
-const inFrame = location.search.startsWith("?newest=");  // of a page that looks for newer data
-if (inFrame) { parent.postMessage([summary.textContent, written.textContent], "*"); stop(); }
+const inFrame = parent !== window && new URLSearchParams(location.search).has("newest");
+if (inFrame) {  // of a page that looks for newer data; pages of file:// have no origin to name
+  parent.postMessage([summary.textContent, written.textContent], location.protocol === "file:" ? "*" : location.origin);
+  stop();
+}
 """
 
 LOOK_AGAIN = f"""
@@ -23,7 +26,10 @@ function look() {{
   if (frame) frame.remove();  // the file had gone
   frame = document.createElement("iframe");
   frame.hidden = true;
-  frame.src = location.href.split(/[?#]/)[0] + "?newest=" + Date.now();
+  const newest = new URL(location);
+  newest.hash = "";
+  newest.searchParams.set("newest", Date.now());
+  frame.src = newest;
   document.body.append(frame);
 }}
 addEventListener("message", ({{ source, data }}) => {{

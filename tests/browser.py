@@ -48,6 +48,7 @@ class Browser:
         os.close(theirs_out)
         self._rest = b""
         self._number = 0
+        self._target: str | None = None
         self._session: str | None = None
         self.errors: list[str] = []  # of the page: exceptions, console errors and warnings, failed loads
 
@@ -64,18 +65,24 @@ class Browser:
         os.close(self._in)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def open(self, page: Path | str, width: int = 1280, height: int = 900, *, dark: bool = False) -> None:
-        """Load a file or an address in a window of this size [CSS pixels], up to its end."""
-        self.errors.clear()
+    def open(
+        self, page: Path | str, width: int = 1280, height: int = 900, *, dark: bool = False, first: str = ""
+    ) -> None:
+        """Load a file or an address in a window of this size [CSS pixels], up to its end; run the script `first`."""
         self._session = None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        if self._target:
+            self.call("Target.closeTarget", targetId=self._target)
+        self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=self._target, flatten=True)["sessionId"]
+        self.errors.clear()
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": height}
         self.call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=width < 700)
+        if first:
+            self.call("Page.addScriptToEvaluateOnNewDocument", source=first)
         self.call("Page.navigate", url=page.resolve().as_uri() if isinstance(page, Path) else page)
         self.wait_for("location.href !== 'about:blank' && document.readyState === 'complete'")
 

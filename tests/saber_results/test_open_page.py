@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,17 +42,21 @@ def address_of(path: Path, scheme: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("scheme", ["file", "http"])
 def test_an_open_page_brings_itself_up_to_date(scheme: str, tmp_path: Path, stream: Stream) -> None:
-    # Mutations: `fetch` in the place of the frame, which a page of file:// may not use; no `uirevision`.
+    # Mutations: `fetch` in the place of the frame, which a page of file:// may not use; no `uirevision`; no
+    # `setInterval`; no `frame.remove()` at the beginning, so that frames pile up; the query of the address dropped.
     path, records = tmp_path / "Reward_pong.html", stream(400)
     write_reward_plot(records[:200], path, "pong")
     with address_of(path, scheme) as url, Browser() as browser:
-        browser.open(url)
+        browser.open(f"{url}?token=7#top", first="asked = []; setInterval = (call, ms) => asked.push([call.name, ms])")
         browser.wait_for("drawn.has('plot')")
         marks = "document.getElementById('plot').data.find(trace => trace.name === 'mean').x.length"
+        assert browser.value("asked") == [["look", 30000]]
         assert browser.value(marks) == 200
         assert "of 200 training episodes" in browser.value("summary.textContent")
         browser.value("Plotly.relayout('plot', {'xaxis.range': [5, 500000]}).then(() => true)")
         browser.value("look()")
+        address = browser.value("document.querySelector('iframe').src")
+        assert re.fullmatch(rf"{re.escape(url)}\?token=7&newest=\d+", address)
         browser.wait_for("frame === null")
         assert browser.value(marks) == 200, "nothing is new"
         write_reward_plot(records, path, "pong")
@@ -62,8 +67,15 @@ def test_an_open_page_brings_itself_up_to_date(scheme: str, tmp_path: Path, stre
         assert browser.value("document.getElementById('plot').layout.xaxis.range") == [5, 500000], "the zoom is kept"
         assert browser.value("document.querySelectorAll('iframe').length") == 0
         path.unlink()
-        browser.value("look()")
-        browser.value("new Promise(after => setTimeout(after, 300))")
+        for _ in range(3):
+            browser.value("look()")
+            browser.value("new Promise(after => setTimeout(after, 300))")
         assert browser.value(marks) == 400, "a file that has gone changes nothing"
+        assert browser.value("document.querySelectorAll('iframe').length") == 1
+        write_reward_plot(records[:300], path, "pong")
+        browser.value("look()")
+        browser.wait_for("frame === null")
+        assert browser.value(marks) == 300, "it is back"
+        assert browser.value("document.querySelectorAll('iframe').length") == 0
         expected = ("Failed to load", "404", "asks the network")  # the file that has gone, and the server of its own
         assert [error for error in browser.errors if not any(text in error for text in expected)] == []
