@@ -1,6 +1,8 @@
 """--record: the chosen episodes are played again and filmed, as a browser plays it."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +87,24 @@ def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evalu
         assert (seen["videoWidth"], seen["videoHeight"]) == (320, 420)
         assert seen["duration"] == pytest.approx(len(frames_of(best)) / 60, abs=0.1)
         assert seen["currentTime"] == pytest.approx(seen["duration"], abs=0.1)
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations, tmp_path: Path) -> None:
+    path = model(tmp_path / "brick.pth", BREAKOUT, Field((84, 84), "uint8"), 18)
+    films = tmp_path / "films"
+    more = ["--game", "breakout", "--evaluation-episodes", "2", "--evaluation-workers", "2", "--record", str(films)]
+    process = evaluations.start(path, *more)
+    assert process.stdout
+    while not process.stdout.readline().startswith("Recording again"):
+        assert process.poll() is None
+    while not any(film.stat().st_size for film in films.glob(".*.webm")):
+        assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert [film for film in films.iterdir() if not re.fullmatch(r"breakout_\w+_episode\d\.webm", film.name)] == []
+    assert len(evaluations.rows("breakout_brick_seed123.csv")) == 2
 
 
 def test_a_video_is_all_or_nothing_and_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
