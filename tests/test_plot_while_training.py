@@ -59,5 +59,5 @@ def test_every_read_of_the_plot_is_a_whole_page(redis_port: int, run_name: str, 
     for page in reader.versions:
         assert page.startswith("<!doctype html>") and page.endswith("</html>\n")
         (figure,) = re.findall(r'<script type="application/json" id="figure">(.*?)</script>', page)
-        steps.append(max(json.loads(figure)["data"][0]["x"], default=0))
+        steps.append(max(json.loads(figure)["plot"]["data"][0]["x"], default=0))
     assert steps == sorted(steps) and steps[-1] > 3000, "each newer than the one before"
