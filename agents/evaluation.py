@@ -133,7 +133,7 @@ def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEp
     for place, index in (("best", 0), ("worst", -1), ("median", len(ordered) // 2)):
         if ordered[index] not in chosen.values():
             chosen[place] = ordered[index]
-    return chosen
+    return {place: chosen[place] for place in ("best", "median", "worst") if place in chosen}
 
 
 def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], folder: Path, task: str) -> None:
