@@ -27,6 +27,7 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
         "redis_rainbow_6379.conf",
         "args.py",
         "command_line.py",
+        "presets.py",
     ):
         shutil.copy(ROOT / name, folder)
     for name in ("memory", "saber"):
