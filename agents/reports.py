@@ -17,11 +17,10 @@ from memory.errors import UserError
 from memory.messages import Episode
 from saber.reward_plot import write_reward_plot
 from saber.run_record import RunRecord, Start, read_record, write_record
-from saber.scores import EpisodeRecord
+from saber.scores import SCORE_EPISODES, EpisodeRecord
 from saber.training_log import FIELD_TYPES, TrainingLog
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
-_MEAN_OVER = 100  # consecutive training episodes, as SABER reports them
 _NAMES = [field.name for field in fields(EpisodeRecord)]
 
 
@@ -88,8 +87,8 @@ class Reports:
         A learner that was killed has logged more than it has saved: it meets its log of later steps when it resumes.
         """
         scores = (record.score_saber for record in reversed(self.log.records) if record.T_learner < t_learner)
-        newest = list(islice(scores, _MEAN_OVER))
-        return fmean(newest) if len(newest) == _MEAN_OVER else None
+        newest = list(islice(scores, SCORE_EPISODES))
+        return fmean(newest) if len(newest) == SCORE_EPISODES else None
 
     def plot(self, *, now: bool = False) -> None:
         """Bring the plot up to date, but not too often unless `now`."""

@@ -8,6 +8,7 @@ from memory.rows import Arrays
 
 FRAMES_PER_SECOND = 60  # NTSC; "minutes" are game time, however fast the emulator runs
 FRAMES_PER_MINUTE = 60 * FRAMES_PER_SECOND
+SCORE_EPISODES = 100  # consecutive training episodes whose mean is a score (Toromanoff et al. 2019)
 
 
 def steps_in(seconds: float, action_repeat: int) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from saber.scores import EpisodeRecord
+from saber.scores import SCORE_EPISODES, EpisodeRecord
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,9 @@ class Moment:
     summary: Summary  # of fewer episodes than the window holds at the start of a run
 
 
-def rolling_summaries(records: Sequence[EpisodeRecord], window: int = 100, max_moments: int = 1000) -> list[Moment]:
+def rolling_summaries(
+    records: Sequence[EpisodeRecord], window: int = SCORE_EPISODES, max_moments: int = 1000
+) -> list[Moment]:
     """Summarise the last `window` episodes at up to `max_moments` moments, of which the newest is always one.
 
     Episodes of different actors may be logged slightly out of step, so they are ordered by agent step first. The

@@ -6,15 +6,16 @@ from typing import Any
 
 from saber.atari_scores import BASELINES, COLUMNS
 from saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED
-from saber.report.marks import EPISODES, LIMITS, MARKS
+from saber.report.marks import LIMITS, MARKS
 from saber.report.results import REFERENCES, Game, Results
 from saber.report.runs import Run
 from saber.run_record import commit
+from saber.scores import SCORE_EPISODES
 
 FORMAT = 1  # of the file; changes when the meaning of a key does
 SCORE = (
-    f"mean over the last {EPISODES} consecutive training episodes that had ended at the mark; null where the run has "
-    f"not made the mark's frames, or has ended fewer than {EPISODES} episodes by then"
+    f"mean over the last {SCORE_EPISODES} consecutive training episodes that had ended at the mark; null where the "
+    f"run has not made the mark's frames, or has ended fewer than {SCORE_EPISODES} episodes by then"
 )
 
 

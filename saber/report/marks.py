@@ -11,19 +11,19 @@ import numpy as np
 
 from memory.rows import Array
 from saber.report.runs import Run
+from saber.scores import SCORE_EPISODES
 
 MARKS = (10_000_000, 50_000_000, 100_000_000, 200_000_000)  # frames over all actors
 LIMITS = ("5min", "30min", "saber")  # of game time per episode; the columns of `Run.scores`
-EPISODES = 100
 _POINTS = 120  # of a curve
 
 
 def score_at(run: Run, mark: int) -> list[float] | None:
     """Mean scores of a run [LIMITS] at `mark` frames; None if it has none there."""
     ended = int(np.searchsorted(run.frames, mark, side="right"))
-    if run.reached < mark or ended < EPISODES:
+    if run.reached < mark or ended < SCORE_EPISODES:
         return None
-    means: list[float] = run.scores[ended - EPISODES : ended].mean(0).tolist()
+    means: list[float] = run.scores[ended - SCORE_EPISODES : ended].mean(0).tolist()
     return means
 
 
@@ -39,7 +39,7 @@ def curve(run: Run, frames: Array) -> Array:
     """
     sums = np.concatenate([[0.0], np.cumsum(run.scores[:, -1])])  # [episodes + 1]
     ended = np.searchsorted(run.frames, frames, side="right")
-    first = np.maximum(0, ended - EPISODES)
+    first = np.maximum(0, ended - SCORE_EPISODES)
     means: Array = (sums[ended] - sums[first]) / np.maximum(1, ended - first)
     means[(ended == 0) | (frames > run.frames[-1])] = np.nan
     return means
