@@ -1,14 +1,10 @@
-"""Where a measurement was made: the machine and the commit that stand beside every number."""
+"""Where a measurement was made: the machine that stands beside every number."""
 
 import os
 import platform
 from pathlib import Path
 
 import torch
-
-from saber.run_record import ROOT, commit
-
-__all__ = ["ROOT", "commit", "machine"]
 
 
 def machine() -> dict[str, str | int]:

@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.environment_info import commit, machine
+from benchmarks.environment_info import machine
+from saber.run_record import commit
 
 Work = Callable[[], object]
 Clock = Callable[[], float]  # seconds

@@ -33,12 +33,13 @@ from agents.q_learning import QLearningAgent
 from agents.randomness import derive_seed
 from agents.registry import make_agent
 from args import Args
-from benchmarks.environment_info import commit, machine
+from benchmarks.environment_info import machine
 from benchmarks.rank_correlation import spearman
 from memory.chunk import Chunk, ChunkId, Field
 from memory.errors import UserError
 from memory.replay import Batch, Replay
 from memory.rows import Array
+from saber.run_record import commit
 from saber.vector import VectorEnvironment
 
 PROGRAM = "python -m benchmarks.initial_priorities"

@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import args as options_of_programs
-from benchmarks.environment_info import commit, machine
+from benchmarks.environment_info import machine
 from benchmarks.learning_plot import LAST
 from benchmarks.learning_report import Score, report
 from benchmarks.policies import best_constant_action, random_policy
 from presets import PRESETS
 from saber.games import check_game
+from saber.run_record import commit
 from saber.training_log import TrainingLog
 
 _LOG_INTERVAL = 1000  # agent steps; all lengths of runs are multiples of it

@@ -8,7 +8,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.environment_info import ROOT
+from saber.run_record import ROOT
 
 
 class RedisServer:

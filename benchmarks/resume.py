@@ -22,13 +22,13 @@ from typing import IO
 
 from agents.budget import available_memory
 from benchmarks.chunks import SPEC, random_chunks
-from benchmarks.environment_info import ROOT
 from benchmarks.harness import Comparison, Rate, run
 from benchmarks.redis_server import RedisServer
 from memory.actor_link import ActorLink
 from memory.connection import connect
 from memory.messages import encode_message
 from memory.run_record import read_run
+from saber.run_record import ROOT
 
 _TRANSITIONS = 1_000_000
 _SHARE = 0.7  # of the memory there is, for the replay

@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.environment_info import ROOT
 from benchmarks.harness import Comparison, Rate, run
 from benchmarks.redis_server import RedisServer
+from saber.run_record import ROOT
 
 _PATIENCE_S = 240.0
 _TICKS = os.sysconf("SC_CLK_TCK")

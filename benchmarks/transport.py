@@ -24,7 +24,6 @@ import torch
 
 from agents.decoder import MessageDecoder
 from benchmarks.chunks import GAMES, SPEC, random_chunks
-from benchmarks.environment_info import ROOT
 from benchmarks.harness import Comparison, Rate, Work, compare, run
 from benchmarks.redis_server import RedisServer
 from benchmarks.transport_writer import NAME, RUN
@@ -35,6 +34,7 @@ from memory.learner_link import LearnerLink
 from memory.messages import decode_message, encode_message
 from memory.replay import Replay
 from memory.waiting import Patience
+from saber.run_record import ROOT
 
 _OBSERVATION = Field((84, 84), "uint8")
 _COMMIT = 4  # chunks of a commit
