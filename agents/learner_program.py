@@ -16,7 +16,16 @@ from agents import budget, snapshot
 from agents.decoder import MessageDecoder
 from agents.interface import Agent
 from agents.learner import Learner, Progress
-from agents.programs import connect_to_redis, make_limiter, observation_of, one_line, open_environment, select_device
+from agents.precision import select_precision
+from agents.programs import (
+    connect_to_redis,
+    device_name,
+    make_limiter,
+    observation_of,
+    one_line,
+    open_environment,
+    select_device,
+)
 from agents.randomness import derive_seed
 from agents.registry import make_agent
 from agents.reports import Reports
@@ -72,7 +81,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
         with _of_snapshot(path):
             _restore(args, agent, saved, path)
-        reports.begin(present_start(args.settings), afresh=saved is None)
+        reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
         link.lead(progress.run_id)  # last, as it may abandon an older run: nothing may be refused from here on
         decode = MessageDecoder(agent.spec, observation, nb_actions)
         learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
@@ -83,6 +92,12 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             print(describe_preset(args), flush=True)
         print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
         learner.run(first_start=saved is None)
+
+
+def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
+    """The settings with what this machine makes of them: "auto" would not tell how the scores were computed."""
+    precision = str(select_precision(args.precision, device)).removeprefix("torch.")
+    return args.settings | {"precision": precision, "device": device_name(device)}
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from agents.interface import Agent, Decision, Part, Update
 from agents.networks import DuellingNetwork, Shape, Weights
 from agents.ops.frames import push_frame, stack_at
 from agents.ops.n_step import NStep, n_step
+from agents.precision import select_precision
 from agents.randomness import restore_generator
 from args import Args
 from memory.chunk import ChunkSpec, Field
@@ -51,21 +52,8 @@ def network_shape(args: Args, observation: Field, nb_actions: int, device: torch
         hidden_size=args.hidden_size,
         noisy_std=args.noisy_std,
         architecture=args.architecture,
-        precision=_precision(args.precision, device),
+        precision=select_precision(args.precision, device),
     )
-
-
-def _precision(name: str, device: torch.device) -> torch.dtype:
-    if name == "auto":
-        name = "bfloat16" if computes_in_bfloat16(device) else "float32"
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
-
-
-def computes_in_bfloat16(device: torch.device) -> bool:
-    """Whether it has instructions for it: elsewhere bfloat16 is emulated, and slower than float32."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
-    return bool(torch.cpu.get_capabilities().get("avx512_bf16", False))
 
 
 class _Counters:

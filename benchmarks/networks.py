@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agents.q_learning import computes_in_bfloat16
+from agents.precision import computes_in_bfloat16
 from agents.registry import make_agent
 from agents.updates import make_updates
 from args import Args

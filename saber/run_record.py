@@ -22,7 +22,7 @@ _PACKAGES = ("ale-py", "gymnasium", "numpy", "opencv-python-headless", "torch") 
 class Start:
     """A start of the learner that differs from the one before."""
 
-    settings: dict[str, Any]  # of the command line, by name; plain values
+    settings: dict[str, Any]  # of the command line, by name; plain values, with "device" and the precision in use
     versions: dict[str, str]  # of Python and packages; ale-py is the emulator, with its games
     commit: str  # see `commit`
 

@@ -11,6 +11,7 @@ import torch
 import args as options
 from agents import snapshot
 from agents.networks import CategoricalNetwork, QuantileNetwork
+from agents.precision import computes_in_bfloat16
 from agents.programs import observation_of
 from agents.q_learning import QLearningAgent
 from agents.registry import make_agent
@@ -80,7 +81,7 @@ def test_rainbow_iqn_recovers_quantiles(precision: str, redis_port: int, run_nam
     np.testing.assert_allclose(last, [0, 1], atol=0.3)
     np.testing.assert_allclose(at_start[:, 1], RETURNS[1][0], atol=0.3)
     np.testing.assert_allclose(at_start[:, 2], RETURNS[2][0], atol=0.3)
-    assert_reports(tmp_path)
+    assert_reports(tmp_path, precision)
 
 
 @pytest.mark.redis
@@ -99,14 +100,17 @@ def test_rainbow_recovers_atom_masses(redis_port: int, run_name: str, tmp_path: 
         truth = np.isin(atoms, returns) / len(returns)
         assert 0.5 * np.abs(masses[action].numpy() - truth).sum() < 0.12, f"total variation at action {action}"
     assert safe[:, 3].min() > 0.9, "after the safe step nothing more comes"
-    assert_reports(tmp_path)
+    assert_reports(tmp_path, "bfloat16" if computes_in_bfloat16(torch.device("cpu")) else "float32")
 
 
-def assert_reports(folder: Path) -> None:
+def assert_reports(folder: Path, precision: str) -> None:
     lines = (folder / "chain.csv").read_text().splitlines()
     scores = [float(line.split(",")[7]) for line in lines[1:]]
     assert set(scores) <= {-1.0, 0.0, 1.0, 3.0, 4.0}, "scores are raw and belong to one episode each"
     assert np.mean(scores[-300:]) > 1.2, "the trained policy gambles"
     assert (folder / "Reward_chain.html").stat().st_size > 100_000
     record = read_record(folder / "chain.json")
-    assert record and record.starts[0].settings["T_max"] == record.reached, "a finished run has made all its steps"
+    assert record
+    settings = record.starts[0].settings
+    assert settings["T_max"] == record.reached, "a finished run has made all its steps"
+    assert (settings["precision"], settings["device"]) == (precision, "cpu"), "what was computed with, not “auto”"

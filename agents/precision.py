@@ -1,0 +1,17 @@
+"""What numbers the large products of a network are computed in."""
+
+import torch
+
+
+def select_precision(name: str, device: torch.device) -> torch.dtype:
+    """What the setting `precision` comes to on a device."""
+    if name == "auto":
+        name = "bfloat16" if computes_in_bfloat16(device) else "float32"
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def computes_in_bfloat16(device: torch.device) -> bool:
+    """Whether it has instructions for it: elsewhere bfloat16 is emulated, and slower than float32."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    return bool(torch.cpu.get_capabilities().get("avx512_bf16", False))
