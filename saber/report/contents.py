@@ -9,6 +9,7 @@ from saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED
 from saber.report.marks import LIMITS, MARKS
 from saber.report.results import REFERENCES, Game, Results
 from saber.report.runs import Run
+from saber.report.settings import notes
 from saber.run_record import commit
 from saber.scores import SCORE_EPISODES
 
@@ -34,6 +35,7 @@ def contents(results: Results, left_out: Sequence[str]) -> dict[str, Any]:
             "reported_by_commit": commit(),
         },
         "runs": [_run(run) for run in results.runs],
+        "notes": notes(results.runs),
         "left_out": list(left_out),
         "games": {game.name: _game(game) for game in results.games},
         "aggregates": {
@@ -69,6 +71,7 @@ def _run(run: Run) -> dict[str, Any]:
         "seed": run.settings.get("seed"),
         "frames": run.reached,
         "episodes": len(run.frames),
+        "changed": run.changed,
         "starts": [asdict(start) for start in run.record.starts] if run.record else None,
     }
 

@@ -14,6 +14,7 @@ from saber.report.contents import SCORE, contents
 from saber.report.figures import Figure, all_figures
 from saber.report.results import Results
 from saber.report.runs import read_runs
+from saber.report.settings import notes
 
 _STYLE = """main { padding: 0 20px 40px; }
 main, header { max-width: 1280px; margin: auto; box-sizing: border-box; }
@@ -52,7 +53,7 @@ def write_report(paths: Sequence[Path], folder: Path) -> list[str]:
     for name, text in pages.items():
         with replace_file(folder / name) as file:
             file.write(text.encode())
-    lines = [f"left out: {line}" for line in left_out]
+    lines = [*(f"note: {line}" for line in notes(runs)), *(f"left out: {line}" for line in left_out)]
     return [*lines, f"{_counted(results)}: {', '.join(str(folder / name) for name in sorted(pages))}"]
 
 
@@ -166,6 +167,8 @@ GAP_TEXT = f"“{tables.GAP}”"
 
 def _method_section(results: Results, left_out: Sequence[str]) -> str:
     parts = ["<h2>How it was measured</h2>", tables.run_table(results)]
+    if noted := notes(results.runs):
+        parts.append("<p>Note: " + "; ".join(map(escape, noted)) + ".</p>")
     if left_out:
         parts.append("<p>Left out: " + "; ".join(map(escape, left_out)) + ".</p>")
     parts += ["<h3>Versions</h3><p>ale-py is the emulator, with its games.</p>", tables.version_table(results)]

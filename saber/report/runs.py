@@ -20,7 +20,9 @@ from saber.training_log import HEADER as TRAINING
 from saber.training_log import read_records
 
 ACTION_REPEAT = 4  # of a run without a record
-_FREE = {"seed", "game", "T_max", "replay_device", "learner_threads"}  # settings in which runs of one report may differ
+# Settings in which runs of one report may differ: which run it is, how long it is, and what depends on the machine.
+_MACHINE = {"device", "precision", "replay_device", "learner_threads", "queue_size", "length_actor_buffer"}
+_FREE = {"seed", "game", "T_max"} | _MACHINE
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: it holds arrays
@@ -43,6 +45,17 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """Of the newest start; empty if they are not known."""
         return self.record.starts[-1].settings if self.record else {}
+
+    @cached_property
+    def changed(self) -> dict[str, list[Any]]:
+        """Settings that a later start of the run changed, with their values in turn."""
+        values: dict[str, list[Any]] = {}
+        for start in self.record.starts if self.record else ():
+            for name, value in start.settings.items():
+                known = values.setdefault(name, [])
+                if value not in known[-1:]:
+                    known.append(value)
+        return {name: known for name, known in sorted(values.items()) if len(known) > 1}
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -129,13 +142,16 @@ def _same(short: Run, long: Run) -> bool:
 
 
 def _refuse_other_settings(runs: Sequence[Run]) -> None:
-    known = [run for run in runs if run.record]
-    errors = [
-        f"{run.path}: {name} is {run.settings.get(name)!r}, and {known[0].settings.get(name)!r} in {known[0].path}; "
-        "runs of different settings need reports of their own"
-        for run in known[1:]
-        for name in sorted((run.settings.keys() | known[0].settings.keys()) - _FREE)
-        if run.settings.get(name) != known[0].settings.get(name)
-    ]
+    """What only some runs record is no difference: programs learn new settings while a benchmark's runs are made."""
+    first: dict[str, Run] = {}  # run that records a setting, by its name
+    errors = []
+    for run in runs:
+        for name in sorted(run.settings.keys() - _FREE):
+            other = first.setdefault(name, run)
+            if (value := run.settings[name]) != (wanted := other.settings[name]):
+                errors.append(
+                    f"{run.path}: {name} is {value!r}, and {wanted!r} in {other.path}; "
+                    "runs of different settings need reports of their own"
+                )
     if errors:
         raise UserError("\n".join(errors[:10]))

@@ -10,6 +10,7 @@ from saber.report.aggregates import Aggregate, Estimate
 from saber.report.marks import LIMITS, MARKS
 from saber.report.results import REFERENCES, Game, Results
 from saber.report.runs import ACTION_REPEAT
+from saber.report.settings import format_changes, format_values, value_counts
 
 GAP = "–"
 LIMIT_NAMES = {"5min": "5 min", "30min": "30 min", "saber": "unlimited"}
@@ -99,6 +100,7 @@ def source_table() -> str:
 
 def run_table(results: Results) -> str:
     """How each run was made."""
+    changed = any(run.changed for run in results.runs)
     rows = []
     for run in results.runs:
         starts = run.record.starts if run.record else ()
@@ -109,10 +111,12 @@ def run_table(results: Results) -> str:
             f"{len(run.frames):,}",
             str(run.record.action_repeat) if run.record else f"{ACTION_REPEAT} (assumed)",
             escape(", ".join(dict.fromkeys(start.commit for start in starts)) or "unknown"),
+            *([escape(format_changes(run)) or GAP] if changed else []),
             escape(str(run.path)),
         ]
         rows.append(cells)
-    return _table(["game", "seed", "frames", "episodes", "action repeat", "commit", "log"], rows, "words")
+    head = ["game", "seed", "frames", "episodes", "action repeat", "commit", *(["changed"] if changed else []), "log"]
+    return _table(head, rows, "words")
 
 
 def version_table(results: Results) -> str:
@@ -129,12 +133,11 @@ def version_table(results: Results) -> str:
 
 
 def setting_table(results: Results) -> str:
-    """Settings that all runs with a record share."""
-    known = [run.settings for run in results.runs if run.record]
-    shared = (
-        {name: value for name, value in known[0].items() if all(s.get(name) == value for s in known)} if known else {}
-    )
-    rows = [[escape(name), escape(str(value))] for name, value in sorted(shared.items())]
+    """All settings that a run records but for its seed and game: with one value, or with how many runs have each."""
+    rows = [
+        [escape(name), escape(format_values(counts, len(results.runs)))]
+        for name, counts in value_counts(results.runs).items()
+    ]
     return _table(["setting", "value"], rows or [["unknown", GAP]], "words")
 
 

@@ -41,16 +41,6 @@ def test_other_seeds_are_other_runs_however_equal_their_episodes(tmp_path: Path)
     assert len(read_runs([tmp_path])[0]) == 2
 
 
-def test_runs_of_different_settings_are_refused(tmp_path: Path) -> None:
-    first = write_run(tmp_path / "a", "alien", 1, 5000)
-    second = write_run(tmp_path / "b", "pong", 2, 6000, hidden_size=256, T_max=7)
-    with pytest.raises(UserError) as caught:
-        read_runs([tmp_path])
-    assert str(caught.value) == (
-        f"{second}: hidden_size is 256, and 512 in {first}; runs of different settings need reports of their own"
-    )
-
-
 def test_what_is_no_run_is_said_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("seed,score\n1,2\n")
     (tmp_path / "empty.csv").write_text(f"{HEADER}\n")
