@@ -39,6 +39,7 @@ BASELINES = {
     "human": "professional tester; Wang et al. 2016, arXiv 1511.06581 (no-op starts)",
     "world_record": "human world record; Toromanoff et al. 2019, arXiv 1908.04683",
 }
+REFERENCES = {"human": "human", "world_record": "world record"}  # baselines that are 100 %, as readers know them
 _DOPAMINE = "baselines of Dopamine; Castro et al. 2018, arXiv 1812.06110"
 COLUMNS = {
     "rainbow_noop_200m": Column("Rainbow", NO_OP, 200_000_000, "Hessel et al. 2018, arXiv 1710.02298"),
@@ -64,7 +65,7 @@ class GameScores:
     published: dict[str, float]  # by column; those without a number are left out
 
     def normalised(self, score: float, reference: str) -> float | None:
-        """(score - random) / (reference - random), for "human" (Mnih et al. 2015) or "world_record" (SABER).
+        """(score - random) / (reference - random), for one of REFERENCES: human (Mnih et al. 2015), record (SABER).
 
         0 is the random agent and 1 the reference; None if the game has no such reference.
         """
@@ -86,7 +87,7 @@ def _game_scores(row: dict[str, str]) -> GameScores:
     values = {name: float(row[name]) for name in (*BASELINES, *COLUMNS) if row[name]}
     if not all(map(math.isfinite, values.values())):
         raise ValueError(f"{PATH}: {row['game']}: a score is no finite number")
-    references = [values[name] for name in ("human", "world_record") if name in values]
+    references = [values[name] for name in REFERENCES if name in values]
     if any(reference <= values["random"] for reference in references):
         raise ValueError(f"{PATH}: {row['game']}: the random agent is not below its references")
     return GameScores(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from scipy.stats import t as student_t
 
-from saber.atari_scores import GameScores
+from saber.atari_scores import REFERENCES, GameScores
 from saber.scores import FRAMES_PER_MINUTE, EpisodeRecord
 
 LEVEL = 0.95  # of the interval
@@ -78,8 +78,7 @@ def _statistics(table: GameScores | None) -> list[tuple[str, _Statistic]]:
         ("maximum", max),
     ]
     if table:
-        statistics.append(("mean, in % of the human", percent_of("human")))
-        statistics.append(("mean, in % of the world record", percent_of("world_record")))
+        statistics += [(f"mean, in % of the {label}", percent_of(name)) for name, label in REFERENCES.items()]
     return statistics
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from saber.atari_scores import BASELINES, COLUMNS
+from saber.atari_scores import BASELINES, COLUMNS, REFERENCES
 from saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED
 from saber.report.marks import LIMITS, MARKS
-from saber.report.results import REFERENCES, Game, Results
+from saber.report.results import Game, Results
 from saber.report.runs import Run
 from saber.report.settings import notes
 from saber.run_record import commit

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from memory.rows import Array
-from saber.atari_scores import COLUMNS, NO_OP, STICKY, format_frames
+from saber.atari_scores import COLUMNS, NO_OP, REFERENCES, STICKY, format_frames
 from saber.page import BAND, BLUE, ORANGE, TEAL, game_title
 from saber.report.aggregates import profile
 from saber.report.marks import curve, curve_frames
@@ -15,7 +15,6 @@ Figure = dict[str, Any]
 
 PALE = "rgba(59,130,214,0.45)"
 FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
-NAMES = {"human": "human", "world_record": "human world record"}
 _THRESHOLDS = np.geomspace(FLOOR, 100, 101)
 _SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon")
 _PURPLE = "#9a6fd0"
@@ -130,7 +129,7 @@ _REFERENCE = {"width": 1, "dash": "dash", "color": "#8a92a3"}
 
 def _wide_layout(reference: str) -> Figure:
     return {
-        "xaxis": {**_AXIS, "title": {"text": f"score, 100 % = {NAMES[reference]}"}},
+        "xaxis": {**_AXIS, "title": {"text": f"score, 100 % = {REFERENCES[reference]}"}},
         "yaxis": dict(_AXIS),
         "dragmode": False,
         "hovermode": "closest",
@@ -161,7 +160,7 @@ def all_figures(results: Results) -> dict[str, Figure]:
     """Every plot by the id of its element in the page: normalised ones if a game has a score at a mark."""
     figures: dict[str, Figure] = {}
     if results.mark is not None:
-        for reference in NAMES:
+        for reference in REFERENCES:
             if results.normalised(results.mark, "saber", reference):
                 figures[f"bars-{reference}"] = bar_figure(results, results.mark, reference)
                 figures[f"profile-{reference}"] = profile_figure(results, results.mark, reference)

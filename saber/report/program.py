@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from memory.errors import UserError
-from saber.atari_scores import format_frames
+from saber.atari_scores import REFERENCES, format_frames
 from saber.files import replace_file
 from saber.page import game_title, render_page
 from saber.report import tables
@@ -93,7 +93,6 @@ def _reach(results: Results) -> str:
 def _normalised_section(results: Results, figures: dict[str, Figure]) -> str:
     if results.mark is None:
         return ""
-    titles = {"human": "Normalised by human", "world_record": "Normalised by human world record"}
     parts = [
         "<h2>Over games</h2>",
         "<p>0 % is the random agent, 100 % the reference. Brackets: 95 % stratified bootstrap interval over runs, "
@@ -103,13 +102,13 @@ def _normalised_section(results: Results, figures: dict[str, Figure]) -> str:
         "played with sticky actions are drawn when their name in a legend is clicked.</p>",
         tables.aggregate_table(results),
     ]
-    for reference, title in titles.items():
+    for reference, label in REFERENCES.items():
         if f"bars-{reference}" in figures:
             parts += [
-                f"<h2>{title}</h2>",
+                f"<h2>Normalised by {label}</h2>",
                 "<p>A game at or below 0.1 % has no bar.</p>",
                 _tall_plot(f"bars-{reference}", figures),
-                f"<h3>Performance profile, {title[0].lower()}{title[1:]}</h3>",
+                f"<h3>Performance profile, normalised by {label}</h3>",
                 _tall_plot(f"profile-{reference}", figures),
             ]
     return "\n".join(parts)

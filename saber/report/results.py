@@ -12,8 +12,6 @@ from saber.report.aggregates import Aggregate, aggregate
 from saber.report.marks import LIMITS, MARKS, score_at
 from saber.report.runs import Run
 
-REFERENCES = ("human", "world_record")
-
 
 @dataclass(frozen=True)
 class Game:

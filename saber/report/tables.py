@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from saber.atari_scores import BASELINES, COLUMNS, format_frames
+from saber.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames
 from saber.page import game_title
 from saber.report.aggregates import Aggregate, Estimate
 from saber.report.marks import LIMITS, MARKS
-from saber.report.results import REFERENCES, Game, Results
+from saber.report.results import Game, Results
 from saber.report.runs import ACTION_REPEAT
 from saber.report.settings import format_changes, format_values, value_counts
 
@@ -28,10 +28,8 @@ def aggregate_table(results: Results) -> str:
             published = [results.published_aggregate(column, results.mark, reference) for reference in REFERENCES]
             if any(published):
                 rows.append([about.label, *_aggregate_cells(published)])
-    head = [
-        "",
-        *(f"{part} {name}" for name in ("human", "record") for part in ("games,", "median,", "mean,", "IQM,", ">")),
-    ]
+    parts = ("games,", "median,", "mean,", "IQM,", "above")
+    head = ["", *(f"{part} {label}" for label in REFERENCES.values() for part in parts)]
     return _table(head, rows)
 
 
@@ -54,9 +52,9 @@ def _percent(estimate: Estimate) -> str:
 
 def game_table(results: Results) -> str:
     """Each game's references and our scores at all marks and limits, with a gap where no run has one."""
-    head = ["game", "runs", "random", "human", "record"]
+    head = ["game", "runs", "random", *REFERENCES.values()]
     head += [f"{format_frames(mark)}, {LIMIT_NAMES[limit]}" for mark in MARKS for limit in LIMITS]
-    head += ["human-normalised", "record-normalised"] if results.mark else []
+    head += [f"% of {label}" for label in REFERENCES.values()] if results.mark else []
     return _table(head, [_game_row(game, results.mark) for game in results.games])
 
 

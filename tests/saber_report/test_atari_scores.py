@@ -2,7 +2,7 @@
 
 import pytest
 
-from saber.atari_scores import BASELINES, COLUMNS, NO_OP, PATH, STICKY, UNSTATED, format_frames, read_scores
+from saber.atari_scores import BASELINES, COLUMNS, NO_OP, PATH, REFERENCES, STICKY, UNSTATED, format_frames, read_scores
 from saber.games import games
 
 
@@ -35,6 +35,12 @@ def test_the_references_normalise_to_0_and_1() -> None:
                 assert game.normalised(game.random, reference) == 0
                 assert game.normalised(best, reference) == pytest.approx(1)
     assert read_scores()["skiing"].normalised(-30_000.0, "human") < 0
+
+
+def test_every_reference_is_a_baseline_that_normalises() -> None:
+    assert BASELINES.keys() == {"random", *REFERENCES}
+    for reference in REFERENCES:
+        assert read_scores()["pong"].normalised(21.0, reference) is not None
 
 
 def test_every_game_is_one_of_the_emulator() -> None:
