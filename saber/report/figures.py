@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from memory.rows import Array
-from saber.atari_scores import COLUMNS, NO_OP, REFERENCES, STICKY, format_frames
+from saber.atari_scores import COLUMNS, NO_OP, REFERENCES, STICKY
 from saber.page import BAND, BLUE, ORANGE, TEAL, game_title
 from saber.report.aggregates import profile
 from saber.report.marks import curve, curve_frames
@@ -65,7 +65,7 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
         {
             "type": "bar",
             "orientation": "h",
-            "name": f"this report ({format_frames(mark)})",
+            "name": results.protocols.score_name(mark, "saber"),
             "y": [game_title(game) for game in games],
             "x": [max(FLOOR, value) for value in values],
             "text": [f"{100 * value:,.1f} %" for value in values],
@@ -86,7 +86,7 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
                     "y": [game_title(game) for game in shown],
                     "x": [float(scores[game][0]) for game in shown],
                     "marker": {"symbol": symbol, "size": 7, "color": _COLOURS.get(about.protocol, _PURPLE)},
-                    "visible": True if about.protocol == STICKY else "legendonly",
+                    "visible": True if results.protocols.equal(about.protocol) else "legendonly",
                 }
             )
     reach = max(1.0, *(max(trace["x"]) for trace in data))
@@ -107,13 +107,13 @@ def profile_figure(results: Results, mark: int, reference: str) -> Figure:
         edge = {"mode": "lines", "line": {"width": 0}, "showlegend": False}
         data.append(_line("95 % interval, upper", _THRESHOLDS, high, **edge))
         data.append(_line("95 % interval, lower", _THRESHOLDS, low, **edge, fill="tonexty", fillcolor=BAND))
-    name = f"this report ({format_frames(mark)})"
+    name = results.protocols.score_name(mark, "saber")
     data.append(_line(name, _THRESHOLDS, fraction, line={"width": 2.5, "color": BLUE}, hoverinfo="x+y+name"))
     dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash", "dot")
     for dash, (column, about) in zip(dashes, COLUMNS.items(), strict=True):
         if published := list(results.published(column, mark, reference).values()):
             line = {"width": 1.5, "color": _COLOURS.get(about.protocol, _PURPLE), "dash": dash}
-            visible = True if about.protocol == STICKY else "legendonly"
+            visible = True if results.protocols.equal(about.protocol) else "legendonly"
             values = profile(published, _THRESHOLDS)[0]
             data.append(_line(about.label, _THRESHOLDS, values, line=line, visible=visible, hoverinfo="x+y+name"))
     layout = _wide_layout(reference)

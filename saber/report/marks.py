@@ -34,7 +34,7 @@ def curve_frames(runs: Sequence[Run]) -> Array:
 
 
 def curve(run: Run, frames: Array) -> Array:
-    """Mean score without limit [points] of the last 100 episodes, or of those so far; nan before the first end and
+    """Mean score of whole episodes [points] of the last 100 episodes, or of those so far; nan before the first end and
     after the last.
     """
     sums = np.concatenate([[0.0], np.cumsum(run.scores[:, -1])])  # [episodes + 1]

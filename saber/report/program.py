@@ -63,7 +63,7 @@ def render_report(results: Results, left_out: Sequence[str]) -> str:
     body = "\n".join(
         [
             f"<header><h1>SABER report</h1><p>{escape(_counted(results))}. {escape(_reach(results))} "
-            f"{escape(_protocol(results))}</p></header>",
+            f"{escape(results.protocols.sentence)}</p></header>",
             "<main>",
             _normalised_section(results, figures),
             _curve_section(results),
@@ -99,7 +99,7 @@ def _normalised_section(results: Results, figures: dict[str, Figure]) -> str:
         "where every game has two or more; with few runs it is too narrow. Published agents count on the same games, "
         "as far as they have scores of them. Sticky actions and no-op starts are different tasks, and the table does "
         "not tell at what length published episodes were cut: compare with care. Agents that are not known to have "
-        "played with sticky actions are drawn when their name in a legend is clicked.</p>",
+        "played the task of our runs are drawn when their name in a legend is clicked.</p>",
         tables.aggregate_table(results),
     ]
     for reference, label in REFERENCES.items():
@@ -114,17 +114,6 @@ def _normalised_section(results: Results, figures: dict[str, Figure]) -> str:
     return "\n".join(parts)
 
 
-def _protocol(results: Results) -> str:
-    """How our runs were played; those with a record agree about it."""
-    known = [run.settings for run in results.runs if run.record]
-    if not known:
-        return "By what rules was not recorded."
-    sticky, cut = known[0].get("proba_sticky_actions"), known[0].get("disable_SABER_mode")
-    rules = "episodes cut at 30 minutes, not SABER's rules" if cut else "episodes by SABER's rules"
-    unknown = len(results.runs) - len(known)
-    return f"Sticky actions {sticky}, {rules}" + (f"; {unknown} runs have no record." if unknown else ".")
-
-
 def _tall_plot(name: str, figures: dict[str, Figure]) -> str:
     return f'<div id="{name}" style="height: {figures[name]["layout"]["height"]}px"></div>'
 
@@ -137,7 +126,7 @@ def _curve_section(results: Results) -> str:
     return "\n".join(
         [
             "<h2>Training curves</h2>",
-            "<p>Score without limit, mean of the last 100 training episodes (of all so far while there are fewer). "
+            "<p>Score of whole episodes, mean of the last 100 training episodes (of all so far while there are fewer). "
             "Thin: each run. Thick, with a band from the lowest to the highest run: mean of all runs, as far as all of "
             "them reach.</p>",
             '<div class="curves">',

@@ -10,6 +10,7 @@ from memory.rows import Array
 from saber.atari_scores import GameScores, read_scores
 from saber.report.aggregates import Aggregate, aggregate
 from saber.report.marks import LIMITS, MARKS, score_at
+from saber.report.protocol import protocols_of
 from saber.report.runs import Run
 
 
@@ -49,6 +50,7 @@ class Results:
         names = sorted({run.game for run in runs})
         table = read_scores()
         self.runs = runs
+        self.protocols = protocols_of(runs)
         self.games = [Game(name, [run for run in runs if run.game == name], table.get(name)) for name in names]
 
     @cached_property

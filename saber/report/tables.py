@@ -13,7 +13,6 @@ from saber.report.runs import ACTION_REPEAT
 from saber.report.settings import format_changes, format_values, value_counts
 
 GAP = "–"
-LIMIT_NAMES = {"5min": "5 min", "30min": "30 min", "saber": "unlimited"}
 
 
 def aggregate_table(results: Results) -> str:
@@ -22,7 +21,7 @@ def aggregate_table(results: Results) -> str:
     for mark in MARKS:
         for limit in LIMITS:
             found = [results.aggregate(mark, limit, reference) for reference in REFERENCES]
-            rows.append([f"this report, {format_frames(mark)}, {LIMIT_NAMES[limit]}", *_aggregate_cells(found)])
+            rows.append([escape(results.protocols.score_name(mark, limit)), *_aggregate_cells(found)])
     if results.mark is not None:
         for column, about in COLUMNS.items():
             published = [results.published_aggregate(column, results.mark, reference) for reference in REFERENCES]
@@ -53,7 +52,7 @@ def _percent(estimate: Estimate) -> str:
 def game_table(results: Results) -> str:
     """Each game's references and our scores at all marks and limits, with a gap where no run has one."""
     head = ["game", "runs", "random", *REFERENCES.values()]
-    head += [f"{format_frames(mark)}, {LIMIT_NAMES[limit]}" for mark in MARKS for limit in LIMITS]
+    head += [f"{format_frames(mark)}, {results.protocols.limit_name(limit)}" for mark in MARKS for limit in LIMITS]
     head += [f"% of {label}" for label in REFERENCES.values()] if results.mark else []
     return _table(head, [_game_row(game, results.mark) for game in results.games])
 

@@ -37,7 +37,8 @@ def write_run(
         folder, game, ends.tolist(), np.round(table.random + rise * ((table.human or 0) - table.random)).tolist()
     )
     start = Start(
-        {"seed": seed, "game": game, "hidden_size": 512, "proba_sticky_actions": 0.25} | settings,
+        {"seed": seed, "game": game, "hidden_size": 512, "proba_sticky_actions": 0.25, "disable_SABER_mode": False}
+        | settings,
         {"ale-py": "0.12.1"},
         "abc1234",
     )

@@ -97,7 +97,7 @@ def test_the_page_names_protocols_and_how_it_was_measured(tmp_path: Path) -> Non
         "50,000,000",
         "&lt;x&gt;.csv: not a training log",
         "<small>1 of 2</small>",
-        "Sticky actions 0.25, episodes",
+        "Sticky actions 0.25, by SABER&#x27;s rules.",
     ):
         assert text in page
     script = re.search(r'<script type="application/json" id="figure">(.*?)</script>', page, re.DOTALL)

@@ -52,6 +52,7 @@ def test_machines_may_differ(tmp_path: Path) -> None:
     assert values == dict.fromkeys(settings, "2 (2 of 3 runs), 3 (1 of 3 runs)") | {
         "hidden_size": "512",
         "proba_sticky_actions": "0.25",
+        "disable_SABER_mode": "False",
     }
     assert "2 (2 of 3 runs), 3 (1 of 3 runs)" in setting_table(Results(runs))
 

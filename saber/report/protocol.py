@@ -1,0 +1,81 @@
+"""By what rules the runs of a report were played, as far as their records tell, and what may stand beside them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from saber.atari_scores import STICKY, format_frames
+from saber.report.runs import Run
+from saber.run_record import Start
+
+SABER_STICKINESS = 0.25  # also that of the published scores with sticky actions (Machado et al. 2018)
+
+
+@dataclass(frozen=True, order=True)
+class Protocol:
+    """The rules of a run."""
+
+    label: str  # as it stands beside scores
+    stickiness: float  # probability of a repeated action at each frame
+    unlimited: bool  # whether episodes last as long as SABER lets them
+
+    @property
+    def is_saber(self) -> bool:
+        """Whether these are SABER's rules."""
+        return self.unlimited and self.stickiness == SABER_STICKINESS
+
+
+@dataclass(frozen=True)
+class Protocols:
+    """The rules of all runs of a report."""
+
+    known: tuple[Protocol, ...]  # different ones
+    unknown: int  # runs that do not record theirs
+    runs: int
+
+    @property
+    def label(self) -> str:
+        """All of them: no score of ours should be shown without it."""
+        if not self.known:
+            return "protocol unknown"
+        return " or ".join([*(protocol.label for protocol in self.known), *(["unknown"] if self.unknown else [])])
+
+    @property
+    def sentence(self) -> str:
+        """What a reader must know of them."""
+        parts = [f"{one.label}, {'by' if one.is_saber else 'not'} SABER's rules" for one in self.known]
+        if self.unknown:
+            parts.append(f"by what rules {self.unknown} of {self.runs} runs were played was not recorded")
+        text = "; ".join(parts)
+        return f"{text[0].upper()}{text[1:]}."
+
+    def limit_name(self, limit: str) -> str:
+        """What to call one of LIMITS: only what is known not to be cut is unlimited."""
+        unlimited = not self.unknown and all(protocol.unlimited for protocol in self.known)
+        return {"5min": "5 min", "30min": "30 min", "saber": "unlimited" if unlimited else "whole episodes"}[limit]
+
+    def score_name(self, mark: int, limit: str) -> str:
+        """What to call our scores at a mark and a limit where published ones stand beside them."""
+        return f"this report, {self.limit_name(limit)} ({self.label}, {format_frames(mark)})"
+
+    def equal(self, published: str) -> bool:
+        """Whether all runs are known to have played a published column's task (the length of episodes aside)."""
+        ours = all(protocol.stickiness == SABER_STICKINESS for protocol in self.known) and not self.unknown
+        return ours and published == STICKY
+
+
+def protocols_of(runs: Sequence[Run]) -> Protocols:
+    """Read them from the records, of all starts."""
+    found = [{_protocol(start) for start in run.record.starts} if run.record else {None} for run in runs]
+    known = sorted({protocol for one in found for protocol in one if protocol})
+    return Protocols(tuple(known), sum(None in one for one in found), len(runs))
+
+
+def _protocol(start: Start) -> Protocol | None:
+    kind = start.settings.get("env", "atari")
+    stickiness, cut = (start.settings.get(name) for name in ("proba_sticky_actions", "disable_SABER_mode"))
+    if kind != "atari":
+        return Protocol(f"rules of {kind}", 0.0, unlimited=False)
+    if not isinstance(stickiness, int | float) or not isinstance(cut, bool):
+        return None
+    label = f"sticky actions {stickiness:g}" if stickiness else "no sticky actions"
+    return Protocol(label + ", cut at 30 min" * cut, stickiness, unlimited=not cut)
