@@ -6,6 +6,7 @@ not. Scores are one array [runs] for each game; games may differ in their number
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import bootstrap, trim_mean
@@ -51,8 +52,16 @@ def aggregate(scores: Sequence[Array]) -> Aggregate | None:
     return Aggregate(len(scores), median, mean, iqm, above=sum(bool(game.mean() > 1) for game in scores))
 
 
-def profile(scores: Sequence[Array], thresholds: Array) -> tuple[Array, Array | None, Array | None]:
-    """Performance profile [thresholds]: mean over games of the fraction of runs above each, with its interval."""
+class Profile(NamedTuple):
+    """A performance profile [thresholds] with its interval, which needs two runs or more of every game."""
+
+    fraction: Array
+    low: Array | None
+    high: Array | None
+
+
+def profile(scores: Sequence[Array], thresholds: Array) -> Profile:
+    """Mean over games of the fraction of runs above each threshold."""
 
     def fractions(*samples: Array, axis: int = -1) -> Array:
         total = np.zeros((*samples[0].shape[:-1], len(thresholds)))  # [..., thresholds]
@@ -61,7 +70,7 @@ def profile(scores: Sequence[Array], thresholds: Array) -> tuple[Array, Array | 
                 total += (run[..., None] > thresholds) / sample.shape[axis]
         return np.moveaxis(total / len(samples), -1, 0)  # [thresholds, ...]
 
-    return fractions(*scores), *_interval(scores, fractions)
+    return Profile(fractions(*scores), *_interval(scores, fractions))
 
 
 def _statistics(*samples: Array, axis: int = -1) -> Array:

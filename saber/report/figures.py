@@ -7,15 +7,11 @@ import numpy as np
 from memory.rows import Array
 from saber.atari_scores import COLUMNS, NO_OP, REFERENCES, STICKY
 from saber.page import BAND, BLUE, ORANGE, TEAL, game_title
-from saber.report.aggregates import profile
-from saber.report.marks import curve, curve_frames
-from saber.report.results import Game, Results
+from saber.report.results import FLOOR, THRESHOLDS, WHOLE, Game, Results, plain
 
 Figure = dict[str, Any]
 
 PALE = "rgba(59,130,214,0.45)"
-FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
-_THRESHOLDS = np.geomspace(FLOOR, 100, 101)
 _SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon")
 _PURPLE = "#9a6fd0"
 _COLOURS = {STICKY: ORANGE, NO_OP: TEAL}
@@ -25,8 +21,7 @@ _TICKS = {"tickvals": [0.001, 0.01, 0.1, 1, 10, 100], "ticktext": ["0.1 %", "1 %
 
 def curve_figure(game: Game) -> Figure:
     """Every run as a thin line; where all runs have one, their mean and a band from the lowest to the highest."""
-    frames = curve_frames(game.runs)
-    curves = np.array([curve(run, frames) for run in game.runs])  # [runs, points]
+    frames, curves = game.curves
     mean = curves.mean(0)  # nan where a run has nothing
     data: list[Figure] = []
     if len(game.runs) > 1:
@@ -58,14 +53,14 @@ def curve_figure(game: Game) -> Figure:
 
 def bar_figure(results: Results, mark: int, reference: str) -> Figure:
     """Normalised score of each game on a logarithmic axis, highest first, with published agents of the same game."""
-    ours = {game: float(scores.mean()) for game, scores in results.normalised(mark, "saber", reference).items()}
+    ours = {game: float(scores.mean()) for game, scores in results.normalised(mark, WHOLE, reference).items()}
     games = sorted(ours, key=lambda game: ours[game])  # plotly draws upwards
     values = [ours[game] for game in games]
     data: list[Figure] = [
         {
             "type": "bar",
             "orientation": "h",
-            "name": results.protocols.score_name(mark, "saber"),
+            "name": results.protocols.score_name(mark, WHOLE),
             "y": [game_title(game) for game in games],
             "x": [max(FLOOR, value) for value in values],
             "text": [f"{100 * value:,.1f} %" for value in values],
@@ -76,7 +71,7 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
     ]
     for symbol, (column, about) in zip(_SYMBOLS, COLUMNS.items(), strict=True):
         scores = results.published(column, mark, reference)
-        shown = [game for game in games if game in scores and scores[game][0] >= FLOOR]
+        shown = [game for game in games if game in scores and scores[game] >= FLOOR]
         if shown:
             data.append(
                 {
@@ -84,7 +79,7 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
                     "mode": "markers",
                     "name": about.label,
                     "y": [game_title(game) for game in shown],
-                    "x": [float(scores[game][0]) for game in shown],
+                    "x": [scores[game] for game in shown],
                     "marker": {"symbol": symbol, "size": 7, "color": _COLOURS.get(about.protocol, _PURPLE)},
                     "visible": True if results.protocols.equal(about.protocol) else "legendonly",
                 }
@@ -100,22 +95,23 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
 
 def profile_figure(results: Results, mark: int, reference: str) -> Figure:
     """Fraction of games and runs above each normalised score (Agarwal et al. 2021), with the bootstrap's band."""
-    scores = list(results.normalised(mark, "saber", reference).values())
-    fraction, low, high = profile(scores, _THRESHOLDS)
+    profiles = results.profiles[reference]
+    fraction, low, high = profiles.ours[WHOLE]
     data: list[Figure] = []
     if low is not None and high is not None:
         edge = {"mode": "lines", "line": {"width": 0}, "showlegend": False}
-        data.append(_line("95 % interval, upper", _THRESHOLDS, high, **edge))
-        data.append(_line("95 % interval, lower", _THRESHOLDS, low, **edge, fill="tonexty", fillcolor=BAND))
-    name = results.protocols.score_name(mark, "saber")
-    data.append(_line(name, _THRESHOLDS, fraction, line={"width": 2.5, "color": BLUE}, hoverinfo="x+y+name"))
+        data.append(_line("95 % interval, upper", THRESHOLDS, high, **edge))
+        data.append(_line("95 % interval, lower", THRESHOLDS, low, **edge, fill="tonexty", fillcolor=BAND))
+    name = results.protocols.score_name(mark, WHOLE)
+    data.append(_line(name, THRESHOLDS, fraction, line={"width": 2.5, "color": BLUE}, hoverinfo="x+y+name"))
     dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash", "dot")
     for dash, (column, about) in zip(dashes, COLUMNS.items(), strict=True):
-        if published := list(results.published(column, mark, reference).values()):
+        if published := profiles.published.get(column):
             line = {"width": 1.5, "color": _COLOURS.get(about.protocol, _PURPLE), "dash": dash}
             visible = True if results.protocols.equal(about.protocol) else "legendonly"
-            values = profile(published, _THRESHOLDS)[0]
-            data.append(_line(about.label, _THRESHOLDS, values, line=line, visible=visible, hoverinfo="x+y+name"))
+            data.append(
+                _line(about.label, THRESHOLDS, published.fraction, line=line, visible=visible, hoverinfo="x+y+name")
+            )
     layout = _wide_layout(reference)
     layout["xaxis"] |= {"type": "log", "range": [float(np.log10(FLOOR)), 2], **_TICKS}
     layout["yaxis"] |= {"title": {"text": "fraction above"}, "range": [-0.02, 1.02], "tickformat": ".0%"}
@@ -139,12 +135,11 @@ def _wide_layout(reference: str) -> Figure:
 
 
 def _line(name: str, x: Array, y: Array, **style: Any) -> Figure:
-    values = [None if np.isnan(value) else float(f"{value:.6g}") for value in y]
     return {
         "type": "scatter",
         "name": name,
         "x": [float(f"{value:.9g}") for value in x],
-        "y": values,
+        "y": plain(y),
         "mode": "lines",
         "hoverinfo": "skip",
         **style,
@@ -160,8 +155,7 @@ def all_figures(results: Results) -> dict[str, Figure]:
     """Every plot by the id of its element in the page: normalised ones if a game has a score at a mark."""
     figures: dict[str, Figure] = {}
     if results.mark is not None:
-        for reference in REFERENCES:
-            if results.normalised(results.mark, "saber", reference):
-                figures[f"bars-{reference}"] = bar_figure(results, results.mark, reference)
-                figures[f"profile-{reference}"] = profile_figure(results, results.mark, reference)
+        for reference in results.profiles:
+            figures[f"bars-{reference}"] = bar_figure(results, results.mark, reference)
+            figures[f"profile-{reference}"] = profile_figure(results, results.mark, reference)
     return figures | {f"curve-{number}": curve_figure(game) for number, game in enumerate(results.games)}

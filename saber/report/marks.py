@@ -6,6 +6,7 @@ ends after the mark is not among them, whenever it began. A run that has not mad
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,19 @@ def score_at(run: Run, mark: int) -> list[float] | None:
         return None
     means: list[float] = run.scores[ended - SCORE_EPISODES : ended].mean(0).tolist()
     return means
+
+
+class Curves(NamedTuple):
+    """The training curves of a game's runs."""
+
+    frames: Array  # [points]
+    runs: Array  # [runs, points] see `curve`
+
+
+def curves(runs: Sequence[Run]) -> Curves:
+    """The curves of one game's runs, at the same frames."""
+    frames = curve_frames(runs)
+    return Curves(frames, np.array([curve(run, frames) for run in runs]))
 
 
 def curve_frames(runs: Sequence[Run]) -> Array:

@@ -20,11 +20,11 @@ def aggregate_table(results: Results) -> str:
     rows = []
     for mark in MARKS:
         for limit in LIMITS:
-            found = [results.aggregate(mark, limit, reference) for reference in REFERENCES]
+            found = [results.aggregates[mark, limit, reference] for reference in REFERENCES]
             rows.append([escape(results.protocols.score_name(mark, limit)), *_aggregate_cells(found)])
     if results.mark is not None:
         for column, about in COLUMNS.items():
-            published = [results.published_aggregate(column, results.mark, reference) for reference in REFERENCES]
+            published = [results.published_aggregates[results.mark, column, reference] for reference in REFERENCES]
             if any(published):
                 rows.append([about.label, *_aggregate_cells(published)])
     parts = ("games,", "median,", "mean,", "IQM,", "above")
