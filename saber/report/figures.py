@@ -1,39 +1,53 @@
 """The plots of a report, as plotly takes them."""
 
-from typing import Any
+from collections.abc import Iterable
+from itertools import cycle
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from memory.rows import Array
-from saber.atari_scores import COLUMNS, NO_OP, REFERENCES, STICKY
+from saber.atari_scores import COLUMNS, NO_OP, REFERENCES, STICKY, Column
 from saber.page import BAND, BLUE, ORANGE, TEAL, game_title
 from saber.report.results import FLOOR, THRESHOLDS, WHOLE, Game, Results, plain
 
 Figure = dict[str, Any]
 
 PALE = "rgba(59,130,214,0.45)"
-_SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon")
 _PURPLE = "#9a6fd0"
-_COLOURS = {STICKY: ORANGE, NO_OP: TEAL}
+_COLOURS = {STICKY: ORANGE, NO_OP: TEAL}  # of published agents by protocol
+_SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _AXIS = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside", "fixedrange": True}
 _TICKS = {"tickvals": [0.001, 0.01, 0.1, 1, 10, 100], "ticktext": ["0.1 %", "1 %", "10 %", "100 %", "1000 %", "10⁴ %"]}
+_AT_REFERENCE = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1}
+_EDGE = {"mode": "lines", "line": {"width": 0}}  # of a band
+
+
+def all_figures(results: Results) -> dict[str, Figure]:
+    """Every plot by the id of its element in the page: normalised ones if a game has a score at a mark."""
+    figures: dict[str, Figure] = {}
+    if results.mark is not None:
+        for reference in results.profiles:
+            figures[f"bars-{reference}"] = bar_figure(results, results.mark, reference)
+            figures[f"profile-{reference}"] = profile_figure(results, results.mark, reference)
+    return figures | {f"curve-{number}": curve_figure(game) for number, game in enumerate(results.games)}
 
 
 def curve_figure(game: Game) -> Figure:
     """Every run as a thin line; where all runs have one, their mean and a band from the lowest to the highest."""
-    frames, curves = game.curves
-    mean = curves.mean(0)  # nan where a run has nothing
+    frames, runs = game.curves
+    mean = runs.mean(0)  # nan where a run has nothing
     data: list[Figure] = []
-    if len(game.runs) > 1:
-        edge = {"mode": "lines", "line": {"width": 0}}
-        data.append(_line("highest run", frames, np.where(np.isnan(mean), np.nan, curves.max(0)), **edge))
-        low = np.where(np.isnan(mean), np.nan, curves.min(0))
-        data.append(_line("lowest to highest run", frames, low, **edge, fill="tonexty", fillcolor=BAND))
+    if len(runs) > 1:
+        data.append(_line("highest run", frames, np.where(np.isnan(mean), np.nan, runs.max(0)), **_EDGE))
+        low = np.where(np.isnan(mean), np.nan, runs.min(0))
+        data.append(_line("lowest to highest run", frames, low, **_EDGE, fill="tonexty", fillcolor=BAND))
         data += [
             _line(_run_name(game, number), frames, values, line={"width": 1, "color": PALE})
-            for number, values in enumerate(curves)
+            for number, values in enumerate(runs)
         ]
-    name = f"mean of {len(game.runs)} runs" if len(game.runs) > 1 else _run_name(game, 0)
+    name = f"mean of {len(runs)} runs" if len(runs) > 1 else _run_name(game, 0)
     text = [
         f"{name}<br>{frame / 1e6:.2f} M frames<br>score {score:,.1f}" for frame, score in zip(frames, mean, strict=True)
     ]
@@ -69,28 +83,13 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
             "marker": {"color": BLUE},
         }
     ]
-    for symbol, (column, about) in zip(_SYMBOLS, COLUMNS.items(), strict=True):
+    for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         scores = results.published(column, mark, reference)
-        shown = [game for game in games if game in scores and scores[game] >= FLOOR]
-        if shown:
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": about.label,
-                    "y": [game_title(game) for game in shown],
-                    "x": [scores[game] for game in shown],
-                    "marker": {"symbol": symbol, "size": 7, "color": _COLOURS.get(about.protocol, _PURPLE)},
-                    "visible": True if results.protocols.equal(about.protocol) else "legendonly",
-                }
-            )
+        if any(score >= FLOOR for score in scores.values()):
+            data.append(_points(COLUMNS[column].label, games, scores, style.marker) | _visible(results, column))
     reach = max(1.0, *(max(trace["x"]) for trace in data))
-    layout = _wide_layout(reference)
-    layout["xaxis"] |= {"type": "log", "range": [np.log10(FLOOR), float(np.log10(reach)) + 0.1], **_TICKS}
-    layout["yaxis"] |= {"tickmode": "linear", "range": [-0.6, len(games) - 0.4]}
-    layout["height"] = 130 + 17 * max(4, len(games)) + 19 * len(data)
-    layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": _REFERENCE}]
-    return {"data": data, "layout": layout}
+    y_axis = {"tickmode": "linear", "range": [-0.6, len(games) - 0.4]}
+    return _comparison(data, reference, reach * 1.25, y_axis, 130 + 17 * max(4, len(games)))
 
 
 def profile_figure(results: Results, mark: int, reference: str) -> Figure:
@@ -99,39 +98,72 @@ def profile_figure(results: Results, mark: int, reference: str) -> Figure:
     fraction, low, high = profiles.ours[WHOLE]
     data: list[Figure] = []
     if low is not None and high is not None:
-        edge = {"mode": "lines", "line": {"width": 0}, "showlegend": False}
-        data.append(_line("95 % interval, upper", THRESHOLDS, high, **edge))
-        data.append(_line("95 % interval, lower", THRESHOLDS, low, **edge, fill="tonexty", fillcolor=BAND))
+        data.append(_line("95 % interval, upper", THRESHOLDS, high, **_EDGE, showlegend=False))
+        data.append(
+            _line("95 % interval, lower", THRESHOLDS, low, **_EDGE, showlegend=False, fill="tonexty", fillcolor=BAND)
+        )
+    shown = {"hoverinfo": "x+y+name"}
     name = results.protocols.score_name(mark, WHOLE)
-    data.append(_line(name, THRESHOLDS, fraction, line={"width": 2.5, "color": BLUE}, hoverinfo="x+y+name"))
-    dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash", "dot")
-    for dash, (column, about) in zip(dashes, COLUMNS.items(), strict=True):
+    data.append(_line(name, THRESHOLDS, fraction, line={"width": 2.5, "color": BLUE}, **shown))
+    for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         if published := profiles.published.get(column):
-            line = {"width": 1.5, "color": _COLOURS.get(about.protocol, _PURPLE), "dash": dash}
-            visible = True if results.protocols.equal(about.protocol) else "legendonly"
-            data.append(
-                _line(about.label, THRESHOLDS, published.fraction, line=line, visible=visible, hoverinfo="x+y+name")
-            )
-    layout = _wide_layout(reference)
-    layout["xaxis"] |= {"type": "log", "range": [float(np.log10(FLOOR)), 2], **_TICKS}
-    layout["yaxis"] |= {"title": {"text": "fraction above"}, "range": [-0.02, 1.02], "tickformat": ".0%"}
-    layout["height"] = 400 + 19 * len(data)
-    layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": _REFERENCE}]
-    return {"data": data, "layout": layout}
+            line = _line(COLUMNS[column].label, THRESHOLDS, published.fraction, line=style.line, **shown)
+            data.append(line | _visible(results, column))
+    y_axis = {"title": {"text": "fraction above"}, "range": [-0.02, 1.02], "tickformat": ".0%"}
+    return _comparison(data, reference, 100, y_axis, 400)
 
 
-_REFERENCE = {"width": 1, "dash": "dash", "color": "#8a92a3"}
+class Style(NamedTuple):
+    """How a published agent is drawn."""
+
+    marker: Figure
+    line: Figure
 
 
-def _wide_layout(reference: str) -> Figure:
+def published_styles(columns: Iterable[Column]) -> list[Style]:
+    """Colours tell protocols apart; symbols and dashes tell agents apart, in turn."""
+    styles = []
+    for column, symbol, dash in zip(columns, cycle(_SYMBOLS), cycle(_DASHES), strict=False):
+        colour = _COLOURS.get(column.protocol, _PURPLE)
+        styles.append(
+            Style({"symbol": symbol, "size": 7, "color": colour}, {"width": 1.5, "color": colour, "dash": dash})
+        )
+    return styles
+
+
+def _visible(results: Results, column: str) -> Figure:
+    """Other tasks than that of our runs are drawn when their name in the legend is clicked."""
+    return {"visible": True if results.protocols.equal(COLUMNS[column].protocol) else "legendonly"}
+
+
+def _points(name: str, games: list[str], scores: dict[str, float], marker: Figure) -> Figure:
+    """A score for each of the games that have one which the axis shows."""
+    shown = [game for game in games if scores.get(game, 0) >= FLOOR]
     return {
-        "xaxis": {**_AXIS, "title": {"text": f"score, 100 % = {REFERENCES[reference]}"}},
-        "yaxis": dict(_AXIS),
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "y": [game_title(game) for game in shown],
+        "x": [float(f"{scores[game]:.6g}") for game in shown],
+        "marker": marker,
+    }
+
+
+def _comparison(data: list[Figure], reference: str, reach: float, y_axis: Figure, height: int) -> Figure:
+    """A wide plot against normalised scores up to `reach`; `height` is in pixels, without the legend."""
+    x_range = [float(np.log10(FLOOR)), float(np.log10(reach))]
+    title = {"text": f"score, 100 % = {REFERENCES[reference]}"}
+    layout = {
+        "xaxis": {**_AXIS, "title": title, "type": "log", "range": x_range, **_TICKS},
+        "yaxis": _AXIS | y_axis,
+        "height": height + 19 * len(data),
+        "shapes": [_AT_REFERENCE | {"line": {"width": 1, "dash": "dash", "color": "#8a92a3"}}],
         "dragmode": False,
         "hovermode": "closest",
         "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
         "margin": {"l": 10, "r": 14, "t": 30, "b": 10},
     }
+    return {"data": data, "layout": layout}
 
 
 def _line(name: str, x: Array, y: Array, **style: Any) -> Figure:
@@ -149,13 +181,3 @@ def _line(name: str, x: Array, y: Array, **style: Any) -> Figure:
 def _run_name(game: Game, number: int) -> str:
     seed = game.runs[number].settings.get("seed")
     return f"run {number + 1}" if seed is None else f"seed {seed}"
-
-
-def all_figures(results: Results) -> dict[str, Figure]:
-    """Every plot by the id of its element in the page: normalised ones if a game has a score at a mark."""
-    figures: dict[str, Figure] = {}
-    if results.mark is not None:
-        for reference in results.profiles:
-            figures[f"bars-{reference}"] = bar_figure(results, results.mark, reference)
-            figures[f"profile-{reference}"] = profile_figure(results, results.mark, reference)
-    return figures | {f"curve-{number}": curve_figure(game) for number, game in enumerate(results.games)}

@@ -1,12 +1,14 @@
-"""What the plots show: the numbers of `saber.json`."""
+"""What the plots show: the numbers of `saber.json`, and published agents that can be told apart."""
 
 import json
+from dataclasses import replace
 
+import plotly.graph_objects
 import pytest
 
-from saber.atari_scores import COLUMNS, REFERENCES
+from saber.atari_scores import COLUMNS, NO_OP, REFERENCES, STICKY
 from saber.report.contents import contents
-from saber.report.figures import all_figures
+from saber.report.figures import all_figures, published_styles
 from saber.report.results import Results
 from saber.report.runs import read_runs
 from tests.saber_report.logs import write_run
@@ -50,3 +52,16 @@ def test_the_plots_are_in_the_json(results: Results) -> None:
             shares = [found["games"][game]["published_normalised"][column][reference] for game in found["games"]]
             shown = sorted(share for share in shares if share is not None and share >= 0.001)
             assert sorted(bars[about.label]["x"] if about.label in bars else []) == pytest.approx(shown, rel=1e-5)
+
+
+def test_published_agents_can_be_told_apart_however_many_there_are() -> None:
+    # Mutation: zip(strict=True) with as many symbols as there are columns today.
+    styles = published_styles(COLUMNS.values())
+    assert len({(style.marker["symbol"], style.marker["color"]) for style in styles}) == len(COLUMNS)
+    assert len({(style.line["dash"], style.line["color"]) for style in styles}) == len(COLUMNS)
+    column = next(iter(COLUMNS.values()))
+    many = [replace(column, protocol=protocol) for protocol in (STICKY, NO_OP) for _ in range(10)]
+    styles = published_styles(many)
+    assert len(styles) == 20 and len({style.line["color"] for style in styles[:10]}) == 1, "a colour is a protocol"
+    for style in styles:
+        plotly.graph_objects.Scatter(marker=style.marker, line=style.line)  # raises on a symbol it does not know
