@@ -9,13 +9,14 @@ import numpy as np
 from memory.rows import Array
 from saber.atari_scores import COLUMNS, NO_OP, REFERENCES, STICKY, Column
 from saber.page import BAND, BLUE, ORANGE, TEAL, game_title
-from saber.report.results import FLOOR, THRESHOLDS, WHOLE, Game, Results, plain
+from saber.report.results import CUT, FLOOR, THRESHOLDS, WHOLE, Game, Results, plain
 
 Figure = dict[str, Any]
 
 PALE = "rgba(59,130,214,0.45)"
 _PURPLE = "#9a6fd0"
 _COLOURS = {STICKY: ORANGE, NO_OP: TEAL}  # of published agents by protocol
+_OUR_MARKER = {"symbol": "circle", "size": 9, "color": "#ffffff", "line": {"width": 1.5, "color": BLUE}}
 _SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _AXIS = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside", "fixedrange": True}
@@ -66,7 +67,9 @@ def curve_figure(game: Game) -> Figure:
 
 
 def bar_figure(results: Results, mark: int, reference: str) -> Figure:
-    """Normalised score of each game on a logarithmic axis, highest first, with published agents of the same game."""
+    """Normalised score of each game on a logarithmic axis, highest first; markers show what compares with each other:
+    ours at 30 minutes, where most published agents' episodes were cut, and those agents.
+    """
     ours = {game: float(scores.mean()) for game, scores in results.normalised(mark, WHOLE, reference).items()}
     games = sorted(ours, key=lambda game: ours[game])  # plotly draws upwards
     values = [ours[game] for game in games]
@@ -83,17 +86,21 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
             "marker": {"color": BLUE},
         }
     ]
+    cut = {game: float(scores.mean()) for game, scores in results.normalised(mark, CUT, reference).items()}
+    data.append(_points(results.protocols.score_name(mark, CUT), games, cut, _OUR_MARKER))
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         scores = results.published(column, mark, reference)
-        if any(score >= FLOOR for score in scores.values()):
-            data.append(_points(COLUMNS[column].label, games, scores, style.marker) | _visible(results, column))
+        data.append(_points(COLUMNS[column].label, games, scores, style.marker) | _visible(results, column))
+    data = [trace for trace in data if trace["x"]]
     reach = max(1.0, *(max(trace["x"]) for trace in data))
     y_axis = {"tickmode": "linear", "range": [-0.6, len(games) - 0.4]}
     return _comparison(data, reference, reach * 1.25, y_axis, 130 + 17 * max(4, len(games)))
 
 
 def profile_figure(results: Results, mark: int, reference: str) -> Figure:
-    """Fraction of games and runs above each normalised score (Agarwal et al. 2021), with the bootstrap's band."""
+    """Fraction of games and runs above each normalised score (Agarwal et al. 2021), with the bootstrap's band; ours at
+    30 minutes, too, to compare with published agents.
+    """
     profiles = results.profiles[reference]
     fraction, low, high = profiles.ours[WHOLE]
     data: list[Figure] = []
@@ -105,6 +112,8 @@ def profile_figure(results: Results, mark: int, reference: str) -> Figure:
     shown = {"hoverinfo": "x+y+name"}
     name = results.protocols.score_name(mark, WHOLE)
     data.append(_line(name, THRESHOLDS, fraction, line={"width": 2.5, "color": BLUE}, **shown))
+    name, line = results.protocols.score_name(mark, CUT), {"width": 2, "color": BLUE, "dash": "dash"}
+    data.append(_line(name, THRESHOLDS, profiles.ours[CUT].fraction, line=line, **shown))
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         if published := profiles.published.get(column):
             line = _line(COLUMNS[column].label, THRESHOLDS, published.fraction, line=style.line, **shown)

@@ -12,7 +12,7 @@ from saber.page import game_title, render_page
 from saber.report import tables
 from saber.report.contents import SCORE, contents
 from saber.report.figures import Figure, all_figures
-from saber.report.results import Results
+from saber.report.results import WHOLE, Results
 from saber.report.runs import read_runs
 from saber.report.settings import notes
 
@@ -28,6 +28,7 @@ table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabula
 th, td { padding: 3px 6px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--grid); }
 th { font-weight: 600; }
 th[scope=col] { white-space: normal; vertical-align: bottom; min-width: 52px; }
+th[scope=rowgroup] { padding-top: 12px; }
 th:first-child, .words td, .words th { text-align: left; }
 th[scope=row] { position: sticky; left: 0; background: var(--paper); text-align: left; font-weight: 400; }
 small { color: var(--soft); }
@@ -62,7 +63,8 @@ def render_report(results: Results, left_out: Sequence[str]) -> str:
     figures = all_figures(results)
     body = "\n".join(
         [
-            f"<header><h1>SABER report</h1><p>{escape(_counted(results))}. {escape(_reach(results))} "
+            f"<header><h1>SABER report</h1><p>{escape(_counted(results))}; {_of_atari57(results)}. "
+            f"{escape(_reach(results))} "
             f"{escape(results.protocols.sentence)}</p></header>",
             "<main>",
             _normalised_section(results, figures),
@@ -80,11 +82,16 @@ def _counted(results: Results) -> str:
     return f"{games} game{'s' * (games > 1)}, {runs} run{'s' * (runs > 1)}"
 
 
+def _of_atari57(results: Results) -> str:
+    found = sum(game.table is not None and game.table.in_atari57 for game in results.games)
+    return f"{found} of the 57 games that most papers report"
+
+
 def _reach(results: Results) -> str:
     if results.mark is None:
         longest = max(run.reached for run in results.runs)
         return f"No run has a score at a mark yet: the longest has made {longest:,} frames, and the first mark is 10 M."
-    having = sum(game.mean(results.mark, "saber") is not None for game in results.games)
+    having = sum(game.mean(results.mark, WHOLE) is not None for game in results.games)
     return (
         f"Plots of normalised scores are at {format_frames(results.mark)} frames, where {having} of them have a score."
     )
@@ -93,22 +100,28 @@ def _reach(results: Results) -> str:
 def _normalised_section(results: Results, figures: dict[str, Figure]) -> str:
     if results.mark is None:
         return ""
+    mark, limit = format_frames(results.mark), results.protocols.limit_name(WHOLE)
     parts = [
         "<h2>Over games</h2>",
         "<p>0 % is the random agent, 100 % the reference. Brackets: 95 % stratified bootstrap interval over runs, "
-        "where every game has two or more; with few runs it is too narrow. Published agents count on the same games, "
-        "as far as they have scores of them. Sticky actions and no-op starts are different tasks, and the table does "
-        "not tell at what length published episodes were cut: compare with care. Agents that are not known to have "
-        "played the task of our runs are drawn when their name in a legend is clicked.</p>",
+        "where every game has two or more; with few runs it is too narrow. Published agents count on the games that "
+        f"this report has a score of at {mark} frames, as far as they have one.</p>",
+        "<p>Sticky actions and no-op starts are different tasks: agents that are not known to have played the task of "
+        "our runs are drawn when their name in a legend is clicked. Most published episodes were cut at 30 minutes "
+        "(those of Dopamine after 27 000 agent steps), though the table of their scores does not tell which: ours at "
+        "30 minutes compare with them, ours at other lengths do not.</p>",
         tables.aggregate_table(results),
     ]
     for reference, label in REFERENCES.items():
         if f"bars-{reference}" in figures:
             parts += [
                 f"<h2>Normalised by {label}</h2>",
-                "<p>A game at or below 0.1 % has no bar.</p>",
+                f"<p>Bars: our scores, {limit}. Markers compare with each other: white for ours at 30 minutes, "
+                "coloured for published agents. What is at or below 0.1 % is not drawn.</p>",
                 _tall_plot(f"bars-{reference}", figures),
                 f"<h3>Performance profile, normalised by {label}</h3>",
+                f"<p>Thick, with the interval: our scores, {limit}. Dashed in the same colour: ours at 30 minutes, to "
+                "compare with published agents.</p>",
                 _tall_plot(f"profile-{reference}", figures),
             ]
     return "\n".join(parts)

@@ -8,7 +8,7 @@ from saber.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames
 from saber.page import game_title
 from saber.report.aggregates import Aggregate, Estimate
 from saber.report.marks import LIMITS, MARKS
-from saber.report.results import Game, Results
+from saber.report.results import WHOLE, Game, Results
 from saber.report.runs import ACTION_REPEAT
 from saber.report.settings import format_changes, format_values, value_counts
 
@@ -17,19 +17,19 @@ GAP = "–"
 
 def aggregate_table(results: Results) -> str:
     """Our normalised scores over games at each mark and limit; below, published agents on the same games."""
-    rows = []
+    rows = [[f"this report ({escape(results.protocols.label)})"]]
     for mark in MARKS:
         for limit in LIMITS:
             found = [results.aggregates[mark, limit, reference] for reference in REFERENCES]
-            rows.append([escape(results.protocols.score_name(mark, limit)), *_aggregate_cells(found)])
+            rows.append([f"{format_frames(mark)}, {results.protocols.limit_name(limit)}", *_aggregate_cells(found)])
     if results.mark is not None:
+        rows.append([f"published, of the games with a score of ours at {format_frames(results.mark)}"])
         for column, about in COLUMNS.items():
             published = [results.published_aggregates[results.mark, column, reference] for reference in REFERENCES]
             if any(published):
                 rows.append([about.label, *_aggregate_cells(published)])
     parts = ("games,", "median,", "mean,", "IQM,", "above")
-    head = ["", *(f"{part} {label}" for label in REFERENCES.values() for part in parts)]
-    return _table(head, rows)
+    return _table(["", *(f"{part} {label}" for label in REFERENCES.values() for part in parts)], rows)
 
 
 def _aggregate_cells(found: Iterable[Aggregate | None]) -> list[str]:
@@ -62,12 +62,12 @@ def _game_row(game: Game, chosen: int | None) -> list[str]:
     references = [table.random, table.human, table.world_record] if table else [None] * 3
     cells = [escape(game_title(game.name)), str(len(game.runs)), *map(_points, references)]
     for mark in MARKS:
-        having = len(game.scores(mark, "saber"))
+        having = len(game.scores(mark, WHOLE))
         note = f" <small>{having} of {len(game.runs)}</small>" if 0 < having < len(game.runs) else ""
         cells += [_points(game.mean(mark, limit)) + note for limit in LIMITS]
     if chosen:
         for reference in REFERENCES:
-            found = game.normalised(chosen, "saber", reference)
+            found = game.normalised(chosen, WHOLE, reference)
             cells.append(GAP if found is None else f"{100 * found.mean():,.1f} %")
     return cells
 
@@ -139,8 +139,11 @@ def setting_table(results: Results) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers") -> str:
-    """Cells are HTML; the first row names the columns, the first column the rows."""
+    """Cells are HTML; the first row names the columns, the first column the rows; a row of one cell heads a group."""
     lines = ["".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)]
-    lines += [f'<th scope="row">{row[0]}</th>' + "".join(f"<td>{cell}</td>" for cell in row[1:]) for row in rows]
+    for name, *cells in rows:
+        kept = "".join(f"<td>{cell}</td>" for cell in cells)
+        scope = 'scope="row"' if cells else f'scope="rowgroup" colspan="{len(head)}"'
+        lines.append(f"<th {scope}>{name}</th>{kept}")
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div class="table {kind}" tabindex="0"><table>\n{body}\n</table></div>'

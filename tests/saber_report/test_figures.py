@@ -54,6 +54,22 @@ def test_the_plots_are_in_the_json(results: Results) -> None:
             assert sorted(bars[about.label]["x"] if about.label in bars else []) == pytest.approx(shown, rel=1e-5)
 
 
+def test_published_scores_have_one_of_ours_at_30_minutes_beside_them(results: Results) -> None:
+    # Mutation: the scores of whole episodes, which are twice as high here.
+    figures, found = all_figures(results), contents(results, [])
+    name = results.protocols.score_name(REACHED * 4, "30min")
+    for reference in REFERENCES:
+        bars = {trace["name"]: trace for trace in figures[f"bars-{reference}"]["data"]}
+        marks = {game: found["games"][game]["marks"][str(REACHED * 4)] for game in found["games"]}
+        shares = {game: mark["30min"]["normalised"][reference] for game, mark in marks.items()}
+        assert dict(zip(bars[name]["y"], bars[name]["x"], strict=True)) == {
+            game.title(): pytest.approx(share, rel=1e-5) for game, share in shares.items() if share and share >= 0.001
+        }
+        profile = next(trace for trace in figures[f"profile-{reference}"]["data"] if trace["name"] == name)
+        ours = found["profiles"]["references"][reference]["this_report"]
+        assert profile["y"] == ours["30min"]["fraction"] != ours["saber"]["fraction"]
+
+
 def test_published_agents_can_be_told_apart_however_many_there_are() -> None:
     # Mutation: zip(strict=True) with as many symbols as there are columns today.
     styles = published_styles(COLUMNS.values())
