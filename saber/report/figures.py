@@ -20,8 +20,12 @@ _OUR_MARKER = {"symbol": "circle", "size": 9, "color": "#ffffff", "line": {"widt
 _SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 _AXIS = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside", "fixedrange": True}
-_TICKS = {"tickvals": [0.001, 0.01, 0.1, 1, 10, 100], "ticktext": ["0.1 %", "1 %", "10 %", "100 %", "1000 %", "10⁴ %"]}
+_TICKS = {"tickvals": [0.001, 0.01, 0.1, 1, 10, 100], "ticktext": ["0.1 %", "1 %", "10 %", "100 %", "10³ %", "10⁴ %"]}
 _AT_REFERENCE = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1}
+# At the top of its element, which keeps it off the plot however its lines break.
+_LEGEND = {"orientation": "h", "traceorder": "normal", "x": 0, "xref": "container"}
+_LEGEND |= {"y": 1, "yref": "container", "yanchor": "top", "maxheight": 1}  # beyond half of it, it would scroll
+_LEGEND_WIDTH = 56  # characters that fit beside a line's sample on a telephone
 _EDGE = {"mode": "lines", "line": {"width": 0}}  # of a band
 
 
@@ -77,7 +81,7 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
         {
             "type": "bar",
             "orientation": "h",
-            "name": results.protocols.score_name(mark, WHOLE),
+            "name": _our_name(results, mark, WHOLE),
             "y": [game_title(game) for game in games],
             "x": [max(FLOOR, value) for value in values],
             "text": [f"{100 * value:,.1f} %" for value in values],
@@ -87,7 +91,7 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
         }
     ]
     cut = {game: float(scores.mean()) for game, scores in results.normalised(mark, CUT, reference).items()}
-    data.append(_points(results.protocols.score_name(mark, CUT), games, cut, _OUR_MARKER))
+    data.append(_points(_our_name(results, mark, CUT), games, cut, _OUR_MARKER))
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         scores = results.published(column, mark, reference)
         data.append(_points(COLUMNS[column].label, games, scores, style.marker) | _visible(results, column))
@@ -110,16 +114,21 @@ def profile_figure(results: Results, mark: int, reference: str) -> Figure:
             _line("95 % interval, lower", THRESHOLDS, low, **_EDGE, showlegend=False, fill="tonexty", fillcolor=BAND)
         )
     shown = {"hoverinfo": "x+y+name"}
-    name = results.protocols.score_name(mark, WHOLE)
+    name = _our_name(results, mark, WHOLE)
     data.append(_line(name, THRESHOLDS, fraction, line={"width": 2.5, "color": BLUE}, **shown))
-    name, line = results.protocols.score_name(mark, CUT), {"width": 2, "color": BLUE, "dash": "dash"}
+    name, line = _our_name(results, mark, CUT), {"width": 2, "color": BLUE, "dash": "dash"}
     data.append(_line(name, THRESHOLDS, profiles.ours[CUT].fraction, line=line, **shown))
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         if published := profiles.published.get(column):
             line = _line(COLUMNS[column].label, THRESHOLDS, published.fraction, line=style.line, **shown)
             data.append(line | _visible(results, column))
     y_axis = {"title": {"text": "fraction above"}, "range": [-0.02, 1.02], "tickformat": ".0%"}
-    return _comparison(data, reference, 100, y_axis, 400)
+    return _comparison(data, reference, 110, y_axis, 400)
+
+
+def _our_name(results: Results, mark: int, limit: str) -> str:
+    name = results.protocols.score_name(mark, limit)
+    return name if len(name) <= _LEGEND_WIDTH else name.replace(" (", "<br>(", 1)
 
 
 class Style(NamedTuple):
@@ -163,13 +172,13 @@ def _comparison(data: list[Figure], reference: str, reach: float, y_axis: Figure
     x_range = [float(np.log10(FLOOR)), float(np.log10(reach))]
     title = {"text": f"score, 100 % = {REFERENCES[reference]}"}
     layout = {
-        "xaxis": {**_AXIS, "title": title, "type": "log", "range": x_range, **_TICKS},
+        "xaxis": {**_AXIS, "title": title, "type": "log", "range": x_range, **_TICKS, "tickangle": 0},
         "yaxis": _AXIS | y_axis,
-        "height": height + 19 * len(data),
+        "height": height + 19 * sum(1 + trace["name"].count("<br>") for trace in data),
         "shapes": [_AT_REFERENCE | {"line": {"width": 1, "dash": "dash", "color": "#8a92a3"}}],
         "dragmode": False,
         "hovermode": "closest",
-        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
+        "legend": _LEGEND,
         "margin": {"l": 10, "r": 14, "t": 30, "b": 10},
     }
     return {"data": data, "layout": layout}

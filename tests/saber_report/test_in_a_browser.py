@@ -24,6 +24,12 @@ WIDE = """[...document.body.querySelectorAll("*")].filter(e => !e.closest(".tabl
 # Plots that are higher than their place, and so would cover what follows.
 HIGH = """Object.keys(figures).map(id => document.getElementById(id))
   .filter(e => e.querySelector(".main-svg").clientHeight > e.clientHeight + 1).length"""
+# Legends that reach into their plot, or out of their page.
+IN_THE_WAY = """[...document.querySelectorAll(".js-plotly-plot")].filter(e => e.querySelector(".legend")).filter(e => {
+  const box = e.querySelector(".legend").getBoundingClientRect(), top = e.getBoundingClientRect().top;
+  const texts = [...e.querySelectorAll(".legendtext")].map(text => text.getBoundingClientRect().right);
+  return box.bottom - top > e._fullLayout._size.t || Math.max(...texts) > document.documentElement.clientWidth;
+}).map(e => e.id)"""
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
@@ -40,6 +46,7 @@ def check_page(browser: Browser, path: Path, plots: int, *, width: int, dark: bo
     marks = browser.value(MARKS)
     assert len(marks) == plots and min(marks.values()) > 0, marks
     assert browser.value(WIDE) == browser.value(HIGH) == 0
+    assert browser.value(IN_THE_WAY) == []
     assert browser.value(BACKGROUND) == ("rgb(21, 23, 27)" if dark else "rgb(255, 255, 255)")
     assert browser.errors == []
 
@@ -51,6 +58,16 @@ def test_all_games_and_three_seeds(browser: Browser, tmp_path: Path) -> None:
     write_report([tmp_path], tmp_path)
     check_page(browser, tmp_path / "saber.html", 57 + 4, width=1280, dark=False)
     check_page(browser, tmp_path / "saber.html", 57 + 4, width=400, dark=True)
+
+
+def test_a_few_games_of_which_not_all_is_known(browser: Browser, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        for game in ATARI57[:3]:
+            write_run(tmp_path / str(seed), game, seed, 2_500_000)
+    (tmp_path / "1" / f"{ATARI57[0]}.json").unlink()
+    write_report([tmp_path], tmp_path)
+    for width in (400, 1280):
+        check_page(browser, tmp_path / "saber.html", 3 + 4, width=width, dark=False)
 
 
 def test_one_short_run(browser: Browser, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_our_scores_name_their_rules(tmp_path: Path, settings: dict[str, Any], n
     script = re.search(r'<script type="application/json" id="figure">(.*?)</script>', page, re.DOTALL)
     assert script
     for figure in ("bars-human", "profile-human", "bars-world_record", "profile-world_record"):
-        assert name in [trace["name"] for trace in json.loads(script[1])[figure]["data"]]
+        assert name in [trace["name"].replace("<br>", " ") for trace in json.loads(script[1])[figure]["data"]]
     assert f"this report ({results.protocols.label})<" in aggregate_table(results)
     assert ("by SABER&#x27;s rules" in page) == (not settings), "said of nothing else"
     assert ("unlimited" in game_table(results)) == ("unlimited" in name)
