@@ -63,7 +63,7 @@ class NetworkOptions:
     )
     hidden_size: int = option(512, "units of each noisy hidden layer", shared=True)
     noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", shared=True)
-    model: Path | None = option(None, "snapshot to start from: weights and Adam's moments; all counts begin anew")
+    model: Path | None = option(None, "snapshot to evaluate, or to begin from with its weights and Adam's moments")
 
 
 @dataclass(frozen=True)
@@ -317,7 +317,7 @@ def _combinations(args: Args) -> list[str]:
     if args.learn_start >= args.T_max:
         errors.append(f"--T-max: must exceed --learn-start {args.learn_start}, is {args.T_max}")
     if args.model is not None and not args.model.is_file():
-        errors.append(f"--model: no such file: {args.model}")
+        errors.append(f"--model: {'a folder' if args.model.is_dir() else 'no such file'}: {args.model}")
     if args.force:
         return errors
     if args.nb_actor == 1 and not args.synchronize_actors_with_learner:

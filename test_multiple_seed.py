@@ -7,4 +7,9 @@ if __name__ == "__main__":
     from agents.evaluation import run_evaluation
     from agents.programs import run_program
 
-    run_program(run_evaluation, "test_multiple_seed.py", "Evaluate a snapshot over several seeds and print its scores.")
+    run_program(
+        run_evaluation,
+        "test_multiple_seed.py",
+        "Evaluate a snapshot (--model) over several seeds, and print its scores. What belongs to its network and "
+        "policy is read from it: the defaults told here for these do not count.",
+    )

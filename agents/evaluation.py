@@ -6,6 +6,8 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
+import torch
+
 from agents import snapshot
 from agents.evaluation_progress import Bar, Lines, make_progress
 from agents.evaluation_settings import decisive_settings, network_args, other_rules
@@ -13,7 +15,7 @@ from agents.evaluation_workers import OwnProcess, Processes, Task, make_players,
 from agents.programs import device_name, open_environment, select_device
 from agents.randomness import derive_seed
 from args import Args
-from memory.errors import UserError
+from memory.errors import Stopped, UserError
 from saber.atari_scores import read_scores
 from saber.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
 from saber.evaluation_summary import format_evaluation
@@ -33,13 +35,15 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     folder = _folder("--path-to-results", args.path_to_results / "evaluations")
     if args.record is not None:
         _try_to_record(args, _folder("--record", args.record))
+    if args.render:
+        open_environment(args, args.seed).close()  # whether there is a window is known now
     device = select_device(args)
     with make_players(args, saved, number_of_workers(args, device), stop) as players:
-        log = _open_log(folder / csv_name(args), args, players.player.weights_hash, device_name(device))
+        log = _open_log(folder / csv_name(args), args, players.player.weights_hash, device)
         for line in other_rules(args, saved):
             print(line, flush=True)
-        there = f", {len(log.episodes)} of them are in {log.path}" if log.episodes else ""
-        print(f"{args.model} plays {args.task}: {args.evaluation_episodes} episodes on {device}{there}", flush=True)
+        there = f"; {len(log.episodes)} of them in {log.path}" if log.episodes else ""
+        print(f"{args.model} plays {args.task}: {_count(args.evaluation_episodes)} on {device}{there}", flush=True)
         try:
             with make_progress(args.evaluation_episodes) as progress:
                 _play(players, args, log, progress)
@@ -80,13 +84,13 @@ def _try_to_record(args: Args, folder: Path) -> None:
             raise UserError(f"--record: {error}") from error
 
 
-def _open_log(path: Path, args: Args, weights: str, device: str) -> EvaluationLog:
+def _open_log(path: Path, args: Args, weights: str, device: torch.device) -> EvaluationLog:
     record = EvaluationRecord(
         model=str(args.model),
         weights=weights,
         seed=args.seed,
-        settings=decisive_settings(args),
-        device=device,
+        settings=decisive_settings(args, device),
+        device=device_name(device),
         versions=versions(),
         commit=commit(),
         episodes=args.evaluation_episodes,
@@ -119,11 +123,15 @@ def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
     print(format_evaluation(records, action_repeat, read_scores().get(args.game) if args.env == "atari" else None))
     if len(records) < args.evaluation_episodes:
         print(
-            f"stopped: {len(records)} of {args.evaluation_episodes} episodes; those that still ran are missing, and "
+            f"stopped: {len(records)} of {_count(args.evaluation_episodes)}; those that still ran are missing, and "
             "long ones more often than short ones; the same command plays the others"
         )
     log.write()
     print(f"episodes: {log.path}", flush=True)
+
+
+def _count(episodes: int) -> str:
+    return f"{episodes} episode{'' if episodes == 1 else 's'}"
 
 
 def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEpisode]:
@@ -140,12 +148,17 @@ def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], f
     """Play the chosen episodes again, with the same seeds, and film them."""
     chosen = best_median_worst(episodes)
     print(f"Recording again in {folder}: {', '.join(chosen)}; {MAX_SECONDS // 60} minutes of each at most", flush=True)
-    tasks = [
-        Task(record.episode, seed, folder / f"{task}_{place}_episode{record.episode}.webm")
-        for place, (seed, record) in chosen.items()
-    ]
-    again = {film.episode: record for film, record in players.play(tasks)}
-    for film, first in zip(tasks, chosen.values(), strict=True):
-        print(f"{film.film}: score {first.record.score_saber:g}", flush=True)
-        if (record := again[film.episode]) != first.record:  # on a GPU sums may be added in another order
+    names = {record.episode: f"{task}_{place}_episode{record.episode}.webm" for place, (_, record) in chosen.items()}
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder, ignore_cleanup_errors=True) as place:  # goes with a stop
+        tasks = [Task(record.episode, seed, Path(place) / names[record.episode]) for seed, record in chosen.values()]
+        try:
+            again = {film.episode: record for film, record in players.play(tasks)}
+        except Stopped:
+            print("stopped: nothing was recorded", flush=True)
+            raise
+        for name in names.values():
+            (Path(place) / name).replace(folder / name)
+    for _, first in chosen.values():
+        print(f"{folder / names[first.episode]}: score {first.score_saber:g}", flush=True)
+        if (record := again[first.episode]) != first:  # on a GPU sums may be added in another order
             print(f"  it did not repeat itself: its score was {record.score_saber:g}", flush=True)

@@ -6,6 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from agents.precision import precision_in_use
 from agents.published import sizes_of
 from args import Args, verify
 from command_line import flag_of
@@ -46,7 +49,7 @@ def _other_games(args: Args, settings: dict[str, Any]) -> list[str]:
         return []
     errors = [
         f"{flag_of(name)}: {args.model} has learned {learned}, not {asked}; --force evaluates it so"
-        for name in ("env", "game")
+        for name in (("env", "game") if args.env == "atari" else ("env",))
         if (learned := settings.get(name)) is not None and learned != (asked := getattr(args, name))
     ]
     if "game" not in settings and args.env == "atari" and (named := _game_in_name(args.model)) not in (None, args.game):
@@ -71,10 +74,11 @@ def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]
     return errors
 
 
-def decisive_settings(args: Args) -> dict[str, Any]:
+def decisive_settings(args: Args, device: torch.device) -> dict[str, Any]:
     """The settings on which evaluated episodes depend, besides the weights; plain values."""
     played = ("env", "game") if args.env == "atari" else ("env",)
-    return {name: getattr(args, name) for name in (*played, "precision", *_OF_POLICY, *_RULES)}
+    settings = {name: getattr(args, name) for name in (*played, *_OF_POLICY, *_RULES)}
+    return settings | {"precision": precision_in_use(args.precision, device)}
 
 
 def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:

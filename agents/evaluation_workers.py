@@ -4,10 +4,10 @@ Each episode has a seed of its own, which decides everything in it, and each pro
 several threads share may be rounded in another order.
 """
 
-import io
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent import futures
@@ -122,8 +122,11 @@ def make_players(
         if workers == 1:
             yield OwnProcess(player)
         else:
-            with closing(Processes(player, args, saved["model_state_dict"], workers, stop)) as players:
-                yield players
+            with tempfile.TemporaryDirectory() as place:
+                weights = Path(place) / "weights.pth"
+                torch.save(saved["model_state_dict"], weights)
+                with closing(Processes(player, args, weights, workers, stop)) as players:
+                    yield players
     finally:
         torch.set_num_threads(threads)
 
@@ -143,22 +146,15 @@ class OwnProcess:
 class Processes:
     """Plays in several new processes: forks of this one would inherit its threads' locks, and could not use a GPU."""
 
-    def __init__(
-        self,
-        player: EpisodePlayer,
-        args: Args,
-        weights: dict[str, torch.Tensor],
-        workers: int,
-        stop: threading.Event,
-    ) -> None:
+    def __init__(self, player: EpisodePlayer, args: Args, weights: Path, workers: int, stop: threading.Event) -> None:
         self.player = player  # knows what all have in common; the processes play
         self._workers = workers
         self._stop = stop
         context = multiprocessing.get_context("spawn")
         self._stop_all = context.Event()
-        buffer = io.BytesIO()
-        torch.save(weights, buffer)
-        self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, buffer.getvalue(), self._stop_all))
+        # Weights go by a file: what a process is begun with goes through a pipe, and if it dies before it has read all
+        # of a full pipe, whoever writes there waits for ever.
+        self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, weights, self._stop_all))
 
     def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
         """Play all tasks, and give each as it ends.
@@ -190,6 +186,9 @@ class Processes:
         try:
             yield
         except futures.BrokenExecutor as error:
+            # The pool asks the others by SIGTERM and waits for them, and one that has only just begun may miss it.
+            for process in multiprocessing.active_children():
+                process.kill()
             if self._stop.is_set():  # a SIGTERM to the whole group ends them, too
                 raise Stopped from error
             raise RunError(
@@ -214,12 +213,12 @@ def _interrupts_blocked() -> Iterator[None]:
 _player: EpisodePlayer  # of a process of the pool
 
 
-def _begin(args: Args, weights: bytes, stop: Event) -> None:
+def _begin(args: Args, weights: Path, stop: Event) -> None:
     """Prepare a process of the pool."""
     global _player
     threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
     torch.set_num_threads(1)
-    _player = EpisodePlayer(args, torch.load(io.BytesIO(weights), weights_only=True), stop)
+    _player = EpisodePlayer(args, torch.load(weights, weights_only=True), stop)
 
 
 def _end_with_parent() -> None:

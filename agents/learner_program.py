@@ -16,7 +16,7 @@ from agents import budget, snapshot
 from agents.decoder import MessageDecoder
 from agents.interface import Agent
 from agents.learner import Learner, Progress
-from agents.precision import select_precision
+from agents.precision import precision_in_use
 from agents.programs import (
     connect_to_redis,
     device_name,
@@ -95,9 +95,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
 
 
 def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
-    """The settings with what this machine makes of them: "auto" would not tell how the scores were computed."""
-    precision = str(select_precision(args.precision, device)).removeprefix("torch.")
-    return args.settings | {"precision": precision, "device": device_name(device)}
+    """The settings with what this machine makes of them."""
+    return args.settings | {"precision": precision_in_use(args.precision, device), "device": device_name(device)}
 
 
 @contextmanager

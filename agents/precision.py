@@ -10,6 +10,11 @@ def select_precision(name: str, device: torch.device) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
 
 
+def precision_in_use(name: str, device: torch.device) -> str:
+    """The same as a setting: "auto" would not tell how scores were computed."""
+    return str(select_precision(name, device)).removeprefix("torch.")
+
+
 def computes_in_bfloat16(device: torch.device) -> bool:
     """Whether it has instructions for it: elsewhere bfloat16 is emulated, and slower than float32."""
     if device.type == "cuda":

@@ -115,6 +115,17 @@ def wait_for_rows(evaluations: Evaluations, process: Process, name: str, count: 
         time.sleep(0.1)
 
 
+def workers_of(process: Process) -> list[psutil.Process]:
+    return [child for child in psutil.Process(process.pid).children() if "spawn_main" in words_of(child)]
+
+
+def words_of(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # or a zombie of it: git has told its commit
+        return ""
+
+
 def is_alive(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE  # nobody may reap an orphan
@@ -172,7 +183,7 @@ def test_a_stopped_evaluation_goes_on_to_the_same_end(evaluations: Evaluations, 
     there = len(evaluations.rows(name))
     code, resumed, errors = evaluations.run(cartpole, *more)
     assert (code, errors) == (0, "")
-    assert there == 300 or f" {there} of them are in " in resumed
+    assert there == 300 or f"; {there} of them in " in resumed
     undisturbed = Evaluations(tmp_path / "undisturbed")
     _, out, _ = undisturbed.run(cartpole, *more)
     assert undisturbed.rows(name) == evaluations.rows(name)
@@ -200,12 +211,24 @@ def test_a_process_that_dies_is_an_error_that_keeps_what_has_ended(evaluations: 
     more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
     process = evaluations.start(cartpole, *more)
     wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 3)
-    workers = [child for child in psutil.Process(process.pid).children() if "spawn_main" in "".join(child.cmdline())]
-    workers[0].kill()
+    workers_of(process)[0].kill()
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
     assert "stopped: " in out and "episodes: " in out
+
+
+def test_a_process_that_dies_at_its_start_is_an_error(evaluations: Evaluations, tmp_path: Path) -> None:
+    # Mutation: the weights among what the processes are begun with, which more than fills a pipe.
+    large = [*CARTPOLE[:4], "--hidden-size", "4096"]
+    path = model(tmp_path / "cart.pth", large, Field((4,), "float32"), 2)
+    process = evaluations.start(path, *CARTPOLE[:2], "--evaluation-episodes", "100", "--evaluation-workers", "2")
+    while not (workers := workers_of(process)):
+        assert process.poll() is None
+    workers[0].kill()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
 
 
 def test_other_games_and_networks_are_refused_by_both_names(evaluations: Evaluations, breakout: Path) -> None:

@@ -98,7 +98,7 @@ def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations,
     assert process.stdout
     while not process.stdout.readline().startswith("Recording again"):
         assert process.poll() is None
-    while not any(film.stat().st_size for film in films.glob(".*.webm")):
+    while not any(film.stat().st_size for film in films.glob(".*/.*.webm")):
         assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
