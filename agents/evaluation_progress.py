@@ -81,6 +81,8 @@ class Bar:
         mean = f", mean score {sum(self._scores) / done:,.1f}" if done else ""
         clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         words = f" {done}/{self._total} episodes{mean}, {clock}"
+        if len(words) >= columns:
+            words = f" {done}/{self._total}, {clock}"
         width = min(40, columns - len(words) - 3)
         bar = f"[{'#' * (width * done // self._total):.<{width}}]" if width > 0 else ""
         return f"{bar}{words}"[: columns - 1].ljust(columns - 1)

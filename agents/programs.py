@@ -55,7 +55,8 @@ def stop_on_signals() -> threading.Event:
 
     def ask(*_: object) -> None:
         if not stop.is_set():
-            print("Stopping: saving what there is", flush=True)
+            line = "\n" if sys.stdout.isatty() else ""  # a terminal has shown ^C, perhaps in the line of a progress bar
+            print(f"{line}Stopping: saving what there is", flush=True)
         stop.set()
 
     signal.signal(signal.SIGINT, ask)

@@ -34,8 +34,10 @@ def written_aside(path: Path, suffix: str) -> Iterator[Path]:
         with aside.open("rb") as file:
             os.fsync(file.fileno())  # before the rename, or a power cut could leave the new name on an empty file
         aside.replace(path)
-    except BaseException:  # Ctrl-C too
+    except BaseException as error:  # Ctrl-C too
         aside.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and not error.filename:
+            error.filename = os.fspath(path)  # a full disk does not tell which file it was
         raise
     sync_folder(path.parent)
 

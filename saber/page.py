@@ -53,7 +53,8 @@ function theme(layout) {
            hoverlabel: { ...hoverlabel, bgcolor: paper, bordercolor: soft, font: { color: ink, size } },
            modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink } };
 }
-const config = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d"],
+const config = { responsive: true, displaylogo: false,
+                 modeBarButtonsToRemove: ["select2d", "lasso2d", "sendChartToCloud"],  // nothing leaves the page
                  displayModeBar: innerWidth > 700 ? "hover" : false };  // it would cover the legend of a narrow page
 const drawn = new Set();
 function draw(id) {

@@ -55,7 +55,7 @@ def write_record(path: Path, record: RunRecord) -> None:
 def read_record(path: Path) -> RunRecord | None:
     """Read a record; None if there is no file. Raises ValueError if it is none."""
     try:
-        values = json.loads(path.read_bytes())
+        values = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -69,6 +69,10 @@ def read_record(path: Path) -> RunRecord | None:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a run's record ({error})") from error
     return record
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _start(settings: Any, versions: Any, commit: Any) -> Start:

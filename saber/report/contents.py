@@ -79,7 +79,7 @@ def _profile(found: Profile) -> dict[str, list[float | None] | None]:
 def _run(run: Run) -> dict[str, Any]:
     return {
         "game": run.game,
-        "file": str(run.path),
+        "file": run.name,
         "seed": run.settings.get("seed"),
         "frames": run.reached,
         "episodes": len(run.frames),

@@ -12,9 +12,11 @@ from saber.page import game_title, render_page
 from saber.report import tables
 from saber.report.contents import SCORE, contents
 from saber.report.figures import Figure, all_figures
+from saber.report.marks import MARKS
 from saber.report.results import WHOLE, Results
-from saber.report.runs import read_runs
-from saber.report.settings import notes
+from saber.report.runs import printable, read_runs
+from saber.report.settings import describe_agent, notes
+from saber.scores import SCORE_EPISODES
 
 _STYLE = """main { padding: 0 20px 40px; }
 main, header { max-width: 1280px; margin: auto; box-sizing: border-box; }
@@ -41,21 +43,23 @@ def write_report(paths: Sequence[Path], folder: Path) -> list[str]:
 
     Raises UserError for paths that cannot be reported, OSError if the files cannot be written.
     """
-    runs, left_out = read_runs(paths)
+    runs, notes_of_files = read_runs(paths)
+    left_out = [printable(line) for line in notes_of_files]
     results = Results(runs)
     pages = {
-        "saber.json": json.dumps(contents(results, left_out), indent=1, allow_nan=False) + "\n",
-        "saber.html": render_report(results, left_out),
+        "saber.json": (json.dumps(contents(results, left_out), indent=1, allow_nan=False) + "\n").encode(),
+        "saber.html": render_report(results, left_out).encode(),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
         raise UserError(f"--output: {folder} is a file; name a folder") from error
-    for name, text in pages.items():
+    for name, page in pages.items():
         with replace_file(folder / name) as file:
-            file.write(text.encode())
+            file.write(page)
     lines = [*(f"note: {line}" for line in notes(runs)), *(f"left out: {line}" for line in left_out)]
-    return [*lines, f"{_counted(results)}: {', '.join(str(folder / name) for name in sorted(pages))}"]
+    lines.append(f"{_counted(results)}: {', '.join(str(folder / name) for name in sorted(pages))}")
+    return [printable(line) for line in lines]
 
 
 def render_report(results: Results, left_out: Sequence[str]) -> str:
@@ -64,7 +68,7 @@ def render_report(results: Results, left_out: Sequence[str]) -> str:
     body = "\n".join(
         [
             f"<header><h1>SABER report</h1><p>{escape(_counted(results))}; {_of_atari57(results)}. "
-            f"{escape(_reach(results))} "
+            f"{escape(_reach(results))}</p><p>{escape(describe_agent(results.runs))} "
             f"{escape(results.protocols.sentence)}</p></header>",
             "<main>",
             _normalised_section(results, figures),
@@ -90,15 +94,18 @@ def _of_atari57(results: Results) -> str:
 def _reach(results: Results) -> str:
     if results.mark is None:
         longest = max(run.reached for run in results.runs)
-        return f"No run has a score at a mark yet: the longest has made {longest:,} frames, and the first mark is 10 M."
+        return (
+            f"No run has a score at a mark yet: that takes {format_frames(MARKS[0])} frames, of which the longest run "
+            f"has made {longest:,}, and {SCORE_EPISODES} episodes by then."
+        )
     having = sum(game.mean(results.mark, WHOLE) is not None for game in results.games)
     return (
-        f"Plots of normalised scores are at {format_frames(results.mark)} frames, where {having} of them have a score."
+        f"Plots of normalised scores are at {format_frames(results.mark)} frames; games with a score there: {having}."
     )
 
 
 def _normalised_section(results: Results, figures: dict[str, Figure]) -> str:
-    if results.mark is None:
+    if results.mark is None or not results.profiles:
         return ""
     mark, limit = format_frames(results.mark), results.protocols.limit_name(WHOLE)
     parts = [

@@ -4,6 +4,7 @@ A run is one training log `<game>.csv`; another seed is another log, in another 
 it holds its settings; logs of older programs have none, and are taken to have four frames per agent step.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +17,12 @@ from memory.errors import UserError
 from memory.rows import Array
 from saber.evaluation_log import HEADER as EVALUATION
 from saber.run_record import RunRecord, read_record
+from saber.scores import SCORE_EPISODES
 from saber.training_log import HEADER as TRAINING
 from saber.training_log import read_records
 
 ACTION_REPEAT = 4  # of a run without a record
+_LARGEST = 1e15  # points; sums of such scores are finite
 # Settings in which runs of one report may differ: which run it is, how long it is, and what depends on the machine.
 _MACHINE = {"device", "precision", "replay_device", "learner_threads", "queue_size", "length_actor_buffer"}
 _FREE = {"seed", "game", "T_max"} | _MACHINE
@@ -34,6 +37,11 @@ class Run:
     record: RunRecord | None  # None for a run of an older program
     frames: Array  # [episodes] int64: frames over all actors at each episode's end, in this order
     scores: Array  # [episodes, 3] float64: at 5 minutes, at 30 minutes, without limit
+
+    @property
+    def name(self) -> str:
+        """The path for readers."""
+        return printable(str(self.path))
 
     @cached_property
     def reached(self) -> int:
@@ -56,6 +64,11 @@ class Run:
                 if value not in known[-1:]:
                     known.append(value)
         return {name: known for name, known in sorted(values.items()) if len(known) > 1}
+
+
+def printable(text: str) -> str:
+    """The text with what is not Unicode, as names of files may be, written as in Python."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[str]]:
@@ -83,7 +96,7 @@ def _find_logs(paths: Sequence[Path], notes: list[str]) -> list[Path]:
     found: dict[Path, Path] = {}
     for path in paths:
         if path.is_dir():
-            for child in sorted(path.rglob("*.csv")):
+            for child in _files_below(path):
                 if _starts_with(child, TRAINING):
                     found.setdefault(child.resolve(), child)
                 elif not _starts_with(child, EVALUATION):
@@ -95,6 +108,19 @@ def _find_logs(paths: Sequence[Path], notes: list[str]) -> list[Path]:
         else:
             found.setdefault(path.resolve(), path)
     return list(found.values())
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """All files `*.csv`, also behind links to folders, each folder once."""
+    found: list[Path] = []
+    seen: set[Path] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        if (real := Path(place).resolve()) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        found += [path for name in names if name.endswith(".csv") and (path := Path(place, name)).is_file()]
+    return sorted(found)
 
 
 def _starts_with(path: Path, header: str) -> bool:
@@ -111,24 +137,29 @@ def _read_run(path: Path) -> Run | None:
     if not episodes:
         return None
     repeat = record.action_repeat if record else ACTION_REPEAT
+    scores = np.array([[e.score_5min, e.score_30min, e.score_saber] for e in episodes], np.float64)
+    if (largest := np.abs(scores).max()) > _LARGEST:
+        raise UserError(f"{path}: no game has a score of {largest:g}")
     return Run(
         path=path,
         game=record.game if record else path.stem,
         record=record,
         frames=np.array([episode.T_actors * repeat for episode in episodes], np.int64),
-        scores=np.array([[e.score_5min, e.score_30min, e.score_saber] for e in episodes], np.float64),
+        scores=scores,
     )
 
 
 def _without_copies(runs: list[Run], notes: list[str]) -> list[Run]:
-    """Of logs that begin alike the longest: a copy, or a repetition with the same seed, is no further sample."""
+    """Of logs that begin alike the longest: a copy, a repetition with the same seed or what went on from a copy is no
+    further sample.
+    """
     kept: list[Run] = []
     for run in sorted(runs, key=lambda run: -len(run.frames)):
         twin = next((other for other in kept if _same(run, other)), None)
         if twin is None:
             kept.append(run)
         else:
-            notes.append(f"{run.path}: the same episodes as {twin.path}")
+            notes.append(f"{run.path}: begins with the same episodes as {twin.path}")
     return [run for run in runs if run in kept]
 
 
@@ -137,8 +168,9 @@ def _same(short: Run, long: Run) -> bool:
         return False
     if short.record and long.record and short.settings.get("seed") != long.settings.get("seed"):
         return False  # games of equal length can begin with equal scores
-    count = len(short.frames)
-    return np.array_equal(short.frames, long.frames[:count]) and np.array_equal(short.scores, long.scores[:count])
+    count = min(len(short.frames), SCORE_EPISODES)
+    ours, theirs = ((run.frames[:count], run.scores[:count]) for run in (short, long))
+    return all(map(np.array_equal, ours, theirs))
 
 
 def _refuse_other_settings(runs: Sequence[Run]) -> None:
@@ -148,10 +180,17 @@ def _refuse_other_settings(runs: Sequence[Run]) -> None:
     for run in runs:
         for name in sorted(run.settings.keys() - _FREE):
             other = first.setdefault(name, run)
-            if (value := run.settings[name]) != (wanted := other.settings[name]):
+            value, wanted = _comparable(name, run), _comparable(name, other)
+            if value != wanted:
                 errors.append(
                     f"{run.path}: {name} is {value!r}, and {wanted!r} in {other.path}; "
                     "runs of different settings need reports of their own"
                 )
     if errors:
         raise UserError("\n".join(errors[:10]))
+
+
+def _comparable(name: str, run: Run) -> Any:
+    """A setting as far as runs must agree in it: which snapshot a run began from is a matter of its game."""
+    value = run.settings[name]
+    return (value is not None and "a snapshot") if name == "model" else value

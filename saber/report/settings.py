@@ -5,7 +5,19 @@ from collections.abc import Sequence
 
 from saber.report.runs import Run
 
+_OF_AGENT = {"architecture": "network", "hidden_size": "hidden units", "multi_step": "steps per return"}
 _IN_RUN_TABLE = {"seed", "game"}  # of each run: what it is the run of
+
+
+def describe_agent(runs: Sequence[Run]) -> str:
+    """What has learned, which is the same in all runs with a record."""
+    settings = next((run.settings for run in runs if run.record), {})
+    if "rainbow_only" not in settings:
+        return "Which agent it was is not recorded."
+    parts = ["Rainbow" if settings["rainbow_only"] else "Rainbow-IQN"]
+    parts += [f"{settings[name]} {what}" for name, what in _OF_AGENT.items() if name in settings]
+    parts += ["begun from weights of another run"] if settings.get("model") is not None else []
+    return f"{', '.join(parts)}."
 
 
 def value_counts(runs: Sequence[Run]) -> dict[str, Counter[str]]:

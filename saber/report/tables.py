@@ -19,9 +19,12 @@ def aggregate_table(results: Results) -> str:
     """Our normalised scores over games at each mark and limit; below, published agents on the same games."""
     rows = [[f"this report ({escape(results.protocols.label)})"]]
     for mark in MARKS:
+        having = sum(len(game.scores(mark, WHOLE)) for game in results.games)
+        note = f" <small>{having} of {len(results.runs)} runs</small>" if 0 < having < len(results.runs) else ""
         for limit in LIMITS:
             found = [results.aggregates[mark, limit, reference] for reference in REFERENCES]
-            rows.append([f"{format_frames(mark)}, {results.protocols.limit_name(limit)}", *_aggregate_cells(found)])
+            name = f"{format_frames(mark)}, {results.protocols.limit_name(limit)}{note}"
+            rows.append([name, *_aggregate_cells(found)])
     if results.mark is not None:
         rows.append([f"published, of the games with a score of ours at {format_frames(results.mark)}"])
         for column, about in COLUMNS.items():
@@ -103,13 +106,13 @@ def run_table(results: Results) -> str:
         starts = run.record.starts if run.record else ()
         cells = [
             escape(game_title(run.game)),
-            str(run.settings.get("seed", "unknown")),
+            escape(str(run.settings.get("seed", "unknown"))),
             f"{run.reached:,}",
             f"{len(run.frames):,}",
             str(run.record.action_repeat) if run.record else f"{ACTION_REPEAT} (assumed)",
             escape(", ".join(dict.fromkeys(start.commit for start in starts)) or "unknown"),
             *([escape(format_changes(run)) or GAP] if changed else []),
-            escape(str(run.path)),
+            escape(run.name),
         ]
         rows.append(cells)
     head = ["game", "seed", "frames", "episodes", "action repeat", "commit", *(["changed"] if changed else []), "log"]

@@ -134,4 +134,5 @@ def test_the_bar_fits_into_a_line(capsys: pytest.CaptureFixture[str]) -> None:
             bar.add(record(number, 10.0))
     assert bar.text(80).startswith("[" + "#" * 28 + ".") and "3/4 episodes, mean score 10.0" in bar.text(80)
     assert {len(bar.text(columns)) for columns in (20, 30, 80)} == {19, 29, 79}
+    assert " 3/4, 0:00:0" in bar.text(20), "the clock stays"
     assert "3/4 episodes" in capsys.readouterr().out, "drawn once more at the end"

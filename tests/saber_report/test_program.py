@@ -1,6 +1,7 @@
 """The program from its command line: its files, the numbers in them, and its errors."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from saber.atari_scores import COLUMNS, read_scores
 from saber.report.contents import contents
-from saber.report.program import render_report
+from saber.report.program import render_report, write_report
 from saber.report.results import Results
 from saber.report.runs import read_runs
 from tests.saber_report.logs import write_run
@@ -84,6 +85,39 @@ def test_the_numbers_fit_together(tmp_path: Path) -> None:
     pong = read_scores()["pong"]
     share = pong.normalised(pong.published["rainbow_sticky_200m_dopamine"], "human")
     assert same["rainbow_sticky_200m_dopamine"]["human"]["mean"]["value"] == pytest.approx(share)
+
+
+def test_nothing_of_a_record_becomes_part_of_the_page(tmp_path: Path) -> None:
+    mark = "<img src=x onerror=alert(1)>"
+    path = write_run(tmp_path / mark, "pong", 1, 12_500_000).with_suffix(".json")
+    record = json.loads(path.read_text())
+    (start,) = record["starts"]
+    start["settings"] |= {"seed": mark, mark: mark, "rainbow_only": True, "architecture": mark, "env": mark}
+    later = {"settings": start["settings"] | {"hidden_size": mark}, "versions": {mark: mark}, "commit": mark}
+    path.write_text(json.dumps(record | {"game": mark, "starts": [start, later]}))
+    page = render_report(Results(read_runs([tmp_path])[0]), [mark])
+    assert "<img" not in page and "&lt;img" in page
+
+
+def test_names_that_are_no_unicode_are_written_as_in_python(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"r\xe9sultats")
+    write_run(folder, "pong", 1, 12_500_000)
+    (line,) = write_report([folder], folder)
+    assert line.endswith(r"r\udce9sultats/saber.html, " + f"{tmp_path}" + r"/r\udce9sultats/saber.json")
+    assert r"r\udce9sultats/pong.csv" in (folder / "saber.html").read_text()
+    assert json.loads((folder / "saber.json").read_text())["runs"][0]["file"].endswith(r"r\udce9sultats/pong.csv")
+
+
+def test_the_page_says_what_has_learned(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 1, 50_000, rainbow_only=True, architecture="canonical", model="x.pth")
+    page = render_report(Results(read_runs([tmp_path])[0]), [])
+    assert "<p>Rainbow, canonical network, 512 hidden units, begun from weights of another run. Sticky" in page
+    assert "that takes 10 M frames, of which the longest run has made 200,000, and 100 episodes by then." in page
+
+
+def test_aggregates_say_of_how_many_runs_they_are(tmp_path: Path) -> None:
+    results, _ = results_of(tmp_path)
+    assert "<small>3 of 4 runs</small>" in render_report(results, [])
 
 
 def test_the_page_names_protocols_and_how_it_was_measured(tmp_path: Path) -> None:

@@ -31,7 +31,43 @@ def test_a_copy_is_no_second_run(tmp_path: Path) -> None:
     (tmp_path / "older" / "pong.csv").write_text("".join(lines[:50]))
     runs, notes = read_runs([tmp_path])
     assert [run.path for run in runs] == [path]
-    assert notes == [f"{tmp_path / 'older' / 'pong.csv'}: the same episodes as {path}"]
+    assert notes == [f"{tmp_path / 'older' / 'pong.csv'}: begins with the same episodes as {path}"]
+
+
+def test_what_went_on_from_a_copy_is_no_second_run(tmp_path: Path) -> None:
+    # Mutation: compare all episodes of the shorter one.
+    scores = list(range(300))
+    write_log(tmp_path / "a", "pong", list(range(1, 301)), scores)
+    write_log(tmp_path / "b", "pong", list(range(1, 301)), scores[:199] + [-1] * 101)
+    write_log(tmp_path / "c", "pong", list(range(1, 301)), [7, *scores[1:]])
+    runs, notes = read_runs([tmp_path])
+    assert [run.path.parent.name for run in runs] == ["a", "c"]
+    assert notes == [f"{tmp_path}/b/pong.csv: begins with the same episodes as {tmp_path}/a/pong.csv"]
+
+
+def test_odd_trees_are_searched(tmp_path: Path) -> None:
+    elsewhere = write_run(tmp_path / "elsewhere", "pong", 1, 5000)
+    results = tmp_path / "results"
+    (results / "folder.csv").mkdir(parents=True)
+    (results / "dangling.csv").symlink_to("nowhere")
+    (results / "linked").symlink_to(elsewhere.parent)
+    (results / "circle").symlink_to(results)
+    runs, notes = read_runs([results])
+    assert [run.path for run in runs] == [results / "linked" / "pong.csv"] and notes == []
+
+
+def test_runs_begun_from_snapshots_of_their_games_agree(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 1, 5000, model="pong.pth")
+    write_run(tmp_path, "alien", 1, 5000, model="alien.pth")
+    assert len(read_runs([tmp_path])[0]) == 2
+    write_run(tmp_path, "qbert", 1, 5000, model=None)
+    with pytest.raises(UserError, match="model is"):
+        read_runs([tmp_path])
+
+
+def test_a_score_that_no_game_has_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"pong\.csv: no game has a score of 1\.7e\+308"):
+        read_runs([write_log(tmp_path, "pong", [1, 2], [1.0, -1.7e308])])
 
 
 def test_other_seeds_are_other_runs_however_equal_their_episodes(tmp_path: Path) -> None:
@@ -58,7 +94,14 @@ def test_what_is_no_run_is_said_in_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"game": "a", "action_repeat": 4, "reached": 1, "starts": []}', '{"starts": [{"settings": 1}]}'],
+    [
+        "",
+        "[]",
+        "{}",
+        '{"starts": NaN}',
+        '{"game": "a", "action_repeat": 4, "reached": 1, "starts": []}',
+        '{"starts": [{"settings": 1}]}',
+    ],
 )
 def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     path = write_run(tmp_path, "pong", 1, 5000)
