@@ -38,8 +38,10 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     if args.render:
         open_environment(args, args.seed).close()  # whether there is a window is known now
     device = select_device(args)
-    with make_players(args, saved, number_of_workers(args, device), stop) as players:
-        log = _open_log(folder / csv_name(args), args, players.player.weights_hash, device)
+    with (
+        make_players(args, saved, number_of_workers(args, device), stop) as players,
+        _open_log(folder / csv_name(args), args, players.player.weights_hash, device) as log,
+    ):
         for line in other_rules(args, saved):
             print(line, flush=True)
         there = f"; {len(log.episodes)} of them in {log.path}" if log.episodes else ""
@@ -92,7 +94,7 @@ def _open_log(path: Path, args: Args, weights: str, device: torch.device) -> Eva
         settings=decisive_settings(args, device),
         device=device_name(device),
         versions=versions(),
-        commit=commit(),
+        commits=[commit()],
         episodes=args.evaluation_episodes,
     )
     try:

@@ -4,13 +4,14 @@ The CSV is whole at every moment. Who evaluates again in the same way finds the 
 another evaluation they would be wrong, and it is refused before anything is played.
 """
 
+import fcntl
 import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from saber.files import replace_file
 from saber.scores import EpisodeRecord
@@ -39,7 +40,7 @@ class EvaluationRecord:
     settings: dict[str, Any]  # of policy, game and rules, by name; plain values
     device: str
     versions: dict[str, str]  # of Python and packages
-    commit: str
+    commits: list[str]  # of the programs that played, in turn
     episodes: int  # asked for; the CSV has fewer of them until all have ended
 
     @property
@@ -49,22 +50,38 @@ class EvaluationRecord:
 
 
 class EvaluationLog:
-    """The episodes of one evaluation, on disk and in memory.
+    """The episodes of one evaluation, on disk and in memory; a context manager, as one process at a time writes them.
 
-    Raises ValueError if the file at `path` (`*.csv`) is of another evaluation, or none.
+    Raises ValueError if the file at `path` (`*.csv`) is of another evaluation, or none, or somebody else is writing it.
     """
 
     def __init__(self, path: Path, record: EvaluationRecord) -> None:
         self.path = path
+        self._asked = record.episodes
         self._record = record
-        self._episodes = self._read()
+        self._lock = path.with_name(f".{path.stem}.lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._episodes = self._read()
+        except BlockingIOError as error:
+            self._lock.close()
+            raise ValueError(f"another evaluation is writing {path}") from error
+        except BaseException:
+            self._lock.close()
+            raise
         self._record_written = False
         self._next_write = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
 
     @property
     def episodes(self) -> list[EvaluatedEpisode]:
         """Those of the episodes asked for that have ended, in the order of their numbers."""
-        return [self._episodes[number] for number in sorted(self._episodes) if number < self._record.episodes]
+        return [self._episodes[number] for number in sorted(self._episodes) if number < self._asked]
 
     def _read(self) -> dict[int, EvaluatedEpisode]:
         try:
@@ -78,6 +95,11 @@ class EvaluationLog:
         if names := [name for name in now | then if now.get(name) != then.get(name)]:
             differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
             raise ValueError(f"{self.path} is of another evaluation: {differences}")
+        self._record = replace(
+            self._record,
+            commits=list(dict.fromkeys([*before.commits, *self._record.commits])),
+            episodes=max(before.episodes, self._record.episodes),
+        )
         return episodes
 
     def add(self, seed: int, record: EpisodeRecord) -> None:
@@ -125,8 +147,9 @@ def read_evaluation_record(path: Path) -> EvaluationRecord:
         record = EvaluationRecord(**json.loads(path.read_bytes()))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: not an evaluation's record ({error})") from error
-    if not (isinstance(record.settings, dict) and isinstance(record.versions, dict)):
-        raise ValueError(f"{path}: not an evaluation's record (settings and versions must be objects)")
+    kinds = {"settings": dict, "versions": dict, "commits": list, "episodes": int}
+    if wrong := [name for name, kind in kinds.items() if not isinstance(getattr(record, name), kind)]:
+        raise ValueError(f"{path}: not an evaluation's record ({', '.join(wrong)})")
     return record
 
 

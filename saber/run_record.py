@@ -5,6 +5,7 @@ run adds a start if anything has changed, such as the commit.
 """
 
 import json
+import math
 import platform
 import subprocess
 from dataclasses import asdict, dataclass, replace
@@ -55,7 +56,7 @@ def write_record(path: Path, record: RunRecord) -> None:
 def read_record(path: Path) -> RunRecord | None:
     """Read a record; None if there is no file. Raises ValueError if it is none."""
     try:
-        values = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        values = json.loads(path.read_bytes(), parse_constant=_number, parse_float=_number)
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -71,8 +72,10 @@ def read_record(path: Path) -> RunRecord | None:
     return record
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
 
 
 def _start(settings: Any, versions: Any, commit: Any) -> Start:

@@ -48,7 +48,7 @@ def write_report(paths: Sequence[Path], folder: Path) -> list[str]:
     results = Results(runs)
     pages = {
         "saber.json": (json.dumps(contents(results, left_out), indent=1, allow_nan=False) + "\n").encode(),
-        "saber.html": render_report(results, left_out).encode(),
+        "saber.html": printable(render_report(results, left_out)).encode(),
     }
     try:
         folder.mkdir(parents=True, exist_ok=True)

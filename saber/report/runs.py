@@ -5,7 +5,7 @@ it holds its settings; logs of older programs have none, and are taken to have f
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +53,11 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """Of the newest start; empty if they are not known."""
         return self.record.starts[-1].settings if self.record else {}
+
+    @property
+    def begun_from(self) -> str | None:
+        """The snapshot of another run with whose weights the first start began."""
+        return self.record.starts[0].settings.get("model") if self.record else None
 
     @cached_property
     def changed(self) -> dict[str, list[Any]]:
@@ -168,6 +173,8 @@ def _same(short: Run, long: Run) -> bool:
         return False
     if short.record and long.record and short.settings.get("seed") != long.settings.get("seed"):
         return False  # games of equal length can begin with equal scores
+    if next(_differences(short, long), None):
+        return False  # which is refused: before they learn, runs of one seed play alike
     count = min(len(short.frames), SCORE_EPISODES)
     ours, theirs = ((run.frames[:count], run.scores[:count]) for run in (short, long))
     return all(map(np.array_equal, ours, theirs))
@@ -178,19 +185,25 @@ def _refuse_other_settings(runs: Sequence[Run]) -> None:
     first: dict[str, Run] = {}  # run that records a setting, by its name
     errors = []
     for run in runs:
-        for name in sorted(run.settings.keys() - _FREE):
-            other = first.setdefault(name, run)
-            value, wanted = _comparable(name, run), _comparable(name, other)
-            if value != wanted:
-                errors.append(
-                    f"{run.path}: {name} is {value!r}, and {wanted!r} in {other.path}; "
-                    "runs of different settings need reports of their own"
-                )
+        others = {name: first.setdefault(name, run) for name in run.settings}
+        errors += [line for other in dict.fromkeys(others.values()) for line in _differences(run, other)]
     if errors:
-        raise UserError("\n".join(errors[:10]))
+        raise UserError("\n".join(list(dict.fromkeys(errors))[:10]))
+
+
+def _differences(run: Run, other: Run) -> Iterator[str]:
+    """A line for each setting in which two runs of one report must agree and do not."""
+    for name in sorted((run.settings.keys() & other.settings.keys()) - _FREE):
+        value, wanted = _comparable(name, run), _comparable(name, other)
+        if value != wanted:
+            yield (
+                f"{run.path}: {name} is {value!r}, and {wanted!r} in {other.path}; "
+                "runs of different settings need reports of their own"
+            )
 
 
 def _comparable(name: str, run: Run) -> Any:
     """A setting as far as runs must agree in it: which snapshot a run began from is a matter of its game."""
-    value = run.settings[name]
-    return (value is not None and "a snapshot") if name == "model" else value
+    if name != "model":
+        return run.settings[name]
+    return "none" if run.begun_from is None else "a snapshot"

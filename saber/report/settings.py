@@ -11,12 +11,13 @@ _IN_RUN_TABLE = {"seed", "game"}  # of each run: what it is the run of
 
 def describe_agent(runs: Sequence[Run]) -> str:
     """What has learned, which is the same in all runs with a record."""
-    settings = next((run.settings for run in runs if run.record), {})
-    if "rainbow_only" not in settings:
+    run = next((run for run in runs if "rainbow_only" in run.settings), None)
+    if run is None:
         return "Which agent it was is not recorded."
+    settings = run.settings
     parts = ["Rainbow" if settings["rainbow_only"] else "Rainbow-IQN"]
     parts += [f"{settings[name]} {what}" for name, what in _OF_AGENT.items() if name in settings]
-    parts += ["begun from weights of another run"] if settings.get("model") is not None else []
+    parts += ["begun from weights of another run"] if run.begun_from is not None else []
     return f"{', '.join(parts)}."
 
 

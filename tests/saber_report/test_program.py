@@ -101,7 +101,7 @@ def test_nothing_of_a_record_becomes_part_of_the_page(tmp_path: Path) -> None:
 
 def test_names_that_are_no_unicode_are_written_as_in_python(tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"r\xe9sultats")
-    write_run(folder, "pong", 1, 12_500_000)
+    write_run(folder, "pong", 1, 12_500_000, odd="\udce9")
     (line,) = write_report([folder], folder)
     assert line.endswith(r"r\udce9sultats/saber.html, " + f"{tmp_path}" + r"/r\udce9sultats/saber.json")
     assert r"r\udce9sultats/pong.csv" in (folder / "saber.html").read_text()

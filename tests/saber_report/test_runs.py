@@ -45,6 +45,14 @@ def test_what_went_on_from_a_copy_is_no_second_run(tmp_path: Path) -> None:
     assert notes == [f"{tmp_path}/b/pong.csv: begins with the same episodes as {tmp_path}/a/pong.csv"]
 
 
+def test_equal_beginnings_of_other_settings_are_no_copies(tmp_path: Path) -> None:
+    # Before they learn, runs of one seed play alike, whatever their learning rates are.
+    write_run(tmp_path / "a", "pong", 1, 5000, lr_IQN=1e-4)
+    write_run(tmp_path / "b", "pong", 1, 5000, lr_IQN=1e-3)
+    with pytest.raises(UserError, match="lr_IQN is"):
+        read_runs([tmp_path])
+
+
 def test_odd_trees_are_searched(tmp_path: Path) -> None:
     elsewhere = write_run(tmp_path / "elsewhere", "pong", 1, 5000)
     results = tmp_path / "results"
@@ -99,6 +107,7 @@ def test_what_is_no_run_is_said_in_a_line(tmp_path: Path) -> None:
         "[]",
         "{}",
         '{"starts": NaN}',
+        '{"starts": 1e999}',
         '{"game": "a", "action_repeat": 4, "reached": 1, "starts": []}',
         '{"starts": [{"settings": 1}]}',
     ],

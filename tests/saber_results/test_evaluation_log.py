@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from saber import evaluation_log
 from saber.evaluation_log import EvaluationLog, EvaluationRecord, read_evaluation, read_evaluation_record
 from saber.scores import EpisodeRecord
 
-RECORD = EvaluationRecord("m.pth", "0123", 7, {"game": "pong", "action_repeat": 4}, "cpu", {"torch": "2"}, "abc", 50)
+RECORD = EvaluationRecord("m.pth", "0123", 7, {"game": "pong", "action_repeat": 4}, "cpu", {"torch": "2"}, ["abc"], 50)
 
 
 def episode(number: int) -> EpisodeRecord:
@@ -17,11 +18,15 @@ def episode(number: int) -> EpisodeRecord:
 
 
 def log_of(path: Path, numbers: list[int], record: EvaluationRecord = RECORD) -> EvaluationLog:
-    log = EvaluationLog(path, record)
-    for number in numbers:
-        log.add(1000 + number, episode(number))
-    log.write()
+    with EvaluationLog(path, record) as log:
+        for number in numbers:
+            log.add(1000 + number, episode(number))
+        log.write()
     return log
+
+
+def visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def test_the_csv_is_in_the_order_of_the_episodes(tmp_path: Path) -> None:
@@ -39,12 +44,19 @@ def test_the_csv_is_in_the_order_of_the_episodes(tmp_path: Path) -> None:
 def test_what_is_there_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     log_of(path, [0, 9, 4])
-    again = EvaluationLog(path, dataclasses.replace(RECORD, commit="def", model="elsewhere.pth"))
-    assert [record.episode for _, record in again.episodes] == [0, 4, 9]
-    again.add(1002, episode(2))
-    again.write()
+    again = log_of(path, [2], dataclasses.replace(RECORD, commits=["def"], model="elsewhere.pth", episodes=8))
+    assert [record.episode for _, record in again.episodes] == [0, 2, 4]
     assert [record for _, record in read_evaluation(path)] == [episode(number) for number in (0, 2, 4, 9)]
-    assert read_evaluation_record(path.with_suffix(".json")).commit == "def"
+    record = read_evaluation_record(path.with_suffix(".json"))
+    assert (record.commits, record.episodes) == (["abc", "def"], 50), "who has played, and the most that was asked for"
+
+
+def test_one_at_a_time_writes(tmp_path: Path) -> None:
+    with EvaluationLog(tmp_path / "x.csv", RECORD):
+        with pytest.raises(ValueError, match=r"another evaluation is writing .*x\.csv"):
+            EvaluationLog(tmp_path / "x.csv", RECORD)
+        log_of(tmp_path / "y.csv", [0])
+    log_of(tmp_path / "x.csv", [0])
 
 
 def test_fewer_episodes_than_there_are_lose_none(tmp_path: Path) -> None:
@@ -72,11 +84,11 @@ def test_another_evaluation_is_refused_and_changes_nothing(
 ) -> None:
     path = tmp_path / "x.csv"
     log_of(path, [0, 1])
-    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    before = {file: file.read_bytes() for file in visible(tmp_path)}
     with pytest.raises(ValueError, match=r"x\.csv is of another evaluation: ") as caught:
         EvaluationLog(path, dataclasses.replace(RECORD, **changes))  # type: ignore[arg-type]
     assert str(caught.value).endswith(f": {told}")
-    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+    assert {file: file.read_bytes() for file in visible(tmp_path)} == before
 
 
 @pytest.mark.parametrize(
@@ -107,19 +119,21 @@ def test_a_full_disk_costs_nothing_but_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "gone"  # a folder that is not there stands for a disk that takes nothing
-    log = EvaluationLog(folder / "x.csv", RECORD)
-    log.add(1000, episode(0))
-    assert "Not written, and tried again in 10 sec: " in capsys.readouterr().err
-    log.add(1001, episode(1))
-    assert capsys.readouterr().err == "", "not a line for each episode"
-    with pytest.raises(OSError, match="gone"):
-        log.write()
     folder.mkdir()
-    monkeypatch.setattr("time.monotonic", lambda: 1e9)
-    log.add(1002, episode(2))
-    assert len(read_evaluation(folder / "x.csv")) == 3
+    with EvaluationLog(folder / "x.csv", RECORD) as log:
+        shutil.rmtree(folder)
+        log.add(1000, episode(0))
+        assert "Not written, and tried again in 10 sec: " in capsys.readouterr().err
+        log.add(1001, episode(1))
+        assert capsys.readouterr().err == "", "not a line for each episode"
+        with pytest.raises(OSError, match="gone"):
+            log.write()
+        folder.mkdir()
+        monkeypatch.setattr("time.monotonic", lambda: 1e9)
+        log.add(1002, episode(2))
+        assert len(read_evaluation(folder / "x.csv")) == 3
 
 
 def test_without_an_episode_there_is_no_file(tmp_path: Path) -> None:
     log_of(tmp_path / "x.csv", [])
-    assert list(tmp_path.iterdir()) == []
+    assert visible(tmp_path) == []
