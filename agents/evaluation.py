@@ -1,5 +1,6 @@
 """Evaluates a snapshot: one episode per seed, under the rules of training, noise on and no epsilon."""
 
+import glob
 import os
 import tempfile
 import threading
@@ -52,7 +53,7 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
         finally:
             _report(args, log, players.player.action_repeat)
         if args.record is not None:
-            _record(players, log.episodes, args.record, args.task)
+            _record(players, log.episodes, args.record, log.path.stem)
 
 
 def csv_name(args: Args) -> str:
@@ -100,7 +101,9 @@ def _open_log(path: Path, args: Args, weights: str, device: torch.device) -> Eva
     try:
         return EvaluationLog(path, record)
     except (OSError, ValueError) as error:
-        raise UserError(f"--path-to-results: {error}; move it away, or name another folder or --seed") from error
+        raise UserError(
+            f"--path-to-results: {error}; move it away with its .json, or name another folder or --seed"
+        ) from error
 
 
 def _play(players: OwnProcess | Processes, args: Args, log: EvaluationLog, progress: Bar | Lines) -> None:
@@ -146,11 +149,11 @@ def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEp
     return {place: chosen[place] for place in ("best", "median", "worst") if place in chosen}
 
 
-def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], folder: Path, task: str) -> None:
+def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], folder: Path, stem: str) -> None:
     """Play the chosen episodes again, with the same seeds, and film them."""
     chosen = best_median_worst(episodes)
     print(f"Recording again in {folder}: {', '.join(chosen)}; {MAX_SECONDS // 60} minutes of each at most", flush=True)
-    names = {record.episode: f"{task}_{place}_episode{record.episode}.webm" for place, (_, record) in chosen.items()}
+    names = {record.episode: f"{stem}_{place}_episode{record.episode}.webm" for place, (_, record) in chosen.items()}
     with tempfile.TemporaryDirectory(prefix=".", dir=folder, ignore_cleanup_errors=True) as place:  # goes with a stop
         tasks = [Task(record.episode, seed, Path(place) / names[record.episode]) for seed, record in chosen.values()]
         try:
@@ -158,6 +161,10 @@ def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], f
         except Stopped:
             print("stopped: nothing was recorded", flush=True)
             raise
+        except OSError as error:
+            raise OSError(f"{folder}: the films cannot be written: {error.strerror or 'is the disk full?'}") from error
+        for old in folder.glob(f"{glob.escape(stem)}_*_episode*.webm"):
+            old.unlink()  # of fewer episodes, perhaps
         for name in names.values():
             (Path(place) / name).replace(folder / name)
     for _, first in chosen.values():

@@ -4,16 +4,18 @@ Each episode has a seed of its own, which decides everything in it, and each pro
 several threads share may be rounded in another order.
 """
 
+import io
 import multiprocessing
 import os
 import signal
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import islice
+from multiprocessing.reduction import DupFd
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -122,11 +124,8 @@ def make_players(
         if workers == 1:
             yield OwnProcess(player)
         else:
-            with tempfile.TemporaryDirectory() as place:
-                weights = Path(place) / "weights.pth"
-                torch.save(saved["model_state_dict"], weights)
-                with closing(Processes(player, args, weights, workers, stop)) as players:
-                    yield players
+            with closing(Processes(player, args, saved["model_state_dict"], workers, stop)) as players:
+                yield players
     finally:
         torch.set_num_threads(threads)
 
@@ -146,15 +145,21 @@ class OwnProcess:
 class Processes:
     """Plays in several new processes: forks of this one would inherit its threads' locks, and could not use a GPU."""
 
-    def __init__(self, player: EpisodePlayer, args: Args, weights: Path, workers: int, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        player: EpisodePlayer,
+        args: Args,
+        weights: dict[str, torch.Tensor],
+        workers: int,
+        stop: threading.Event,
+    ) -> None:
         self.player = player  # knows what all have in common; the processes play
         self._workers = workers
         self._stop = stop
         context = multiprocessing.get_context("spawn")
         self._stop_all = context.Event()
-        # Weights go by a file: what a process is begun with goes through a pipe, and if it dies before it has read all
-        # of a full pipe, whoever writes there waits for ever.
-        self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, weights, self._stop_all))
+        self._weights = _Weights(weights)
+        self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, self._weights, self._stop_all))
 
     def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
         """Play all tasks, and give each as it ends.
@@ -199,6 +204,7 @@ class Processes:
         """Stop what is still playing, and wait for the processes to end."""
         self._stop_all.set()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._weights.file.close()
 
 
 @contextmanager
@@ -210,15 +216,40 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class _Weights:
+    """Weights for new processes, in a file without a name, which nothing leaves behind.
+
+    What a process is begun with goes through a pipe, and if it dies before it has read all of a full one, whoever
+    writes there waits for ever. So this arrives as the number of an open file.
+    """
+
+    def __init__(self, weights: dict[str, torch.Tensor]) -> None:
+        buffer = io.BytesIO()
+        torch.save(weights, buffer)
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as processes may begin
+        self.file.write(buffer.getbuffer())
+        self.file.flush()
+
+    def __reduce__(self) -> tuple[Callable[[Any], dict[str, torch.Tensor]], tuple[Any]]:
+        return _load_weights, (DupFd(self.file.fileno()),)
+
+
+def _load_weights(descriptor: Any) -> dict[str, torch.Tensor]:
+    with os.fdopen(descriptor.detach(), "rb") as file:
+        content = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)  # all processes share its position
+    weights: dict[str, torch.Tensor] = torch.load(io.BytesIO(content), weights_only=True)
+    return weights
+
+
 _player: EpisodePlayer  # of a process of the pool
 
 
-def _begin(args: Args, weights: Path, stop: Event) -> None:
-    """Prepare a process of the pool."""
+def _begin(args: Args, weights: Any, stop: Event) -> None:
+    """Prepare a process of the pool; `weights` is what `_Weights` has become, a dictionary of tensors."""
     global _player
     threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
     torch.set_num_threads(1)
-    _player = EpisodePlayer(args, torch.load(weights, weights_only=True), stop)
+    _player = EpisodePlayer(args, weights, stop)
 
 
 def _end_with_parent() -> None:

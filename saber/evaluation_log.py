@@ -70,6 +70,7 @@ class EvaluationLog:
             self._lock.close()
             raise
         self._record_written = False
+        self._added = False
         self._next_write = 0.0
 
     def __enter__(self) -> Self:
@@ -94,7 +95,7 @@ class EvaluationLog:
         now, then = self._record.decisive, before.decisive
         if names := [name for name in now | then if now.get(name) != then.get(name)]:
             differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
-            raise ValueError(f"{self.path} is of another evaluation: {differences}")
+            raise ValueError(f"{self.path} is of another evaluation (of {before.model}): {differences}")
         self._record = replace(
             self._record,
             commits=list(dict.fromkeys([*before.commits, *self._record.commits])),
@@ -105,6 +106,7 @@ class EvaluationLog:
     def add(self, seed: int, record: EpisodeRecord) -> None:
         """Count an episode; it is on the disk within a second, or when `write` is called."""
         self._episodes[record.episode] = EvaluatedEpisode(seed, record)
+        self._added = True
         if time.monotonic() < self._next_write:
             return
         self._next_write = time.monotonic() + _INTERVAL_S
@@ -115,14 +117,15 @@ class EvaluationLog:
             print(f"Not written, and tried again in {_RETRY_S:.0f} sec: {error}", file=sys.stderr, flush=True)
 
     def write(self) -> None:
-        """Bring the files up to date; without an episode there are none. Raises OSError."""
-        if self._episodes and not self._record_written:
+        """Bring the files up to date, if an episode was added. Raises OSError."""
+        if not self._added:
+            return
+        if not self._record_written:
             _write_record(self.path.with_suffix(".json"), self._record)
             self._record_written = True
-        if self._episodes:
-            lines = [_line(self._episodes[number]) for number in sorted(self._episodes)]
-            with replace_file(self.path) as file:
-                file.write("".join([f"{HEADER}\n", *lines]).encode("ascii"))
+        lines = [_line(self._episodes[number]) for number in sorted(self._episodes)]
+        with replace_file(self.path) as file:
+            file.write("".join([f"{HEADER}\n", *lines]).encode("ascii"))
 
 
 def read_evaluation(path: Path) -> list[EvaluatedEpisode]:

@@ -173,26 +173,27 @@ def test_ctrl_c_while_processes_begin_says_nothing_of_them(
     assert process.returncode == 0
 
 
-def test_a_stopped_evaluation_goes_on_to_the_same_end(evaluations: Evaluations, cartpole: Path, tmp_path: Path) -> None:
-    name = "CartPole-v1_cart_seed123.csv"
-    more = [*CARTPOLE[:2], "--evaluation-episodes", "300", "--evaluation-workers", "2"]
-    process = evaluations.start(cartpole, *more)
-    wait_for_rows(evaluations, process, name, 3)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    there = len(evaluations.rows(name))
+def test_missing_episodes_are_played_and_no_others(evaluations: Evaluations, cartpole: Path) -> None:
+    path = evaluations.folder / "evaluations" / "CartPole-v1_cart_seed123.csv"
+    more = [*CARTPOLE[:2], "--evaluation-episodes", "60", "--evaluation-workers", "2"]
+    _, undisturbed, _ = evaluations.run(cartpole, *more)
+    whole = path.read_bytes()
+    header, *lines = whole.splitlines(keepends=True)
+    kept = [line for number, line in enumerate(lines) if number % 7 < 4]
+    path.write_bytes(header + b"".join(kept))
     code, resumed, errors = evaluations.run(cartpole, *more)
     assert (code, errors) == (0, "")
-    assert there == 300 or f"; {there} of them in " in resumed
-    undisturbed = Evaluations(tmp_path / "undisturbed")
-    _, out, _ = undisturbed.run(cartpole, *more)
-    assert undisturbed.rows(name) == evaluations.rows(name)
-    assert out.splitlines()[1:-1] == resumed.splitlines()[1:-1], "all but how many there were, and where"
+    assert resumed.splitlines()[0] == f"{undisturbed.splitlines()[0]}; {len(kept)} of them in {path}"
+    assert resumed.splitlines()[1:] == undisturbed.splitlines()[1:]
+    assert path.read_bytes() == whole
+    path.write_bytes(whole.replace(b",game_over", b",stuck", 5))  # nothing is played again
     _, third, _ = evaluations.run(cartpole, *more)
-    assert third.splitlines()[1:] == resumed.splitlines()[1:]
+    assert "ended by: game_over" in third and "stuck 5" in third
     code, out, errors = evaluations.run(cartpole, *more, "--replay-frequency", "2", "--force")
     assert (code, out, errors.count("\n")) == (2, "", 1)
-    assert "is of another evaluation: replay_frequency is 2, and was 4; move it away" in errors
+    assert (
+        f"is of another evaluation (of {cartpole}): replay_frequency is 2, and was 4; move it away with its" in errors
+    )
 
 
 def test_processes_end_with_a_killed_parent_and_its_episodes_are_there(
@@ -220,7 +221,7 @@ def test_a_process_that_dies_is_an_error_that_keeps_what_has_ended(evaluations: 
 
 def test_a_process_that_dies_at_its_start_is_an_error(evaluations: Evaluations, tmp_path: Path) -> None:
     # Mutation: the weights among what the processes are begun with, which more than fills a pipe.
-    large = [*CARTPOLE[:4], "--hidden-size", "4096"]
+    large = [*CARTPOLE[:4], "--hidden-size", "256"]
     path = model(tmp_path / "cart.pth", large, Field((4,), "float32"), 2)
     process = evaluations.start(path, *CARTPOLE[:2], "--evaluation-episodes", "100", "--evaluation-workers", "2")
     while not (workers := workers_of(process)):

@@ -68,7 +68,7 @@ def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evalu
     expected = {"best": scores[0], "median": scores[2], "worst": scores[-1]}
     found = {}
     for film in films.iterdir():
-        place, episode = re.fullmatch(r"breakout_(\w+)_episode(\d+)\.webm", film.name).groups()  # type: ignore[union-attr]
+        place, episode = re.fullmatch(r"breakout_brick_seed123_(\w+)_episode(\d+)\.webm", film.name).groups()  # type: ignore[union-attr]
         row = rows[int(episode)]
         found[place] = float(row[4])
         assert f"{film}: score {float(row[4]):g}\n" in out
@@ -103,7 +103,9 @@ def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations,
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
-    assert [film for film in films.iterdir() if not re.fullmatch(r"breakout_\w+_episode\d\.webm", film.name)] == []
+    assert [
+        film for film in films.iterdir() if not re.fullmatch(r"breakout_brick_seed123_\w+_episode\d\.webm", film.name)
+    ] == []
     assert len(evaluations.rows("breakout_brick_seed123.csv")) == 2
 
 

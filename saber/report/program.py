@@ -113,10 +113,10 @@ def _normalised_section(results: Results, figures: dict[str, Figure]) -> str:
         "<p>0 % is the random agent, 100 % the reference. Brackets: 95 % stratified bootstrap interval over runs, "
         "where every game has two or more; with few runs it is too narrow. Published agents count on the games that "
         f"this report has a score of at {mark} frames, as far as they have one.</p>",
-        "<p>Sticky actions and no-op starts are different tasks: agents that are not known to have played the task of "
-        "our runs are drawn when their name in a legend is clicked. Most published episodes were cut at 30 minutes "
-        "(those of Dopamine after 27 000 agent steps), though the table of their scores does not tell which: ours at "
-        "30 minutes compare with them, ours at other lengths do not.</p>",
+        "<p>Sticky actions and no-op starts are different tasks: agents that are not known to have played with the "
+        "sticky actions of our runs are drawn when their name in a legend is clicked. Most published episodes were "
+        "cut at 30 minutes (those of Dopamine after 27 000 agent steps), though the table of their scores does not "
+        "tell which: ours at 30 minutes compare with them, ours at other lengths do not.</p>",
         tables.aggregate_table(results),
     ]
     for reference, label in REFERENCES.items():

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from saber.atari_scores import STICKY, format_frames
-from saber.report.runs import Run
+from saber.report.runs import ACTION_REPEAT, Run
 from saber.run_record import Start
 
 SABER_STICKINESS = 0.25  # also that of the published scores with sticky actions (Machado et al. 2018)
@@ -17,11 +17,17 @@ class Protocol:
     label: str  # as it stands beside scores
     stickiness: float  # probability of a repeated action at each frame
     unlimited: bool  # whether episodes last as long as SABER lets them
+    action_repeat: int = ACTION_REPEAT  # frames
 
     @property
     def is_saber(self) -> bool:
         """Whether these are SABER's rules."""
-        return self.unlimited and self.stickiness == SABER_STICKINESS
+        return self.unlimited and self.same_task
+
+    @property
+    def same_task(self) -> bool:
+        """Whether stickiness and action repeat are SABER's, and those of the published scores with sticky actions."""
+        return (self.stickiness, self.action_repeat) == (SABER_STICKINESS, ACTION_REPEAT)
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,8 @@ class Protocols:
         return f"this report, {self.limit_name(limit)} ({self.label}, {format_frames(mark)})"
 
     def equal(self, published: str) -> bool:
-        """Whether all runs are known to have played a published column's task (the length of episodes aside)."""
-        ours = all(protocol.stickiness == SABER_STICKINESS for protocol in self.known) and not self.unknown
+        """Whether all runs are known to have played with a published column's sticky actions."""
+        ours = all(protocol.same_task for protocol in self.known) and not self.unknown
         return ours and published == STICKY
 
 
@@ -77,5 +83,7 @@ def _protocol(start: Start) -> Protocol | None:
         return Protocol(f"rules of {kind}", 0.0, unlimited=False)
     if not isinstance(stickiness, int | float) or not isinstance(cut, bool):
         return None
+    repeat = start.settings.get("action_repeat", ACTION_REPEAT)
     label = f"sticky actions {stickiness:g}" if stickiness else "no sticky actions"
-    return Protocol(label + ", cut at 30 min" * cut, stickiness, unlimited=not cut)
+    label += f", action repeat {repeat}" * (repeat != ACTION_REPEAT) + ", cut at 30 min" * cut
+    return Protocol(label, stickiness, unlimited=not cut, action_repeat=repeat)

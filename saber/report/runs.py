@@ -21,7 +21,7 @@ from saber.scores import SCORE_EPISODES
 from saber.training_log import HEADER as TRAINING
 from saber.training_log import read_records
 
-ACTION_REPEAT = 4  # of a run without a record
+ACTION_REPEAT = 4  # frames per agent step in SABER, and of a run without a record
 _LARGEST = 1e15  # points; sums of such scores are finite
 # Settings in which runs of one report may differ: which run it is, how long it is, and what depends on the machine.
 _MACHINE = {"device", "precision", "replay_device", "learner_threads", "queue_size", "length_actor_buffer"}

@@ -56,6 +56,11 @@ STICKY_AGENTS = {about.label for about in COLUMNS.values() if about.protocol == 
             "No sticky actions, not SABER's rules.",
         ),
         (
+            {"action_repeat": 1},
+            "this report, unlimited (sticky actions 0.25, action repeat 1, 10 M)",
+            "Sticky actions 0.25, action repeat 1, not SABER's rules.",
+        ),
+        (
             {"disable_SABER_mode": True},
             "this report, whole episodes (sticky actions 0.25, cut at 30 min, 10 M)",
             "Sticky actions 0.25, cut at 30 min, not SABER's rules.",
@@ -83,7 +88,7 @@ def test_our_scores_name_their_rules(tmp_path: Path, settings: dict[str, Any], n
     assert f"this report ({results.protocols.label})<" in aggregate_table(results)
     assert ("by SABER&#x27;s rules" in page) == (not settings), "said of nothing else"
     assert ("unlimited" in game_table(results)) == ("unlimited" in name)
-    assert published_shown(results) == (STICKY_AGENTS if name.count("actions 0.25") else set())
+    assert published_shown(results) == (STICKY_AGENTS if "actions 0.25" in name and "repeat" not in name else set())
 
 
 def test_known_and_unknown_protocols_are_not_mixed_silently(tmp_path: Path) -> None:

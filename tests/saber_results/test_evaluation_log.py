@@ -85,7 +85,7 @@ def test_another_evaluation_is_refused_and_changes_nothing(
     path = tmp_path / "x.csv"
     log_of(path, [0, 1])
     before = {file: file.read_bytes() for file in visible(tmp_path)}
-    with pytest.raises(ValueError, match=r"x\.csv is of another evaluation: ") as caught:
+    with pytest.raises(ValueError, match=r"x\.csv is of another evaluation \(of m\.pth\): ") as caught:
         EvaluationLog(path, dataclasses.replace(RECORD, **changes))  # type: ignore[arg-type]
     assert str(caught.value).endswith(f": {told}")
     assert {file: file.read_bytes() for file in visible(tmp_path)} == before
