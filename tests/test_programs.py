@@ -1,5 +1,6 @@
 """The programs as their users meet them: real processes, a real Redis, the chain for a game."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -130,10 +131,11 @@ def model(tmp_path: Path) -> Path:
 def test_an_evaluation_needs_no_network_options_and_repeats_itself(programs: Programs, model: Path) -> None:
     programs.options = "--env chain --game chain --history-length 2 --disable-cuda".split()
     programs.options += ["--path-to-results", str(model.parent / "results")]
-    outputs = [
-        programs.run("test_multiple_seed.py", "--model", str(model), "--evaluation-episodes", "40", *ONE_PROCESS)
-        for _ in "ab"
-    ]
+    outputs = []
+    for _ in "ab":
+        evaluate = ["test_multiple_seed.py", "--model", str(model), "--evaluation-episodes", "40", *ONE_PROCESS]
+        outputs.append(programs.run(*evaluate))
+        shutil.rmtree(model.parent / "results" / "evaluations")  # or nothing would be played again
     assert outputs[0] == outputs[1]
     code, out, errors = outputs[0]
     assert (code, errors) == (0, "")
