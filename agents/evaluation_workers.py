@@ -184,7 +184,10 @@ class Processes:
         """Keep all busy; a million at once would take minutes to submit, and to wait for."""
         with self._deaths(), _interrupts_blocked():  # processes inherit this: Ctrl-C reaches all, one tells the others
             for task in islice(waiting, 2 * self._workers - len(running)):
-                running[self._pool.submit(_play, task)] = task
+                try:
+                    running[self._pool.submit(_play, task)] = task
+                except OSError as error:  # the pool is about to notice a death, and has closed its pipes
+                    raise futures.BrokenExecutor(str(error)) from error
 
     @contextmanager
     def _deaths(self) -> Iterator[None]:
