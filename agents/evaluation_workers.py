@@ -186,7 +186,8 @@ class Processes:
             for task in islice(waiting, 2 * self._workers - len(running)):
                 try:
                     running[self._pool.submit(_play, task)] = task
-                except OSError as error:  # the pool is about to notice a death, and has closed its pipes
+                # The pool is about to notice a death: its pipes are closed, or others have their numbers already.
+                except (OSError, ValueError) as error:
                     raise futures.BrokenExecutor(str(error)) from error
 
     @contextmanager
