@@ -186,7 +186,8 @@ class Processes:
             for task in islice(waiting, 2 * self._workers - len(running)):
                 try:
                     running[self._pool.submit(_play, task)] = task
-                # The pool is about to notice a death: its pipes are closed, or others have their numbers already.
+                # The pool begins a process when it is given a task. If another dies meanwhile, a thread of the pool
+                # closes the pipes that the new one would get, and their numbers may be given to others.
                 except (OSError, ValueError) as error:
                     raise futures.BrokenExecutor(str(error)) from error
 
@@ -195,7 +196,7 @@ class Processes:
         try:
             yield
         except futures.BrokenExecutor as error:
-            # The pool asks the others by SIGTERM and waits for them, and one that has only just begun may miss it.
+            # The pool ends the others and waits for all, but it forgets one that it was just beginning.
             for process in multiprocessing.active_children():
                 process.kill()
             if self._stop.is_set():  # a SIGTERM to the whole group ends them, too
