@@ -16,6 +16,7 @@ import command_line
 from command_line import flag_of, option
 from memory import access
 from memory.errors import UserError
+from memory.limiter import MAX_ACTORS
 from presets import PRESETS
 from saber.environment import ENVIRONMENTS
 from saber.games import check_game
@@ -26,7 +27,7 @@ class RunOptions:
     """run"""
 
     seed: int = option(123, "each process derives its own from it and its id", shared=True)
-    nb_actor: int = option(1, "actors of the run", shared=True)
+    nb_actor: int = option(1, "actors of the run; may change when it is resumed", shared=True)
     id_actor: int = option(-1, "this actor's number, from 0; -1 is the learner")
     nb_env_per_actor: int = option(1, "environments in an actor, batched through one forward pass", shared=True)
     synchronize_actors_with_learner: bool = option(
@@ -204,15 +205,17 @@ class Args(
 
     @property
     def shared(self) -> dict[str, Any]:
-        """The settings that all processes of a run have in common, by name."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.metadata["shared"]}
+        """The settings that all processes of a run have in common, by name: without lockstep, actors come and go."""
+        free = set() if self.synchronize_actors_with_learner else {"nb_actor"}
+        names = {f.name for f in dataclasses.fields(self) if f.metadata["shared"]} - free
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name in names}
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that a result depends on, by name: the shared ones and the learner's own."""
         groups = (NetworkOptions, ReplayOptions, LearningOptions, RainbowIqnOptions, RainbowOptions)
         own = {f.name: getattr(self, f.name) for group in groups for f in dataclasses.fields(group)}
-        return self.shared | own | {"learner_threads": self.learner_threads}
+        return self.shared | own | {"nb_actor": self.nb_actor, "learner_threads": self.learner_threads}
 
 
 GROUPS: tuple[type, ...] = tuple(reversed(Args.__bases__))
@@ -304,6 +307,8 @@ def _environment(args: Args) -> list[str]:
 
 def _combinations(args: Args) -> list[str]:
     errors = []
+    if args.nb_actor > MAX_ACTORS:
+        errors.append(f"--nb-actor: a run has at most {MAX_ACTORS} actors, is {args.nb_actor}")
     if not -1 <= args.id_actor < args.nb_actor:
         errors.append(
             f"--id-actor: {args.id_actor} is not one of --nb-actor {args.nb_actor} (0 to {args.nb_actor - 1})"

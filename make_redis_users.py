@@ -20,8 +20,9 @@ _LEASE = "+set +pttl +pexpire +del"
 _READ = "+get +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
 _LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} +hset +xadd +xtrim +scan +unlink +memory|usage"
 
-# An actor reads the run's record, the learner's lease and the weights, and writes its log, its state and its lease.
-_ACTORS_OWN = "~riqx:*:log:* ~riqx:*:state:* ~riqx:*:actor:*"
+# An actor reads the run's record, the learner's lease and the weights. It writes its number, its log, its state and its
+# lease.
+_ACTORS_OWN = "~riqx:*:actors ~riqx:*:log:* ~riqx:*:state:* ~riqx:*:actor:*"
 _ACTORS_READING = "~riqx:{*} ~riqx:*:learner ~riqx:*:versions ~riqx:*:weights:*"
 _ACTOR = f"{_CONNECTION} {_LEASE} {_READ} +hset +xadd"
 

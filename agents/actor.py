@@ -5,7 +5,7 @@ import threading
 import torch
 
 from agents import budget, weights_packet
-from agents.player import Player
+from agents.player import Place, Player
 from agents.programs import (
     IntervalLog,
     connect_to_redis,
@@ -17,7 +17,7 @@ from agents.programs import (
 from agents.randomness import derive_seed
 from agents.registry import make_agent
 from args import Args
-from memory.actor_link import ActorLink, RunOver, wait_for_run
+from memory.actor_link import ActorLink, RunOver, Saved, wait_for_run
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
 from memory.messages import Joined, Message, RoundEnd
@@ -38,19 +38,12 @@ class Actor:
         self._stop = stop
         self._version = -1
         self._round = 0
+        self._round_step = 0  # agent steps of each environment in this round, in lockstep
         self._unsent: list[Message] = []
 
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
-        saved = self._link.saved(repeats=self._limiter.synchronize)
-        if saved:
-            self._round = self._player.restore(saved)
-            print(f"Actor {self._args.id_actor} goes on after {self._player.step} of its steps", flush=True)
-        else:
-            self._round = self._first_round() if self._limiter.synchronize else 0
-            self._player.step = self._round * self._limiter.env_steps
-            self._player.first_episode = self._link.record().t_actors  # at least one step an episode
-            self._unsent = [Joined(self._round)]
+        self._begin()
         log = IntervalLog(
             f"actor {self._args.id_actor}", self._args.log_interval, self._args.T_max, self._total_steps(0)
         )
@@ -58,19 +51,41 @@ class Actor:
             self._pull()
             self._play_round(log)
 
-    def _first_round(self) -> int:
-        """Round 0, which the learner waits for before it publishes version 2; where that is past, the present one."""
-        newest = self._link.wait_for_version(0)
-        return newest if newest > 1 else 0
+    def _begin(self) -> None:
+        """Go on where this actor's predecessor was, or join the run."""
+        saved = self._link.saved(repeats=self._limiter.synchronize)
+        if saved:
+            self._restore(saved)
+        else:
+            self._player.first_episode = self._link.record().t_actors  # at least one step an episode
+            self._join()
+
+    def _restore(self, saved: Saved) -> None:
+        place = self._player.restore(saved)
+        self._round = place.round
+        print(f"Actor {self._args.id_actor} goes on after {self._player.step} of its steps", flush=True)
+        if not self._limiter.synchronize:
+            return
+        # Earlier releases counted from round 0 on, as there was one crew only.
+        steps_before = place.round * self._limiter.crew_of(place.round).env_steps
+        self._round_step = self._player.step - steps_before if place.step is None else place.step
+        if place.round < self._limiter.joining_round(self._args.id_actor):
+            self._join()
+
+    def _join(self) -> None:
+        if self._limiter.synchronize:
+            # The learner waits for the first round before it publishes the second version after that round's. Where
+            # that is past, this actor has lost its state, and begins with the newest.
+            first, newest = self._limiter.joining_round(self._args.id_actor), self._link.wait_for_version(0)
+            self._round, self._round_step = newest if newest > first + 1 else first, 0
+        self._unsent = [Joined(self._round)]
 
     def _total_steps(self, t_actors: int) -> int:
         """Agent steps over all actors: exact in lockstep, else what the learner has counted so far."""
-        step = self._player.step
-        return (
-            step * self._limiter.nb_env
-            if self._limiter.synchronize
-            else max(t_actors, step * self._args.nb_env_per_actor)
-        )
+        if self._limiter.synchronize:
+            nb_env = self._limiter.crew_of(self._round).nb_actor * self._args.nb_env_per_actor
+            return self._limiter.steps_before(self._round) + self._round_step * nb_env
+        return max(t_actors, self._player.step * self._args.nb_env_per_actor)
 
     def _pull(self, *, again: bool = False) -> None:
         """Wait until the next round may be played, and load its weights."""
@@ -90,31 +105,31 @@ class Actor:
 
     def _play_round(self, log: IntervalLog) -> None:
         t_actors = self._link.record().t_actors
-        end = (self._round + 1) * self._limiter.env_steps if self._limiter.synchronize else None
-        steps = range(end - self._player.step if end is not None else self._limiter.env_steps)
+        lockstep = self._limiter.synchronize
         unsent_limit = self._args.length_actor_buffer - self._player.agent.spec.window
-        for i in steps:
+        for i in range(self._limiter.crew_of(self._round).env_steps - self._round_step):
             T = self._total_steps(t_actors)
             self._unsent += self._player.play(T)
+            self._round_step += lockstep
             log.passes(self._total_steps(t_actors))
             if self._stop.is_set():
                 break
             if (i + 1) % unsent_limit == 0:
                 self._commit()
                 self._pull(again=True)  # a successor that goes on from here has to load weights, too
-        if self._limiter.synchronize:
+        if lockstep:
             # What was not committed will be played again, and exactly so, by this actor's successor.
             if self._stop.is_set():
                 raise Stopped
             self._unsent.append(RoundEnd(self._round))
-        self._round += 1
+        self._round, self._round_step = self._round + 1, 0
         self._commit()
         if self._stop.is_set():
             raise Stopped
 
     def _commit(self) -> None:
         if self._unsent:
-            self._link.commit(self._unsent, self._player.snapshot(self._round))
+            self._link.commit(self._unsent, self._player.snapshot(Place(self._round, self._round_step)))
             self._unsent = []
 
 
@@ -133,8 +148,9 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     agent = make_agent(
         args, observation_of(environments[0]), environments[0].nb_actions, device, learns=False, seed=seed
     )
-    limiter = make_limiter(args, agent)
-    with ActorLink(client, args.name, run.run_id, args.id_actor, stop) as link:
+    limiter = make_limiter(args, agent, run.crews)
+    crews = run.crews if limiter.synchronize else ()
+    with ActorLink(client, args.name, run.run_id, args.id_actor, stop, crews) as link:
         player = Player(args, agent, VectorEnvironment(environments))
         print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
         try:

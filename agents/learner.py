@@ -62,9 +62,11 @@ class Learner:
         self._stop = stop
         self._publisher = Publisher(self._model, link)
         # A broker that restarts without the weights gets them again, or learner and actors would wait for each other.
-        self._inbox = link.inbox(decode, stop, lambda: self._report_progress("running"))
+        known = max(crew.nb_actor for crew in limiter.crews)
+        joining = not limiter.synchronize
+        self._inbox = link.inbox(decode, stop, lambda: self._report_progress("running"), known=known, joining=joining)
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
-        self._counted = dict.fromkeys(range(args.nb_actor), 0)  # last message per actor whose rows T_actors counts
+        self._counted: dict[int, int] = {}  # last message per actor whose rows T_actors counts
         self._log = self._new_log()
         self._evaluated = progress.T_learner // args.evaluation_interval
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
@@ -105,9 +107,10 @@ class Learner:
         """Take in what the round needs: all rows of rounds before, or without lockstep enough rows to learn from."""
         if self._limiter.synchronize:
             while not self._limiter.may_train(self.progress.round, self._gathered):
-                self._take(self._inbox.take_round(self._gathered + 1))
+                crew = self._limiter.crew_of(self._gathered + 1)
+                self._take(self._inbox.take_round(self._gathered + 1, crew.nb_actor))
                 self._gathered += 1
-            self.progress.T_actors = self.progress.round * self._limiter.round_steps
+            self.progress.T_actors = self._limiter.steps_before(self.progress.round)
             return
         patience = Patience(f"{self._args.learn_start} transitions in the replay")
         self._take(self._inbox.take_all())
@@ -124,11 +127,12 @@ class Learner:
                 elif isinstance(message, Chunk):
                     self._add(chunk_id, message)
         finally:  # waiting for more may end in Stopped
-            self._counted = {actor: max(read, self._counted[actor]) for actor, read in self._inbox.read.items()}
+            for actor, read in self._inbox.read.items():
+                self._counted[actor] = max(read, self._counted.get(actor, 0))
             self._reports.add_episodes(episodes, self.progress.T_learner)
 
     def _add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
-        new = chunk_id.sequence > self._counted[chunk_id.actor]
+        new = chunk_id.sequence > self._counted.get(chunk_id.actor, 0)
         if new or self._replay.remembers(chunk_id):  # others were evicted before the snapshot that we resume from
             self._replay.add(chunk_id, chunk)
         if new and not self._limiter.synchronize:
@@ -145,7 +149,7 @@ class Learner:
         progress, frequency = self.progress, self._args.replay_frequency
         if progress.T_learner == 0:
             progress.T_learner = max(self._args.learn_start, progress.T_actors)
-            progress.round_end = progress.T_learner + self._limiter.round_steps
+            progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
             self._log = self._new_log()
         self._replay.forget()
         end = min(progress.round_end, self._args.T_max)
@@ -160,8 +164,9 @@ class Learner:
                 self._take(self._inbox.take_all())
             if self._stop.is_set():
                 raise Stopped
-        if progress.T_learner >= progress.round_end:
-            progress.round_end += self._limiter.round_steps
+        # A run that ends with its round goes on, given a larger T-max, with the next one.
+        if progress.round_end <= progress.T_learner < self._args.T_max:
+            progress.round_end += self._limiter.round_steps(progress.round + 1)
 
     def _new_log(self) -> IntervalLog:
         return IntervalLog("learner", self._args.log_interval, self._args.T_max, self.progress.T_learner)
@@ -215,12 +220,13 @@ class Learner:
             print(f"Not written, and tried again in {_RETRY_S:.0f} sec: {error}", flush=True)
 
     def _values(self) -> dict[str, Any]:
-        return asdict(self.progress) | {"settings": json.dumps(self._args.shared)}
+        crews = [list(crew) for crew in self._limiter.crews]
+        return asdict(self.progress) | {"crews": crews, "settings": json.dumps(self._args.shared)}
 
     def _save(self) -> None:
         """Write the snapshot, and drop from the log what the replay no longer holds."""
         self._write_snapshot()
-        self._link.trim(self._replay.oldest())
+        self._link.trim({actor: read + 1 for actor, read in self._inbox.read.items()} | self._replay.oldest())
         self._trimmed_at = self._replay.inserted
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
 

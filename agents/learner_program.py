@@ -33,6 +33,7 @@ from args import Args, describe_preset
 from command_line import flag_of
 from memory.errors import UserError
 from memory.learner_link import LearnerLink
+from memory.limiter import RateLimiter, check_crews
 from memory.replay import Replay
 from saber.run_record import present_start
 
@@ -74,7 +75,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             )
             return
         agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
-        limiter = make_limiter(args, agent)
+        with _of_snapshot(path):
+            limiter = _limiter(args, agent, saved)
         place = _replay_device(args, budget.replay_bytes(args, agent, observation), device)
         budget.check_learner(args, agent, observation, place, client)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
@@ -82,7 +84,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         with _of_snapshot(path):
             _restore(args, agent, saved, path)
         reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
-        link.lead(progress.run_id)  # last, as it may abandon an older run: nothing may be refused from here on
+        # Last, as it may abandon an older run: nothing may be refused from here on.
+        link.lead(progress.run_id, limiter.crews)
         decode = MessageDecoder(agent.spec, observation, nb_actions)
         learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
         if saved:
@@ -122,16 +125,29 @@ def _restore(args: Args, agent: Agent, saved: dict[str, Any] | None, path: Path 
 
 
 def _refuse_other_settings(args: Args, saved: dict[str, Any], path: Path | None) -> None:
-    """A run goes on as it began, but for its length: its experience and its actors' states fit nothing else."""
+    """Refuse what does not fit a run's experience and its actors' states: all but its length and number of actors."""
     before, now = json.loads(saved["settings"]), args.shared
     errors = [
         f"{flag_of(name)}: was {before[name]!r} when {path} was saved, is {now[name]!r}; resume with the same "
         "settings, or start afresh in another --path-to-results"
-        for name in now.keys() & before.keys() - {"T_max"}
+        for name in now.keys() & before.keys() - {"T_max", "nb_actor"}
         if before[name] != now[name]
     ]
     if errors:
         raise UserError("\n".join(sorted(errors)))
+
+
+def _limiter(args: Args, agent: Agent, saved: dict[str, Any] | None) -> RateLimiter:
+    """Return the limiter of a run, whose number of actors may change where it is resumed."""
+    if saved is None:
+        return make_limiter(args, agent, ())
+    # Earlier releases had one number of actors for a run.
+    nb_actor = args.nb_actor if "crews" in saved else json.loads(saved["settings"])["nb_actor"]
+    before = make_limiter(replace(args, nb_actor=nb_actor), agent, check_crews(saved.get("crews", [])))
+    after = before.change(saved["round"], args.nb_actor)
+    if after is not before:
+        print(f"Going on with {args.nb_actor} actors, in the place of {before.crews[-1].nb_actor}", flush=True)
+    return after
 
 
 def _progress(saved: dict[str, Any] | None) -> Progress:

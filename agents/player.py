@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,6 +22,13 @@ from saber.vector import VectorEnvironment
 _ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, and an action a byte
 # What arrays of wrong names, sizes or kinds lead to, wherever they are first used; WireError is a ValueError.
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+
+
+class Place(NamedTuple):
+    """Where an actor is in a run: in which round, after how many agent steps of an environment in it."""
+
+    round: int
+    step: int | None  # None: an earlier release did not write it down, and `Player.step` counts from round 0 on
 
 
 class Player:
@@ -84,19 +91,19 @@ class Player:
             array[env] = value
         return self.agent.act(rows, self._state, None)[0]
 
-    def snapshot(self, round_: int) -> bytes:
-        """Everything needed to go on after this moment in another process."""
+    def snapshot(self, place: Place) -> bytes:
+        """Everything needed to go on after this moment, which is at `place`, in another process."""
         arrays = {f"agent.{name}": array for name, array in self._state.items()}
         arrays |= {f"envs.{name}": array for name, array in self._environments.snapshot().items()}
         for env, assembler in enumerate(self._assemblers):
             arrays |= {f"rows{env}.{name}": array for name, array in assembler.snapshot().items()}
         for name, part in self._drawing().items():
             arrays |= {f"part.{name}.{key}": tensor.cpu().numpy() for key, tensor in part.state_dict().items()}
-        meta = {"round": round_, "step": self.step, "first_episode": self.first_episode}
+        meta = {"round": place.round, "round_step": place.step, "step": self.step, "first_episode": self.first_episode}
         return wire.encode(wire.Tag.STATE, meta, arrays)
 
-    def restore(self, saved: Saved) -> int:
-        """Go on where a snapshot was taken; returns its round. Raises RunError for what is none of these settings."""
+    def restore(self, saved: Saved) -> Place:
+        """Go on where a snapshot was taken; returns that place. Raises RunError for a state of other settings."""
         try:
             return self._restore(saved)
         except _DAMAGED as error:
@@ -105,9 +112,10 @@ class Player:
                 "the field `state` of its key with redis-cli, and it begins anew after its last message"
             ) from error
 
-    def _restore(self, saved: Saved) -> int:
+    def _restore(self, saved: Saved) -> Place:
         packet = wire.decode(saved.state, self._most_bytes())
         step, first_episode, round_ = (_count(packet.meta, name) for name in ("step", "first_episode", "round"))
+        round_step = _count(packet.meta, "round_step") if "round_step" in packet.meta else None
         arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
         begun, (decision, state) = forms(self._rows._asdict()), self.agent.act(self._rows, {}, None)
         own, rows = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
@@ -122,7 +130,7 @@ class Player:
             state = section(arrays, f"part.{name}.")
             part.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()})
         self.step, self.first_episode = step, first_episode
-        return round_
+        return Place(round_, round_step)
 
     def _most_bytes(self) -> int:
         """What a state can hold: the rows of a window, and some megabytes of whatever an environment needs."""

@@ -20,7 +20,7 @@ from memory.access import find_server
 from memory.chunk import Field
 from memory.connection import BrokerError, Client, connect
 from memory.errors import RunError, Stopped, UserError
-from memory.limiter import RateLimiter
+from memory.limiter import Crew, RateLimiter
 from saber.environment import Environment, EnvironmentSettings, make_environment
 
 Main = Callable[[Args, threading.Event], None]
@@ -110,15 +110,16 @@ def observation_of(environment: Environment) -> Field:
     return Field(tuple(environment.observation_shape), np.dtype(environment.observation_dtype).name)
 
 
-def make_limiter(args: Args, agent: Agent) -> RateLimiter:
-    """The rate limiter of a run, the same in all its processes."""
+def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimiter:
+    """The rate limiter of a run that has had these crews, the same in all its processes."""
     if args.length_actor_buffer <= agent.spec.window:
         raise UserError(f"--length-actor-buffer: must exceed the {agent.spec.window} rows of a chunk")
     return RateLimiter.of(
         synchronize=args.synchronize_actors_with_learner,
-        round_steps=args.weight_synchro_frequency,
-        nb_env=args.nb_env,
+        wanted_steps=args.weight_synchro_frequency,
+        nb_env_per_actor=args.nb_env_per_actor,
         nb_actor=args.nb_actor,
+        crews=crews,
         max_chunks=args.memory_capacity // agent.spec.stride,
     )
 

@@ -9,6 +9,7 @@ from memory import wire
 from memory.connection import BLOCK_MS, Client
 from memory.errors import RunError, Stopped, UserError
 from memory.lease import Lease
+from memory.limiter import Crew
 from memory.messages import Message, encode_message
 from memory.run_record import RunRecord, read_run, whole_number
 from memory.transport import MAX_SEQUENCE, Commit, Keys, NumberTakenError, Scripts, newest_version
@@ -63,14 +64,20 @@ def _is_version(value: Any) -> bool:
 
 
 class ActorLink:
-    """Appends one actor's messages under its lease; use as a context manager."""
+    """Appends one actor's messages under its lease; use as a context manager.
 
-    def __init__(self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event) -> None:
+    In lockstep it knows the `crews` of the run, and has to leave if the learner goes on with others.
+    """
+
+    def __init__(
+        self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event, crews: tuple[Crew, ...] = ()
+    ) -> None:
         self.keys = Keys(name, run_id)
         self.actor = actor
         self._client = client
         self._scripts = Scripts(client)
         self._stop = stop
+        self._crews = crews
         self._sequence = 0  # of the last message
         self._kept: deque[tuple[float, Commit]] = deque()
         self.lease = Lease(
@@ -148,7 +155,10 @@ class ActorLink:
         self._kept = deque([kept for kept in self._kept if kept[1].first <= known] + lost)
 
     def record(self) -> RunRecord:
-        """The run's record; raises RunOver if the learner has left in good order, or leads another run now."""
+        """The run's record; raises RunOver if the learner has left in good order, or leads another run now.
+
+        Raises UserError if the learner goes on with another number of actors in lockstep.
+        """
         record = read_run(self._client, self.keys.name)
         if record and record.run_id != self.keys.run_id:
             raise RunOver("begun another run")
@@ -156,6 +166,11 @@ class ActorLink:
             _refuse_other_version(record, self.keys.name)
         if record and record.over:
             raise RunOver(record.status)
+        if record and self._crews and record.crews != self._crews:
+            raise UserError(
+                f"--nb-actor: the learner of run {self.keys.name!r} goes on with another number of actors: start this "
+                "one again with the same"
+            )
         return record or RunRecord(self.keys.run_id, "running", {}, 0, 0)
 
     def unread(self) -> int:

@@ -3,7 +3,7 @@
 import queue
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
@@ -14,7 +14,7 @@ from memory.errors import RunError, Stopped
 from memory.messages import Episode, Joined, Message, RoundEnd
 from memory.quarantine import Quarantine
 from memory.run_record import whole_number
-from memory.transport import MAX_SEQUENCE, Keys
+from memory.transport import MAX_SEQUENCE, Keys, registered, registered_actors
 from memory.waiting import Patience
 from memory.wire import WireError, decode_meta
 
@@ -64,17 +64,26 @@ class _Story:
 
 
 class LogReader(threading.Thread):
-    """Reads and decodes the streams of all actors from their beginning on; an error in it reaches `Inbox`."""
+    """Reads and decodes the streams of all actors from their beginning on; an error in it reaches `Inbox`.
 
-    def __init__(self, client: Client, keys: Keys, nb_actor: int, decode: Decoder) -> None:
+    With `joins`, the last position read in the stream of actors, it reads on there and takes in whoever joins.
+    """
+
+    def __init__(self, client: Client, keys: Keys, actors: Iterable[int], decode: Decoder, joins: bytes | None) -> None:
         super().__init__(name="log reader", daemon=True)
         self.entries: queue.Queue[Entry] = queue.Queue(_QUEUE_SIZE)
         self.error: BaseException | None = None
         self._client = client
         self._quarantine = Quarantine(client, keys)
-        self._actors = {keys.log(actor).encode(): actor for actor in range(nb_actor)}
-        self._positions: dict[Any, Any] = dict.fromkeys(self._actors, b"0-0")
-        self._stories = [_Story() for _ in range(nb_actor)]
+        self._keys = keys
+        self._actors: dict[bytes, int] = {}  # by the key of the log
+        self._positions: dict[Any, Any] = {}
+        self._stories: dict[int, _Story] = defaultdict(_Story)
+        self._joins = keys.actors.encode()
+        for actor in actors:
+            self._follow(actor)
+        if joins is not None:
+            self._positions[self._joins] = joins
         self._decode = decode
         self._left = threading.Event()
 
@@ -90,7 +99,10 @@ class LogReader(threading.Thread):
                 reply: Any = self._client.xread(self._positions, count=_READ_COUNT, block=BLOCK_MS)
                 for stream, items in reply:
                     self._positions[stream] = items[-1][0]
-                    self._take(self._actors[stream], items)
+                    if stream == self._joins:
+                        self._take_in(items)
+                    else:
+                        self._take(self._actors[stream], items)
                 self._quarantine.report()
             self._quarantine.report(now=True)
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
@@ -102,7 +114,20 @@ class LogReader(threading.Thread):
         return {
             self._actors[stream]: min(_sequence(position), MAX_SEQUENCE)
             for stream, position in list(self._positions.items())
+            if stream != self._joins
         }
+
+    def _follow(self, actor: int) -> None:
+        key = self._keys.log(actor).encode()
+        self._actors[key] = actor
+        self._positions[key] = b"0-0"
+
+    def _take_in(self, items: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
+        """Follow actors that are not known yet; an entry that names none changes nothing."""
+        for _, actor in registered(items):
+            if actor is not None and actor not in self._actors.values():
+                print(f"Actor {actor} joins", flush=True)
+                self._follow(actor)
 
     def _take(self, actor: int, items: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
         for entry_id, fields in items:
@@ -139,7 +164,8 @@ class Inbox:
     """Messages of all actors, each handed out once, in each actor's own order.
 
     `read` tells, per actor, the sequence number of the last message handed out. `idle` is called about every second of
-    waiting.
+    waiting. Actors 0 to `nb_actor` - 1 play now; logs of as many as `known` are read, as those that have left may have
+    written what replay still needs. `joining` actors, of any number, are taken in when they come.
     """
 
     def __init__(
@@ -150,20 +176,27 @@ class Inbox:
         decode: Decoder,
         stop: threading.Event,
         idle: Callable[[], None] = lambda: None,
+        *,
+        known: int = 0,
+        joining: bool = False,
     ) -> None:
-        self.read = dict.fromkeys(range(nb_actor), 0)
+        joined = registered_actors(client, keys) if joining else []
+        actors = set(range(max(nb_actor, known))) | {entry.actor for entry in joined if entry.actor is not None}
+        self.read: dict[int, int] = defaultdict(int, dict.fromkeys(sorted(actors), 0))
         self._client = client
         self._keys = keys
-        self._received = dict.fromkeys(range(nb_actor), 0)  # last message in pending, or handed out
-        self._left_out = dict.fromkeys(range(nb_actor), 0)  # messages since the last end of a round
-        self._pending: dict[int, deque[Entry]] = {actor: deque() for actor in range(nb_actor)}
-        self._ends: dict[int, deque[int]] = {actor: deque() for actor in range(nb_actor)}  # rounds that end in pending
-        self._played = dict.fromkeys(range(nb_actor), -1)  # last round handed out
-        self._backlog = {actor: _last_entry(client, keys.log(actor)) for actor in range(nb_actor)}
+        self._nb_actor = nb_actor
+        self._received: dict[int, int] = defaultdict(int)  # last message in pending, or handed out
+        self._left_out: dict[int, int] = defaultdict(int)  # messages since the last end of a round
+        self._pending: dict[int, deque[Entry]] = defaultdict(deque)
+        self._ends: dict[int, deque[int]] = defaultdict(deque)  # rounds that end in pending
+        self._played: dict[int, int] = defaultdict(lambda: -1, dict.fromkeys(self.read, -1))  # last round handed out
+        self._backlog = {actor: _last_entry(client, keys.log(actor)) for actor in self.read}
         self._stop = stop
         self._idle = idle
         self._next_idle = time.monotonic() + _IDLE_S
-        self._reader = LogReader(client, keys, nb_actor, decode)
+        position = (joined[0].position if joined else b"0-0") if joining else None
+        self._reader = LogReader(client, keys, self.read, decode, position)
         self._reader.start()
 
     def close(self) -> None:
@@ -193,15 +226,18 @@ class Inbox:
             if not ready:
                 self._wait(patience)
 
-    def take_round(self, round_: int) -> Iterable[Entry]:
-        """Everything of a round, actor by actor; waits until all actors have played it.
+    def take_round(self, round_: int, nb_actor: int | None = None) -> Iterable[Entry]:
+        """Everything of a round that `nb_actor` played (None: those that play now), actor by actor.
 
+        Waits until all of them have played it, but for those that have left: they will write nothing any more.
         Rounds must be asked for one after the other. Of old ones there may be less, or nothing, in a trimmed log.
         """
-        for actor in self._pending:
+        for actor in range(nb_actor or self._nb_actor):
             patience = Patience(f"actor {actor} to play round {round_}")
             while self._played[actor] < round_:
                 if not self._ends[actor]:
+                    if actor >= self._nb_actor and self._received[actor] >= self._backlog[actor]:
+                        break
                     self._find_lost_end(actor, round_)
                     self._wait(patience)
                 elif self._ends[actor][0] <= round_:

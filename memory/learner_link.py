@@ -9,6 +9,7 @@ from memory.connection import Client
 from memory.errors import UserError
 from memory.inbox import Decoder, Inbox
 from memory.lease import Lease
+from memory.limiter import Crew
 from memory.run_record import RunRecord, read_run, record_fields, write_run
 from memory.transport import Keys, Scripts, forget_run, last_sequence, newest_version
 from memory.wire import VERSION, other_version
@@ -41,10 +42,10 @@ class LearnerLink:
     def __exit__(self, *error: object) -> None:
         self.lease.__exit__(*error)
 
-    def lead(self, run_id: str) -> None:
-        """Lead this run; one of another id that had the name is abandoned, and its keys are deleted."""
+    def lead(self, run_id: str, crews: tuple[Crew, ...] = ()) -> None:
+        """Lead this run with these crews; abandon one of another id that had the name, and delete its keys."""
         self.keys = Keys(self._name, run_id)
-        self._record = RunRecord(run_id, "starting", self._settings, 0, 0)
+        self._record = RunRecord(run_id, "starting", self._settings, 0, 0, crews)
         before = read_run(self._client, self._name)
         if before and before.run_id == run_id and before.wire_version != VERSION:
             raise UserError(
@@ -60,9 +61,15 @@ class LearnerLink:
         if before and before.run_id != run_id:
             forget_run(self._client, self._name, before.run_id)
 
-    def inbox(self, decode: Decoder, stop: threading.Event, idle: Callable[[], None]) -> Inbox:
-        """Everything the actors have said and will say; `idle` is called while the learner waits for it."""
-        return Inbox(self._client, self.keys, self._nb_actor, decode, stop, idle)
+    def inbox(
+        self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], *, known: int = 0, joining: bool = False
+    ) -> Inbox:
+        """Everything the actors have said and will say; `idle` is called while the learner waits for it.
+
+        Logs of as many actors as `known` are read, also of those that have left. With `joining`, actors of other
+        numbers are taken in.
+        """
+        return Inbox(self._client, self.keys, self._nb_actor, decode, stop, idle, known=known, joining=joining)
 
     def last_sequence(self, actor: int) -> int:
         """Number of the newest message of an actor that Redis knows, 0 for none."""

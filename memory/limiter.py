@@ -11,27 +11,58 @@ So the two work at the same time, never more than a round apart, and which rows 
 depend on anybody's speed. Without it nobody waits, except an actor whose unread experience would overrun the replay,
 and a round is of one process alone: the learner publishes after `round_steps` steps of its own count, and an actor
 pulls after as many of its own, so that what an actor asks of Redis does not grow with the number of actors.
+
+The number of actors may change where a run is resumed. In lockstep the round that is under way is then played by those
+that stay, and all begin together with the next: what is played and learned depends on the round of the change alone.
+Without lockstep actors come and go at any time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+MAX_ACTORS = 4096  # of a run: whoever may write to Redis cannot make the learner read more logs than these
+
+
+class Crew(NamedTuple):
+    """The actors 0 to `nb_actor` - 1, which play together from `first_round` on, until the next crew does.
+
+    `first_step` counts the agent steps over all actors in the rounds before, `env_steps` those of one environment in
+    each round.
+    """
+
+    first_round: int
+    first_step: int
+    nb_actor: int
+    env_steps: int
 
 
 @dataclass(frozen=True)
 class RateLimiter:
-    """Decides who may go on."""
+    """Decides who may go on; `crews` are in the order of their rounds, the first one's is 0."""
 
     synchronize: bool
-    env_steps: int  # agent steps of one environment in a round of its actor
-    round_steps: int  # agent steps that a round of the learner's updates stands for
-    nb_env: int  # environments over all actors
-    max_unread: int  # messages of one actor that the learner has not read, without synchronisation
+    wanted_steps: int  # agent steps of a round: in lockstep over all actors and at least, else of one process
+    nb_env_per_actor: int
+    max_unread: int  # messages of one actor that the learner has not read, without lockstep
+    crews: tuple[Crew, ...]
 
     @classmethod
-    def of(cls, *, synchronize: bool, round_steps: int, nb_env: int, nb_actor: int, max_chunks: int) -> "RateLimiter":
-        """Rounds of at least `round_steps` agent steps in all that share them; at most `max_chunks` unread in all."""
-        env_steps = -(-round_steps // (nb_env if synchronize else nb_env // nb_actor))
-        exact = env_steps * nb_env if synchronize else round_steps
-        return cls(synchronize, env_steps, exact, nb_env, max(16, max_chunks // nb_actor))
+    def of(
+        cls,
+        *,
+        synchronize: bool,
+        wanted_steps: int,
+        nb_env_per_actor: int,
+        nb_actor: int,
+        max_chunks: int,
+        crews: tuple[Crew, ...] = (),
+    ) -> "RateLimiter":
+        """Limit a run that has had these crews (none: begins with `nb_actor`), to `max_chunks` unread messages."""
+        limiter = cls(synchronize, wanted_steps, nb_env_per_actor, max(16, max_chunks // nb_actor), crews)
+        return limiter if crews else replace(limiter, crews=(Crew(0, 0, nb_actor, limiter._env_steps(nb_actor)),))
+
+    def _env_steps(self, nb_actor: int) -> int:
+        return -(-self.wanted_steps // (self.nb_env_per_actor * (nb_actor if self.synchronize else 1)))
 
     def may_play(self, round_: int, published: int, unread: int) -> bool:
         """Whether an actor may play a round, given the newest weights version and its own unread messages."""
@@ -40,3 +71,52 @@ class RateLimiter:
     def may_train(self, round_: int, played: int) -> bool:
         """Whether the learner may train in a round, given the last round that all actors have played (-1: none)."""
         return played >= round_ - 1 if self.synchronize else True
+
+    def crew_of(self, round_: int) -> Crew:
+        """The crew that plays a round."""
+        return next(crew for crew in reversed(self.crews) if crew.first_round <= round_)
+
+    def round_steps(self, round_: int) -> int:
+        """Agent steps that the learner's updates of a round stand for: in lockstep as many as are played in it."""
+        crew = self.crew_of(round_)
+        return crew.nb_actor * self.nb_env_per_actor * crew.env_steps if self.synchronize else self.wanted_steps
+
+    def steps_before(self, round_: int) -> int:
+        """Agent steps over all actors in the rounds before this one, in lockstep."""
+        crew = self.crew_of(round_)
+        return crew.first_step + (round_ - crew.first_round) * self.round_steps(round_)
+
+    def joining_round(self, actor: int) -> int:
+        """The round from which on an actor is in every crew, in lockstep."""
+        absent = [crew.first_round for crew in self.crews if crew.nb_actor <= actor]
+        return next(crew.first_round for crew in self.crews if crew.first_round > max(absent, default=-1))
+
+    def change(self, round_: int, nb_actor: int) -> "RateLimiter":
+        """Let `nb_actor` play from the next round on; those of them that play this `round_` already finish it.
+
+        What others have played of it is left out, as they may never finish it.
+        """
+        if self.crews[-1].nb_actor == nb_actor:
+            return self
+        now, before = self.crew_of(round_), [crew for crew in self.crews if crew.first_round < round_]
+        if not self.synchronize:
+            return replace(self, crews=(now._replace(nb_actor=nb_actor),))
+        staying = Crew(round_, self.steps_before(round_), min(now.nb_actor, nb_actor), now.env_steps)
+        until_then = replace(self, crews=(*before, staying))
+        after = Crew(round_ + 1, until_then.steps_before(round_ + 1), nb_actor, self._env_steps(nb_actor))
+        return replace(self, crews=(*until_then.crews, after))
+
+
+def check_crews(rows: Any) -> tuple[Crew, ...]:
+    """Return what was stored of crews; raises ValueError for anything that no run has had."""
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == len(Crew._fields) for row in rows):
+        raise ValueError("its crews are no lists of numbers")
+    if not all(type(number) is int and 0 <= number < 2**53 for row in rows for number in row):
+        raise ValueError("a number of its crews is no whole number")
+    crews = tuple(Crew(*row) for row in rows)
+    if not all(0 < crew.nb_actor <= MAX_ACTORS and crew.env_steps for crew in crews):
+        raise ValueError("a crew has no actors, or too many, or plays no step")
+    firsts = [crew.first_round for crew in crews]
+    if firsts != sorted(set(firsts)) or firsts[:1] not in ([], [0]):
+        raise ValueError("its crews are not in the order of their rounds")
+    return crews

@@ -4,7 +4,8 @@
 # replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before
 # and the reply was lost. Messages that do not follow the last one known here are refused with its number (a broker that
 # restarted may have lost the newest), unless the caller has no older ones to send again. Where somebody else has added
-# to the log under the next number or a later one, that is said.
+# to the log under the next number or a later one, that is said. With the first message of a log the actor's number is
+# written down, by which a learner finds an actor that it did not expect.
 COMMIT = """
 local holder = redis.call('GET', KEYS[3])
 if holder and holder ~= ARGV[1] then return redis.error_reply('LEASELOST') end
@@ -12,14 +13,15 @@ local run_id = redis.call('HGET', KEYS[4], 'run_id')
 if run_id and not string.find(KEYS[1], ':' .. run_id .. ':log:', 1, true) then return redis.error_reply('RUNOVER') end
 if not holder then redis.call('SET', KEYS[3], ARGV[1], 'PX', 10000) end
 local first = tonumber(ARGV[2])
-local last = first + #ARGV - 5
+local last = first + #ARGV - 6
 local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
 local number = string.format('%.0f', last)
 if owner == ARGV[1] and sequence == number then return -1 end
 local known = tonumber(sequence or '0')
 if known ~= first - 1 and ARGV[3] == '0' then return known end
-for i = 5, #ARGV do
-  local added = redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 5), 'm', ARGV[i])
+if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('XADD', KEYS[5], 'MAXLEN', '4096', '*', 'actor', ARGV[4]) end
+for i = 6, #ARGV do
+  local added = redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])
   if type(added) == 'table' and added.err then
     if not string.find(added.err, 'equal or smaller', 1, true) then return added end
     local info = redis.call('XINFO', 'STREAM', KEYS[1])
@@ -28,7 +30,7 @@ for i = 5, #ARGV do
     end
   end
 end
-redis.call('HSET', KEYS[2], 'state', ARGV[4], 'sequence', number, 'owner', ARGV[1])
+redis.call('HSET', KEYS[2], 'state', ARGV[5], 'sequence', number, 'owner', ARGV[1])
 return -1
 """
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 from memory import wire
 from memory.connection import Client
 from memory.errors import RunError
+from memory.limiter import Crew, check_crews
 from memory.transport import Keys
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
@@ -23,6 +24,7 @@ class RunRecord:
     settings: dict[str, Any]
     t_learner: int  # agent steps
     t_actors: int  # agent steps in the replay's log
+    crews: tuple[Crew, ...] = ()  # none: the actors of the settings have played all rounds
     wire_version: int = wire.VERSION  # of another one, settings and counts are not read
 
     @property
@@ -35,7 +37,7 @@ def read_run(client: Client, name: str) -> RunRecord | None:
     """The record of the run of this name, None if there is none; raises RunError if it is none that we have written."""
     key = Keys(name, "").run
     run_id, status, version, *rest = cast(
-        list[bytes | None], client.hmget(key, "run_id", "status", "wire", "settings", "t_learner", "t_actors")
+        list[bytes | None], client.hmget(key, "run_id", "status", "wire", "settings", "t_learner", "t_actors", "crews")
     )
     if run_id is None:
         return None
@@ -44,12 +46,17 @@ def read_run(client: Client, name: str) -> RunRecord | None:
             raise ValueError("its run id is no name")
         if status not in _STATUSES:
             raise ValueError("its status is unknown")
-        record = RunRecord(run_id.decode(), status.decode(), {}, 0, 0, whole_number(version or _FIRST_VERSION))
+        wire_version = whole_number(version or _FIRST_VERSION)
+        record = RunRecord(run_id.decode(), status.decode(), {}, 0, 0, wire_version=wire_version)
         if record.wire_version != wire.VERSION:
             return record
-        settings, t_learner, t_actors = rest
+        settings, t_learner, t_actors, crews = rest
         return replace(
-            record, settings=_settings(settings), t_learner=whole_number(t_learner), t_actors=whole_number(t_actors)
+            record,
+            settings=_settings(settings),
+            t_learner=whole_number(t_learner),
+            t_actors=whole_number(t_actors),
+            crews=check_crews(_json(crews or b"[]", "crews")),
         )
     except ValueError as error:
         raise RunError(
@@ -59,13 +66,17 @@ def read_run(client: Client, name: str) -> RunRecord | None:
 
 
 def _settings(text: bytes | None) -> dict[str, Any]:
-    try:
-        settings = json.loads(text or b"")
-    except (ValueError, RecursionError) as error:
-        raise ValueError("its settings are no JSON") from error
+    settings = _json(text or b"", "settings")
     if not isinstance(settings, dict) or not all(isinstance(v, str | int | float | None) for v in settings.values()):
         raise ValueError("its settings are no JSON object of plain values")
     return settings
+
+
+def _json(text: bytes, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its {what} are no JSON") from error
 
 
 def whole_number(text: bytes | None) -> int:
@@ -89,5 +100,6 @@ def record_fields(record: RunRecord, read: dict[int, int]) -> dict[Any, Any]:
         "settings": json.dumps(record.settings),
         "t_learner": record.t_learner,
         "t_actors": record.t_actors,
+        "crews": json.dumps(record.crews),
     }
     return fields | {f"read:{actor}": sequence for actor, sequence in read.items()}

@@ -6,6 +6,7 @@ All keys of a run carry the hash tag `{<run name>}`: they live on one node of a 
     riqx:{name}:learner             lease of the learner
     riqx:{name}:<id>:versions       stream of published weights versions, entry id = version-1, as 0-0 is none
     riqx:{name}:<id>:weights:<k>    packet with the weights of version v, k = v mod 2
+    riqx:{name}:<id>:actors         stream of the actors' numbers, one entry when an actor's log begins
     riqx:{name}:<id>:log:<actor>    stream of the actor's messages, entry id = sequence number
     riqx:{name}:<id>:state:<actor>  hash: state, sequence, owner - what the actor needs to go on after its last message
     riqx:{name}:<id>:actor:<actor>  lease of the actor
@@ -16,13 +17,14 @@ Redis 6.2 are used, and none that touches keys of anybody else.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from memory import lua
 from memory.connection import Client, ResponseError
 from memory.errors import RunError
+from memory.limiter import MAX_ACTORS
 
 MAX_SEQUENCE = 2**53  # of a message: the scripts in Redis count with floating-point numbers
 
@@ -55,6 +57,11 @@ class Keys:
     def weights(self, version: int) -> str:
         """Weights of a version; two slots, for in lockstep the actors are at most one version behind."""
         return self._own(f"weights:{version % 2}")
+
+    @property
+    def actors(self) -> str:
+        """Stream of the numbers of the actors that have a log."""
+        return self._own("actors")
 
     def log(self, actor: int) -> str:
         """Stream of an actor's messages."""
@@ -131,9 +138,10 @@ class Scripts:
         before `commit.first` and `allow_gap` is not set. Raises NumberTakenError if somebody else has written under
         one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
         """
-        names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run]
+        names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run, keys.actors]
+        values: list[Any] = [token, commit.first, int(allow_gap), actor, commit.state, *commit.messages]
         try:
-            known = self._commit(names, [token, commit.first, int(allow_gap), commit.state, *commit.messages])
+            known = self._commit(names, values)
         except ResponseError as error:
             if "LEASELOST" in str(error):
                 raise RunError(f"actor {actor} lost its lease: another process may have taken its place") from error
@@ -195,6 +203,28 @@ def last_sequence(client: Client, key: str) -> int:
         if "no such key" in str(error):
             return 0
         raise
+
+
+class Registered(NamedTuple):
+    """An entry of the stream of actors."""
+
+    position: bytes
+    actor: int | None  # None: no actor of ours can have this number
+
+
+def registered(items: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> list[Registered]:
+    """Entries of the stream of actors, as Redis replies them."""
+    return [Registered(position, _actor_number(fields.get(b"actor", b""))) for position, fields in items]
+
+
+def registered_actors(client: Client, keys: Keys) -> list[Registered]:
+    """All that is in the stream of actors, newest first."""
+    reply: Any = client.xrevrange(keys.actors, count=MAX_ACTORS)
+    return registered(reply)
+
+
+def _actor_number(text: bytes) -> int | None:
+    return int(text) if re.fullmatch(rb"[0-9]{1,9}", text) and int(text) < MAX_ACTORS else None
 
 
 def newest_version(client: Client, keys: Keys) -> int:

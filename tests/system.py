@@ -43,7 +43,7 @@ class System:
         launch: str = "launch",
         environment: dict[str, dict[str, str]] | None = None,
     ) -> None:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self._launch = [sys.executable, "-m", f"tests.chain.{launch}"]
         self._environment = environment or {}
@@ -51,10 +51,10 @@ class System:
         self._options += ["--run-name", name, "--path-to-results", str(folder)]
         self.processes = {who: self.start(who) for who in (LEARNER, *map(str, range(actors)))}
 
-    def start(self, who: str) -> subprocess.Popen[bytes]:
+    def start(self, who: str, *more: str) -> subprocess.Popen[bytes]:
         program = ["launch_learner.py"] if who == LEARNER else ["launch_actor.py", "--id-actor", who]
         with self._output(who).open("ab") as output:
-            command = [*self._launch, *program, *self._options]
+            command = [*self._launch, *program, *self._options, *more]
             environment = os.environ | self._environment.get(LEARNER if who == LEARNER else "actor", {})
             return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
@@ -67,6 +67,15 @@ class System:
                 self.processes[other].terminate()
                 self.processes[other].wait(120)
                 self.processes[other] = self.start(other)
+
+    def wait_for(self, who: str, text: str, times: int = 1) -> None:
+        """Wait until a process has printed a text so many times."""
+        deadline = time.monotonic() + 400
+        while self.printed(who).count(text) < times:
+            assert self.processes[who].poll() is None and time.monotonic() < deadline, (
+                f"{text!r} never came:\n{self.said()}"
+            )
+            time.sleep(0.05)
 
     def finish(self) -> Result:
         """Wait for the learner, send the actors home, and see what came out."""
@@ -92,6 +101,10 @@ class System:
     def said(self) -> str:
         """The last words of everybody."""
         return "\n".join(f"{who}: {self._output(who).read_text()[-1000:]}" for who in self.processes)
+
+    def printed(self, who: str) -> str:
+        """All that a process has printed."""
+        return self._output(who).read_text()
 
     def _output(self, who: str) -> Path:
         return self.folder / f"{who}.txt"

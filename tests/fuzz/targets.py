@@ -14,7 +14,7 @@ import args as options
 from agents import snapshot, weights_packet
 from agents.decoder import MessageDecoder
 from agents.learner_program import _of_snapshot, _progress
-from agents.player import Player
+from agents.player import Place, Player
 from agents.registry import make_agent
 from agents.reports import training_record
 from memory import wire
@@ -140,15 +140,15 @@ def _state(args: options.Args, kind: str, make: Callable[[int], Environment]) ->
     first = vector.environments[0]
     field = Field(tuple(first.observation_shape), first.observation_dtype.name)
     player = Player(args, make_agent(args, field, first.nb_actions, CPU, learns=False, seed=1), vector)
-    samples = [player.snapshot(0)]
+    samples = [player.snapshot(Place(0, 0))]
     for step in range(75):
         player.play(step)
-    samples.append(player.snapshot(3))
+    samples.append(player.snapshot(Place(3, 2)))
 
     def use(_: int) -> None:
         for step in range(9):
             player.play(step)
-        player.snapshot(4)
+        player.snapshot(Place(4, 0))
 
     share = 0.02 if kind == "chain" else 0.01
     hostile = [*samples * 4, bomb(wire.Tag.STATE)]

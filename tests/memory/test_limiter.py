@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from memory.limiter import RateLimiter
+from memory.limiter import Crew, RateLimiter, check_crews
 
 
 class Play:
@@ -55,7 +55,7 @@ def check_any_order(limiter: RateLimiter, seed: int, rounds: int = 30) -> None:
         assert min(play.played) >= rounds - 2
 
 
-LOCKSTEP = RateLimiter(True, env_steps=5, round_steps=15, nb_env=3, max_unread=16)
+LOCKSTEP = RateLimiter(True, wanted_steps=15, nb_env_per_actor=1, max_unread=16, crews=(Crew(0, 0, 3, 5),))
 
 
 @pytest.mark.parametrize("synchronize", [True, False])
@@ -94,7 +94,7 @@ class NeverFull(RateLimiter):
 def test_the_check_notices(broken: type[RateLimiter], synchronize: bool) -> None:
     with pytest.raises(AssertionError):
         for seed in range(20):
-            check_any_order(broken(synchronize, 5, 15, 3, 16), seed)
+            check_any_order(broken(synchronize, 15, 1, 16, LOCKSTEP.crews), seed)
 
 
 def test_both_sides_work_at_the_same_time() -> None:
@@ -111,26 +111,75 @@ def test_both_sides_work_at_the_same_time() -> None:
 @pytest.mark.parametrize("round_steps", [1, 7, 400])
 @pytest.mark.parametrize("nb_env", [1, 3, 8, 500])
 def test_a_round_is_as_long_as_was_asked_for(round_steps: int, nb_env: int) -> None:
-    limiter = RateLimiter.of(synchronize=True, round_steps=round_steps, nb_env=nb_env, nb_actor=1, max_chunks=99)
-    assert round_steps <= limiter.round_steps < round_steps + nb_env
-    assert limiter.round_steps == limiter.env_steps * nb_env
-    assert limiter.env_steps >= 1
+    limiter = RateLimiter.of(
+        synchronize=True, wanted_steps=round_steps, nb_env_per_actor=nb_env, nb_actor=1, max_chunks=99
+    )
+    assert round_steps <= limiter.round_steps(3) < round_steps + nb_env
+    assert limiter.round_steps(3) == limiter.crew_of(3).env_steps * nb_env
+    assert limiter.crew_of(3).env_steps >= 1
 
 
 @pytest.mark.parametrize("nb_actor", [1, 6, 360])
 def test_without_lockstep_a_round_does_not_get_shorter_with_more_actors(nb_actor: int) -> None:
     limiter = RateLimiter.of(
-        synchronize=False, round_steps=401, nb_env=2 * nb_actor, nb_actor=nb_actor, max_chunks=10**6
+        synchronize=False, wanted_steps=401, nb_env_per_actor=2, nb_actor=nb_actor, max_chunks=10**6
     )
-    assert limiter.env_steps == 201
-    assert limiter.round_steps == 401
+    assert limiter.crew_of(7).env_steps == 201
+    assert limiter.round_steps(7) == 401
 
 
 def test_unread_messages_fit_into_the_replay() -> None:
-    limits = {"synchronize": False, "round_steps": 400, "nb_env": 6}
+    limits = {"synchronize": False, "wanted_steps": 400, "nb_env_per_actor": 1}
     assert RateLimiter.of(**limits, nb_actor=6, max_chunks=600).max_unread == 100
     assert RateLimiter.of(**limits, nb_actor=6, max_chunks=6).max_unread == 16  # but some must be allowed
     limiter = RateLimiter.of(**limits, nb_actor=6, max_chunks=600)
     assert limiter.may_play(9, published=0, unread=100)
     assert not limiter.may_play(9, published=0, unread=101)
     assert limiter.may_train(9, played=-1)
+
+
+def limiter_of(nb_actor: int) -> RateLimiter:
+    return RateLimiter.of(synchronize=True, wanted_steps=400, nb_env_per_actor=2, nb_actor=nb_actor, max_chunks=99)
+
+
+def test_another_number_of_actors_begins_with_the_next_round() -> None:
+    grown = limiter_of(3).change(10, 5)
+    assert grown.crews == (Crew(0, 0, 3, 67), Crew(10, 4020, 3, 67), Crew(11, 4422, 5, 40))
+    assert [grown.joining_round(actor) for actor in range(5)] == [0, 0, 0, 11, 11]
+    shrunk = limiter_of(3).change(10, 1)
+    assert shrunk.crews == (Crew(0, 0, 3, 67), Crew(10, 4020, 1, 67), Crew(11, 4154, 1, 200))
+    assert shrunk.change(10, 1) is shrunk
+    # Before the round has ended, the number changes again: who left in it does not come back to it.
+    assert shrunk.change(10, 3).crews[1:] == (Crew(10, 4020, 1, 67), Crew(11, 4154, 3, 67))
+    assert [shrunk.change(10, 3).joining_round(actor) for actor in range(3)] == [0, 11, 11]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_steps_count_on_over_any_changes(seed: int) -> None:
+    """Counted one round after the other, by what each environment of each actor plays."""
+    rng = random.Random(seed)
+    limiter, round_, steps = limiter_of(3), 0, 0
+    for _ in range(40):
+        if rng.random() < 0.3:
+            limiter = limiter.change(round_, rng.randint(1, 6))
+        assert limiter.steps_before(round_) == steps
+        crew = limiter.crew_of(round_)
+        played = sum(2 * crew.env_steps for actor in range(6) if actor < crew.nb_actor)
+        assert limiter.round_steps(round_) == played
+        assert check_crews([list(crew) for crew in limiter.crews]) == limiter.crews
+        round_, steps = round_ + 1, steps + played
+
+
+def test_without_lockstep_the_number_of_actors_changes_nothing() -> None:
+    limiter = replace(LOCKSTEP, synchronize=False).change(10, 7)
+    assert limiter.crews == (Crew(0, 0, 7, 5),)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [None, {}, [3], [[0, 0, 1]], [[0, 0, 1, 2.0]], [[0, 0, True, 2]], [[0, -1, 1, 2]], [[0, 0, 0, 2]], [[0, 0, 1, 0]],
+     [[0, 0, 4097, 2]], [[1, 0, 1, 2]], [[0, 0, 1, 2], [0, 0, 1, 2]], [[0, 0, 1, 2**53]]],
+)  # fmt: skip
+def test_crews_that_no_run_has_had_are_refused(rows: object) -> None:
+    with pytest.raises(ValueError, match="crew"):
+        check_crews(rows)

@@ -1,0 +1,87 @@
+"""The number of actors changes: where a run is resumed, and without lockstep while it goes on."""
+
+import csv
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.system import Result, System
+from tests.test_chain import SETTINGS
+
+OPTIONS = (
+    f"{' '.join(SETTINGS)} --nb-env-per-actor 2 --learn-start 600 --log-interval 50 --evaluation-interval 1000 "
+    "--learner-threads 1"
+).split()
+PARTS = ((900, 2), (1300, 3), (1600, 1))  # agent steps that a part of the run ends at, and its actors
+
+
+def play_in_parts(port: int, name: str, folder: Path, killed: int | None) -> list[Result]:
+    """Play parts of a run; where more actors play, one is killed after so many lines of its log."""
+    results = []
+    for steps, actors in PARTS:
+        for output in folder.glob("*.txt"):
+            output.unlink()
+        system = System(port, name, folder, [*OPTIONS, "--T-max", str(steps)], actors=actors)
+        try:
+            if killed is not None and actors == 3:
+                system.wait_for("0", "T = ", killed)
+                system.restart("0", signal.SIGKILL)
+            results.append(system.finish())
+        finally:
+            system.kill()
+    return results
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_lockstep_is_exact_over_changes_of_the_number(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    whole = play_in_parts(redis_port, f"{run_name}_0", tmp_path / "0", None)
+    killed = play_in_parts(redis_port, f"{run_name}_1", tmp_path / "1", 3)
+    assert [result.weights for result in killed] == [result.weights for result in whole]
+    assert [result.scores for result in killed] == [result.scores for result in whole]
+    assert len({result.weights for result in whole}) == len(PARTS)
+    episodes = list(csv.DictReader((tmp_path / "0" / "chain.csv").read_text().splitlines()))
+    last = dict.fromkeys("012", 0)
+    for episode in episodes:
+        last[episode["actor"]] = max(last[episode["actor"]], int(episode["T_actors"]))
+    assert 1100 < last["2"] <= 1300 + 200, "the third played in the second part alone, but for two rounds"
+    assert 1100 < last["1"] <= 1300 + 200
+    assert last["0"] > 1400
+    numbers = {(episode["actor"], episode["env"], episode["episode"]) for episode in episodes}
+    assert len(numbers) == len(episodes), "no episode twice"
+
+
+FREE = f"{' '.join(SETTINGS)} --learn-start 600 --T-max 40000 --log-interval 100 --learner-threads 1".split()
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_without_lockstep_actors_come_and_go(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    """Actor 1 never comes, actor 6 comes unexpected, actor 0 is killed: the learner goes on with whom it has."""
+    options = [*FREE, "--synchronize-actors-with-learner", "False"]
+    system = System(redis_port, run_name, tmp_path / "run", options, actors=2)
+    try:
+        system.processes["1"].kill()
+        system.processes.pop("1").wait()
+        system.wait_for("learner", "T = ", 2)
+        system.processes["6"] = system.start("6", "--nb-actor", "7")
+        system.wait_for("learner", "Actor 6 joins")
+        system.processes["0"].kill()
+        system.processes["0"].wait()
+        lines = system.printed("learner").count("T = ")
+        system.wait_for("6", "T = ", 5)
+        system.wait_for("learner", "T = ", lines + 5)
+        system.processes["learner"].send_signal(signal.SIGTERM)
+        assert system.processes["learner"].wait(120) == 0, system.said()
+        assert system.processes["6"].wait(120) == 0, system.said()
+    finally:
+        system.kill()
+    episodes = list(csv.DictReader((tmp_path / "run" / "chain.csv").read_text().splitlines()))
+    assert {episode["actor"] for episode in episodes} >= {"0", "6"}
+    again = System(redis_port, run_name, tmp_path / "run", [*options, "--force"], actors=1)
+    try:
+        again.wait_for("learner", "Going on with 1 actors, in the place of 2")
+        again.wait_for("learner", "T = ", lines + 10)
+    finally:
+        again.kill()
