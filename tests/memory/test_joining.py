@@ -1,0 +1,115 @@
+"""Actors that a learner did not expect, and actors that have left."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from memory.actor_link import ActorLink
+from memory.connection import Client
+from memory.errors import UserError
+from memory.inbox import Entry, Inbox
+from memory.learner_link import LearnerLink
+from memory.limiter import MAX_ACTORS, Crew
+from memory.messages import Joined, RoundEnd, decode_message
+from memory.transport import Keys
+from memory.waiting import Patience
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def keys(run_name: str) -> Keys:
+    return Keys(run_name, "id")
+
+
+def play(client: Client, keys: Keys, actor: int, *rounds: int) -> None:
+    """Append the ends of these rounds as an actor does, and leave."""
+    with ActorLink(client, keys.name, keys.run_id, actor, threading.Event()) as link:
+        saved = link.saved()
+        link.commit([*([] if saved else [Joined(rounds[0])]), *map(RoundEnd, rounds)], b"state")
+
+
+@contextmanager
+def open_inbox(client: Client, keys: Keys, actors: int, known: int = 0, *, joining: bool = False) -> Iterator[Inbox]:
+    stop = threading.Event()
+    inbox = Inbox(
+        client, keys, actors, lambda data: decode_message(data, 1000), stop, known=known, joining=joining
+    )  # fmt: skip
+    with closing(inbox):
+        yield inbox
+
+
+def take(inbox: Inbox, count: int) -> list[tuple[int, int]]:
+    entries: list[Entry] = []
+    for _ in range(1000):
+        entries += inbox.take_all()
+        if len(entries) >= count:
+            break
+        inbox.wait(Patience("a test"))
+    return sorted((entry.id.actor, entry.id.sequence) for entry in entries)
+
+
+def test_an_actor_of_any_number_is_taken_in(client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]) -> None:
+    play(client, keys, 7, 0)  # before the learner has begun
+    with open_inbox(client, keys, 1, joining=True) as inbox:
+        assert [entry.id.actor for entry in inbox.take_backlog()] == [7, 7]
+        play(client, keys, 0, 0)
+        play(client, keys, MAX_ACTORS - 1, 0, 1)
+        play(client, keys, 7, 1)
+        assert take(inbox, 6) == [(0, 1), (0, 2), (7, 3), *((MAX_ACTORS - 1, n) for n in (1, 2, 3))]
+        assert inbox.received == {0: 2, 7: 3, MAX_ACTORS - 1: 3}
+    assert capsys.readouterr().out == f"Actor {MAX_ACTORS - 1} joins\n"
+
+
+def test_in_lockstep_nobody_is_taken_in(client: Client, keys: Keys) -> None:
+    with open_inbox(client, keys, 1) as inbox:
+        play(client, keys, 1, 0)
+        play(client, keys, 0, 0)
+        assert take(inbox, 2) == [(0, 1), (0, 2)]
+        assert set(inbox.received) == {0}
+
+
+@pytest.mark.parametrize("number", [b"", b"-1", b"4096", b"9" * 400, b"1.0", b" 1", b"\xff", b"\xd9\xa1"])
+def test_numbers_of_no_actor_change_nothing(client: Client, keys: Keys, number: bytes) -> None:
+    client.xadd(keys.actors, {"actor": number})
+    client.xadd(keys.actors, {"other": b"1"})
+    with open_inbox(client, keys, 1, joining=True) as inbox:
+        client.xadd(keys.actors, {"actor": number})
+        client.xadd(keys.actors, {"other": b"1"})
+        play(client, keys, 3, 0)
+        assert take(inbox, 2) == [(3, 1), (3, 2)]
+        assert set(inbox.received) == {0, 3}
+
+
+def test_an_actor_writes_its_number_once(client: Client, keys: Keys) -> None:
+    for round_ in range(3):
+        play(client, keys, 5, round_)
+        client.xtrim(keys.log(5), maxlen=0)  # an empty log is no new one
+    assert [fields for _, fields in client.xrange(keys.actors)] == [{b"actor": b"5"}]
+
+
+def test_rounds_of_those_who_have_left_are_not_waited_for(client: Client, keys: Keys) -> None:
+    """Three actors have played rounds 0 and 1; of actor 2, the log was trimmed; two have left."""
+    for actor in range(3):
+        play(client, keys, actor, 0, 1)
+    client.xtrim(keys.log(2), maxlen=0)
+    with open_inbox(client, keys, 1, known=3) as inbox:
+        rounds = [[entry.id for entry in inbox.take_round(round_, 3)] for round_ in range(2)]
+        assert rounds == [[(0, 1), (0, 2), (1, 1), (1, 2)], [(0, 3), (1, 3)]]
+        play(client, keys, 0, 2)
+        assert [entry.id for entry in inbox.take_round(2)] == [(0, 4)]
+
+
+def test_an_actor_leaves_when_lockstep_goes_on_with_others(client: Client, run_name: str) -> None:
+    crews = (Crew(0, 0, 2, 5),)
+    with LearnerLink(client, run_name, {}, 2) as learner:
+        learner.lead("id", crews)
+        with ActorLink(client, run_name, "id", 0, threading.Event(), crews) as actor:
+            assert actor.record().crews == crews
+            learner.lead("id", (*crews, Crew(3, 30, 2, 5), Crew(4, 40, 1, 10)))
+            with pytest.raises(UserError, match=r"--nb-actor.*start this one again"):
+                actor.record()
+        with ActorLink(client, run_name, "id", 1, threading.Event()) as free:  # without lockstep
+            assert len(free.record().crews) == 3
