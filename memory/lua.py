@@ -66,6 +66,20 @@ RECORD = LEADING + "for i = 3, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], 
 
 TRIM = LEADING + "for i = 3, #ARGV do redis.call('XTRIM', KEYS[i], 'MINID', ARGV[i] .. '-0') end return 1"
 
+# What a lease is, for somebody who cannot have it: who holds it, of a length that can be shown, and for how long yet.
+READ_LEASE = """
+local value = redis.pcall('GET', KEYS[1])
+return {type(value) == 'string' and string.sub(value, 1, 400) or '', redis.call('PTTL', KEYS[1])}
+"""
+
+# Takes a lease from the holder that was seen, if it lasts for longer than a lease ever does.
+BREAK_LEASE = """
+local value, left = redis.pcall('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
+if type(value) == 'string' and string.sub(value, 1, 400) ~= ARGV[1] then return 0 end
+if left == -1 or left > tonumber(ARGV[2]) then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+
 RENEW = """
 local holder = redis.call('GET', KEYS[1])
 if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end

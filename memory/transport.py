@@ -3,7 +3,7 @@
 All keys of a run carry the hash tag `{<run name>}`: they live on one node of a cluster and a script may touch several.
 
     riqx:{name}                     hash: run id, settings, status, progress - the registry's record of the run
-    riqx:{name}:learner             lease of the learner
+    riqx:{name}:learner             lease of the learner: a random value, and who holds it, see memory/holder.py
     riqx:{name}:<id>:versions       stream of published weights versions, entry id = version-1, as 0-0 is none
     riqx:{name}:<id>:weights:<k>    packet with the weights of version v, k = v mod 2
     riqx:{name}:<id>:actors         stream of the actors' numbers, one entry when an actor's log begins
@@ -16,6 +16,7 @@ The run id is new with every fresh start, so that nothing of an abandoned run ca
 Redis 6.2 are used, and none that touches keys of anybody else.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -113,6 +114,13 @@ class Commit(NamedTuple):
         return self.first + len(self.messages) - 1
 
 
+class HeldLease(NamedTuple):
+    """A lease as somebody sees it who does not hold it."""
+
+    value: bytes  # its beginning; empty for none
+    left_ms: float  # infinite for one that never expires
+
+
 class NumberTakenError(Exception):
     """An actor's log has messages that are not its own, up to this number: it must number its own from the next on."""
 
@@ -130,6 +138,8 @@ class Scripts:
         self._record = client.register_script(lua.RECORD)
         self._trim = client.register_script(lua.TRIM)
         self._renew = client.register_script(lua.RENEW)
+        self._read_lease = client.register_script(lua.READ_LEASE)
+        self._break_lease = client.register_script(lua.BREAK_LEASE)
 
     def commit(self, keys: Keys, actor: int, token: bytes, commit: Commit, *, allow_gap: bool) -> int | None:
         """Append messages and store the state in one step, if the lease is held.
@@ -181,6 +191,15 @@ class Scripts:
     def renew(self, key: str, token: bytes, ttl_ms: int) -> bool:
         """Prolong a lease, also one that a broker's restart has lost; False if somebody else holds it."""
         return bool(self._renew([key], [token, ttl_ms]))
+
+    def read_lease(self, key: str) -> HeldLease:
+        """See who holds a lease, and for how long yet."""
+        value, left = self._read_lease([key])
+        return HeldLease(value, math.inf if left == -1 else max(0, left))
+
+    def break_lease(self, key: str, value: bytes, longest_ms: int) -> None:
+        """Take a lease from the holder with this value if it lasts for longer than `longest_ms`."""
+        self._break_lease([key], [value, longest_ms])
 
 
 def forget_run(client: Client, name: str, run_id: str) -> None:

@@ -1,9 +1,12 @@
+import re
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
 
 import pytest
 
@@ -44,8 +47,14 @@ def another_holder(port: int, key: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def lease(client: Client, key: str) -> Lease:
-    return Lease(client, key, "the thing", "use another")
+def lease(client: Client, key: str, *, break_stale: bool = False) -> Lease:
+    return Lease(client, key, "the thing", "use another", break_stale=break_stale)
+
+
+def refusal(client: Client, key: str, *, break_stale: bool = False) -> str:
+    with pytest.raises(UserError) as caught, lease(client, key, break_stale=break_stale):
+        pass
+    return str(caught.value)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:
@@ -98,19 +107,70 @@ def test_a_second_holder_is_refused(
     redis_server: RedisServer, client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "TTL_MS", 3000)  # several looks between two renewals, as in earnest
-    with another_holder(redis_server.port, run_name):
+    begun = time.time()
+    with another_holder(redis_server.port, run_name) as process:
         for _ in range(2):
             start = time.monotonic()
-            with pytest.raises(UserError, match="the thing is already running: use another"), lease(client, run_name):
-                pass
+            said = re.fullmatch(
+                rf"the thing is already running, process {process.pid} on {socket.gethostname()} since (\S+); "
+                r"its lease lasts ([23]) more seconds unless it is renewed: use another",
+                refusal(client, run_name),
+            )
+            assert said and begun - 1 <= datetime.fromisoformat(said[1]).timestamp() <= time.time()
             assert time.monotonic() - start < 2
             assert client.exists(run_name)
 
 
-def test_a_lease_that_never_expires_is_not_waited_for(client: Client, run_name: str) -> None:
-    client.set(run_name, "somebody")
-    with pytest.raises(UserError, match="already running"), lease(client, run_name):
-        pass
+LEFT = {"never ends": None, "lasts 3600 more seconds": 3_600_000}  # the latter by a clock that was set back
+
+
+@pytest.mark.parametrize("lasts", LEFT)
+def test_a_lease_that_lasts_too_long_is_not_waited_for(client: Client, run_name: str, lasts: str) -> None:
+    client.set(run_name, b"x|17|1500000000|there", px=LEFT[lasts])
+    said = refusal(client, run_name)
+    assert re.match(
+        rf"the thing is already running, process 17 on there since 2017-07-1\dT.*; its lease {lasts}, not 1 at most",
+        said,
+    )
+    assert said.endswith("use another; --abandon-other-run takes the lease if that process is gone")
+    assert client.get(run_name) == b"x|17|1500000000|there"
+
+
+@pytest.mark.parametrize("lasts", LEFT)
+def test_a_lease_that_lasts_too_long_can_be_taken(client: Client, run_name: str, lasts: str) -> None:
+    client.set(run_name, b"a dead holder's", px=LEFT[lasts])
+    with lease(client, run_name, break_stale=True) as held:
+        assert client.get(run_name) == held.token
+        assert 0 < client.pttl(run_name) <= TTL_S * 1000
+
+
+def test_what_is_no_lease_can_be_taken_too(client: Client, run_name: str) -> None:
+    client.rpush(run_name, b"nobody's")
+    assert "a process that has not left its name" in refusal(client, run_name)
+    with lease(client, run_name, break_stale=True) as held:
+        assert client.get(run_name) == held.token
+
+
+def test_a_living_holder_keeps_its_lease(redis_server: RedisServer, client: Client, run_name: str) -> None:
+    with another_holder(redis_server.port, run_name) as process:
+        token = client.get(run_name)
+        client.pexpire(run_name, 3_600_000)  # as if the clock were set back just now
+        assert f"already running, process {process.pid}" in refusal(client, run_name, break_stale=True)
+        assert client.get(run_name) == token
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"", b"x|1|1", b"x|1|999999999999|host", b"x|12345678901|1|host", b"x|-1|1|host", b"x|1|1|\x1b[31mred",
+        b"x|1|1|a host", b"x|1|1|a\nb", b"x|1|1|" + b"h" * 300, b"x" * 10**6,
+    ],
+)  # fmt: skip
+def test_a_strange_holder_is_not_named(client: Client, run_name: str, value: bytes) -> None:
+    client.set(run_name, value)
+    said = refusal(client, run_name)
+    assert "already running, a process that has not left its name; its lease never ends" in said
+    assert said.isprintable() and len(said) < 300
 
 
 def test_a_dead_holder_is_waited_for(redis_server: RedisServer, client: Client, run_name: str) -> None:

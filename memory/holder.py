@@ -1,0 +1,61 @@
+"""Names the processes that hold something on the Redis server, for the messages of those that would like to have it.
+
+Whoever may write to the server may have written such a name. So it is read with bounds, and shown without characters
+that a terminal would obey.
+"""
+
+import os
+import re
+import socket
+import time
+from dataclasses import dataclass
+from datetime import datetime
+
+MAX_HOST = 253  # characters of a host's name, as DNS has it
+_MOMENTS = 1 << 37  # seconds since 1970, until the year 6325: datetime can show these
+_NAME = re.compile(rb"[^|]*\|([0-9]{1,10})\|([0-9]{1,12})\|([!-{}~]{1,%d})" % MAX_HOST)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a lease."""
+
+    pid: int
+    since: int  # seconds since 1970, by its own clock
+    host: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} since {local_time(self.since)}"
+
+
+def name_of_this_process() -> bytes:
+    """What `read_holder` understands, behind anything without a bar."""
+    return f"|{os.getpid()}|{int(time.time())}|{this_host()}".encode()
+
+
+def read_holder(value: bytes) -> Holder | None:
+    """The process that a lease's value names; None for a value that names none, as those of earlier releases."""
+    found = _NAME.fullmatch(value)
+    if not found or not is_moment(int(found[2])):
+        return None
+    return Holder(int(found[1]), int(found[2]), found[3].decode())
+
+
+def this_host() -> str:
+    """This machine's name, in printable ASCII without spaces and bars."""
+    return re.sub(r"[^!-{}~]", "?", socket.gethostname())[:MAX_HOST] or "?"
+
+
+def is_moment(seconds: int) -> bool:
+    """Whether this is a time that can be shown."""
+    return 0 <= seconds < _MOMENTS
+
+
+def local_time(seconds: int) -> str:
+    """A time as it stands in log lines: this machine's local time."""
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def printable(text: str) -> str:
+    """The text with a question mark for each character that a terminal would not show."""
+    return "".join(character if character.isprintable() else "?" for character in text)
