@@ -7,9 +7,11 @@ import argparse
 import dataclasses
 import difflib
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -102,17 +104,27 @@ def _convert(f: dataclasses.Field[Any], text: str) -> Any:
         return _boolean(text)
     if kind is int or kind is float:
         return _number(kind, text)
+    if kind is Path and not text:
+        raise ValueError("expected a path, got ''; the present folder is .")
     return kind(text)
 
 
 def _number(kind: type, text: str) -> Any:
     try:
-        value = kind(text)
+        value = kind(_plain(text) if kind is int else text)
     except ValueError:
         value = math.nan
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"expected {'a whole' if kind is int else 'a finite'} number, got {text!r}")
     return value
+
+
+def _plain(text: str) -> str:
+    """A whole number with an exponent, such as 1e6 or 2.5e3, in digits; anything else as it is."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?[eE]\+?[0-9]{1,2}", text):
+        return text
+    value = Decimal(text)
+    return str(int(value)) if value == int(value) else text
 
 
 def _boolean(text: str) -> bool:

@@ -86,7 +86,7 @@ take_option() { # OPTION VALUE
 # The launchers' own parser judges the launchers' options, before anything is started.
 read_launcher_options() {
   local answer
-  answer=$(parse_launcher_options ${launcher_args[@]+"${launcher_args[@]}"})
+  answer=$(parse_launcher_options "${gpus[*]-}" ${launcher_args[@]+"${launcher_args[@]}"})
   { read -r actors && read -r host && read -r port && read -r results && read -r preset && read -r guarded; } <<<"$answer"
   if [[ $preset != - ]]; then
     launcher_args+=(--preset "$preset")
@@ -94,7 +94,7 @@ read_launcher_options() {
   fi
 }
 
-parse_launcher_options() {
+parse_launcher_options() { # GPUS OPTION...
   "$python" - "$@" <<'END'
 import os
 import signal
@@ -103,17 +103,27 @@ import args
 import command_line
 from memory.access import OPEN, find_server
 from memory.errors import UserError
+from saber.files import folder_to_write
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is no reason for a traceback
 
-options, preset = sys.argv[1:], "-"
-if not any(option.split("=")[0] == "--preset" for option in options):
+gpus, options, preset = sys.argv[1].split(), sys.argv[2:], "-"
+chosen = any(option.split("=")[0] == "--preset" for option in options)
+there = 0
+if "--disable-cuda" in options:
+    gpus = []  # the launchers do not look at them
+elif gpus or not chosen:
     import torch
-    if "--disable-cuda" in options or not torch.cuda.is_available():
-        preset = "cpu"
-        options += ["--preset", preset]
+    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
+if not chosen and not there:
+    preset = "cpu"
+    options += ["--preset", preset]
 try:
+    if missing := [gpu for gpu in gpus if int(gpu) >= there]:
+        advice = f"choose from 0 to {there - 1}" if there else "leave it out to compute on the CPU"
+        raise UserError(f"--gpus: PyTorch finds no CUDA device {missing[0]} here, {there} in all; {advice}")
     given = args.parse(options, "start_learning_atari.sh", "")
     host, port, access = find_server(given.host_redis, given.port_redis, given.redis_url, os.environ)
+    folder_to_write("--path-to-results", given.path_to_results)
 except UserError as error:
     command_line.fail("start_learning_atari.sh", error)
 print(given.nb_actor, host, port, given.path_to_results, preset, int(access != OPEN), sep="\n")

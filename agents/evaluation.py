@@ -1,7 +1,6 @@
 """Evaluates a snapshot: one episode per seed, under the rules of training, noise on and no epsilon."""
 
 import glob
-import os
 import tempfile
 import threading
 from contextlib import closing
@@ -20,6 +19,7 @@ from memory.errors import Stopped, UserError
 from saber.atari_scores import read_scores
 from saber.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
 from saber.evaluation_summary import format_evaluation
+from saber.files import folder_to_write
 from saber.run_record import commit, versions
 from saber.video import MAX_SECONDS, write_video
 
@@ -33,9 +33,9 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
         raise UserError("--model: name the snapshot to evaluate, as in --model results/best_model_pong.pth")
     saved = snapshot.load(args.model, "--model")
     args = network_args(args, saved)
-    folder = _folder("--path-to-results", args.path_to_results / "evaluations")
+    folder = folder_to_write("--path-to-results", args.path_to_results / "evaluations")
     if args.record is not None:
-        _try_to_record(args, _folder("--record", args.record))
+        _try_to_record(args, folder_to_write("--record", args.record))
     if args.render:
         open_environment(args, args.seed).close()  # whether there is a window is known now
     device = select_device(args)
@@ -60,17 +60,6 @@ def csv_name(args: Args) -> str:
     """Name of the CSV of an evaluation."""
     assert args.model is not None
     return f"{args.task}_{args.model.stem}_seed{args.seed}.csv"
-
-
-def _folder(option: str, folder: Path) -> Path:
-    """Make the folder; raises UserError if nothing can be written there, before hours are spent."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{option}: {folder} cannot be made ({error.strerror})") from error
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"{option}: expected a folder to write in, and nothing can be written to {folder}")
-    return folder
 
 
 def _try_to_record(args: Args, folder: Path) -> None:

@@ -15,6 +15,7 @@ from agents import snapshot
 from agents.interface import Agent
 from memory.errors import UserError
 from memory.messages import Episode
+from saber.files import folder_to_write
 from saber.reward_plot import write_reward_plot
 from saber.run_record import RunRecord, Start, read_record, write_record
 from saber.scores import SCORE_EPISODES, EpisodeRecord
@@ -38,7 +39,7 @@ class Reports:
         self._next_plot = 0.0
         self._record: RunRecord | None = None  # until the run begins
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder_to_write("--path-to-results", folder)
             self._lock = (folder / f".{game}.lock").open("w")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._remove_torn_files()

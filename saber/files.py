@@ -5,7 +5,10 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO
+
+from memory.errors import UserError
 
 
 @contextmanager
@@ -40,6 +43,19 @@ def written_aside(path: Path, suffix: str) -> Iterator[Path]:
             error.filename = os.fspath(path)  # a full disk does not tell which file it was
         raise
     sync_folder(path.parent)
+
+
+def folder_to_write(option: str, folder: Path) -> Path:
+    """Make the folder that `option` names; raises UserError if nothing can be written there, before hours are spent."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        raise UserError(
+            f"{option}: expected a folder to write to, got {folder} ({error.strerror}); name another, or make this one "
+            "writable"
+        ) from error
 
 
 def sync_folder(folder: Path) -> None:

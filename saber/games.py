@@ -8,6 +8,9 @@ from functools import cache
 
 from ale_py import ALEInterface, roms
 
+# What the ids of Gymnasium and the old Gym have around a game's name: ALE/Pong-ram-v5, PongNoFrameskip-v4.
+_GYMNASIUM_ID = re.compile(r"^ALE/|(-ram)?(NoFrameskip|Deterministic)?(-v[0-9]+)?$", re.IGNORECASE)
+
 
 def games() -> list[str]:
     """All playable games in alphabetical order, in snake_case, such as "ms_pacman"."""
@@ -44,7 +47,16 @@ def check_game(name: str) -> str | None:
         return None
     if name in roms.get_all_rom_ids() and (fault := fault_of_rom(name)):
         return f"the ROM of {name} cannot be used: {fault}"
-    snake_case = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.-]+", "_", name).lower()  # "MsPacman", "ms-pacman", "Ms. Pacman"
-    close = difflib.get_close_matches(snake_case, _games(), n=3)
+    close = _meant(name)
     hint = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(_games())}"
     return f"unknown game {name!r}; {hint}"
+
+
+def _meant(name: str) -> list[str]:
+    """The games that somebody may mean by a name in another spelling: "Ms. Pacman", or an id of Gymnasium."""
+    stem = _GYMNASIUM_ID.sub("", name)
+    letters = re.sub(r"[\W_]", "", stem).lower()
+    if same := [game for game in _games() if game.replace("_", "") == letters]:
+        return same
+    snake_case = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s.-]+", "_", stem).lower()
+    return difflib.get_close_matches(snake_case, _games(), n=3)

@@ -141,6 +141,13 @@ class Workplace:
         self.start(*options)
         return self.exit_code()
 
+    def find_gpus(self, number: int) -> None:
+        """Let PyTorch find so many, whatever this machine has: what the script asks is put in its place."""
+        (self.folder / "torch.py").write_text(
+            f"class cuda:\n    is_available = staticmethod(lambda: {number} > 0)\n"
+            f"    device_count = staticmethod(lambda: {number})\n"
+        )
+
     def tell(self, name: str, exit_code: int) -> None:
         (self.folder / "told").write_text(str(exit_code))
         (self.folder / "told").rename(self.folder / f"{name}.exit")

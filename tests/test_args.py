@@ -173,8 +173,18 @@ def test_numbers_must_be_finite_numbers(option: str) -> None:
 
 @pytest.mark.parametrize("option", WHOLE_NUMBERS)
 def test_whole_numbers_must_be_whole(option: str) -> None:
-    for text in ("1.5", "1e3", "1.0"):
-        assert any(line.startswith(f"{option}: expected a whole number") for line in errors_of(option, text))
+    for text in ("1.5", "1.0", "1.5e0", "1e-3", "12e-1", "1.25e1", "1e", "e6", "1e6.0", "1e100", "1e999999999"):
+        assert any(line.startswith(f"{option}: expected a whole number") for line in errors_of(option, text)), text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1e6", 10**6), ("1E6", 10**6), ("2.5e5", 250_000), ("+1e+6", 10**6), ("3e0", 3), ("1_0", 10)]
+)
+def test_whole_numbers_may_have_an_exponent(text: str, value: int) -> None:
+    found = value_of("--target-update", "--target-update", text)
+    assert found == value and type(found) is int
+    assert read("--T-max", "1e8").T_max == 100_000_000
+    assert errors_of("--batch-size=-1e2") == errors_of("--batch-size", "-100")
 
 
 def test_a_number_may_be_long() -> None:
@@ -255,6 +265,18 @@ def test_an_unknown_game_comes_with_close_names() -> None:
     assert "pong" in error  # nothing is close: all of them
     for wrong in ("Pong", "pong ", "PongNoFrameskip-v4", ""):
         assert "pong" in errors_of("--game", wrong)[0]
+    assert errors_of("--game", "PongNoFrameskip-v4") == [
+        "--game: unknown game 'PongNoFrameskip-v4'; did you mean pong?"
+    ]
+
+
+@pytest.mark.parametrize("option", ["--path-to-results", "--model", "--record"])
+def test_an_empty_path_is_refused(option: str) -> None:
+    assert (
+        errors_of(option, "")
+        == errors_of(f"{option}=")
+        == [f"{option}: expected a path, got ''; the present folder is ."]
+    )
 
 
 def test_other_environments_name_their_own_games() -> None:

@@ -71,6 +71,9 @@ def test_help_needs_nothing(workplace: Workplace) -> None:
         (["--memory-capacityy", "9"], "--memory-capacity"),
         (["--nb-actor", "0"], "--nb-actor"),
         (["--nb-actor=five"], "--nb-actor"),
+        (["--path-to-results", ""], "--path-to-results: expected a path, got ''"),
+        (["--path-to-results", "args.py"], "--path-to-results: expected a folder to write to, got args.py"),
+        (["--game", "PongNoFrameskip-v4"], "--game: unknown game 'PongNoFrameskip-v4'; did you mean pong?"),
     ],
 )
 def test_a_wrong_option_is_named_and_nothing_starts(workplace: Workplace, options: list[str], named: str) -> None:
@@ -81,7 +84,31 @@ def test_a_wrong_option_is_named_and_nothing_starts(workplace: Workplace, option
     workplace.assert_nothing_left()
 
 
+@pytest.mark.parametrize("preset", [[], ["--preset", "paper"]])
+@pytest.mark.parametrize(
+    ("there", "asked", "advice"),
+    [(0, "0", "0 in all; leave it out to compute on the CPU"), (2, "1,2", "2 in all; choose from 0 to 1")],
+)
+def test_a_gpu_that_is_not_there_is_named(
+    workplace: Workplace, there: int, asked: str, advice: str, preset: list[str]
+) -> None:
+    workplace.find_gpus(there)
+    workplace.preset = preset
+    assert workplace.run("--gpus", asked) == 2
+    (line,) = [line for line in workplace.output.splitlines() if "error" in line]
+    assert line.endswith(f"--gpus: PyTorch finds no CUDA device {asked[-1]} here, {advice}")
+    assert workplace.output.splitlines()[-1] == line
+    workplace.assert_nothing_left()
+
+
+def test_a_gpu_is_not_looked_for_without_cuda(workplace: Workplace) -> None:
+    workplace.find_gpus(0)
+    workplace.start("--gpus", "0", "--disable-cuda")
+    assert workplace.argv("learner")[-1] == "--gpu-number=0"
+
+
 def test_everything_starts_and_ctrl_c_saves_before_redis_stops(workplace: Workplace) -> None:
+    workplace.find_gpus(6)
     workplace.start("--game", "pong", "--nb-actor=2", "--gpus", "3,5", "--windows", "none")
     everyone = {
         "learner": ["launch_learner.py"],

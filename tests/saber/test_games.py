@@ -35,6 +35,24 @@ def test_an_unknown_game_is_answered_with_the_close_names(wrong, right):
     assert f"{wrong!r}; did you mean {right}" in check_game(wrong)
 
 
+def ids(game: str) -> list[str]:
+    """The ids under which Gymnasium and the old Gym know a game (ale_py/registration.py), and a person's spellings."""
+    name = "".join(word.capitalize() for word in game.split("_"))
+    kinds = [f"{ram}{kind}" for ram in ("", "-ram") for kind in ("", "NoFrameskip", "Deterministic")]
+    old = [f"{name}{kind}-v{version}" for kind in kinds for version in (0, 4)]
+    return [*old, f"ALE/{name}-v5", f"ALE/{name}-ram-v5", name, game.replace("_", " ").upper(), game.replace("_", "-")]
+
+
+@pytest.mark.parametrize("game", games())
+def test_an_id_of_gymnasium_leads_to_its_game_alone(game: str) -> None:
+    for name in set(ids(game)) - {game}:
+        assert check_game(name) == f"unknown game {name!r}; did you mean {game}?"
+
+
+def test_a_typo_in_an_id_leads_to_what_is_close() -> None:
+    assert "did you mean space_invaders" in str(check_game("SpaceInvaderNoFrameskip-v4"))
+
+
 def test_a_name_like_no_other_is_answered_with_all_names():
     assert "there are adventure, air_raid, alien" in check_game("%%%")
 
