@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import math
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import field
@@ -62,6 +63,12 @@ def read(
             except ValueError as error:
                 errors.append(f"{flag_of(f.name)}: {error}")
     return values, errors
+
+
+def compose(program: str, values: dict[str, Any]) -> str:
+    """The command, to be copied into a shell, that starts a program with these settings."""
+    words = [word for name, value in values.items() for word in (flag_of(name), str(value))]
+    return shlex.join(["python", program, *words])
 
 
 def fail(program: str, error: UserError) -> NoReturn:

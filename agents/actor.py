@@ -1,6 +1,7 @@
 """The actor: plays, cuts its rows into chunks, appends them to its log, and pulls weights."""
 
 import threading
+from functools import partial
 
 import torch
 
@@ -9,6 +10,7 @@ from agents.player import Place, Player
 from agents.programs import (
     IntervalLog,
     connect_to_redis,
+    launch_command,
     make_limiter,
     observation_of,
     open_environment,
@@ -18,10 +20,13 @@ from agents.randomness import derive_seed
 from agents.registry import make_agent
 from args import Args
 from memory.actor_link import ActorLink, RunOver, Saved, wait_for_run
+from memory.connection import Client
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
 from memory.messages import Joined, Message, RoundEnd
-from memory.waiting import Patience
+from memory.roll_call import RollCall
+from memory.run_record import RunRecord
+from memory.transport import Keys
 from saber.vector import VectorEnvironment
 
 
@@ -44,9 +49,7 @@ class Actor:
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
         self._begin()
-        log = IntervalLog(
-            f"actor {self._args.id_actor}", self._args.log_interval, self._args.T_max, self._total_steps(0)
-        )
+        log = IntervalLog(f"actor {self._args.id_actor}", self._args, self._total_steps(0))
         while True:
             self._pull()
             self._play_round(log)
@@ -89,7 +92,7 @@ class Actor:
 
     def _pull(self, *, again: bool = False) -> None:
         """Wait until the next round may be played, and load its weights."""
-        patience = Patience("the learner to read this actor's experience")
+        patience = self._link.patience("the learner to read this actor's experience")
         newest = self._link.wait_for_version(self._round if self._limiter.synchronize else 0)
         while not self._limiter.may_play(self._round, newest, self._link.unread()):
             self._link.wait_for_change(newest + 1, patience)
@@ -104,14 +107,14 @@ class Actor:
         self._player.load(weights_packet.weights_for(model, packet), self._version)
 
     def _play_round(self, log: IntervalLog) -> None:
-        t_actors = self._link.record().t_actors
+        record = self._link.record()
         lockstep = self._limiter.synchronize
         unsent_limit = self._args.length_actor_buffer - self._player.agent.spec.window
         for i in range(self._limiter.crew_of(self._round).env_steps - self._round_step):
-            T = self._total_steps(t_actors)
-            self._unsent += self._player.play(T)
+            self._unsent += self._player.play(self._total_steps(record.t_actors))
             self._round_step += lockstep
-            log.passes(self._total_steps(t_actors))
+            T = self._total_steps(record.t_actors)
+            log.passes(T, played=T, trained=record.t_learner)
             if self._stop.is_set():
                 break
             if (i + 1) % unsent_limit == 0:
@@ -133,6 +136,20 @@ class Actor:
             self._unsent = []
 
 
+def _link(args: Args, client: Client, run: RunRecord, stop: threading.Event, *, lockstep: bool) -> ActorLink:
+    """In lockstep all wait for each other, so who is missing may be another actor."""
+    awaited = args.nb_actor if lockstep else 0
+    return ActorLink(
+        client,
+        args.name,
+        run.run_id,
+        args.id_actor,
+        stop,
+        run.crews if lockstep else (),
+        roll_call=RollCall(client, Keys(args.name, run.run_id), awaited, partial(launch_command, args)),
+    )
+
+
 def run_actor(args: Args, stop: threading.Event) -> None:
     """Play for the run of these settings until it is over or this process shall stop."""
     if args.id_actor < 0:
@@ -140,7 +157,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
     budget.check_actor(args)
     client = connect_to_redis(args, stop)
-    run = wait_for_run(client, args.name, args.shared, stop)
+    run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
     device = select_device(args)
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
     environments = [open_environment(args, seed) for seed in seeds]
@@ -149,8 +166,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
         args, observation_of(environments[0]), environments[0].nb_actions, device, learns=False, seed=seed
     )
     limiter = make_limiter(args, agent, run.crews)
-    crews = run.crews if limiter.synchronize else ()
-    with ActorLink(client, args.name, run.run_id, args.id_actor, stop, crews) as link:
+    with _link(args, client, run, stop, lockstep=limiter.synchronize) as link:
         player = Player(args, agent, VectorEnvironment(environments))
         print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
         try:

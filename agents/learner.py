@@ -112,7 +112,7 @@ class Learner:
                 self._gathered += 1
             self.progress.T_actors = self._limiter.steps_before(self.progress.round)
             return
-        patience = Patience(f"{self._args.learn_start} transitions in the replay")
+        patience = Patience(f"{self._args.learn_start} transitions in the replay", hint=self._link.absent)
         self._take(self._inbox.take_all())
         while self._replay.rows < self._args.learn_start:
             self._inbox.wait(patience)
@@ -169,7 +169,7 @@ class Learner:
             progress.round_end += self._limiter.round_steps(progress.round + 1)
 
     def _new_log(self) -> IntervalLog:
-        return IntervalLog("learner", self._args.log_interval, self._args.T_max, self.progress.T_learner)
+        return IntervalLog("learner", self._args, self.progress.T_learner)
 
     # --- weights and reports out ---
 
@@ -191,7 +191,8 @@ class Learner:
         self._link.progress(status, self.progress.T_learner, self.progress.T_actors, self._inbox.received)
 
     def _report(self) -> None:
-        if self._log.passes(self.progress.T_learner):
+        T = self.progress.T_learner
+        if self._log.passes(T, played=self.progress.T_actors, trained=T):
             self._try_to(self._reports.plot)
             self._try_to(lambda: self._reports.save_best(self.agent, self._values()))
 
@@ -220,8 +221,11 @@ class Learner:
             print(f"Not written, and tried again in {_RETRY_S:.0f} sec: {error}", flush=True)
 
     def _values(self) -> dict[str, Any]:
-        crews = [list(crew) for crew in self._limiter.crews]
-        return asdict(self.progress) | {"crews": crews, "settings": json.dumps(self._args.shared)}
+        values = {
+            "crews": [list(crew) for crew in self._limiter.crews],
+            "settings": json.dumps(self._args.shared),
+        }
+        return asdict(self.progress) | values
 
     def _save(self) -> None:
         """Write the snapshot, and drop from the log what the replay no longer holds."""

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from agents.precision import precision_in_use
 from agents.programs import (
     connect_to_redis,
     device_name,
+    launch_command,
     make_limiter,
     observation_of,
     one_line,
@@ -52,7 +54,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     observation, nb_actions = observation_of(environment), environment.nb_actions
     # Lease and folder come before the snapshot, which a learner that is about to leave may still be writing.
     with (
-        LearnerLink(client, args.name, args.shared, args.nb_actor) as link,
+        LearnerLink(client, args.name, args.shared, args.nb_actor, command=partial(launch_command, args)) as link,
         Reports(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
         path = snapshot.find_last_model(args.path_to_results, args.task)

@@ -64,6 +64,14 @@ def stop_on_signals() -> threading.Event:
     return stop
 
 
+def launch_command(args: Args, id_actor: int) -> str:
+    """The command that starts an actor of this run, or for -1 its learner, with the options given to this process."""
+    own = {"id_actor", "gpu_number", "render", "model"}
+    given = {name: value for name, value in vars(args).items() if name in args.given - own}
+    program, number = ("launch_learner.py", {}) if id_actor < 0 else ("launch_actor.py", {"id_actor": id_actor})
+    return command_line.compose(program, number | given)
+
+
 def connect_to_redis(args: Args, stop: threading.Event) -> Client:
     """A connection to the server that the options and the environment name; raises UserError if there is none."""
     server = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ)
@@ -135,20 +143,30 @@ def timestamp() -> str:
 
 
 class IntervalLog:
-    """Prints progress whenever the agent steps pass a multiple of the interval."""
+    """Prints progress whenever T passes a multiple of the log interval.
 
-    def __init__(self, who: str, interval: int, T_max: int, start: int) -> None:
-        self._who, self._interval, self._T_max = who, interval, T_max
-        self._passed = start // interval
+    In lockstep T is the same in all processes. Without it, learner and actors count different steps: a line names them.
+    """
+
+    def __init__(self, who: str, args: Args, start: int) -> None:
+        self._who, self._interval, self._T_max = who, args.log_interval, args.T_max
+        self._lockstep = args.synchronize_actors_with_learner
+        self._passed = start // self._interval
         self._time = time.monotonic()
 
-    def passes(self, steps: int) -> bool:
-        """Whether a multiple of the interval was reached since the last call; prints the two lines if so."""
-        if steps // self._interval <= self._passed:
+    def passes(self, T: int, *, played: int, trained: int) -> bool:
+        """Whether T has reached a multiple of the interval since the last call; prints the lines if so.
+
+        `played` and `trained` are what the actors' T and the learner's are without lockstep, as far as known here.
+        """
+        if T // self._interval <= self._passed:
             return False
-        self._passed = steps // self._interval
+        self._passed = T // self._interval
         now = time.monotonic()
         print(f"[{timestamp()}] T = {self._passed * self._interval} / {self._T_max}")
         print(f"Time between 2 log_interval for {self._who} ({now - self._time:.3f} sec)", flush=True)
+        if not self._lockstep:
+            counts = f"agent steps played in the actors' lines ({played}), trained on in the learner's ({trained})"
+            print(f"Without lockstep T counts {counts}", flush=True)
         self._time = now
         return True

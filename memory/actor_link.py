@@ -3,6 +3,7 @@
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from memory import wire
@@ -11,6 +12,7 @@ from memory.errors import RunError, Stopped, UserError
 from memory.lease import Lease
 from memory.limiter import Crew
 from memory.messages import Message, encode_message
+from memory.roll_call import RollCall, plain_command
 from memory.run_record import RunRecord, read_run, whole_number
 from memory.transport import MAX_SEQUENCE, Commit, Keys, NumberTakenError, Scripts, newest_version
 from memory.waiting import Patience
@@ -30,9 +32,15 @@ class RunOver(Stopped):
     """The learner has finished or was stopped; says which."""
 
 
-def wait_for_run(client: Client, name: str, settings: dict[str, Any], stop: threading.Event) -> RunRecord:
-    """Wait until a learner leads the run of this name; raises UserError if its settings differ from ours."""
-    patience = Patience(f"the learner of run {name!r} (python launch_learner.py, same settings)")
+def wait_for_run(
+    client: Client, name: str, settings: dict[str, Any], stop: threading.Event,
+    command: Callable[[int], str] = plain_command,
+) -> RunRecord:  # fmt: skip
+    """Wait until a learner leads the run of this name; raises UserError if its settings differ from ours.
+
+    `command` tells how the learner is started, see `RollCall`.
+    """
+    patience = Patience(f"the learner of run {name!r}", hint=RollCall(client, Keys(name, ""), 0, command).absent)
     while True:
         record = read_run(client, name)
         if record and record.status == "running" and client.exists(Keys(name, record.run_id).learner_lease):
@@ -66,12 +74,14 @@ def _is_version(value: Any) -> bool:
 class ActorLink:
     """Appends one actor's messages under its lease; use as a context manager.
 
-    In lockstep it knows the `crews` of the run, and has to leave if the learner goes on with others.
+    In lockstep it knows the `crews` of the run, and has to leave if the learner goes on with others. `roll_call` finds
+    out who is missing while the learner is waited for; `break_stale` is as in `Lease`.
     """
 
     def __init__(
-        self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event, crews: tuple[Crew, ...] = ()
-    ) -> None:
+        self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event, crews: tuple[Crew, ...] = (),
+        *, roll_call: RollCall | None = None, break_stale: bool = False,
+    ) -> None:  # fmt: skip
         self.keys = Keys(name, run_id)
         self.actor = actor
         self._client = client
@@ -85,7 +95,9 @@ class ActorLink:
             self.keys.actor_lease(actor),
             f"actor {actor} of run {name!r}",
             "give each actor its own --id-actor",
+            break_stale=break_stale,
         )
+        self._absent = (roll_call or RollCall(client, self.keys, 0)).absent
 
     def __enter__(self) -> "ActorLink":
         self.lease.__enter__()
@@ -184,9 +196,13 @@ class ActorLink:
         """The newest weights version, -1 if there is none."""
         return newest_version(self._client, self.keys)
 
+    def patience(self, what: str) -> Patience:
+        """Patience for something that the learner does, whose lines tell who is missing."""
+        return Patience(what, hint=self._absent)
+
     def wait_for_version(self, version: int) -> int:
         """Wait until this or a later version is published, and return the newest; raises RunOver, Stopped."""
-        patience = Patience(f"the learner to publish weights version {version}")
+        patience = self.patience(f"the learner to publish weights version {version}")
         while (newest := self.newest_version()) < version:
             self.wait_for_change(version, patience)
         return newest
@@ -214,7 +230,7 @@ class ActorLink:
         Older ones are there after a learner was killed and has gone on from a snapshot: it will come here again, but
         `or_newest` does not wait for that.
         """
-        patience = Patience(f"the learner to publish weights version {version} again")
+        patience = self.patience(f"the learner to publish weights version {version} again")
         while (packet := self._packet(version, max_bytes)) is None or packet.meta["version"] < version:
             self.pause(patience)
             self._stop.wait(0.1)

@@ -15,7 +15,7 @@ from memory.messages import Episode, Joined, Message, RoundEnd
 from memory.quarantine import Quarantine
 from memory.run_record import whole_number
 from memory.transport import MAX_SEQUENCE, Keys, registered, registered_actors
-from memory.waiting import Patience
+from memory.waiting import Patience, no_hint
 from memory.wire import WireError, decode_meta
 
 _READ_COUNT = 32  # messages of a stream in one read
@@ -164,8 +164,9 @@ class Inbox:
     """Messages of all actors, each handed out once, in each actor's own order.
 
     `read` tells, per actor, the sequence number of the last message handed out. `idle` is called about every second of
-    waiting. Actors 0 to `nb_actor` - 1 play now; logs of as many as `known` are read, as those that have left may have
-    written what replay still needs. `joining` actors, of any number, are taken in when they come.
+    waiting, and `absent` for the end of each line about it. Actors 0 to `nb_actor` - 1 play now; logs of as many as
+    `known` are read, as those that have left may have written what replay still needs. `joining` actors, of any number,
+    are taken in when they come.
     """
 
     def __init__(
@@ -177,6 +178,7 @@ class Inbox:
         stop: threading.Event,
         idle: Callable[[], None] = lambda: None,
         *,
+        absent: Callable[[], str] = no_hint,
         known: int = 0,
         joining: bool = False,
     ) -> None:
@@ -194,6 +196,7 @@ class Inbox:
         self._backlog = {actor: _last_entry(client, keys.log(actor)) for actor in self.read}
         self._stop = stop
         self._idle = idle
+        self._absent = absent
         self._next_idle = time.monotonic() + _IDLE_S
         position = (joined[0].position if joined else b"0-0") if joining else None
         self._reader = LogReader(client, keys, self.read, decode, position)
@@ -233,7 +236,7 @@ class Inbox:
         Rounds must be asked for one after the other. Of old ones there may be less, or nothing, in a trimmed log.
         """
         for actor in range(nb_actor or self._nb_actor):
-            patience = Patience(f"actor {actor} to play round {round_}")
+            patience = Patience(f"actor {actor} to play round {round_}", hint=self._absent)
             while self._played[actor] < round_:
                 if not self._ends[actor]:
                     if actor >= self._nb_actor and self._received[actor] >= self._backlog[actor]:

@@ -10,22 +10,30 @@ from memory.errors import UserError
 from memory.inbox import Decoder, Inbox
 from memory.lease import Lease
 from memory.limiter import Crew
+from memory.roll_call import RollCall, plain_command
 from memory.run_record import RunRecord, read_run, record_fields, write_run
 from memory.transport import Keys, Scripts, forget_run, last_sequence, newest_version
 from memory.wire import VERSION, other_version
 
 
 class LearnerLink:
-    """Holds the lease of a run's name; use as a context manager, and `lead` before everything else."""
+    """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
+
+    `command` tells how an actor is started, see `RollCall`.
+    """
 
     keys: Keys
 
-    def __init__(self, client: Client, name: str, settings: dict[str, Any], nb_actor: int) -> None:
+    def __init__(
+        self, client: Client, name: str, settings: dict[str, Any], nb_actor: int, *,
+        command: Callable[[int], str] = plain_command,
+    ) -> None:  # fmt: skip
         self._client = client
         self._name = name
         self._settings = settings
         self._scripts = Scripts(client)
         self._nb_actor = nb_actor
+        self._command = command
         self._weights: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
         self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
         self.lease = Lease(
@@ -69,7 +77,12 @@ class LearnerLink:
         Logs of as many actors as `known` are read, also of those that have left. With `joining`, actors of other
         numbers are taken in.
         """
-        return Inbox(self._client, self.keys, self._nb_actor, decode, stop, idle, known=known, joining=joining)
+        more: dict[str, Any] = {"absent": self.absent, "known": known, "joining": joining}
+        return Inbox(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
+
+    def absent(self) -> str:
+        """Which actors are not there: the end of a line about waiting for them."""
+        return RollCall(self._client, self.keys, self._nb_actor, self._command).absent()
 
     def last_sequence(self, actor: int) -> int:
         """Number of the newest message of an actor that Redis knows, 0 for none."""

@@ -6,7 +6,7 @@ with waiting("the Redis server"):
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 INTERVAL_S = 10.0
@@ -62,18 +62,25 @@ def line(what: str, seconds: float) -> str:
     return f"Waiting for {what} ({seconds:.0f} sec)"
 
 
+def no_hint() -> str:
+    """Nothing to add to a line about waiting."""
+    return ""
+
+
 class Patience:
     """The same for a loop that asks again and again: call `check` in it."""
 
-    def __init__(self, what: str, interval: float = INTERVAL_S) -> None:
+    def __init__(self, what: str, interval: float | None = None, hint: Callable[[], str] = no_hint) -> None:
+        """`hint` gives the end of each line, asked for when the line is printed: who is missing, what to do."""
         self.what = what
-        self._interval = interval
+        self._hint = hint
+        self._interval = INTERVAL_S if interval is None else interval
         self._start = time.monotonic()
-        self._next = self._start + interval
+        self._next = self._start + self._interval
 
     def check(self) -> None:
         """Print a line if it is time to."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + self._interval
-            print(line(self.what, now - self._start), flush=True)
+            print(line(self.what, now - self._start) + self._hint(), flush=True)

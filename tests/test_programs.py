@@ -1,5 +1,8 @@
 """The programs as their users meet them: real processes, a real Redis, the chain for a game."""
 
+import dataclasses
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,6 +16,7 @@ import torch
 
 import args as options
 from agents import snapshot
+from agents.programs import IntervalLog, launch_command
 from agents.registry import make_agent
 from memory.chunk import Field
 from tests.chain.environment import ChainEnvironment
@@ -61,8 +65,21 @@ def wait_for(process: Process, text: str) -> None:
         assert time.monotonic() < deadline and (line or process.poll() is None), f"{text!r} never came"
 
 
+def check_log(out: str, who: int) -> None:
+    """Without lockstep every log line tells how far actors and learner are; T is the learner's or the actors' count."""
+    entry = (
+        r"\] T = (\d+) / 2400\nTime between 2 log_interval for .*\n"
+        r"Without lockstep T counts .* actors' lines \((\d+)\), trained on in the learner's \((\d+)\)\n"
+    )
+    found = [tuple(map(int, numbers)) for numbers in re.findall(entry, out)]
+    assert len(found) == out.count("] T = ") >= (0 if who else 1), out  # an actor may come too late for a line
+    for T, played, trained in found:
+        assert (played if who else trained) // 600 * 600 == T
+        assert 0 <= trained < 2400 + 2 and played > 0
+
+
 ONE_PROCESS = ("--evaluation-workers", "1")  # others would not know the chain
-SHORT = "--learn-start 600 --T-max 2400 --nb-actor 2 --synchronize-actors-with-learner False".split()
+SHORT = "--learn-start 600 --T-max 2400 --nb-actor 2 --synchronize-actors-with-learner False --log-interval 600".split()
 
 
 @pytest.mark.redis
@@ -72,12 +89,47 @@ def test_two_actors_without_lockstep(programs: Programs, tmp_path: Path, rainbow
     processes = [programs.start("launch_learner.py", *more)]
     processes += [programs.start("launch_actor.py", "--id-actor", str(actor), *more) for actor in range(2)]
     for process in processes:
-        out, errors = process.communicate(timeout=90)
+        out, errors = process.communicate(timeout=300)
         assert (process.returncode, errors) == (0, ""), out
+        check_log(out, who=0 if process is processes[0] else 1)
     lines = (tmp_path / "results" / "chain.csv").read_text().splitlines()[1:]
     keys = [tuple(line.split(",")[2:5]) for line in lines]
     assert len(set(keys)) == len(keys), "no episode twice"
     assert {key[:2] for key in keys} == {(str(actor), str(env)) for actor in range(2) for env in range(3)}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "--memory-capacity 100000 --learn-start 8000 --log-interval 2500",
+        "--nb-actor 6 --synchronize-actors-with-learner False --host-redis 10.0.0.7",
+        "--force --nb-actor 5 --run-name 'a b' --path-to-results 'my results' --preset cpu --port-redis 6380",
+        "--render 0 --disable-cuda --gpu-number 1",
+    ],
+)
+def test_the_command_for_a_missing_process_is_complete(given: str) -> None:
+    here = options.parse(shlex.split(given), "launch_learner.py", "")
+    own = {"gpu_number": 0}
+    for id_actor, program in ((0, "launch_actor.py"), (-1, "launch_learner.py")):
+        python, script, *words = shlex.split(launch_command(here, id_actor))
+        assert (python, script) == ("python", program)
+        there = options.parse(words, program, "")
+        assert there == dataclasses.replace(here, id_actor=id_actor, **own)
+
+
+def test_the_command_for_a_missing_actor_is_the_documented_one() -> None:
+    given = "--memory-capacity 100000 --learn-start 8000 --log-interval 2500"
+    assert launch_command(options.parse(given.split(), "", ""), 0) == f"python launch_actor.py --id-actor 0 {given}"
+    assert launch_command(options.parse(given.split(), "", ""), -1) == f"python launch_learner.py {given}"
+
+
+def test_lockstep_logs_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    log = IntervalLog("learner", options.parse(["--log-interval", "10"], "", ""), 25)
+    assert [log.passes(T, played=T, trained=T) for T in (26, 30, 39, 61)] == [False, True, False, True]
+    first, second, *others = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\] T = 30 / 50000000", first)
+    assert re.fullmatch(r"Time between 2 log_interval for learner \(\d\.\d{3} sec\)", second)
+    assert len(others) == 2
 
 
 @pytest.mark.redis

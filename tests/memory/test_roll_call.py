@@ -1,0 +1,129 @@
+"""Lines about waiting name who is missing, and the command that starts it."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import pytest
+
+from memory import waiting
+from memory.actor_link import ActorLink, wait_for_run
+from memory.connection import Client
+from memory.errors import Stopped
+from memory.learner_link import LearnerLink
+from memory.messages import Joined, decode_message
+from memory.roll_call import LEARNER, RollCall
+from memory.transport import Keys
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.actor_link.BLOCK_MS", 50)
+    monkeypatch.setattr(waiting, "INTERVAL_S", 0.2)
+
+
+def command(process: int) -> str:
+    return f"start {process}"
+
+
+def hold(client: Client, keys: Keys, *processes: int) -> None:
+    """Leases of these processes."""
+    for process in processes:
+        client.set(keys.learner_lease if process == LEARNER else keys.actor_lease(process), b"held", px=60_000)
+
+
+def leave(client: Client, keys: Keys, process: int) -> None:
+    client.delete(keys.learner_lease if process == LEARNER else keys.actor_lease(process))
+
+
+def test_who_is_absent(client: Client, run_name: str) -> None:
+    keys = Keys(run_name, "id")
+    call = RollCall(client, keys, 12, command)
+    assert call.absent() == "; the learner is not running: start -1", "without it no actor can be there"
+    hold(client, keys, LEARNER, *range(12))
+    assert call.absent() == ""
+    leave(client, keys, 3)
+    assert call.absent() == "; actor 3 is not running: start 3"
+    leave(client, keys, 11)
+    told = "each to be started with its --id-actor: start 3"
+    assert call.absent() == f"; 2 actors are not running (3, 11), {told}"
+    for actor in range(3, 12):
+        leave(client, keys, actor)
+    assert call.absent() == f"; 9 actors are not running (3, 4, 5, 6, 7, 8, 9, 10 ...), {told}"
+    assert RollCall(client, keys, 3, command).absent() == ""
+
+
+def test_the_plain_commands(client: Client, run_name: str) -> None:
+    keys = Keys(run_name, "id")
+    assert RollCall(client, keys, 2).absent().endswith(": python launch_learner.py")
+    hold(client, keys, LEARNER, 0)
+    assert RollCall(client, keys, 2).absent().endswith(": python launch_actor.py --id-actor 1")
+
+
+class Stopper:
+    """Stops what waits as soon as it asks for a command, or has not for so long that it never will."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self.timer = threading.Timer(60, self.stop.set)
+        self.timer.start()
+
+    def command(self, process: int) -> str:
+        self.stop.set()
+        return command(process)
+
+
+@pytest.fixture
+def stopper() -> Iterator[Stopper]:
+    stopper = Stopper()
+    yield stopper
+    stopper.timer.cancel()
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """The last one about the run; the short interval brings others about the Redis server."""
+    return [line for line in capsys.readouterr().out.splitlines() if "the Redis server" not in line][-1]
+
+
+def test_a_learner_names_the_actors_that_it_waits_for(
+    client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stopper: Stopper
+) -> None:
+    with LearnerLink(client, run_name, {}, 2, command=stopper.command) as learner, ExitStack() as stack:
+        learner.lead("id")
+        actor = stack.enter_context(ActorLink(client, run_name, "id", 0, threading.Event()))
+        actor.commit([Joined(1)], b"state")
+        inbox = learner.inbox(lambda data: decode_message(data, 1000), stopper.stop, lambda: None)
+        stack.enter_context(closing(inbox))
+        with pytest.raises(Stopped):
+            list(inbox.take_round(0))
+    assert re.fullmatch(
+        r"Waiting for actor \d to play round 0 \(\d+ sec\); actor 1 is not running: start 1", last_line(capsys)
+    )
+
+
+@pytest.mark.parametrize("missing", [LEARNER, 1])
+def test_an_actor_names_who_keeps_everybody_waiting(
+    client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stopper: Stopper, missing: int
+) -> None:
+    keys = Keys(run_name, "id")
+    hold(client, keys, *({LEARNER, 1} - {missing}))
+    call = RollCall(client, keys, 2, stopper.command)
+    with ActorLink(client, run_name, "id", 0, stopper.stop, roll_call=call) as actor, pytest.raises(Stopped):
+        actor.wait_for_version(0)
+    who = "the learner" if missing == LEARNER else f"actor {missing}"
+    line = last_line(capsys)
+    assert line.startswith("Waiting for the learner to publish weights version 0 (")
+    assert line.endswith(f" sec); {who} is not running: start {missing}")
+
+
+def test_an_actor_that_comes_first_names_the_learner(
+    client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stopper: Stopper
+) -> None:
+    with pytest.raises(Stopped):
+        wait_for_run(client, run_name, {}, stopper.stop, stopper.command)
+    line = last_line(capsys)
+    assert line.startswith(f"Waiting for the learner of run {run_name!r} (")
+    assert line.endswith(" sec); the learner is not running: start -1")
