@@ -36,6 +36,9 @@ class RunOptions:
     T_max: int = option(50_000_000, "length of the run [agent steps over all actors; 4 frames each]", shared=True)
     force: bool = option(False, "accept settings that are refused as unwise", flag=True)
     run_name: str = option("", "name of the run on the Redis server [default: the game]")
+    abandon_other_run: bool = option(
+        False, "delete another run's experience that has the run's name, and take a lease that outlasts all", flag=True
+    )
     preset: str = option("paper", "defaults to begin with: cpu (small, for machines without a GPU) or paper")
 
 

@@ -147,6 +147,7 @@ def _link(args: Args, client: Client, run: RunRecord, stop: threading.Event, *, 
         stop,
         run.crews if lockstep else (),
         roll_call=RollCall(client, Keys(args.name, run.run_id), awaited, partial(launch_command, args)),
+        break_stale=args.abandon_other_run,
     )
 
 

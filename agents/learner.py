@@ -222,6 +222,7 @@ class Learner:
 
     def _values(self) -> dict[str, Any]:
         values = {
+            "run_name": self._args.name,
             "crews": [list(crew) for crew in self._limiter.crews],
             "settings": json.dumps(self._args.shared),
         }

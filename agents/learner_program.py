@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 import threading
 import uuid
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from agents.registry import make_agent
 from agents.reports import Reports
 from args import Args, describe_preset
 from command_line import flag_of
+from memory.connection import Client
 from memory.errors import UserError
 from memory.learner_link import LearnerLink
 from memory.limiter import RateLimiter, check_crews
@@ -54,7 +56,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     observation, nb_actions = observation_of(environment), environment.nb_actions
     # Lease and folder come before the snapshot, which a learner that is about to leave may still be writing.
     with (
-        LearnerLink(client, args.name, args.shared, args.nb_actor, command=partial(launch_command, args)) as link,
+        _link(args, client) as link,
         Reports(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
         path = snapshot.find_last_model(args.path_to_results, args.task)
@@ -64,6 +66,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         if saved:
             with _of_snapshot(path):
                 _refuse_other_settings(args, saved, path)
+                _refuse_other_name(args, saved, path)
                 reports.best_mean = float(saved["best_mean"])
         elif reports.log.records:
             raise UserError(
@@ -76,6 +79,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
                 f"Finished at T = {progress.T_learner} already; move what is in {reports.folder} away to start afresh"
             )
             return
+        link.check_name(progress.run_id, afresh=saved is None)
         agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
         with _of_snapshot(path):
             limiter = _limiter(args, agent, saved)
@@ -87,7 +91,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             _restore(args, agent, saved, path)
         reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
         # Last, as it may abandon an older run: nothing may be refused from here on.
-        link.lead(progress.run_id, limiter.crews)
+        link.lead(progress.run_id, limiter.crews, afresh=saved is None)
         decode = MessageDecoder(agent.spec, observation, nb_actions)
         learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
         if saved:
@@ -97,6 +101,18 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             print(describe_preset(args), flush=True)
         print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
         learner.run(first_start=saved is None)
+
+
+def _link(args: Args, client: Client) -> LearnerLink:
+    return LearnerLink(
+        client,
+        args.name,
+        args.shared,
+        args.nb_actor,
+        folder=args.path_to_results,
+        abandon_other=args.abandon_other_run,
+        command=partial(launch_command, args),
+    )
 
 
 def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
@@ -137,6 +153,22 @@ def _refuse_other_settings(args: Args, saved: dict[str, Any], path: Path | None)
     ]
     if errors:
         raise UserError("\n".join(sorted(errors)))
+
+
+def _refuse_other_name(args: Args, saved: dict[str, Any], path: Path | None) -> None:
+    """The experience of a run lies under its name on the Redis server: under another one there is none."""
+    name = saved.get("run_name", args.name)  # snapshots of earlier releases have none
+    if not isinstance(name, str):
+        raise ValueError("its run has no name")
+    if name == args.name:
+        return
+    before = textwrap.shorten(ascii(name), 200)
+    if not args.abandon_other_run:
+        raise UserError(
+            f"--run-name: was {before} when {path} was saved, is {args.name!r}; resume under the same name, or give "
+            "--abandon-other-run to go on without the experience that the Redis server holds under that name"
+        )
+    print(f"Going on as run {args.name!r}, without the experience that Redis holds of run {before}", flush=True)
 
 
 def _limiter(args: Args, agent: Agent, saved: dict[str, Any] | None) -> RateLimiter:

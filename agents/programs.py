@@ -66,7 +66,7 @@ def stop_on_signals() -> threading.Event:
 
 def launch_command(args: Args, id_actor: int) -> str:
     """The command that starts an actor of this run, or for -1 its learner, with the options given to this process."""
-    own = {"id_actor", "gpu_number", "render", "model"}
+    own = {"id_actor", "gpu_number", "render", "model", "abandon_other_run"}
     given = {name: value for name, value in vars(args).items() if name in args.given - own}
     program, number = ("launch_learner.py", {}) if id_actor < 0 else ("launch_actor.py", {"id_actor": id_actor})
     return command_line.compose(program, number | given)

@@ -1,8 +1,10 @@
 """The learner's end of the transport: takes the run over, publishes weights and progress, trims what replay evicted."""
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from memory.connection import Client
@@ -11,7 +13,7 @@ from memory.inbox import Decoder, Inbox
 from memory.lease import Lease
 from memory.limiter import Crew
 from memory.roll_call import RollCall, plain_command
-from memory.run_record import RunRecord, read_run, record_fields, write_run
+from memory.run_record import Owner, RunRecord, read_run, record_fields, write_run
 from memory.transport import Keys, Scripts, forget_run, last_sequence, newest_version
 from memory.wire import VERSION, other_version
 
@@ -19,20 +21,23 @@ from memory.wire import VERSION, other_version
 class LearnerLink:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
-    `command` tells how an actor is started, see `RollCall`.
+    `folder` is where the run's results are. The experience of another folder's run of this name is deleted only if this
+    learner may `abandon_other` runs. `command` tells how an actor is started, see `RollCall`.
     """
 
     keys: Keys
 
     def __init__(
         self, client: Client, name: str, settings: dict[str, Any], nb_actor: int, *,
-        command: Callable[[int], str] = plain_command,
+        folder: Path = Path(), abandon_other: bool = False, command: Callable[[int], str] = plain_command,
     ) -> None:  # fmt: skip
         self._client = client
         self._name = name
         self._settings = settings
         self._scripts = Scripts(client)
         self._nb_actor = nb_actor
+        self._owner = Owner.of(folder)
+        self._abandon_other = abandon_other
         self._command = command
         self._weights: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
         self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
@@ -41,6 +46,7 @@ class LearnerLink:
             Keys(name, "").learner_lease,
             f"a learner of run {name!r}",
             "stop it first, or name this run differently with --run-name",
+            break_stale=abandon_other,
         )
 
     def __enter__(self) -> "LearnerLink":
@@ -50,16 +56,41 @@ class LearnerLink:
     def __exit__(self, *error: object) -> None:
         self.lease.__exit__(*error)
 
-    def lead(self, run_id: str, crews: tuple[Crew, ...] = ()) -> None:
-        """Lead this run with these crews; abandon one of another id that had the name, and delete its keys."""
-        self.keys = Keys(self._name, run_id)
-        self._record = RunRecord(run_id, "starting", self._settings, 0, 0, crews)
+    def check_name(self, run_id: str, *, afresh: bool) -> RunRecord | None:
+        """Return what the server holds under the run's name; raises UserError if this run may not take its place.
+
+        It may if it is that run, or if that run has finished. A run that begins `afresh` may also take the place of one
+        of the same folder: whoever wants to start afresh there moves the results away.
+        """
         before = read_run(self._client, self._name)
-        if before and before.run_id == run_id and before.wire_version != VERSION:
+        if before is None:
+            return None
+        if before.run_id == run_id:
+            if before.wire_version != VERSION:
+                raise UserError(
+                    f"the experience of run {self._name!r} is of another release "
+                    f"({other_version(before.wire_version)}): go on with that one, or start afresh in another "
+                    "--path-to-results under another --run-name"
+                )
+            return before
+        own_place = afresh and before.owner == self._owner
+        if not (self._abandon_other or own_place or before.status == "finished"):
             raise UserError(
-                f"the experience of run {self._name!r} is of another release ({other_version(before.wire_version)}): "
-                "go on with that one, or start afresh in another --path-to-results"
+                f"--run-name: run {self._name!r} on the Redis server is another one than that of {self._owner}: its "
+                f"results are in {before.whose}; name this run differently, or give --abandon-other-run to delete what "
+                "the server holds of the other"
             )
+        return before
+
+    def lead(self, run_id: str, crews: tuple[Crew, ...] = (), *, afresh: bool = False) -> None:
+        """Lead this run with these crews; abandon one of another id that had the name, and delete its keys.
+
+        Raises UserError as `check_name` does.
+        """
+        before = self.check_name(run_id, afresh=afresh)
+        self.keys = Keys(self._name, run_id)
+        now = int(time.time())
+        self._record = RunRecord(run_id, "starting", self._settings, 0, 0, crews, owner=self._owner, written=now)
         if before and before.run_id == run_id:  # its actors go on meanwhile, and look how far the run is
             self._record = replace(self._record, t_learner=before.t_learner, t_actors=before.t_actors)
         # A Redis user without the learner's rights is refused now, not when the replay is full: this trims nothing.
@@ -67,6 +98,7 @@ class LearnerLink:
         self._scripts.trim(known, self.lease.token, dict.fromkeys(range(self._nb_actor), 0))
         write_run(self._client, self._name, self._record, {})  # first, so that actors of the old run write no more
         if before and before.run_id != run_id:
+            print(f"Deleting the experience of the other run {self._name!r}, of {before.whose}", flush=True)
             forget_run(self._client, self._name, before.run_id)
 
     def inbox(
@@ -101,7 +133,8 @@ class LearnerLink:
     def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
         """Write the run's record; publish the weights again if they are not the newest, as after a broker's restart."""
         self.lease.check()
-        self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=t_actors)
+        now = int(time.time())
+        self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=t_actors, written=now)
         self._scripts.write_record(self.keys, self.lease.token, record_fields(self._record, read))
         with self._publishing:
             if self._weights and newest_version(self._client, self.keys) != max(self._weights):

@@ -143,7 +143,8 @@ def leave_a_run(guarded: Guarded, name: str) -> None:
 def test_an_asynchronous_run_takes_an_abandoned_one_s_place(guarded: Guarded, run_name: str, tmp_path: Path) -> None:
     leave_a_run(guarded, run_name)
     folder = tmp_path / "results"
-    system = System(0, run_name, folder, list(ASYNCHRONOUS), actors=2, environment=guarded.environment)
+    options = [*ASYNCHRONOUS, "--abandon-other-run"]
+    system = System(0, run_name, folder, options, actors=2, environment=guarded.environment)
     try:
         system.finish()
     finally:

@@ -9,7 +9,7 @@ from memory.actor_link import ActorLink
 from memory.connection import BrokerError, Client, connect
 from memory.errors import RunError, Stopped, UserError
 from memory.learner_link import LearnerLink
-from memory.run_record import RunRecord, read_run, write_run
+from memory.run_record import Owner, RunRecord, read_run, write_run
 from memory.transport import Commit, Keys, NumberTakenError, last_sequence, newest_version
 from tests.fuzz.mutate import damage, damage_json, json_text
 from tests.fuzz.target import Target
@@ -41,7 +41,8 @@ def redis_targets(port: int) -> dict[str, Target]:
 
 def _record(client: Client) -> Target:
     key = Keys("record", "").run
-    write_run(client, "record", RunRecord("id", "running", SETTINGS, 3, 4), {0: 5})
+    owner = Owner("/data/results", "there")
+    write_run(client, "record", RunRecord("id", "running", SETTINGS, 3, 4, owner=owner, written=1_500_000_000), {0: 5})
     fields: dict[bytes, bytes] = client.hgetall(key)  # type: ignore[assignment]
     sample = json.dumps({name.decode(): value.decode() for name, value in fields.items()}).encode()
 
@@ -67,6 +68,7 @@ def _record(client: Client) -> Target:
 
     def use(found: RunRecord | None) -> None:
         assert found is None or (isinstance(found.settings, dict) and found.t_actors >= 0)
+        assert found is None or (found.whose.isprintable() and len(found.whose) < 5000)
 
     return Target(0.008, [sample], forge, read, use, (RunError,))
 

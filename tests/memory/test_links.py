@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,12 +15,13 @@ from memory.connection import Client, connect
 from memory.errors import RunError, Stopped, UserError
 from memory.learner_link import LearnerLink
 from memory.messages import Joined, RoundEnd, decode_message, encode_message
-from memory.run_record import RunRecord, read_run, write_run
+from memory.run_record import Owner, RunRecord, read_run, write_run
 from memory.transport import Keys
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis
 SETTINGS = {"seed": 1, "discount": 0.99, "game": "pong"}
+HERE = Owner.of(Path())
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +40,9 @@ def actor_link(client: Client, name: str, run_id: str = "id", stop: threading.Ev
 
 
 @contextmanager
-def learner_link(client: Client, name: str, run_id: str = "id") -> Iterator[LearnerLink]:
+def learner_link(client: Client, name: str, run_id: str = "id", *, afresh: bool = False) -> Iterator[LearnerLink]:
     with LearnerLink(client, name, SETTINGS, 2) as link:
-        link.lead(run_id)
+        link.lead(run_id, afresh=afresh)
         yield link
 
 
@@ -74,7 +76,7 @@ def test_an_actor_waits_for_its_learner(client: Client, run_name: str) -> None:
     with learner_link(client, run_name) as learner:
         with after(0.2, lambda: learner.progress("running", 3, 4, {})):
             record = wait_for_run(client, run_name, SETTINGS, threading.Event())
-        assert record == RunRecord("id", "running", SETTINGS, 3, 4)
+        assert record == RunRecord("id", "running", SETTINGS, 3, 4, owner=HERE)
         with pytest.raises(UserError, match=r"--discount is 0.9 here and 0.99 .*\n--seed is 2 here and 1 .*--run-name"):
             wait_for_run(client, run_name, SETTINGS | {"discount": 0.9, "seed": 2}, threading.Event())
         with pytest.raises(UserError, match=r"--new-one is 1 here and None"):
@@ -112,8 +114,8 @@ def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, ru
     with learner_link(client, run_name) as learner:
         assert learner.last_sequence(0) == 2
         assert len(rounds_of(client, run_name)) == 2
-    with learner_link(client, run_name, "new") as learner:
-        assert read_run(client, run_name) == RunRecord("new", "starting", SETTINGS, 0, 0)
+    with learner_link(client, run_name, "new", afresh=True) as learner:
+        assert read_run(client, run_name) == RunRecord("new", "starting", SETTINGS, 0, 0, owner=HERE)
         assert learner.last_sequence(0) == 0
         assert not client.exists(Keys(run_name, "id").log(0), Keys(run_name, "id").state(0))
     assert len(rounds_of(client, run_name + "2")) == 2
@@ -127,7 +129,7 @@ def test_an_actor_of_an_abandoned_run_leaves_nothing_behind(
         learner.progress("running", 0, 0, {})
         play(actor, 1)
         client.delete(learner.keys.learner_lease)
-        with learner_link(client, run_name, "new") as successor:
+        with learner_link(client, run_name, "new", afresh=True) as successor:
             successor.progress("running", 0, 0, {})
             time.sleep(0.5)  # the actor has renewed its lease
             with pytest.raises((RunOver, RunError)):
@@ -145,7 +147,7 @@ def test_a_learner_that_was_stopped_for_too_long_writes_no_more(
         client.delete(stopped.keys.learner_lease)
         link = LearnerLink(client, run_name, SETTINGS, 2)
         with link:
-            link.lead(run_id)
+            link.lead(run_id, afresh=True)
             link.publish(0, b"weights", restart=True)
             play(actor, 1, 2)
             link.progress("running", 5, 6, {0: 2})
@@ -463,7 +465,7 @@ def test_a_learner_that_lost_its_place_publishes_nothing(
             learner.publish(0, b"")
         with pytest.raises(RunError, match="another process"):
             learner.progress("running", 0, 0, {})
-    assert read_run(client, run_name) == RunRecord("id", "starting", SETTINGS, 0, 0)
+    assert read_run(client, run_name) == RunRecord("id", "starting", SETTINGS, 0, 0, owner=HERE)
 
 
 def test_messages_are_not_tied_to_one_server_process(own_server: RedisServer, own_client: Client) -> None:

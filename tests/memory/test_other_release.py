@@ -13,7 +13,7 @@ from memory.learner_link import LearnerLink
 from memory.messages import Episode
 from memory.run_record import RunRecord, read_run, write_run
 from memory.transport import Keys
-from tests.memory.test_links import SETTINGS, actor_link, learner_link
+from tests.memory.test_links import HERE, SETTINGS, actor_link, learner_link
 
 pytestmark = pytest.mark.redis
 
@@ -34,10 +34,10 @@ def test_a_record_that_another_release_has_left_is_no_reason_to_refuse(client: C
     client.hset(Keys(run_name, "").run, "wire", wire.VERSION + 1)
     with LearnerLink(client, run_name, SETTINGS, 1) as learner:
         with pytest.raises(UserError, match="of another release"):
-            learner.lead("id")
+            learner.lead("id", afresh=True)
         assert read_run(client, run_name).wire_version == wire.VERSION + 1  # type: ignore[union-attr]
-        learner.lead("new")
-        assert read_run(client, run_name) == RunRecord("new", "starting", SETTINGS, 0, 0)
+        learner.lead("new", afresh=True)
+        assert read_run(client, run_name) == RunRecord("new", "starting", SETTINGS, 0, 0, owner=HERE)
 
 
 def test_a_record_without_a_version_is_of_the_first(client: Client, run_name: str) -> None:
@@ -53,11 +53,15 @@ def test_a_record_without_a_version_is_of_the_first(client: Client, run_name: st
         ("status", None), ("status", b"\xff"), ("run_id", b""), ("run_id", b"*"), ("settings", None),
         ("settings", b"{"), ("settings", b"[1]"), ("settings", b"[" * 100_000), ("settings", b'{"a": {}}'),
         ("t_learner", None), ("t_actors", b"1e9"), ("t_actors", b"9" * 5000), ("wire", b"x"),
+        ("folder", None), ("folder", b"relative"), ("folder", b"/" * 5000), ("host", None), ("host", b"a host"),
+        ("host", b"\x1b[31m"), ("host", b"h" * 300), ("written", b"-1"), ("written", b"9" * 19),
     ],
 )  # fmt: skip
 def test_a_damaged_record_is_one_line(client: Client, run_name: str, field: str, value: bytes | None) -> None:
     key = Keys(run_name, "").run
-    write_run(client, run_name, RunRecord("id", "running", SETTINGS, 3, 4), {})
+    record = RunRecord("id", "running", SETTINGS, 3, 4, owner=HERE, written=1_500_000_000)
+    write_run(client, run_name, record, {})
+    assert read_run(client, run_name) == record
     client.hdel(key, field)
     if value is not None:
         client.hset(key, field, value)

@@ -84,7 +84,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]
 def lead(guarded: Guarded, run_id: str) -> None:
     """A short run through everything that learner and actor do with the server."""
     with LearnerLink(guarded.learner, "run", {"seed": 1}, 1) as learner:
-        learner.lead(run_id)
+        learner.lead(run_id, afresh=True)
         learner.publish(0, b"weights 0", restart=True)
         learner.publish(1, b"weights 1")
         learner.progress("running", 4, 4, {0: 0})

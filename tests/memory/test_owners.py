@@ -1,0 +1,137 @@
+"""Whose run it is that a name stands for on the server, and who may take its place."""
+
+import time
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from memory import wire
+from memory.connection import Client
+from memory.errors import UserError
+from memory.holder import this_host
+from memory.learner_link import LearnerLink
+from memory.run_record import RunRecord, read_run, write_run
+from memory.transport import Keys
+
+pytestmark = pytest.mark.redis
+SETTINGS = {"seed": 1}
+
+
+def leave_a_run(client: Client, name: str, folder: Path, status: str = "stopped") -> None:
+    """A run of this folder with some experience, under the run id "first"."""
+    with LearnerLink(client, name, SETTINGS, 1, folder=folder) as learner:
+        learner.lead("first", afresh=True)
+        learner.progress(status, 8, 9, {0: 1})
+        client.xadd(learner.keys.log(0), {"m": b""}, id="1-0")
+
+
+def lead(client: Client, name: str, folder: Path, run_id: str = "second", **more: bool) -> None:
+    """Begin a run afresh, or resume the first, as the learner's program does."""
+    afresh = run_id == "second"
+    with LearnerLink(client, name, SETTINGS, 1, folder=folder, abandon_other=more.get("abandon_other", False)) as link:
+        link.check_name(run_id, afresh=more.get("afresh", afresh))
+        link.lead(run_id, afresh=more.get("afresh", afresh))
+
+
+def is_there(client: Client, name: str) -> bool:
+    record = read_run(client, name)
+    assert record and (record.run_id == "first") == client.exists(Keys(name, "first").log(0))
+    return record.run_id == "first"
+
+
+@pytest.mark.parametrize("status", ["starting", "running", "stopped"])
+def test_another_folder_s_run_is_kept(client: Client, run_name: str, tmp_path: Path, status: str) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    begun = int(time.time())
+    leave_a_run(client, run_name, first, status)
+    with pytest.raises(UserError) as caught:
+        lead(client, run_name, second)
+    said = str(caught.value)
+    assert said.startswith(f"--run-name: run {run_name!r} on the Redis server is another one than that of {second} on ")
+    assert f"results are in {first} on {this_host()}, last written " in said
+    written = datetime.fromisoformat(said.partition("last written ")[2].partition(";")[0]).timestamp()
+    assert begun <= written <= time.time()
+    assert "--abandon-other-run" in said and "\n" not in said
+    assert is_there(client, run_name)
+
+
+def test_another_folder_s_run_is_abandoned_on_request(
+    client: Client, run_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave_a_run(client, run_name, tmp_path / "first")
+    lead(client, run_name, tmp_path / "second", abandon_other=True)
+    assert not is_there(client, run_name)
+    assert (
+        f"Deleting the experience of the other run {run_name!r}, of {tmp_path / 'first'} on" in capsys.readouterr().out
+    )
+    # The first one, resumed, would now delete the second's: it is told whose that is.
+    with pytest.raises(UserError, match=f"results are in {tmp_path / 'second'} on "):
+        lead(client, run_name, tmp_path / "first", "first")
+
+
+def test_a_run_may_be_resumed_wherever_its_folder_is_now(client: Client, run_name: str, tmp_path: Path) -> None:
+    leave_a_run(client, run_name, tmp_path / "first")
+    for folder in (tmp_path / "first", tmp_path / "moved"):
+        lead(client, run_name, folder, "first")
+        assert is_there(client, run_name)
+
+
+def test_who_moves_the_results_away_starts_afresh(
+    client: Client, run_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_a_run(client, run_name, tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("results")
+    lead(client, run_name, Path("link"))
+    assert not is_there(client, run_name)
+
+
+def test_results_that_are_moved_back_are_not_taken_for_a_fresh_start(
+    client: Client, run_name: str, tmp_path: Path
+) -> None:
+    leave_a_run(client, run_name, tmp_path)
+    with pytest.raises(UserError, match="--abandon-other-run"):
+        lead(client, run_name, tmp_path, "older")
+    assert is_there(client, run_name)
+
+
+def test_the_same_folder_of_another_host_is_another(client: Client, run_name: str, tmp_path: Path) -> None:
+    leave_a_run(client, run_name, tmp_path)
+    client.hset(Keys(run_name, "").run, "host", "elsewhere")
+    with pytest.raises(UserError, match=f"results are in {tmp_path} on elsewhere, last written"):
+        lead(client, run_name, tmp_path)
+    assert is_there(client, run_name)
+
+
+def test_a_finished_run_is_in_nobody_s_way(client: Client, run_name: str, tmp_path: Path) -> None:
+    leave_a_run(client, run_name, tmp_path / "first", "finished")
+    lead(client, run_name, tmp_path / "second")
+    assert not is_there(client, run_name)
+
+
+@pytest.mark.parametrize("version", [wire.VERSION - 1, wire.VERSION])
+def test_a_record_of_an_earlier_release_names_no_owner(
+    client: Client, run_name: str, tmp_path: Path, version: int
+) -> None:
+    """Whose it is cannot be known, so it is kept; its own folder resumes it."""
+    write_run(client, run_name, RunRecord("first", "stopped", SETTINGS, 3, 4, wire_version=version), {})
+    client.xadd(Keys(run_name, "first").log(0), {"m": b""}, id="1-0")
+    with pytest.raises(UserError, match="results are in a folder that its release did not write down; name this run"):
+        lead(client, run_name, tmp_path)
+    assert is_there(client, run_name)
+    if version == wire.VERSION:
+        lead(client, run_name, tmp_path, "first")
+        record = read_run(client, run_name)
+        assert record and record.owner and record.owner.folder == str(tmp_path)
+    lead(client, run_name, tmp_path, abandon_other=True)
+    assert not is_there(client, run_name)
+
+
+def test_a_strange_folder_comes_back_and_is_shown_harmlessly(client: Client, run_name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "a\x1b[31m \n ä \udcff"
+    leave_a_run(client, run_name, folder)
+    lead(client, run_name, folder)
+    assert not is_there(client, run_name)
+    record = read_run(client, run_name)
+    assert record and record.whose.startswith(f"{tmp_path}/a?[31m ? ä ? on ")
