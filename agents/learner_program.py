@@ -99,7 +99,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
 
 def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
     """The settings with what this machine makes of them."""
-    return args.settings | {"precision": precision_in_use(args.precision, device), "device": device_name(device)}
+    in_use = {"precision": precision_in_use(args.precision, device), "device": device_name(device)}
+    return args.settings | {"preset": args.preset} | in_use
 
 
 @contextmanager
