@@ -1,6 +1,10 @@
-"""Report training runs as the SABER benchmark asks: `saber.html`, one page that opens offline, and `saber.json`.
+"""Report training runs as the SABER benchmark asks, one agent or several side by side.
 
 python saber_report.py results/ more_results/pong.csv --output report/
+python saber_report.py results/ --label "large batch=runs/b" --output report/
+
+Written are saber.html, one page that opens offline, and saber.json; the figures as SVG in saber_figures/; the tables
+as CSV and LaTeX in saber_tables/.
 """
 
 import argparse
@@ -12,17 +16,28 @@ def main() -> None:
     """Read the command line and write the report; exit code 1 if it cannot be written, 2 for a wrong command."""
     parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "runs", type=Path, nargs="+", help="results folders, with all that is below them, or <game>.csv files"
+        "runs", type=Path, nargs="*", help="results folders, with all that is below them, or <game>.csv files"
+    )
+    parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="name of the agent whose runs lie in this folder, which need not be named once more; may be given again "
+        "for others [the agent and its preset, with settings that differ]",
     )
     parser.add_argument("--output", type=Path, default=Path("results"), help="folder to write to [results]")
     given = parser.parse_args()
+    if not given.runs and not given.label:
+        parser.error("name folders with <game>.csv, or such files, as in: saber_report.py results/")
 
     from command_line import fail  # after --help, which shall not wait for these
     from memory.errors import UserError
+    from saber.report.inputs import parse_label
     from saber.report.program import write_report
 
     try:
-        for line in write_report(given.runs, given.output):
+        for line in write_report(given.runs, given.output, [parse_label(text) for text in given.label]):
             print(line)
     except UserError as error:
         fail("saber_report.py", error)

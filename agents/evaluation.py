@@ -5,12 +5,13 @@ import tempfile
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from agents import snapshot
 from agents.evaluation_progress import Bar, Lines, make_progress
-from agents.evaluation_settings import decisive_settings, network_args, other_rules
+from agents.evaluation_settings import decisive_settings, network_args, other_rules, trained_steps
 from agents.evaluation_workers import OwnProcess, Processes, Task, make_players, number_of_workers
 from agents.programs import device_name, open_environment, select_device
 from agents.randomness import derive_seed
@@ -41,7 +42,7 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     device = select_device(args)
     with (
         make_players(args, saved, number_of_workers(args, device), stop) as players,
-        _open_log(folder / csv_name(args), args, players.player.weights_hash, device) as log,
+        _open_log(folder / csv_name(args), args, saved, players.player.weights_hash, device) as log,
     ):
         for line in other_rules(args, saved):
             print(line, flush=True)
@@ -76,7 +77,7 @@ def _try_to_record(args: Args, folder: Path) -> None:
             raise UserError(f"--record: {error}") from error
 
 
-def _open_log(path: Path, args: Args, weights: str, device: torch.device) -> EvaluationLog:
+def _open_log(path: Path, args: Args, saved: dict[str, Any], weights: str, device: torch.device) -> EvaluationLog:
     record = EvaluationRecord(
         model=str(args.model),
         weights=weights,
@@ -86,6 +87,7 @@ def _open_log(path: Path, args: Args, weights: str, device: torch.device) -> Eva
         versions=versions(),
         commits=[commit()],
         episodes=args.evaluation_episodes,
+        trained_steps=trained_steps(args, saved),
     )
     try:
         return EvaluationLog(path, record)

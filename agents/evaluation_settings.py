@@ -91,6 +91,16 @@ def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:
     ]
 
 
+def trained_steps(args: Args, saved: dict[str, Any]) -> int | None:
+    """Agent steps that a snapshot was trained for; None if it does not tell.
+
+    In lockstep the updates stand for the steps: the last round is played but not counted in T_actors.
+    """
+    lockstep = _settings(args, saved).get("synchronize_actors_with_learner", False)
+    steps = saved.get("T_learner" if lockstep else "T_actors")
+    return steps if type(steps) is int and 0 <= steps < 2**63 else None
+
+
 def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     """The settings of the run that a snapshot of this program is of; others have none."""
     try:

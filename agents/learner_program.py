@@ -117,7 +117,8 @@ def _link(args: Args, client: Client) -> LearnerLink:
 
 def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
     """The settings with what this machine makes of them."""
-    return args.settings | {"precision": precision_in_use(args.precision, device), "device": device_name(device)}
+    in_use = {"precision": precision_in_use(args.precision, device), "device": device_name(device)}
+    return args.settings | {"preset": args.preset} | in_use
 
 
 @contextmanager

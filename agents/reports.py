@@ -19,6 +19,7 @@ from saber.files import folder_to_write
 from saber.reward_plot import write_reward_plot
 from saber.run_record import RunRecord, Start, read_record, write_record
 from saber.scores import SCORE_EPISODES, EpisodeRecord
+from saber.task import Task
 from saber.training_log import FIELD_TYPES, TrainingLog
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
@@ -96,9 +97,13 @@ class Reports:
         due = now or time.monotonic() >= self._next_plot
         if due and (now or len(self.log.records) > self._plotted):
             path = self.folder / f"Reward_{self.game}.html"
-            write_reward_plot(self.log.records, path, self.game, self._action_repeat)
+            write_reward_plot(self.log.records, path, self._task, self._action_repeat)
             self._plotted = len(self.log.records)
             self._next_plot = time.monotonic() + _PLOT_INTERVAL_S
+
+    @property
+    def _task(self) -> Task:
+        return self._record.task if self._record else Task(self.game)
 
     def save_best(self, agent: Agent, values: dict[str, Any]) -> None:
         """Keep the present weights if the newest 100 training episodes are the best so far."""

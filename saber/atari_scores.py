@@ -102,3 +102,8 @@ def _game_scores(row: dict[str, str]) -> GameScores:
 def format_frames(frames: int) -> str:
     """Write a number of frames as papers do: 200 M, 22.8 B."""
     return f"{frames / 1e6:g} M" if frames < 10**9 else f"{frames / 1e9:g} B"
+
+
+def format_points(score: float) -> str:
+    """Write a score with as many digits as are worth reading: 21.3, 12,345."""
+    return f"{score:,.1f}" if abs(score) < 1000 else f"{score:,.0f}"

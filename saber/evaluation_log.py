@@ -42,6 +42,7 @@ class EvaluationRecord:
     versions: dict[str, str]  # of Python and packages
     commits: list[str]  # of the programs that played, in turn
     episodes: int  # asked for; the CSV has fewer of them until all have ended
+    trained_steps: int | None = None  # agent steps that the snapshot was trained for; records of old have none
 
     @property
     def decisive(self) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def read_evaluation_record(path: Path) -> EvaluationRecord:
         record = EvaluationRecord(**json.loads(path.read_bytes()))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: not an evaluation's record ({error})") from error
-    kinds = {"settings": dict, "versions": dict, "commits": list, "episodes": int}
+    kinds = {"settings": dict, "versions": dict, "commits": list, "episodes": int, "trained_steps": int | None}
     if wrong := [name for name, kind in kinds.items() if not isinstance(getattr(record, name), kind)]:
         raise ValueError(f"{path}: not an evaluation's record ({', '.join(wrong)})")
     return record

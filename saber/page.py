@@ -1,7 +1,8 @@
 """Pages with plots that are one file: plotly.js is written into them (4.8 MB), so they open offline and can be mailed.
 
 A script beside a page would be left behind, and one on a CDN needs a network. Pages follow the reader's choice of a
-light or a dark display.
+light or a dark display, and are light on paper. All plots are drawn before the page counts as loaded, so pictures of
+the whole page and prints hold them.
 """
 
 import json
@@ -12,10 +13,8 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
+from saber.colours import DARK, LIGHT, SHADES
 from saber.live_page import HAND_OVER, LOOK_AGAIN
-
-BLUE, ORANGE, TEAL = "#3b82d6", "#d08a3c", "#2f9e8a"  # legible on white and on black
-BAND = "rgba(59,130,214,0.25)"
 
 _PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -24,14 +23,20 @@ _PAGE = Template("""<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>
-:root { color-scheme: light dark; --ink: #1f2430; --soft: #59606e; --grid: #e4e7ec; --paper: #ffffff; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e8ec; --soft: #a5abb7; --grid: #2e333c; --paper: #15171b; }
-}
-body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.4 system-ui, sans-serif; }
+:root { color-scheme: light dark; $light }
+@media (prefers-color-scheme: dark) { :root { $dark } }
+:root.paper { color-scheme: light; $light }
+body { margin: 0; background: var(--paper); color: var(--ink);
+  font: 15px/1.4 system-ui, "Helvetica Neue", Arial, "Liberation Sans", sans-serif; }
 header { padding: 16px 20px 4px; }
 h1 { margin: 0; font-size: 21px; }
 p { margin: 4px 0 0; color: var(--soft); }
+@page { size: portrait; margin: 12mm; }
+.paper body { width: ${paper_width}px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+.paper .modebar { display: none; }
+h1, h2, h3 { break-after: avoid; }
+.paper .js-plotly-plot { overflow: hidden; }
+.js-plotly-plot, tr { break-inside: avoid; }
 $style
 </style>
 </head>
@@ -40,44 +45,64 @@ $body
 <script type="application/json" id="figure">$figures</script>
 $hand_over<script>$plotly</script>
 <script>
-let figures = JSON.parse(document.getElementById("figure").textContent);
-const colour = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const themes = $themes, shades = $shades;
+const root = document.documentElement, onPaper = () => root.classList.contains("paper");
+const darkDisplay = matchMedia("(prefers-color-scheme: dark)");
+const isDark = () => darkDisplay.matches && !onPaper();
+const read = () => JSON.parse(document.getElementById("figure").textContent, (_, value) =>
+  isDark() && typeof value === "string" && shades[value] || value);
+let figures = read();
 function theme(layout) {
-  const [ink, soft, grid, paper] = ["--ink", "--soft", "--grid", "--paper"].map(colour);
-  const axis = { gridcolor: grid, linecolor: soft, tickcolor: soft, tickfont: { color: soft } };
+  const { ink, soft, grid, paper } = themes[isDark() ? "dark" : "light"];
+  const size = onPaper() ? 10 : innerWidth > 700 ? 13 : 11;
+  const style = { gridcolor: grid, linecolor: soft, tickcolor: soft, tickfont: { color: soft } };
+  const axis = old => ({ ...old, ...style, title: { ...old.title, font: { size } } });
   const { xaxis, yaxis, hoverlabel, ...rest } = layout;
-  const size = innerWidth > 700 ? 13 : 11;
   return { ...rest, uirevision: "kept", paper_bgcolor: paper, plot_bgcolor: paper,
-           font: { color: ink, size, family: "system-ui, sans-serif" },
-           xaxis: { ...xaxis, ...axis, spikecolor: soft }, yaxis: { ...yaxis, ...axis },
+           font: { color: ink, size, family: getComputedStyle(document.body).fontFamily },
+           xaxis: { ...axis(xaxis), spikecolor: soft }, yaxis: axis(yaxis),
            hoverlabel: { ...hoverlabel, bgcolor: paper, bordercolor: soft, font: { color: ink, size } },
            modebar: { bgcolor: "rgba(0,0,0,0)", color: soft, activecolor: ink } };
 }
 const config = { responsive: true, displaylogo: false,
-                 modeBarButtonsToRemove: ["select2d", "lasso2d", "sendChartToCloud"],  // nothing leaves the page
-                 displayModeBar: innerWidth > 700 ? "hover" : false };  // it would cover the legend of a narrow page
-const drawn = new Set();
-function draw(id) {
-  drawn.add(id);
-  Plotly.react(id, figures[id].data, theme(figures[id].layout), config);
-}
-const seen = new IntersectionObserver(entries => {  // a page may have dozens of plots: each when it is scrolled to
-  for (const entry of entries.filter(entry => entry.isIntersecting)) {
-    seen.unobserve(entry.target);
-    draw(entry.target.id);
+                 modeBarButtonsToRemove: ["select2d", "lasso2d", "sendChartToCloud"] };  // nothing leaves the page
+// Buttons are for zooming, and would cover the legend of a narrow page.
+const buttons = layout => layout.dragmode !== false && innerWidth > 700 ? "hover" : false;
+function draw() {
+  figures = read();
+  for (const [id, { data, layout }] of Object.entries(figures)) {
+    const place = document.getElementById(id);
+    if (onPaper() && layout.height) layout.height = Math.min(layout.height, $paper_height);
+    if (layout.height) place.style.height = `$${layout.height}px`;
+    if (onPaper()) [layout.width, layout.height] = [place.clientWidth, place.clientHeight];  // measured once by plotly
+    const shown = onPaper() ? data.filter(trace => trace.visible !== "legendonly") : data;  // no one clicks on paper
+    Plotly.react(id, shown, theme(layout), { ...config, displayModeBar: buttons(layout) });
   }
-}, { rootMargin: "400px" });
-Object.keys(figures).forEach(id => seen.observe(document.getElementById(id)));
-addEventListener("beforeprint", () => Object.keys(figures).forEach(draw));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
+}
+draw();
+darkDisplay.addEventListener("change", draw);
+const closed = [];
+addEventListener("beforeprint", () => {  // in the width and the colours of the paper, with what is folded on a screen
+  closed.push(...document.querySelectorAll("details:not([open])"));
+  closed.forEach(part => part.open = true);
+  root.classList.add("paper");
+  draw();
+});
+addEventListener("afterprint", () => {
+  closed.splice(0).forEach(part => part.open = false);
+  root.classList.remove("paper");
+  draw();
+  Object.keys(figures).forEach(Plotly.Plots.resize);
+});
 function show(text) {
-  figures = JSON.parse(text);
-  drawn.forEach(draw);
+  document.getElementById("figure").textContent = text;
+  draw();
 }
 $look_again</script>
 </body>
 </html>
 """)
+_PAPER_WIDTH, _PAPER_HEIGHT = 690, 830  # pixels: what A4 and Letter leave for a plot, with a text above it
 
 
 def render_page(title: str, body: str, figures: Mapping[str, dict[str, Any]], style: str, *, live: bool = False) -> str:
@@ -86,18 +111,27 @@ def render_page(title: str, body: str, figures: Mapping[str, dict[str, Any]], st
     A figure is plotly's, but for the colours of text and grid: the page sets them for light or dark readers.
     A `live` page brings itself up to date while it is open; its body has an element `summary` (`saber/live_page.py`).
     """
-    text = json.dumps(figures, separators=(",", ":"), allow_nan=False)
     return _PAGE.substitute(
         title=escape(title),
         style=style,
         body=body,
-        figures=text.replace("<", "\\u003c"),  # no name in it can end the script
+        light=_variables(LIGHT),
+        dark=_variables(DARK),
+        paper_width=_PAPER_WIDTH,
+        paper_height=_PAPER_HEIGHT,
+        themes=json.dumps({"light": LIGHT, "dark": DARK}),
+        shades=json.dumps(SHADES),
+        figures=_in_script(json.dumps(figures, separators=(",", ":"), allow_nan=False)),
         plotly=get_plotlyjs(),
         hand_over=f"<script>{HAND_OVER}</script>\n" if live else "",
         look_again=LOOK_AGAIN if live else "",
     )
 
 
-def game_title(game: str) -> str:
-    """Write a game's name for readers, as in "Ms Pacman"."""
-    return game.replace("_", " ").title()
+def _variables(theme: Mapping[str, str]) -> str:
+    return " ".join(f"--{name}: {colour};" for name, colour in theme.items())
+
+
+def _in_script(text: str) -> str:
+    """JSON in which no name can end the script around it."""
+    return text.replace("<", "\\u003c")

@@ -9,32 +9,40 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from saber.atari_scores import format_points
+from saber.colours import BLUE, ORANGE, TEAL, band
 from saber.files import replace_file
-from saber.page import BAND, BLUE, ORANGE, TEAL, game_title, render_page
+from saber.page import render_page
+from saber.reference_lines import ReferenceLines, reference_lines, references
 from saber.scores import FRAMES_PER_MINUTE, EpisodeRecord
 from saber.summary import Moment, Summary, rolling_summaries
+from saber.task import Task
 
 _STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflow: hidden; }
-#plot { flex: 1; min-height: 0; }"""
+#plot { flex: 1; min-height: 0; }
+.paper body { display: block; height: auto; overflow: visible; }
+.paper #plot { height: 480px; }"""
 
 
-def write_reward_plot(records: Sequence[EpisodeRecord], path: Path, game: str, action_repeat: int = 4) -> None:
+def write_reward_plot(records: Sequence[EpisodeRecord], path: Path, task: Task, action_repeat: int = 4) -> None:
     """Replace the plot at `path`; `action_repeat` is the number of frames per agent step."""
-    page = render_reward_plot(records, game, action_repeat)
+    page = render_reward_plot(records, task, action_repeat)
     with replace_file(path) as file:
         file.write(page.encode())
 
 
-def render_reward_plot(records: Sequence[EpisodeRecord], game: str, action_repeat: int = 4) -> str:
+def render_reward_plot(records: Sequence[EpisodeRecord], task: Task, action_repeat: int = 4) -> str:
     """Write the page; equal records give equal pages."""
     moments = rolling_summaries(records)
-    title = f"{game_title(game)}: training scores"
-    summary = _describe(moments, len(records), action_repeat)
+    title = f"{task.title}: training scores"
+    summary = " ".join(
+        filter(None, [_describe(moments, len(records), task, action_repeat), _describe_references(task)])
+    )
     body = f'<header><h1>{escape(title)}</h1><p id="summary">{escape(summary)}</p></header>\n<div id="plot"></div>'
-    return render_page(title, body, {"plot": reward_figure(moments, action_repeat)}, _STYLE, live=True)
+    return render_page(title, body, {"plot": reward_figure(moments, task, action_repeat)}, _STYLE, live=True)
 
 
-def reward_figure(moments: Sequence[Moment], action_repeat: int) -> dict[str, Any]:
+def reward_figure(moments: Sequence[Moment], task: Task, action_repeat: int) -> dict[str, Any]:
     """Build plotly's figure, but for the colours of text and grid: the page sets them for light or dark readers."""
     steps = [moment.newest.T_actors for moment in moments]
     summaries = [moment.summary for moment in moments]
@@ -50,20 +58,23 @@ def reward_figure(moments: Sequence[Moment], action_repeat: int) -> dict[str, An
     lower = [None if spread is None else mean - spread for mean, spread in zip(means, spreads, strict=True)]
     minima = [summary.minimum for summary in summaries]
     maxima = [summary.maximum for summary in summaries]
-    texts = [_hover_text(moment, action_repeat) for moment in moments]
+    lines = reference_lines(task.scores if moments else None, min(minima, default=0.0), max(maxima, default=0.0))
+    texts = [_hover_text(moment, task, action_repeat) for moment in moments]
     return {
         "data": [
             trace("mean + 1 standard deviation", upper, **edge, showlegend=False),
-            trace("± 1 standard deviation", lower, **edge, fill="tonexty", fillcolor=BAND, legendrank=2),
-            trace("max", maxima, line={"width": 1, "color": ORANGE}, legendrank=3),
-            trace("mean", means, line={"width": 2.5, "color": BLUE}, hoverinfo="text", hovertext=texts, legendrank=1),
-            trace("min", minima, line={"width": 1, "color": TEAL}, legendrank=4),
+            trace("± 1 standard deviation", lower, **edge, fill="tonexty", fillcolor=band(BLUE.light), legendrank=2),
+            trace("max", maxima, line={"width": 1, "color": ORANGE.light}, legendrank=3),
+            trace(
+                "mean", means, line={"width": 2.5, "color": BLUE.light}, hoverinfo="text", hovertext=texts, legendrank=1
+            ),
+            trace("min", minima, line={"width": 1, "color": TEAL.light}, legendrank=4),
         ],
-        "layout": _layout(empty=not moments),
+        "layout": _layout(task, lines, empty=not moments),
     }
 
 
-def _layout(empty: bool) -> dict[str, Any]:
+def _layout(task: Task, lines: ReferenceLines, *, empty: bool) -> dict[str, Any]:
     axis = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside", "nticks": 8}
     layout: dict[str, Any] = {
         "xaxis": {
@@ -73,11 +84,16 @@ def _layout(empty: bool) -> dict[str, Any]:
             "spikethickness": 1,
             "spikedash": "solid",
         },
-        "yaxis": {**axis, "title": {"text": "SABER score per episode"}},
+        "yaxis": {
+            **axis,
+            **lines.y_axis,
+            "title": {"text": "SABER score per episode" if task.is_atari else "score per episode"},
+        },
         "hovermode": "x",
         "hoverlabel": {"align": "left"},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},  # above the data, never over it
         "margin": {"l": 20, "r": 20, "t": 40, "b": 20},
+        "shapes": lines.shapes,
     }
     if empty:
         for name in ("xaxis", "yaxis"):
@@ -85,15 +101,15 @@ def _layout(empty: bool) -> dict[str, Any]:
     return layout
 
 
-def _hover_text(moment: Moment, action_repeat: int) -> str:
+def _hover_text(moment: Moment, task: Task, action_repeat: int) -> str:
     summary, longest = moment.summary, moment.longest
-    minutes = longest.length * action_repeat / FRAMES_PER_MINUTE
+    minutes = f" ({longest.length * action_repeat / FRAMES_PER_MINUTE:,.1f} min)" if task.is_atari else ""
     return "<br>".join(
         [
             f"<b>mean {_mean_and_spread(summary)}</b>",
             f"min {summary.minimum:,.0f}, max {summary.maximum:,.0f}",
             f"{_episodes(summary.episodes)}, mean length {summary.mean_length:,.0f} agent steps",
-            f"longest {longest.length:,} agent steps ({minutes:,.1f} min)",
+            f"longest {longest.length:,} agent steps{minutes}",
             f"score of the longest {longest.score_saber:,.0f}",
             f"agent step {moment.newest.T_actors:,}",
             f"learner's step {moment.newest.T_learner:,}",
@@ -101,16 +117,21 @@ def _hover_text(moment: Moment, action_repeat: int) -> str:
     )
 
 
-def _describe(moments: Sequence[Moment], total: int, action_repeat: int) -> str:
+def _describe(moments: Sequence[Moment], total: int, task: Task, action_repeat: int) -> str:
     if not moments:
         return "No training episode has ended yet."
     summary, steps = moments[-1].summary, moments[-1].newest.T_actors
     which = f"the last {summary.episodes} of {total:,} training episodes"
     if summary.episodes == total:
         which = f"the {_episodes(total)} so far"
-    return (
-        f"Mean {_mean_and_spread(summary)} over {which}, at {steps:,} agent steps ({steps * action_repeat:,} frames)."
-    )
+    frames = f" ({steps * action_repeat:,} frames)" if task.is_atari else ""
+    return f"Mean {_mean_and_spread(summary)} over {which}, at {steps:,} agent steps{frames}."
+
+
+def _describe_references(task: Task) -> str:
+    """Name all references of a game, as those far from its scores have no line."""
+    known = [f"{name} {format_points(value)}" for name, value in references(task.scores).items()]
+    return f"To compare: {', '.join(known)}." if known else ""
 
 
 def _mean_and_spread(summary: Summary) -> str:

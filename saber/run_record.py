@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from saber.files import replace_file
+from saber.task import Task
 
 ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "opencv-python-headless", "torch")  # what scores may depend on
@@ -36,6 +37,11 @@ class RunRecord:
     action_repeat: int  # frames per agent step
     reached: int  # agent steps that the run has made
     starts: tuple[Start, ...]  # at least one
+
+    @property
+    def task(self) -> Task:
+        """What the run plays; records of older programs, which played nothing else, name no environment."""
+        return Task(self.game, str(self.starts[-1].settings.get("env", "atari")))
 
     def started(self, start: Start) -> "RunRecord":
         """The record after a further start."""

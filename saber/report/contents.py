@@ -1,19 +1,22 @@
 """The machine-readable report `saber.json`: every number of the page, and those that it leaves out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from saber.atari_scores import BASELINES, COLUMNS, REFERENCES
 from saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Profile
+from saber.report.descriptions import notes
+from saber.report.evaluations import Evaluation
+from saber.report.groups import differences
 from saber.report.marks import LIMITS, MARKS
-from saber.report.results import THRESHOLDS, Game, Profiles, Results, plain
+from saber.report.results import THRESHOLDS, Agent, Game, Profiles, Results, plain, published_normalised
 from saber.report.runs import Run
-from saber.report.settings import notes
 from saber.run_record import commit
 from saber.scores import SCORE_EPISODES
+from saber.task import Task
 
-FORMAT = 1  # of the file; changes when the meaning of a key does
+FORMAT = 2  # of the file; changes when the meaning of a key does
 SCORE = (
     f"mean over the last {SCORE_EPISODES} consecutive training episodes that had ended at the mark; null where the "
     f"run has not made the mark's frames, or has ended fewer than {SCORE_EPISODES} episodes by then"
@@ -24,27 +27,25 @@ CURVES = (
 )
 
 
-def contents(results: Results, left_out: Sequence[str]) -> dict[str, Any]:
+def contents(results: Results) -> dict[str, Any]:
     """The report as JSON takes it; frames, not agent steps, are counted everywhere."""
+    agents = [agent.name for agent in results.agents]
     return {
         "format": FORMAT,
-        "method": {
-            "score": SCORE,
-            "marks_frames": list(MARKS),
-            "limits": {limit: results.protocols.limit_name(limit) for limit in LIMITS},
-            "normalised": "(score - random) / (reference - random)",
-            "confidence": CONFIDENCE,
-            "resamples": RESAMPLES,
-            "trimmed_at_either_end": TRIMMED,
-            "curves": CURVES,
-            "profiles": "mean over games of the fraction of runs whose normalised score exceeds a threshold",
-            "reported_by_commit": commit(),
+        "method": _method(results),
+        "agents": {agent.name: _agent(agent) for agent in results.agents},
+        "differences": {
+            name: dict(zip(agents, values, strict=True)) for name, values in differences(results.groups).items()
         },
-        "protocol": {"label": results.protocols.label, **asdict(results.protocols)},
-        "runs": [_run(run) for run in results.runs],
-        "notes": notes(results.runs),
-        "left_out": list(left_out),
-        "games": {game.name: _game(game) for game in results.games},
+        "runs": [_run(agent, run) for agent in results.agents for run in agent.group.runs],
+        "evaluations": [_evaluation(results, evaluation) for evaluation in results.evaluations],
+        "notes": notes(results.groups),
+        "left_out": list(results.left_out),
+        "games": {task.title if not task.is_atari else task.name: _task(results, task) for task in results.tasks},
+        "games_in_common": {
+            str(mark): {reference: [task.name for task in results.common(mark, reference)] for reference in REFERENCES}
+            for mark in MARKS
+        },
         "aggregates": _nested(results.aggregates),
         "profiles": {
             "mark_frames": results.mark,
@@ -57,17 +58,62 @@ def contents(results: Results, left_out: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _nested(aggregates: Mapping[tuple[int, str, str], Aggregate | None]) -> dict[str, Any]:
+def _method(results: Results) -> dict[str, Any]:
+    return {
+        "score": SCORE,
+        "marks_frames": list(MARKS),
+        "limits": {limit: results.protocols.limit_name(limit) for limit in LIMITS},
+        "now": f"mean over the last {SCORE_EPISODES} episodes, or all so far, of a run short of the first mark",
+        "normalised": "(score - random) / (reference - random)",
+        "aggregates": "over the games of which all agents with a score at the mark have a normalised score there",
+        "confidence": CONFIDENCE,
+        "resamples": RESAMPLES,
+        "trimmed_at_either_end": TRIMMED,
+        "curves": CURVES,
+        "profiles": "mean over games of the fraction of runs whose normalised score exceeds a threshold",
+        "evaluations": "mean over episodes of one snapshot, with Student's 95 % interval",
+        "reported_by_commit": commit(),
+    }
+
+
+def _agent(agent: Agent) -> dict[str, Any]:
+    protocols = agent.group.protocols
+    return {"settings": agent.group.settings, "protocol": {"label": protocols.label, **asdict(protocols)}}
+
+
+def _evaluation(results: Results, evaluation: Evaluation) -> dict[str, Any]:
+    record = evaluation.record
+    return {
+        "game": evaluation.task.title if not evaluation.task.is_atari else evaluation.task.name,
+        "file": evaluation.name,
+        "snapshot": evaluation.snapshot,
+        "weights": record.weights,
+        "agent": evaluation.agent(results.groups),
+        "frames": evaluation.frames,
+        "seed": record.seed,
+        "protocol": evaluation.protocol,
+        "episodes": len(evaluation.scores),
+        "episodes_asked_for": record.episodes,
+        "means": {limit: asdict(estimate) for limit, estimate in evaluation.estimates.items()},
+    }
+
+
+def _nested(aggregates: Mapping[tuple[Any, ...], Aggregate | None]) -> dict[str, Any]:
     """Objects in objects, as JSON has no keys of several parts."""
     nested: dict[str, Any] = {}
-    for (mark, name, reference), found in aggregates.items():
-        nested.setdefault(str(mark), {}).setdefault(name, {})[reference] = asdict(found) if found else None
+    for (*path, last), found in aggregates.items():
+        place = nested
+        for key in path:
+            place = place.setdefault(str(key), {})
+        place[last] = asdict(found) if found else None
     return nested
 
 
 def _profiles(found: Profiles) -> dict[str, Any]:
     return {
-        "this_report": {limit: _profile(one) for limit, one in found.ours.items()},
+        "agents": {
+            agent: {limit: _profile(one) for limit, one in limits.items()} for agent, limits in found.ours.items()
+        },
         "published": {column: _profile(one) for column, one in found.published.items()},
     }
 
@@ -76,8 +122,9 @@ def _profile(found: Profile) -> dict[str, list[float | None] | None]:
     return {name: None if values is None else plain(values) for name, values in found._asdict().items()}
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(agent: Agent, run: Run) -> dict[str, Any]:
     return {
+        "agent": agent.name,
         "game": run.game,
         "file": run.name,
         "seed": run.settings.get("seed"),
@@ -88,13 +135,21 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
+def _task(results: Results, task: Task) -> dict[str, Any]:
+    return {
+        "table": asdict(task.scores) if task.scores else None,
+        "published_normalised": {
+            column: {reference: published_normalised(task, column, reference) for reference in REFERENCES}
+            for column in COLUMNS
+        },
+        "agents": {agent.name: _game(agent.games[task]) for agent in results.agents if task in agent.games},
+    }
+
+
 def _game(game: Game) -> dict[str, Any]:
     return {
-        "table": asdict(game.table) if game.table else None,
         "runs": len(game.runs),
-        "published_normalised": {
-            column: {reference: game.published(column, reference) for reference in REFERENCES} for column in COLUMNS
-        },
+        "now": [now._asdict() for now in game.now],
         "curves": {"frames": game.curves.frames.tolist(), "runs": [plain(run) for run in game.curves.runs]},
         "marks": {str(mark): {limit: _scores(game, mark, limit) for limit in LIMITS} for mark in MARKS},
     }

@@ -1,104 +1,98 @@
 """The plots of a report, as plotly takes them."""
 
-from collections.abc import Iterable
-from itertools import cycle
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from memory.rows import Array
-from saber.atari_scores import COLUMNS, NO_OP, REFERENCES, STICKY, Column
-from saber.page import BAND, BLUE, ORANGE, TEAL, game_title
-from saber.report.results import CUT, FLOOR, THRESHOLDS, WHOLE, Game, Results, plain
+from saber.atari_scores import COLUMNS, REFERENCES, format_frames
+from saber.colours import LIGHT, REFERENCE, band
+from saber.report.aggregates import Profile
+from saber.report.curves import curve_figure
+from saber.report.results import CUT, FLOOR, THRESHOLDS, WHOLE, Agent, Results, published_normalised
+from saber.report.styles import (
+    AXIS,
+    EDGE,
+    Figure,
+    agent_colour,
+    agent_line,
+    count_lines,
+    line,
+    plain_text,
+    published_styles,
+)
+from saber.task import Task
 
-Figure = dict[str, Any]
-
-PALE = "rgba(59,130,214,0.45)"
-_PURPLE = "#9a6fd0"
-_COLOURS = {STICKY: ORANGE, NO_OP: TEAL}  # of published agents by protocol
-_OUR_MARKER = {"symbol": "circle", "size": 9, "color": "#ffffff", "line": {"width": 1.5, "color": BLUE}}
-_SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon")
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-_AXIS = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside", "fixedrange": True}
 _TICKS = {"tickvals": [0.001, 0.01, 0.1, 1, 10, 100], "ticktext": ["0.1 %", "1 %", "10 %", "100 %", "10³ %", "10⁴ %"]}
 _AT_REFERENCE = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1}
+_AT_REFERENCE |= {"line": {"width": 1, "dash": "dash", "color": REFERENCE.light}}
 # At the top of its element, which keeps it off the plot however its lines break.
 _LEGEND = {"orientation": "h", "traceorder": "normal", "x": 0, "xref": "container"}
 _LEGEND |= {"y": 1, "yref": "container", "yanchor": "top", "maxheight": 1}  # beyond half of it, it would scroll
 _LEGEND_WIDTH = 56  # characters that fit beside a line's sample on a telephone
-_EDGE = {"mode": "lines", "line": {"width": 0}}  # of a band
 
 
 def all_figures(results: Results) -> dict[str, Figure]:
-    """Every plot by the id of its element in the page: normalised ones if a game has a score at a mark."""
+    """Every plot by the id of its element in the page: normalised ones if games have a score in common at a mark."""
     figures: dict[str, Figure] = {}
     if results.mark is not None:
         for reference in results.profiles:
             figures[f"bars-{reference}"] = bar_figure(results, results.mark, reference)
             figures[f"profile-{reference}"] = profile_figure(results, results.mark, reference)
-    return figures | {f"curve-{number}": curve_figure(game) for number, game in enumerate(results.games)}
-
-
-def curve_figure(game: Game) -> Figure:
-    """Every run as a thin line; where all runs have one, their mean and a band from the lowest to the highest."""
-    frames, runs = game.curves
-    mean = runs.mean(0)  # nan where a run has nothing
-    data: list[Figure] = []
-    if len(runs) > 1:
-        data.append(_line("highest run", frames, np.where(np.isnan(mean), np.nan, runs.max(0)), **_EDGE))
-        low = np.where(np.isnan(mean), np.nan, runs.min(0))
-        data.append(_line("lowest to highest run", frames, low, **_EDGE, fill="tonexty", fillcolor=BAND))
-        data += [
-            _line(_run_name(game, number), frames, values, line={"width": 1, "color": PALE})
-            for number, values in enumerate(runs)
-        ]
-    name = f"mean of {len(runs)} runs" if len(runs) > 1 else _run_name(game, 0)
-    text = [
-        f"{name}<br>{frame / 1e6:.2f} M frames<br>score {score:,.1f}" for frame, score in zip(frames, mean, strict=True)
-    ]
-    shown = {"hoverinfo": "text", "hovertext": text, "mode": "lines" if len(frames) > 30 else "lines+markers"}
-    data.append(_line(name, frames, mean, line={"width": 2.5, "color": BLUE}, **shown))
-    layout = {
-        "title": {"text": game_title(game.name), "x": 0.02, "xanchor": "left", "font": {"size": 14}},
-        "xaxis": {**_AXIS, "title": {"text": "frames"}, "rangemode": "tozero", "nticks": 5},
-        "yaxis": {**_AXIS, "nticks": 6},
-        "hovermode": "x",
-        "dragmode": False,
-        "showlegend": False,
-        "margin": {"l": 10, "r": 14, "t": 34, "b": 10},
-    }
-    return {"data": data, "layout": layout}
+    return figures | {f"curve-{number}": curve_figure(results, task) for number, task in enumerate(results.tasks)}
 
 
 def bar_figure(results: Results, mark: int, reference: str) -> Figure:
-    """Normalised score of each game on a logarithmic axis, highest first; markers show what compares with each other:
-    ours at 30 minutes, where most published agents' episodes were cut, and those agents.
+    """Normalised score of each game on a logarithmic axis, highest first.
+
+    One agent of ours has bars, several have points. Markers show what compares with published agents: ours at 30
+    minutes, where most of their episodes were cut, and those agents.
     """
-    ours = {game: float(scores.mean()) for game, scores in results.normalised(mark, WHOLE, reference).items()}
-    games = sorted(ours, key=lambda game: ours[game])  # plotly draws upwards
-    values = [ours[game] for game in games]
-    data: list[Figure] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": _our_name(results, mark, WHOLE),
-            "y": [game_title(game) for game in games],
-            "x": [max(FLOOR, value) for value in values],
-            "text": [f"{100 * value:,.1f} %" for value in values],
-            "textposition": "none",
-            "hovertemplate": "%{y}: %{text}<extra>this report</extra>",
-            "marker": {"color": BLUE},
-        }
-    ]
-    cut = {game: float(scores.mean()) for game, scores in results.normalised(mark, CUT, reference).items()}
-    data.append(_points(_our_name(results, mark, CUT), games, cut, _OUR_MARKER))
+    agents = results.compared(mark)
+    ours = {agent.name: _means(agent, mark, WHOLE, reference) for agent in agents}
+    best = {task: max(scores.get(task, -np.inf) for scores in ours.values()) for one in ours.values() for task in one}
+    tasks = sorted(best, key=lambda task: best[task])  # plotly draws upwards
+    data: list[Figure] = []
+    for agent in agents:
+        number = results.agents.index(agent)
+        name, scores = score_name(results, agent, mark, WHOLE), ours[agent.name]
+        data.append(_bars(name, tasks, scores) if len(agents) == 1 else _dots(name, tasks, scores, number))
+        cut = _means(agent, mark, CUT, reference)
+        data.append(_points(score_name(results, agent, mark, CUT), tasks, cut, _open_circle(number)))
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
-        scores = results.published(column, mark, reference)
-        data.append(_points(COLUMNS[column].label, games, scores, style.marker) | _visible(results, column))
+        found = {task: published_normalised(task, column, reference) for task in tasks}
+        scores = {task: score for task, score in found.items() if score is not None}
+        data.append(_points(COLUMNS[column].label, tasks, scores, style.marker) | _visible(results, column))
     data = [trace for trace in data if trace["x"]]
-    reach = max(1.0, *(max(trace["x"]) for trace in data))
-    y_axis = {"tickmode": "linear", "range": [-0.6, len(games) - 0.4]}
-    return _comparison(data, reference, reach * 1.25, y_axis, 130 + 17 * max(4, len(games)))
+    reach = max([1.0, *(max(trace["x"]) for trace in data)])
+    titles = [plain_text(task.title) for task in tasks]
+    y_axis = {"tickmode": "linear", "range": [-0.6, len(tasks) - 0.4], "type": "category"}
+    y_axis |= {"categoryorder": "array", "categoryarray": titles}
+    return _comparison(data, reference, reach * 1.25, y_axis, 130 + 17 * max(4, len(tasks)))
+
+
+def _means(agent: Agent, mark: int, limit: str, reference: str) -> dict[Task, float]:
+    return {task: float(scores.mean()) for task, scores in agent.normalised(mark, limit, reference).items()}
+
+
+def _bars(name: str, tasks: list[Task], scores: dict[Task, float]) -> Figure:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "y": [plain_text(task.title) for task in tasks],
+        "x": [max(FLOOR, scores[task]) for task in tasks],
+        "text": [f"{100 * scores[task]:,.1f} %" for task in tasks],
+        "textposition": "none",
+        "hovertemplate": "%{y}: %{text}<extra>this report</extra>",
+        "marker": {"color": agent_colour(0), "opacity": 0.35},  # behind markers of all colours
+    }
+
+
+def _dots(name: str, tasks: list[Task], scores: dict[Task, float], number: int) -> Figure:
+    return _points(name, tasks, scores, {"symbol": "circle", "size": 11, "color": agent_colour(number)})
+
+
+def _open_circle(number: int) -> Figure:
+    edge = {"width": 1.5, "color": agent_colour(number)}
+    return {"symbol": "circle", "size": 8, "color": LIGHT["paper"], "line": edge}
 
 
 def profile_figure(results: Results, mark: int, reference: str) -> Figure:
@@ -106,47 +100,41 @@ def profile_figure(results: Results, mark: int, reference: str) -> Figure:
     30 minutes, too, to compare with published agents.
     """
     profiles = results.profiles[reference]
-    fraction, low, high = profiles.ours[WHOLE]
     data: list[Figure] = []
-    if low is not None and high is not None:
-        data.append(_line("95 % interval, upper", THRESHOLDS, high, **_EDGE, showlegend=False))
-        data.append(
-            _line("95 % interval, lower", THRESHOLDS, low, **_EDGE, showlegend=False, fill="tonexty", fillcolor=BAND)
-        )
-    shown = {"hoverinfo": "x+y+name"}
-    name = _our_name(results, mark, WHOLE)
-    data.append(_line(name, THRESHOLDS, fraction, line={"width": 2.5, "color": BLUE}, **shown))
-    name, line = _our_name(results, mark, CUT), {"width": 2, "color": BLUE, "dash": "dash"}
-    data.append(_line(name, THRESHOLDS, profiles.ours[CUT].fraction, line=line, **shown))
+    for agent in results.compared(mark):
+        number = results.agents.index(agent)
+        ours = profiles.ours[agent.name]
+        data += _profile_band(agent, ours[WHOLE], number)
+        stroke = agent_line(number) | {"shape": "hv"}
+        data.append(_profile(score_name(results, agent, mark, WHOLE), ours[WHOLE], stroke))
+        data.append(_profile(score_name(results, agent, mark, CUT), ours[CUT], stroke | {"width": 1.5, "dash": "dash"}))
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         if published := profiles.published.get(column):
-            line = _line(COLUMNS[column].label, THRESHOLDS, published.fraction, line=style.line, **shown)
-            data.append(line | _visible(results, column))
+            data.append(_profile(COLUMNS[column].label, published, style.line) | _visible(results, column))
     y_axis = {"title": {"text": "fraction above"}, "range": [-0.02, 1.02], "tickformat": ".0%"}
     return _comparison(data, reference, 110, y_axis, 400)
 
 
-def _our_name(results: Results, mark: int, limit: str) -> str:
-    name = results.protocols.score_name(mark, limit)
-    return name if len(name) <= _LEGEND_WIDTH else name.replace(" (", "<br>(", 1)
+def _profile(name: str, found: Profile, stroke: Figure) -> Figure:
+    return line(name, THRESHOLDS, found.fraction, line=stroke, hoverinfo="x+y+name")
 
 
-class Style(NamedTuple):
-    """How a published agent is drawn."""
+def _profile_band(agent: Agent, found: Profile, number: int) -> list[Figure]:
+    if found.low is None or found.high is None:
+        return []
+    edge = {**EDGE, "line": {"width": 0, "shape": "hv"}}
+    fill = {"fill": "tonexty", "fillcolor": band(agent_colour(number))}
+    return [
+        line(f"{plain_text(agent.name)}: 95 % interval, upper", THRESHOLDS, found.high, **edge),
+        line(f"{plain_text(agent.name)}: 95 % interval, lower", THRESHOLDS, found.low, **edge, **fill),
+    ]
 
-    marker: Figure
-    line: Figure
 
-
-def published_styles(columns: Iterable[Column]) -> list[Style]:
-    """Colours tell protocols apart; symbols and dashes tell agents apart, in turn."""
-    styles = []
-    for column, symbol, dash in zip(columns, cycle(_SYMBOLS), cycle(_DASHES), strict=False):
-        colour = _COLOURS.get(column.protocol, _PURPLE)
-        styles.append(
-            Style({"symbol": symbol, "size": 7, "color": colour}, {"width": 1.5, "color": colour, "dash": dash})
-        )
-    return styles
+def score_name(results: Results, agent: Agent, mark: int, limit: str) -> str:
+    """What to call an agent's scores at a mark and a limit where published ones stand beside them."""
+    name = plain_text(f"{agent.name}, {results.protocols.limit_name(limit)}")
+    rules = plain_text(f"({agent.group.protocols.label}, {format_frames(mark)})")
+    return f"{name} {rules}" if len(name) + len(rules) < _LEGEND_WIDTH else f"{name}<br>{rules}"
 
 
 def _visible(results: Results, column: str) -> Figure:
@@ -154,15 +142,15 @@ def _visible(results: Results, column: str) -> Figure:
     return {"visible": True if results.protocols.equal(COLUMNS[column].protocol) else "legendonly"}
 
 
-def _points(name: str, games: list[str], scores: dict[str, float], marker: Figure) -> Figure:
+def _points(name: str, tasks: list[Task], scores: dict[Task, float], marker: Figure) -> Figure:
     """A score for each of the games that have one which the axis shows."""
-    shown = [game for game in games if scores.get(game, 0) >= FLOOR]
+    shown = [task for task in tasks if scores.get(task, 0) >= FLOOR]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": name,
-        "y": [game_title(game) for game in shown],
-        "x": [float(f"{scores[game]:.6g}") for game in shown],
+        "y": [plain_text(task.title) for task in shown],
+        "x": [float(f"{scores[task]:.6g}") for task in shown],
         "marker": marker,
     }
 
@@ -171,31 +159,15 @@ def _comparison(data: list[Figure], reference: str, reach: float, y_axis: Figure
     """A wide plot against normalised scores up to `reach`; `height` is in pixels, without the legend."""
     x_range = [float(np.log10(FLOOR)), float(np.log10(reach))]
     title = {"text": f"score, 100 % = {REFERENCES[reference]}"}
+    names = [trace["name"] for trace in data if trace.get("showlegend", True)]
     layout = {
-        "xaxis": {**_AXIS, "title": title, "type": "log", "range": x_range, **_TICKS, "tickangle": 0},
-        "yaxis": _AXIS | y_axis,
-        "height": height + 19 * sum(1 + trace["name"].count("<br>") for trace in data),
-        "shapes": [_AT_REFERENCE | {"line": {"width": 1, "dash": "dash", "color": "#8a92a3"}}],
+        "xaxis": {**AXIS, "title": title, "type": "log", "range": x_range, **_TICKS, "tickangle": 0},
+        "yaxis": AXIS | y_axis,
+        "height": height + 19 * count_lines(names),
+        "shapes": [_AT_REFERENCE],
         "dragmode": False,
         "hovermode": "closest",
         "legend": _LEGEND,
         "margin": {"l": 10, "r": 14, "t": 30, "b": 10},
     }
     return {"data": data, "layout": layout}
-
-
-def _line(name: str, x: Array, y: Array, **style: Any) -> Figure:
-    return {
-        "type": "scatter",
-        "name": name,
-        "x": [float(f"{value:.9g}") for value in x],
-        "y": plain(y),
-        "mode": "lines",
-        "hoverinfo": "skip",
-        **style,
-    }
-
-
-def _run_name(game: Game, number: int) -> str:
-    seed = game.runs[number].settings.get("seed")
-    return f"run {number + 1}" if seed is None else f"seed {seed}"

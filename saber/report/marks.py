@@ -28,6 +28,22 @@ def score_at(run: Run, mark: int) -> list[float] | None:
     return means
 
 
+class Now(NamedTuple):
+    """What a run that is short of the first mark has come to."""
+
+    frames: int
+    episodes: int  # newest ones that the scores are the mean of
+    scores: list[float]  # [LIMITS]
+
+
+def score_now(run: Run) -> Now | None:
+    """Mean scores over the last 100 episodes, or all so far, of a run short of the first mark; None beyond it."""
+    if run.reached >= MARKS[0]:
+        return None
+    last = run.scores[-SCORE_EPISODES:]
+    return Now(run.reached, len(last), last.mean(0).tolist())
+
+
 class Curves(NamedTuple):
     """The training curves of a game's runs."""
 

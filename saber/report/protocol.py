@@ -1,11 +1,12 @@
 """By what rules the runs of a report were played, as far as their records tell, and what may stand beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from saber.atari_scores import STICKY, format_frames
+from saber.atari_scores import STICKY
 from saber.report.runs import ACTION_REPEAT, Run
-from saber.run_record import Start
+from saber.report.settings import is_atari
 
 SABER_STICKINESS = 0.25  # also that of the published scores with sticky actions (Machado et al. 2018)
 
@@ -18,6 +19,7 @@ class Protocol:
     stickiness: float  # probability of a repeated action at each frame
     unlimited: bool  # whether episodes last as long as SABER lets them
     action_repeat: int = ACTION_REPEAT  # frames
+    is_atari: bool = True
 
     @property
     def is_saber(self) -> bool:
@@ -27,7 +29,12 @@ class Protocol:
     @property
     def same_task(self) -> bool:
         """Whether stickiness and action repeat are SABER's, and those of the published scores with sticky actions."""
-        return (self.stickiness, self.action_repeat) == (SABER_STICKINESS, ACTION_REPEAT)
+        return self.is_atari and (self.stickiness, self.action_repeat) == (SABER_STICKINESS, ACTION_REPEAT)
+
+    @property
+    def sentence(self) -> str:
+        """The label, and for Atari whether these are SABER's rules."""
+        return f"{self.label}, {'by' if self.is_saber else 'not'} SABER's rules" if self.is_atari else self.label
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class Protocols:
     @property
     def sentence(self) -> str:
         """What a reader must know of them."""
-        parts = [f"{one.label}, {'by' if one.is_saber else 'not'} SABER's rules" for one in self.known]
+        parts = [one.sentence for one in self.known]
         if self.unknown:
             parts.append(f"by what rules {self.unknown} of {self.runs} runs were played was not recorded")
         text = "; ".join(parts)
@@ -59,10 +66,6 @@ class Protocols:
         unlimited = not self.unknown and all(protocol.unlimited for protocol in self.known)
         return {"5min": "5 min", "30min": "30 min", "saber": "unlimited" if unlimited else "whole episodes"}[limit]
 
-    def score_name(self, mark: int, limit: str) -> str:
-        """What to call our scores at a mark and a limit where published ones stand beside them."""
-        return f"this report, {self.limit_name(limit)} ({self.label}, {format_frames(mark)})"
-
     def equal(self, published: str) -> bool:
         """Whether all runs are known to have played with a published column's sticky actions."""
         ours = all(protocol.same_task for protocol in self.known) and not self.unknown
@@ -71,19 +74,20 @@ class Protocols:
 
 def protocols_of(runs: Sequence[Run]) -> Protocols:
     """Read them from the records, of all starts."""
-    found = [{_protocol(start) for start in run.record.starts} if run.record else {None} for run in runs]
+    found = [{protocol_of(start.settings) for start in run.record.starts} if run.record else {None} for run in runs]
     known = sorted({protocol for one in found for protocol in one if protocol})
     return Protocols(tuple(known), sum(None in one for one in found), len(runs))
 
 
-def _protocol(start: Start) -> Protocol | None:
-    kind = start.settings.get("env", "atari")
-    stickiness, cut = (start.settings.get(name) for name in ("proba_sticky_actions", "disable_SABER_mode"))
-    if kind != "atari":
-        return Protocol(f"rules of {kind}", 0.0, unlimited=False)
+def protocol_of(settings: Mapping[str, Any]) -> Protocol | None:
+    """Read the rules from settings of a run or an evaluation; None if they are not recorded."""
+    if not is_atari(settings):
+        environment = str(settings["env"])
+        return Protocol(f"rules of {environment.partition(':')[2] or environment}", 0.0, unlimited=True, is_atari=False)
+    stickiness, cut = (settings.get(name) for name in ("proba_sticky_actions", "disable_SABER_mode"))
     if not isinstance(stickiness, int | float) or not isinstance(cut, bool):
         return None
-    repeat = start.settings.get("action_repeat", ACTION_REPEAT)
+    repeat = settings.get("action_repeat", ACTION_REPEAT)
     label = f"sticky actions {stickiness:g}" if stickiness else "no sticky actions"
     label += f", action repeat {repeat}" * (repeat != ACTION_REPEAT) + ", cut at 30 min" * cut
     return Protocol(label, stickiness, unlimited=not cut, action_repeat=repeat)

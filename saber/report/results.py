@@ -1,17 +1,21 @@
 """The numbers of a report, each computed once: scores at the marks, normalised scores, their statistics, and curves."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from memory.rows import Array
-from saber.atari_scores import COLUMNS, REFERENCES, GameScores, read_scores
+from saber.atari_scores import COLUMNS, REFERENCES, GameScores
 from saber.report.aggregates import Aggregate, Profile, aggregate, profile
-from saber.report.marks import LIMITS, MARKS, Curves, curves, score_at
+from saber.report.evaluations import Evaluation
+from saber.report.groups import Group, group_runs
+from saber.report.inputs import Inputs
+from saber.report.marks import LIMITS, MARKS, Curves, Now, curves, score_at, score_now
 from saber.report.protocol import protocols_of
 from saber.report.runs import Run
+from saber.task import Task
 
 FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
 THRESHOLDS = np.geomspace(FLOOR, 100, 101)  # of performance profiles
@@ -20,16 +24,29 @@ WHOLE, CUT = "saber", "30min"  # limits of the plots: our own score, and what co
 
 @dataclass(frozen=True)
 class Game:
-    """The runs of a game; `table` is None for what is not in `saber/atari_scores.csv`, such as other environments."""
+    """The runs of a game by one agent."""
 
-    name: str
+    task: Task
     runs: Sequence[Run]
-    table: GameScores | None
+
+    @property
+    def table(self) -> GameScores | None:
+        """Scores to compare with; None for what is not in `saber/atari_scores.csv`, such as other environments."""
+        return self.task.scores
 
     @cached_property
     def at_marks(self) -> dict[int, list[list[float] | None]]:
         """For every mark and run the scores [LIMITS], None where the run has none."""
         return {mark: [score_at(run, mark) for run in self.runs] for mark in MARKS}
+
+    @cached_property
+    def now(self) -> list[Now]:
+        """Of the runs that are short of the first mark."""
+        return [now for run in self.runs if (now := score_now(run))]
+
+    def now_mean(self, limit: str) -> float:
+        """Mean over the runs that are short of the first mark, of which there is one at least."""
+        return float(np.mean([now.scores[LIMITS.index(limit)] for now in self.now]))
 
     @cached_property
     def curves(self) -> Curves:
@@ -51,52 +68,98 @@ class Game:
         scores = [self.table.normalised(score, reference) for score in self.scores(mark, limit)] if self.table else []
         return np.array(scores, np.float64) if scores and None not in scores else None
 
-    def published(self, column: str, reference: str) -> float | None:
-        """A published agent's normalised score; None if there is none, or no such reference."""
-        score = self.table.published.get(column) if self.table else None
-        return self.table.normalised(score, reference) if self.table and score is not None else None
+
+def published_normalised(task: Task, column: str, reference: str) -> float | None:
+    """A published agent's normalised score of a game; None if there is none, or no such reference."""
+    table = task.scores
+    score = table.published.get(column) if table else None
+    return table.normalised(score, reference) if table and score is not None else None
+
+
+class Agent:
+    """The games of one agent of the report."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        tasks = sorted({run.task for run in group.runs})
+        self.games = {task: Game(task, [run for run in group.runs if run.task == task]) for task in tasks}
+
+    @property
+    def name(self) -> str:
+        """That of its group."""
+        return self.group.name
+
+    def has_score(self, mark: int) -> bool:
+        """Whether a run of a game of the emulator has a score at the mark."""
+        return any(game.mean(mark, WHOLE) is not None for task, game in self.games.items() if task.is_atari)
+
+    def normalised(self, mark: int, limit: str, reference: str) -> dict[Task, Array]:
+        """Normalised scores [runs] by game, of the games that have them."""
+        found = {task: game.normalised(mark, limit, reference) for task, game in self.games.items()}
+        return {task: scores for task, scores in found.items() if scores is not None}
 
 
 @dataclass(frozen=True)
 class Profiles:
     """Performance profiles [THRESHOLDS] over games at the mark of the plots, normalised by one reference."""
 
-    ours: dict[str, Profile]  # by limit, at WHOLE and CUT
-    published: dict[str, Profile]  # by column, on the games that we have a score of
+    ours: dict[str, dict[str, Profile]]  # by agent and limit, at WHOLE and CUT
+    published: dict[str, Profile]  # by column, on the same games
 
 
 class Results:
-    """All games of a report."""
+    """All agents and games of a report."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        names = sorted({run.game for run in runs})
-        table = read_scores()
-        self.runs = runs
-        self.protocols = protocols_of(runs)
-        self.games = [Game(name, [run for run in runs if run.game == name], table.get(name)) for name in names]
+    def __init__(self, inputs: Inputs) -> None:
+        self.runs: Sequence[Run] = inputs.runs
+        self.evaluations: Sequence[Evaluation] = inputs.evaluations
+        self.left_out: Sequence[str] = inputs.left_out
+        self.groups = group_runs(self.runs)
+        self.agents = [Agent(group) for group in self.groups]
+        self.tasks = sorted({run.task for run in self.runs})
+        self.atari = [task for task in self.tasks if task.is_atari]
+        self.others = [task for task in self.tasks if not task.is_atari]
+        self.protocols = protocols_of([run for run in self.runs if run.task.is_atari])
+
+    @cached_property
+    def marks(self) -> list[int]:
+        """Marks at which a game of the emulator has a score, the latest first."""
+        return [mark for mark in reversed(MARKS) if any(agent.has_score(mark) for agent in self.agents)]
 
     @cached_property
     def mark(self) -> int | None:
-        """The mark of the plots: of those that most games have a score at the last; None if no game has any."""
-        counts = {mark: sum(game.mean(mark, WHOLE) is not None for game in self.games) for mark in MARKS}
-        return max((mark for mark in MARKS if counts[mark]), key=lambda mark: (counts[mark], mark), default=None)
+        """The mark of the plots: of those that most games of all agents have a score at the last; None without any."""
+        counts = {
+            mark: sum(agent.games[task].mean(mark, WHOLE) is not None for agent in self.agents for task in agent.games)
+            for mark in self.marks
+        }
+        return max(self.marks, key=lambda mark: (counts[mark], mark), default=None)
 
-    def normalised(self, mark: int, limit: str, reference: str) -> dict[str, Array]:
-        """Normalised scores [runs] by game, of the games that have them."""
-        found = {game.name: game.normalised(mark, limit, reference) for game in self.games}
-        return {name: scores for name, scores in found.items() if scores is not None}
+    def compared(self, mark: int) -> list[Agent]:
+        """The agents that have a score at the mark."""
+        return [agent for agent in self.agents if agent.has_score(mark)]
 
-    def published(self, column: str, mark: int, reference: str) -> dict[str, float]:
-        """A published agent's normalised scores by game, of the games that we have a score of at this mark."""
-        having = [game for game in self.games if game.mean(mark, WHOLE) is not None]
-        found = {game.name: game.published(column, reference) for game in having}
-        return {name: score for name, score in found.items() if score is not None}
+    def common(self, mark: int, reference: str) -> list[Task]:
+        """The games of which all agents compared at the mark have a normalised score there."""
+        found = [agent.normalised(mark, WHOLE, reference).keys() for agent in self.compared(mark)]
+        return sorted(set.intersection(*map(set, found))) if found else []
+
+    def normalised(self, agent: Agent, mark: int, limit: str, reference: str) -> list[Array]:
+        """An agent's normalised scores [runs] of each game that all have in common."""
+        scores = agent.normalised(mark, limit, reference)
+        return [scores[task] for task in self.common(mark, reference) if task in scores]
+
+    def published(self, column: str, mark: int, reference: str) -> list[Array]:
+        """A published agent's normalised scores [1] of the games in common, as far as it has them."""
+        found = [published_normalised(task, column, reference) for task in self.common(mark, reference)]
+        return [np.array([score]) for score in found if score is not None]
 
     @cached_property
-    def aggregates(self) -> dict[tuple[int, str, str], Aggregate | None]:
-        """Ours over games by mark, limit and reference; None if there is none."""
+    def aggregates(self) -> dict[tuple[str, int, str, str], Aggregate | None]:
+        """Ours over the games in common by agent, mark, limit and reference; None if there is none."""
         return {
-            (mark, limit, reference): aggregate(list(self.normalised(mark, limit, reference).values()))
+            (agent.name, mark, limit, reference): aggregate(self.normalised(agent, mark, limit, reference))
+            for agent in self.agents
             for mark in MARKS
             for limit in LIMITS
             for reference in REFERENCES
@@ -106,7 +169,7 @@ class Results:
     def published_aggregates(self) -> dict[tuple[int, str, str], Aggregate | None]:
         """Published agents' over the same games, as far as they have them, by mark, column and reference."""
         return {
-            (mark, column, reference): aggregate(_single(self.published(column, mark, reference).values()))
+            (mark, column, reference): aggregate(self.published(column, mark, reference))
             for mark in MARKS
             for column in COLUMNS
             for reference in REFERENCES
@@ -114,25 +177,22 @@ class Results:
 
     @cached_property
     def profiles(self) -> dict[str, Profiles]:
-        """Performance profiles by reference, of those that a game has a score by."""
+        """Performance profiles by reference, of those that games in common have a score by."""
         return {
             reference: self._profiles(self.mark, reference)
             for reference in REFERENCES
-            if self.mark is not None and self.normalised(self.mark, WHOLE, reference)
+            if self.mark is not None and self.common(self.mark, reference)
         }
 
     def _profiles(self, mark: int, reference: str) -> Profiles:
-        ours = {limit: list(self.normalised(mark, limit, reference).values()) for limit in (WHOLE, CUT)}
-        published = {column: _single(self.published(column, mark, reference).values()) for column in COLUMNS}
-        return Profiles(
-            {limit: profile(scores, THRESHOLDS) for limit, scores in ours.items()},
-            {column: profile(scores, THRESHOLDS) for column, scores in published.items() if scores},
-        )
-
-
-def _single(scores: Iterable[float]) -> list[Array]:
-    """A published agent has one score [1] for each game."""
-    return [np.array([score]) for score in scores]
+        ours = {
+            agent.name: {
+                limit: profile(self.normalised(agent, mark, limit, reference), THRESHOLDS) for limit in (WHOLE, CUT)
+            }
+            for agent in self.compared(mark)
+        }
+        published = {column: self.published(column, mark, reference) for column in COLUMNS}
+        return Profiles(ours, {column: profile(scores, THRESHOLDS) for column, scores in published.items() if scores})
 
 
 def plain(values: Array) -> list[float | None]:

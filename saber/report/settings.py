@@ -1,65 +1,77 @@
-"""What the settings of a report's runs have in common, and what a reader must know of where they differ."""
+"""Which recorded settings of a run take part in what it learns, and are compared when runs stand side by side.
 
-from collections import Counter
-from collections.abc import Sequence
+All functions take a run's settings by name, as its record has them; a setting that a record lacks is not known.
+"""
 
-from saber.report.runs import Run
+from collections.abc import Mapping
+from typing import Any
 
-_OF_AGENT = {"architecture": "network", "hidden_size": "hidden units", "multi_step": "steps per return"}
-_IN_RUN_TABLE = {"seed", "game"}  # of each run: what it is the run of
+NOT_RECORDED, UNUSED = "not recorded", "–"
+RAINBOW, RAINBOW_IQN = "Rainbow", "Rainbow-IQN"
 
+# Settings in which runs of one agent may differ: which run it is, how long it is, how its work was spread over
+# processes and machines, and which preset its settings began with.
+FREE = {"seed", "game", "T_max", "preset", "nb_actor", "nb_env_per_actor"}
+FREE |= {"device", "precision", "replay_device", "learner_threads", "queue_size", "length_actor_buffer"}
 
-def describe_agent(runs: Sequence[Run]) -> str:
-    """What has learned, which is the same in all runs with a record."""
-    run = next((run for run in runs if "rainbow_only" in run.settings), None)
-    if run is None:
-        return "Which agent it was is not recorded."
-    settings = run.settings
-    parts = ["Rainbow" if settings["rainbow_only"] else "Rainbow-IQN"]
-    parts += [f"{settings[name]} {what}" for name, what in _OF_AGENT.items() if name in settings]
-    parts += ["begun from weights of another run"] if run.begun_from is not None else []
-    return f"{', '.join(parts)}."
-
-
-def value_counts(runs: Sequence[Run]) -> dict[str, Counter[str]]:
-    """How many runs have each value of a setting at their newest start, by the setting's name."""
-    counts: dict[str, Counter[str]] = {}
-    for run in runs:
-        for name in run.settings.keys() - _IN_RUN_TABLE:
-            counts.setdefault(name, Counter())[str(run.settings[name])] += 1
-    return dict(sorted(counts.items()))
+_ONLY_OF = {  # settings that other agents have no use for, though every record holds them
+    RAINBOW: {"atoms", "V_min", "V_max", "priority_exponent_Rainbow", "lr_Rainbow", "adam_eps_Rainbow"},
+    RAINBOW_IQN: {
+        "kappa", "num_tau_samples", "num_tau_prime_samples", "num_quantile_samples", "quantile_embedding_dim",
+        "priority_exponent_IQN", "lr_IQN", "adam_eps_IQN",
+    },
+}  # fmt: skip
+_ONLY_ATARI = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_mode"}
 
 
-def format_values(counts: Counter[str], runs: int) -> str:
-    """Write a setting's values: alone if all runs have it, else each with the number of runs that have it."""
-    if len(counts) == 1 and counts.total() == runs:
-        return next(iter(counts))
-    missing = Counter({"not recorded": runs - counts.total()})
-    texts = [f"{value} ({count} of {runs} runs)" for value, count in [*counts.most_common(), *(+missing).items()]]
-    return ", ".join(texts)
+def agent_name(settings: Mapping[str, Any]) -> str | None:
+    """Name the agent; None if it is not known."""
+    if "rainbow_only" not in settings:
+        return None
+    return RAINBOW if settings["rainbow_only"] else RAINBOW_IQN
 
 
-def notes(runs: Sequence[Run]) -> list[str]:
-    """Lines about settings that are not the same, or not known, in all runs and at all times."""
-    known = [run for run in runs if run.record]
-    lines = []
-    if unknown := len(runs) - len(known):
-        lines.append(f"{unknown} of {_counted(runs)} have no record: how they were made is not known")
-    partly = [name for name, counts in value_counts(known).items() if counts.total() < len(known)]
-    if partly:
-        lines.append(f"only some of the runs with a record say what these settings were: {', '.join(partly)}")
-    if changed := [run for run in runs if run.changed]:
-        names = sorted({name for run in changed for name in run.changed})
-        lines.append(
-            f"settings that changed when a run was resumed, in {len(changed)} of {_counted(runs)}: {', '.join(names)}"
-        )
-    return lines
+def is_atari(settings: Mapping[str, Any]) -> bool:
+    """Whether games of the emulator are played; records of older programs, which played nothing else, do not tell."""
+    return bool(settings.get("env", "atari") == "atari")
 
 
-def format_changes(run: Run) -> str:
-    """Write what changed within a run, as in "lr 1.0, then 0.5"."""
-    return "; ".join(f"{name} {', then '.join(map(str, values))}" for name, values in run.changed.items())
+def applicable(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without those that the run's agent or environment has no use for."""
+    unused = _unused(agent_name(settings), atari=is_atari(settings))
+    return {name: value for name, value in settings.items() if name not in unused}
 
 
-def _counted(runs: Sequence[Run]) -> str:
-    return f"{len(runs)} run{'s' * (len(runs) > 1)}"
+def _unused(agent: str | None, *, atari: bool) -> set[str]:
+    unused = set[str]() if atari else set(_ONLY_ATARI)
+    for other, names in _ONLY_OF.items():
+        unused |= names if agent not in (None, other) else set()
+    return unused
+
+
+def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str, Any]:
+    """Return what runs of one agent agree in, as far as it is known.
+
+    `begun_from` is the snapshot that the run began with. Which snapshot it was, and which environment of its kind is
+    played, depend on the game; whether there was one, and the kind, do not.
+    """
+    found = {name: value for name, value in applicable(settings).items() if name not in FREE}
+    if "rainbow_only" in found:
+        del found["rainbow_only"]
+        found["agent"] = agent_name(settings)
+    if "env" in found:
+        found["env"] = str(found["env"]).partition(":")[0]
+    if "model" in found:
+        found["model"] = "none" if begun_from is None else "a snapshot"
+    return found
+
+
+def format_value(name: str, settings: Mapping[str, Any]) -> str:
+    """Write one of the `comparable` settings of an agent; a dash stands for one that it has no use for."""
+    unused = _unused(settings.get("agent"), atari=is_atari(settings))
+    return UNUSED if name in unused else str(settings.get(name, NOT_RECORDED))
+
+
+def agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether no setting that both record differs: programs record new settings while a benchmark's runs are made."""
+    return all(one[name] == other[name] for name in one.keys() & other.keys())

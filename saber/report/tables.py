@@ -1,152 +1,203 @@
-"""The tables of the page."""
+"""The tables of scores: over games, game by game, now, published, and of evaluations."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from html import escape
+from collections.abc import Callable, Iterable, Sequence
 
-from saber.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames
-from saber.page import game_title
+from saber.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames, format_points
 from saber.report.aggregates import Aggregate, Estimate
+from saber.report.evaluations import Evaluation
 from saber.report.marks import LIMITS, MARKS
-from saber.report.results import WHOLE, Game, Results
-from saber.report.runs import ACTION_REPEAT
-from saber.report.settings import format_changes, format_values, value_counts
+from saber.report.results import WHOLE, Agent, Game, Results
+from saber.report.table import GAP, Cell, Column, Row, Table
+from saber.task import Task
 
-GAP = "–"
-
-
-def aggregate_table(results: Results) -> str:
-    """Our normalised scores over games at each mark and limit; below, published agents on the same games."""
-    rows = [[f"this report ({escape(results.protocols.label)})"]]
-    for mark in MARKS:
-        having = sum(len(game.scores(mark, WHOLE)) for game in results.games)
-        note = f" <small>{having} of {len(results.runs)} runs</small>" if 0 < having < len(results.runs) else ""
-        for limit in LIMITS:
-            found = [results.aggregates[mark, limit, reference] for reference in REFERENCES]
-            name = f"{format_frames(mark)}, {results.protocols.limit_name(limit)}{note}"
-            rows.append([name, *_aggregate_cells(found)])
-    if results.mark is not None:
-        rows.append([f"published, of the games with a score of ours at {format_frames(results.mark)}"])
-        for column, about in COLUMNS.items():
-            published = [results.published_aggregates[results.mark, column, reference] for reference in REFERENCES]
-            if any(published):
-                rows.append([about.label, *_aggregate_cells(published)])
-    parts = ("games,", "median,", "mean,", "IQM,", "above")
-    return _table(["", *(f"{part} {label}" for label in REFERENCES.values() for part in parts)], rows)
+_ORDER = tuple(reversed(LIMITS))  # what matters most is seen first
+_PARTS = ("median", "mean", "IQM", "above", "games")
 
 
-def _aggregate_cells(found: Iterable[Aggregate | None]) -> list[str]:
+def aggregate_table(results: Results) -> Table:
+    """Our normalised scores over the games in common, the latest mark first; below, published agents on these games."""
+    rows: list[Row] = []
+    for mark in results.marks:
+        rows.append(Row(f"{format_frames(mark)} frames", note=describe_games(results, mark)))
+        for limit in _ORDER:
+            for agent in results.compared(mark):
+                found = [results.aggregates[agent.name, mark, limit, reference] for reference in REFERENCES]
+                name = results.protocols.limit_name(limit) + f", {agent.name}" * (len(results.agents) > 1)
+                rows.append(Row(name, _aggregate_cells(found), _missing_runs(agent, mark)))
+    columns = [Column(part, f"100 % = {label}") for label in REFERENCES.values() for part in _PARTS]
+    return Table("", columns, [*rows, *_published_rows(results)])
+
+
+def _published_rows(results: Results) -> list[Row]:
+    if results.mark is None:
+        return []
+    rows = []
+    for column, about in COLUMNS.items():
+        found = [results.published_aggregates[results.mark, column, reference] for reference in REFERENCES]
+        if any(found):
+            rows.append(Row(about.label, _aggregate_cells(found)))
+    heading = Row(
+        "published", note=f"on the games counted at {format_frames(results.mark)} frames, as far as they have them"
+    )
+    return [heading, *rows] if rows else []
+
+
+def describe_games(results: Results, mark: int) -> str:
+    """Say over which games agents are compared at a mark, and which are left out of the comparison."""
+    reference = next(iter(REFERENCES))
+    common = results.common(mark, reference)
+    counted = f"{len(common)} game{'s' * (len(common) != 1)}"
+    agents = results.compared(mark)
+    if len(agents) == 1:
+        return f"{counted}" if len(results.agents) == 1 else f"{counted}, {agents[0].name} alone"
+    others = {task for agent in agents for task in agent.normalised(mark, WHOLE, reference)} - set(common)
+    left_out = f"; not all have {', '.join(task.title for task in sorted(others))}" if others else ""
+    all_of_them = "both agents" if len(agents) == 2 else f"all {len(agents)} agents"
+    return f"over the {counted} that {all_of_them} here have a score of{left_out}"
+
+
+def _missing_runs(agent: Agent, mark: int) -> str:
+    runs = [run for run in agent.group.runs if run.task.is_atari]
+    having = sum(len(game.scores(mark, WHOLE)) for task, game in agent.games.items() if task.is_atari)
+    return f"{having} of {len(runs)} runs" if having < len(runs) else ""
+
+
+def _aggregate_cells(found: Iterable[Aggregate | None]) -> list[Cell]:
     cells = []
     for one in found:
         if one is None:
-            cells += [GAP] * 5
+            cells += [Cell()] * len(_PARTS)
         else:
-            cells += [str(one.games), *map(_percent, (one.median, one.mean, one.iqm)), str(one.above)]
+            estimates = map(_percent_estimate, (one.median, one.mean, one.iqm))
+            cells += [*estimates, Cell(str(one.above)), Cell(str(one.games))]
     return cells
 
 
-def _percent(estimate: Estimate) -> str:
+def _percent_estimate(estimate: Estimate) -> Cell:
     text = f"{100 * estimate.value:,.1f} %"
     if estimate.low is None or estimate.high is None:
-        return text
-    return f"{text} <small>[{100 * estimate.low:,.1f}, {100 * estimate.high:,.1f}]</small>"
+        return Cell(text)
+    return Cell(text, f"[{100 * estimate.low:,.1f}, {100 * estimate.high:,.1f}]", block=True)
 
 
-def game_table(results: Results) -> str:
-    """Each game's references and our scores at all marks and limits, with a gap where no run has one."""
-    head = ["game", "runs", "random", *REFERENCES.values()]
-    head += [f"{format_frames(mark)}, {results.protocols.limit_name(limit)}" for mark in MARKS for limit in LIMITS]
-    head += [f"% of {label}" for label in REFERENCES.values()] if results.mark else []
-    return _table(head, [_game_row(game, results.mark) for game in results.games])
+def game_table(results: Results) -> Table:
+    """Scores of the emulator's games at the marks, the latest first, with a gap where no run of an agent has one."""
+    columns = []
+    for mark in results.marks:
+        group = f"{format_frames(mark)} frames"
+        columns += [Column(results.protocols.limit_name(limit), group) for limit in _ORDER]
+        columns += [Column(f"% {label}", group) for label in REFERENCES.values()] if mark == results.mark else []
+    return Table("game", columns, _rows_of_games(results, results.atari, lambda game: _mark_cells(results, game)))
 
 
-def _game_row(game: Game, chosen: int | None) -> list[str]:
-    table = game.table
-    references = [table.random, table.human, table.world_record] if table else [None] * 3
-    cells = [escape(game_title(game.name)), str(len(game.runs)), *map(_points, references)]
-    for mark in MARKS:
+def _rows_of_games(results: Results, tasks: Sequence[Task], cells: Callable[[Game], list[Cell]]) -> list[Row]:
+    """A row for each game; of several agents each one that has played the game has a row below the game's name."""
+    rows = []
+    for task in tasks:
+        found = [(agent, cells(game)) for agent in results.agents if (game := agent.games.get(task))]
+        kept = [(agent, row) for agent, row in found if row]
+        if len(results.agents) == 1:
+            rows += [Row(task.title, row) for _, row in kept]
+        elif kept:
+            rows += [Row(task.title), *(Row(agent.name, row) for agent, row in kept)]
+    return rows
+
+
+def _mark_cells(results: Results, game: Game) -> list[Cell]:
+    cells = []
+    for mark in results.marks:
         having = len(game.scores(mark, WHOLE))
-        note = f" <small>{having} of {len(game.runs)}</small>" if 0 < having < len(game.runs) else ""
-        cells += [_points(game.mean(mark, limit)) + note for limit in LIMITS]
-    if chosen:
-        for reference in REFERENCES:
-            found = game.normalised(chosen, WHOLE, reference)
-            cells.append(GAP if found is None else f"{100 * found.mean():,.1f} %")
+        note = f"{having} of {len(game.runs)}" if 0 < having < len(game.runs) else ""
+        cells += [_points(game.mean(mark, limit), note) for limit in _ORDER]
+        if mark == results.mark:
+            shares = [game.normalised(mark, WHOLE, reference) for reference in REFERENCES]
+            cells += [_percent(None if share is None else float(share.mean())) for share in shares]
     return cells
 
 
-def _points(score: float | None) -> str:
-    return GAP if score is None else f"{score:,.1f}"
+def now_table(results: Results) -> Table:
+    """Scores of runs that are short of the first mark, with the frames that they have made."""
+    columns = [Column(results.protocols.limit_name(limit), "now") for limit in _ORDER]
+    columns += [Column(f"% {label}", "now") for label in REFERENCES.values()]
+    columns += [Column(title, "now") for title in ("frames", "episodes", "runs")]
+    return Table("game", columns, _rows_of_games(results, results.atari, _now_cells))
 
 
-def published_table(results: Results) -> str:
-    """The published scores of our games, in points, each with its protocol."""
-    games = [game for game in results.games if game.table]
-    head = ["game", *(about.label for about in COLUMNS.values())]
-    rows = [
-        [escape(game_title(game.name)), *(_points(game.table.published.get(column)) for column in COLUMNS)]
-        for game in games
-        if game.table
-    ]
-    return _table(head, rows)
+def _now_cells(game: Game) -> list[Cell]:
+    if not game.now:
+        return []
+    means = {limit: game.now_mean(limit) for limit in LIMITS}
+    table = game.table
+    shares = [table.normalised(means[WHOLE], reference) if table else None for reference in REFERENCES]
+    return [*(_points(means[limit]) for limit in _ORDER), *map(_percent, shares), *_now_counts(game)]
 
 
-def source_table() -> str:
-    """Where every number that is not ours is from."""
-    rows = [[escape(name.replace("_", " ")), "", "", escape(source)] for name, source in BASELINES.items()]
-    rows += [[about.agent, about.protocol, format_frames(about.frames), about.source] for about in COLUMNS.values()]
-    return _table(["column", "protocol", "frames", "source"], rows, "words")
+def _now_counts(game: Game) -> list[Cell]:
+    frames, episodes = [now.frames for now in game.now], [now.episodes for now in game.now]
+    return [Cell(_span(frames)), Cell(_span(episodes)), Cell(str(len(game.now)))]
 
 
-def run_table(results: Results) -> str:
-    """How each run was made."""
-    changed = any(run.changed for run in results.runs)
+def _span(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def other_table(results: Results) -> Table:
+    """Scores of environments that are no games of the emulator: of whole episodes, at the marks and now."""
+    games = [agent.games[task] for task in results.others for agent in results.agents if task in agent.games]
+    marks = [mark for mark in reversed(MARKS) if any(game.mean(mark, WHOLE) is not None for game in games)]
+    short = any(game.now for game in games)
+    columns = [Column("score", f"{format_frames(mark)} steps") for mark in marks]
+    columns += [Column(title, "now") for title in ("score", "agent steps", "episodes", "runs")] if short else []
+
+    def cells(game: Game) -> list[Cell]:
+        found = [_points(game.mean(mark, WHOLE)) for mark in marks]
+        now = [_points(game.now_mean(WHOLE)), *_now_counts(game)] if game.now else [Cell()] * 4
+        return found + now * short
+
+    return Table("environment", columns, _rows_of_games(results, results.others, cells))
+
+
+def reference_table(results: Results) -> Table:
+    """The random agent's, the human's, the record's and all published scores of our games, in points."""
+    columns = [Column(name.replace("_", " ")) for name in BASELINES]
+    columns += [Column(about.label, "published") for about in COLUMNS.values()]
     rows = []
-    for run in results.runs:
-        starts = run.record.starts if run.record else ()
-        cells = [
-            escape(game_title(run.game)),
-            escape(str(run.settings.get("seed", "unknown"))),
-            f"{run.reached:,}",
-            f"{len(run.frames):,}",
-            str(run.record.action_repeat) if run.record else f"{ACTION_REPEAT} (assumed)",
-            escape(", ".join(dict.fromkeys(start.commit for start in starts)) or "unknown"),
-            *([escape(format_changes(run)) or GAP] if changed else []),
-            escape(run.name),
-        ]
-        rows.append(cells)
-    head = ["game", "seed", "frames", "episodes", "action repeat", "commit", *(["changed"] if changed else []), "log"]
-    return _table(head, rows, "words")
+    for task in results.atari:
+        if table := task.scores:
+            cells = [_points(value) for value in (table.random, table.human, table.world_record)]
+            rows.append(Row(task.title, [*cells, *(_points(table.published.get(column)) for column in COLUMNS)]))
+    return Table("game", columns, rows)
 
 
-def version_table(results: Results) -> str:
-    """Versions of what the runs were made with, and in how many runs each; ale-py is the emulator."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for run in results.runs:
-        starts = run.record.starts if run.record else ()
-        counts.update({item for start in starts for item in start.versions.items()})
-    rows = [
-        [escape(name), escape(text), f"{count} of {len(results.runs)}"]
-        for (name, text), count in sorted(counts.items())
-    ]
-    return _table(["package", "version", "runs"], rows or [["unknown", GAP, GAP]])
+def evaluation_table(results: Results, evaluations: Sequence[Evaluation], *, atari: bool) -> Table:
+    """Means of evaluated snapshots, in points; `atari` says which of the evaluations are listed."""
+    limits = _ORDER if atari else (WHOLE,)
+    names = {"saber": "whole episodes", "30min": "30 min", "5min": "5 min"}
+    titles = [*(f"mean, {names[limit]}" for limit in limits), "episodes", "frames" if atari else "agent steps"]
+    titles += ["snapshot", "agent", "rules", "seed", "file"]
+    rows = []
+    for one in evaluations:
+        if one.task.is_atari == atari:
+            means = [_point_estimate(one.estimates[limit]) for limit in limits]
+            asked = f"{len(one.scores):,}" + f" of {one.record.episodes:,}" * (len(one.scores) < one.record.episodes)
+            frames = "not recorded" if one.frames is None else f"{one.frames:,}"
+            words = [one.snapshot, one.agent(results.groups) or GAP, one.protocol, str(one.record.seed), one.name]
+            rows.append(Row(one.task.title, [*means, *map(Cell, (asked, frames, *words))]))
+    return Table("game" if atari else "environment", [Column(title) for title in titles], rows, words=True)
 
 
-def setting_table(results: Results) -> str:
-    """All settings that a run records but for its seed and game: with one value, or with how many runs have each."""
-    rows = [
-        [escape(name), escape(format_values(counts, len(results.runs)))]
-        for name, counts in value_counts(results.runs).items()
-    ]
-    return _table(["setting", "value"], rows or [["unknown", GAP]], "words")
+def _point_estimate(estimate: Estimate) -> Cell:
+    if estimate.low is None or estimate.high is None:
+        return _points(estimate.value)
+    return Cell(
+        format_points(estimate.value), f"[{format_points(estimate.low)}, {format_points(estimate.high)}]", block=True
+    )
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "numbers") -> str:
-    """Cells are HTML; the first row names the columns, the first column the rows; a row of one cell heads a group."""
-    lines = ["".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)]
-    for name, *cells in rows:
-        kept = "".join(f"<td>{cell}</td>" for cell in cells)
-        scope = 'scope="row"' if cells else f'scope="rowgroup" colspan="{len(head)}"'
-        lines.append(f"<th {scope}>{name}</th>{kept}")
-    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-    return f'<div class="table {kind}" tabindex="0"><table>\n{body}\n</table></div>'
+def _points(score: float | None, note: str = "") -> Cell:
+    return Cell() if score is None else Cell(format_points(score), note)
+
+
+def _percent(share: float | None) -> Cell:
+    return Cell() if share is None else Cell(f"{100 * share:,.{1 if abs(share) >= 0.01 else 2}f}")

@@ -15,7 +15,7 @@ import args as options
 from agents import snapshot
 from agents.evaluation import best_median_worst, run_evaluation
 from agents.evaluation_progress import Bar, Lines
-from agents.evaluation_settings import network_args, other_rules
+from agents.evaluation_settings import network_args, other_rules, trained_steps
 from agents.evaluation_workers import number_of_workers
 from agents.registry import make_agent
 from memory.chunk import Field
@@ -35,6 +35,18 @@ def test_what_belongs_to_a_policy_is_read_from_our_snapshots() -> None:
     assert not evaluated.disable_SABER_mode, "the rules of an evaluation are those of its command"
     assert other_rules(evaluated, content) == ["--disable-SABER-mode is False, and was True in training"]
     assert other_rules(trained, content) == []
+
+
+def test_the_record_tells_how_long_a_snapshot_was_trained() -> None:
+    # Mutation: T_actors in lockstep, which lacks the last round.
+    args = options.parse([], "test", "")
+    for lockstep, steps in (("True", 900), ("False", 800)):
+        words = ["--nb-actor", "2", "--synchronize-actors-with-learner", lockstep]
+        settings = json.dumps(options.parse(words, "test", "").shared)
+        assert trained_steps(args, {"T_actors": 800, "T_learner": 900, "settings": settings}) == steps
+    assert trained_steps(args, {"T_actors": 700}) == 700, "of others, who have no settings"
+    for odd in ({}, {"T_actors": "7"}, {"T_actors": -1}, {"T_actors": True}):
+        assert trained_steps(args, odd) is None
 
 
 def test_game_time_counts_the_frames_of_the_environment_itself(

@@ -85,6 +85,17 @@ def test_the_record_tells_how_far_a_run_got(tmp_path: Path) -> None:
         assert record and record.reached == reached
 
 
+def test_the_plot_is_of_what_the_record_says_is_played(tmp_path: Path) -> None:
+    # Mutation: take every name for a game of the emulator.
+    for env, title in (("gymnasium:CartPole-v1", "CartPole-v1"), ("atari", "Pong")):
+        with Reports(tmp_path / title, title.lower(), 1) as reports:
+            reports.begin(Start({"env": env, "synchronize_actors_with_learner": True}, {}, "a"), afresh=True)
+            reports.plot(now=True)
+        page = (tmp_path / title / f"Reward_{title.lower()}.html").read_text()
+        assert f"<h1>{title}: training scores</h1>" in page
+        assert ("SABER score" in page) == (env == "atari")
+
+
 def test_a_resumed_run_keeps_its_record(tmp_path: Path) -> None:
     # Mutation: write the record anew at every start.
     for commit in "abb":

@@ -28,6 +28,7 @@ from saber.gymnasium_environment import GymnasiumEnvironment
 from saber.reward_plot import reward_figure
 from saber.scores import EpisodeRecord
 from saber.summary import rolling_summaries
+from saber.task import Task
 from saber.training_log import HEADER, format_record, read_records
 from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
@@ -110,7 +111,7 @@ def _use(records: list[EpisodeRecord]) -> None:
     """As the plot does."""
     for record in records:
         format_record(record)
-    json.dumps(reward_figure(rolling_summaries(records), 4), allow_nan=False)
+    json.dumps(reward_figure(rolling_summaries(records), Task("pong"), 4), allow_nan=False)
 
 
 def _weights(args: options.Args) -> Target:

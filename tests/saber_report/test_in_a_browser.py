@@ -1,12 +1,15 @@
 """The page in a real browser: every plot draws, nothing is wrong on the console, nothing asks the network."""
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from saber.colours import AGENTS
 from saber.report.program import write_report
 from saber.reward_plot import write_reward_plot
+from saber.task import Task
 from saber.training_log import read_records
 from tests.browser import Browser, needs_browser
 from tests.saber_report.logs import ATARI57, write_run
@@ -17,7 +20,6 @@ pytestmark = [needs_browser, pytest.mark.slow]
 MARKS = """Object.fromEntries(Object.keys(figures).map(id => [id, [
   ...document.getElementById(id).querySelectorAll(".js-line, .bars path, .points path")
 ].filter(path => path.getTotalLength() > 0).length]))"""
-DRAWN = "document.querySelectorAll('.js-plotly-plot .main-svg').length >= Object.keys(figures).length"
 # Elements that stick out of the window, but for those in a table that scrolls by itself.
 WIDE = """[...document.body.querySelectorAll("*")].filter(e => !e.closest(".table") && e.offsetParent
   && e.getBoundingClientRect().right > document.documentElement.clientWidth + 1).length"""
@@ -41,8 +43,6 @@ def browser() -> Iterator[Browser]:
 
 def check_page(browser: Browser, path: Path, plots: int, *, width: int, dark: bool) -> None:
     browser.open(path, width=width, height=900, dark=dark)
-    browser.value("Object.keys(figures).forEach(draw)")
-    browser.wait_for(DRAWN)
     marks = browser.value(MARKS)
     assert len(marks) == plots and min(marks.values()) > 0, marks
     assert browser.value(WIDE) == browser.value(HIGH) == 0
@@ -79,20 +79,78 @@ def test_one_short_run(browser: Browser, tmp_path: Path) -> None:
 
 def test_the_plot_of_a_training_run(browser: Browser, tmp_path: Path) -> None:
     log = write_run(tmp_path, "pong", 1, 50_000)
-    write_reward_plot(read_records(log), tmp_path / "Reward_pong.html", "pong")
+    write_reward_plot(read_records(log), tmp_path / "Reward_pong.html", Task("pong"))
     check_page(browser, tmp_path / "Reward_pong.html", 1, width=400, dark=False)
     check_page(browser, tmp_path / "Reward_pong.html", 1, width=1280, dark=True)
 
 
-def test_plots_draw_as_they_come_into_view(browser: Browser, tmp_path: Path) -> None:
+def test_all_plots_are_drawn_before_the_page_counts_as_loaded(browser: Browser, tmp_path: Path) -> None:
+    # Mutation: draw what comes into view; a picture of the whole page would lack the others.
     for game in ATARI57[:30]:
         write_run(tmp_path, game, 1, 50_000)
     write_report([tmp_path], tmp_path)
-    browser.open(tmp_path / "saber.html", width=400, height=600)
-    browser.wait_for("drawn.has('curve-0')")
-    assert not browser.value("drawn.has('curve-29')")
-    browser.value("document.getElementById('curve-29').scrollIntoView()")
-    browser.wait_for("drawn.has('curve-29')")
+    noted = f"addEventListener('load', () => {{ atLoad = {MARKS}; }})"
+    browser.open(tmp_path / "saber.html", width=400, height=600, first=f"let atLoad; {noted}")
+    marks = browser.value("atLoad")
+    assert len(marks) == 30 and min(marks.values()) > 0
+
+
+# Right edges [pixels] of what would be cut off on paper: tables, cells, plots and texts.
+BEYOND_PAPER = """[...document.querySelectorAll("main *, header *")].filter(e => !e.closest(".js-plotly-plot"))
+  .concat([...document.querySelectorAll(".main-svg")])
+  .filter(e => e.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 1)
+  .map(e => e.outerHTML.slice(0, 200))"""
+
+
+@pytest.fixture(scope="module")
+def two_agents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of two agents with all games at all marks."""
+    folder = tmp_path_factory.mktemp("two agents")
+    for number, game in enumerate(ATARI57):
+        write_run(folder / "a", game, 1, 50_000_000, 2400, level=0.1 * number, rainbow_only=False, preset="paper")
+        write_run(folder / "b", game, 1, 50_000_000, 2400, level=0.1 * number, rainbow_only=True, preset="paper")
+    write_report([folder], folder)
+    return folder / "saber.html"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_on_paper_nothing_is_cut_off_and_all_is_light(browser: Browser, two_agents: Path, *, dark: bool) -> None:
+    # Mutations: no `beforeprint`; `overflow-x: auto` on paper; the plots in the width of the screen.
+    browser.open(two_agents, width=1280, dark=dark)
+    on_screen = browser.value(MARKS)
+    browser.value("dispatchEvent(new Event('beforeprint'))")
+    assert browser.value("document.body.clientWidth") == 690, "what A4 and Letter have between their margins"
+    assert browser.value(BEYOND_PAPER) == []
+    assert browser.value(BACKGROUND) == "rgb(255, 255, 255)"
+    assert browser.value("document.querySelector('#profile-human .main-svg').style.background") == "rgb(255, 255, 255)"
+    assert browser.value("figures['curve-0'].data.at(-1).line.color") == AGENTS[1].light
+    assert browser.value("[...document.querySelectorAll('.plot')].filter(e => e.clientHeight > 960).length") == 0
+    assert browser.value(HIGH) == 0
+    assert browser.value("document.querySelectorAll('details:not([open])').length") == 0
+    assert min(browser.value(MARKS).values()) > 0
+    pdf = base64.b64decode(browser.call("Page.printToPDF", preferCSSPageSize=True)["data"])
+    assert pdf.startswith(b"%PDF")
+    browser.value("dispatchEvent(new Event('afterprint'))")
+    assert browser.value(MARKS) == on_screen and browser.value(WIDE) == 0
+    assert browser.value(BACKGROUND) == ("rgb(21, 23, 27)" if dark else "rgb(255, 255, 255)")
+    assert browser.value("document.querySelectorAll('details[open]').length") == 0
+    assert browser.errors == []
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_columns_of_200_m_frames_are_seen_first(browser: Browser, two_agents: Path, width: int) -> None:
+    # Mutation: the earliest mark first.
+    browser.open(two_agents, width=width)
+    assert browser.value(WIDE) == 0
+    browser.value("right = e => Math.round(e.getBoundingClientRect().right)")
+    heads = """[...document.querySelectorAll(".table")].map(
+      table => [...table.querySelectorAll("thead th")].map(e => [e.textContent, right(e)]))"""
+    games = next(head for head in browser.value(heads) if head[0][0] == "game" and "200 M frames" in dict(head))
+    assert [text for text, _ in games[1:5]] == [f"{mark} M frames" for mark in (200, 100, 50, 10)]
+    seen = [text for text, right in games[5:] if right <= width]
+    assert seen[0] == "unlimited" and len(seen) >= 2
+    if width == 1280:
+        assert max(right for _, right in games) <= width, "and all others without scrolling"
 
 
 def test_errors_of_a_page_are_noticed(browser: Browser, tmp_path: Path) -> None:

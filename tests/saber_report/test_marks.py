@@ -7,8 +7,9 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from saber.report.marks import MARKS, curve, curve_frames, score_at
-from saber.report.runs import Run, read_runs
+from saber.report.inputs import read_inputs
+from saber.report.marks import MARKS, curve, curve_frames, score_at, score_now
+from saber.report.runs import Run
 from saber.run_record import RunRecord, Start, write_record
 from tests.saber_report.logs import write_log
 
@@ -20,8 +21,8 @@ def run_of(folder: Path, ends: list[int], scores: list[float], reached: int | No
     path = write_log(folder, "pong", ends, scores)
     if reached is not None:
         write_record(folder / "pong.json", RunRecord("pong", 4, reached, (Start({}, {}, ""),)))
-    runs, _ = read_runs([path])
-    return runs[0]
+    (run,) = read_inputs([path]).runs
+    return run
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -73,3 +74,12 @@ def test_a_curve_is_the_mean_of_the_last_100(tmp_path: Path) -> None:
         before = [score for end, score in zip(ends, scores, strict=True) if 4 * end <= frame][-100:]
         assert value == pytest.approx(fmean(before)) if before else np.isnan(value)
     assert np.isnan(curve(run, np.array([4 * ends[-1] + 1]))[0])
+
+
+def test_a_run_short_of_the_first_mark_has_a_score_now(tmp_path: Path) -> None:
+    # Mutations: `>` for `>=`; all episodes in the place of the last 100.
+    few = score_now(run_of(tmp_path / "few", [10, 20], [1.0, 3.0], 50))
+    assert few and (few.frames, few.episodes, few.scores) == (200, 2, [0.5, 1.0, 2.0])
+    many = score_now(run_of(tmp_path / "many", list(range(1, 151)), [900.0] * 50 + [4.0] * 100))
+    assert many and (many.frames, many.episodes, many.scores) == (600, 100, [1.0, 2.0, 4.0])
+    assert score_now(run_of(tmp_path / "at the mark", [10, 20], [1.0, 3.0], STEPS)) is None

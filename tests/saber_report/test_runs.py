@@ -1,4 +1,4 @@
-"""Which logs are runs, which are the same run, and what cannot stand in one report."""
+"""Which logs are runs, and which are the same run."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from memory.errors import UserError
-from saber.report.runs import read_runs
+from saber.report.groups import group_runs
+from saber.report.inputs import TABLES, read_inputs
 from saber.run_record import RunRecord, Start, present_start, read_record, write_record
 from saber.training_log import HEADER
 from tests.saber_report.logs import write_log, write_run
@@ -17,7 +18,8 @@ def test_folders_are_searched_and_no_file_is_read_twice(tmp_path: Path) -> None:
     second = write_run(tmp_path / "b", "pong", 2, 4000)
     third = write_run(tmp_path / "b", "alien", 2, 4000)
     (tmp_path / "b" / "other.csv").write_text("seed,score\n1,2\n")
-    runs, notes = read_runs([tmp_path, second, tmp_path / "b" / ".." / "b"])
+    inputs = read_inputs([tmp_path, second, tmp_path / "b" / ".." / "b"])
+    runs, notes = inputs.runs, inputs.left_out
     assert [(run.game, run.path) for run in runs] == [("alien", third), ("pong", first), ("pong", second)]
     assert [run.settings["seed"] for run in runs] == [2, 1, 2]
     assert notes and all("other.csv: not a training log" in note for note in notes)
@@ -29,7 +31,8 @@ def test_a_copy_is_no_second_run(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "a", tmp_path / "older")
     lines = path.read_text().splitlines(keepends=True)
     (tmp_path / "older" / "pong.csv").write_text("".join(lines[:50]))
-    runs, notes = read_runs([tmp_path])
+    inputs = read_inputs([tmp_path])
+    runs, notes = inputs.runs, inputs.left_out
     assert [run.path for run in runs] == [path]
     assert notes == [f"{tmp_path / 'older' / 'pong.csv'}: begins with the same episodes as {path}"]
 
@@ -40,7 +43,8 @@ def test_what_went_on_from_a_copy_is_no_second_run(tmp_path: Path) -> None:
     write_log(tmp_path / "a", "pong", list(range(1, 301)), scores)
     write_log(tmp_path / "b", "pong", list(range(1, 301)), scores[:199] + [-1] * 101)
     write_log(tmp_path / "c", "pong", list(range(1, 301)), [7, *scores[1:]])
-    runs, notes = read_runs([tmp_path])
+    inputs = read_inputs([tmp_path])
+    runs, notes = inputs.runs, inputs.left_out
     assert [run.path.parent.name for run in runs] == ["a", "c"]
     assert notes == [f"{tmp_path}/b/pong.csv: begins with the same episodes as {tmp_path}/a/pong.csv"]
 
@@ -49,8 +53,15 @@ def test_equal_beginnings_of_other_settings_are_no_copies(tmp_path: Path) -> Non
     # Before they learn, runs of one seed play alike, whatever their learning rates are.
     write_run(tmp_path / "a", "pong", 1, 5000, lr_IQN=1e-4)
     write_run(tmp_path / "b", "pong", 1, 5000, lr_IQN=1e-3)
-    with pytest.raises(UserError, match="lr_IQN is"):
-        read_runs([tmp_path])
+    runs = read_inputs([tmp_path]).runs
+    assert len(runs) == 2 and len(group_runs(runs)) == 2
+
+
+def test_tables_of_an_older_report_are_no_logs(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 1, 5000)
+    (tmp_path / TABLES).mkdir()
+    (tmp_path / TABLES / "games.csv").write_text("agent,game\n")
+    assert read_inputs([tmp_path]).left_out == []
 
 
 def test_odd_trees_are_searched(tmp_path: Path) -> None:
@@ -60,29 +71,30 @@ def test_odd_trees_are_searched(tmp_path: Path) -> None:
     (results / "dangling.csv").symlink_to("nowhere")
     (results / "linked").symlink_to(elsewhere.parent)
     (results / "circle").symlink_to(results)
-    runs, notes = read_runs([results])
+    inputs = read_inputs([results])
+    runs, notes = inputs.runs, inputs.left_out
     assert [run.path for run in runs] == [results / "linked" / "pong.csv"] and notes == []
 
 
 def test_runs_begun_from_snapshots_of_their_games_agree(tmp_path: Path) -> None:
     write_run(tmp_path, "pong", 1, 5000, model="pong.pth")
     write_run(tmp_path, "alien", 1, 5000, model="alien.pth")
-    assert len(read_runs([tmp_path])[0]) == 2
+    assert len(group_runs(read_inputs([tmp_path]).runs)) == 1
     write_run(tmp_path, "qbert", 1, 5000, model=None)
-    with pytest.raises(UserError, match="model is"):
-        read_runs([tmp_path])
+    names = [group.name for group in group_runs(read_inputs([tmp_path]).runs)]
+    assert names == ["agent not recorded (model a snapshot)", "agent not recorded (model none)"]
 
 
 def test_a_score_that_no_game_has_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"pong\.csv: no game has a score of 1\.7e\+308"):
-        read_runs([write_log(tmp_path, "pong", [1, 2], [1.0, -1.7e308])])
+        read_inputs([write_log(tmp_path, "pong", [1, 2], [1.0, -1.7e308])])
 
 
 def test_other_seeds_are_other_runs_however_equal_their_episodes(tmp_path: Path) -> None:
     for seed in (1, 2):
         path = write_log(tmp_path / str(seed), "freeway", [100, 200], [0.0, 0.0])
         write_record(path.with_suffix(".json"), RunRecord("freeway", 4, 300, (Start({"seed": seed}, {}, ""),)))
-    assert len(read_runs([tmp_path])[0]) == 2
+    assert len(read_inputs([tmp_path]).runs) == 2
 
 
 def test_what_is_no_run_is_said_in_a_line(tmp_path: Path) -> None:
@@ -96,7 +108,7 @@ def test_what_is_no_run_is_said_in_a_line(tmp_path: Path) -> None:
         ("torn.csv", "torn.csv, line 2"),
     ):
         with pytest.raises(UserError, match=text) as caught:
-            read_runs([tmp_path / name])
+            read_inputs([tmp_path / name])
         assert "\n" not in str(caught.value)
 
 
@@ -116,7 +128,7 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     path = write_run(tmp_path, "pong", 1, 5000)
     path.with_suffix(".json").write_text(text)
     with pytest.raises(UserError, match=r"pong\.json: not a run's record"):
-        read_runs([path])
+        read_inputs([path])
 
 
 def test_a_record_comes_back_and_counts_only_starts_that_differ(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from saber.reward_plot import write_reward_plot
 from saber.scores import EpisodeRecord
+from saber.task import Task
 from tests.browser import Browser, needs_browser
 
 Stream = Callable[..., list[EpisodeRecord]]
@@ -45,10 +46,10 @@ def test_an_open_page_brings_itself_up_to_date(scheme: str, tmp_path: Path, stre
     # Mutations: `fetch` in the place of the frame, which a page of file:// may not use; no `uirevision`; no
     # `setInterval`; no `frame.remove()` at the beginning, so that frames pile up; the query of the address dropped.
     path, records = tmp_path / "Reward_pong.html", stream(400)
-    write_reward_plot(records[:200], path, "pong")
+    write_reward_plot(records[:200], path, Task("pong"))
     with address_of(path, scheme) as url, Browser() as browser:
         browser.open(f"{url}?token=7#top", first="asked = []; setInterval = (call, ms) => asked.push([call.name, ms])")
-        browser.wait_for("drawn.has('plot')")
+        browser.wait_for("document.getElementById('plot').data")
         marks = "document.getElementById('plot').data.find(trace => trace.name === 'mean').x.length"
         assert browser.value("asked") == [["look", 30000]]
         assert browser.value(marks) == 200
@@ -59,7 +60,7 @@ def test_an_open_page_brings_itself_up_to_date(scheme: str, tmp_path: Path, stre
         assert re.fullmatch(rf"{re.escape(url)}\?token=7&newest=\d+", address)
         browser.wait_for("frame === null")
         assert browser.value(marks) == 200, "nothing is new"
-        write_reward_plot(records, path, "pong")
+        write_reward_plot(records, path, Task("pong"))
         browser.value("look()")
         browser.wait_for("frame === null")
         assert browser.value(marks) == 400
@@ -72,7 +73,7 @@ def test_an_open_page_brings_itself_up_to_date(scheme: str, tmp_path: Path, stre
             browser.value("new Promise(after => setTimeout(after, 300))")
         assert browser.value(marks) == 400, "a file that has gone changes nothing"
         assert browser.value("document.querySelectorAll('iframe').length") == 1
-        write_reward_plot(records[:300], path, "pong")
+        write_reward_plot(records[:300], path, Task("pong"))
         browser.value("look()")
         browser.wait_for("frame === null")
         assert browser.value(marks) == 300, "it is back"

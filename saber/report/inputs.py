@@ -1,0 +1,145 @@
+"""Finding what a report is of: training logs and evaluations in folders, and the names that the command line gives."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from memory.errors import UserError
+from saber.evaluation_log import HEADER as EVALUATION
+from saber.report.evaluations import Evaluation, read_one_evaluation
+from saber.report.runs import Run, read_run, without_copies
+from saber.training_log import HEADER as TRAINING
+
+TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
+
+
+class Label(NamedTuple):
+    """A name for the agent whose runs lie in a folder."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What was found."""
+
+    runs: list[Run]  # by game and path
+    evaluations: list[Evaluation]
+    left_out: list[str] = field(default_factory=list)  # a line for each file that is not reported, with its reason
+
+
+def parse_label(text: str) -> Label:
+    """Read NAME=FOLDER, of which both may hold further "="; raises UserError if no such folder or file exists."""
+    parts = text.split("=")
+    for count in range(1, len(parts)):
+        name, path = "=".join(parts[:count]).strip(), "=".join(parts[count:])
+        if name and name.isprintable() and path and Path(path).exists():
+            return Label(name, Path(path))
+    raise UserError(
+        f"--label: expected NAME=FOLDER with a folder that exists, as in 'large batch=runs/b', got {text!r}"
+    )
+
+
+def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
+    """Read all runs and evaluations in these folders and files, and those of the labels.
+
+    Raises UserError for a path that is no folder and no log, a label without runs, and if there is no run.
+    """
+    found = _Found()
+    for order, label in sorted(enumerate(labels), key=lambda item: -len(item[1].path.resolve().parts)):
+        found.search(label.path, label.name, order)  # the deepest first: it says most of what lies in it
+    for order, path in enumerate(paths, start=len(labels)):
+        found.search(path, None, order)
+    left_out = found.left_out
+    runs = []
+    for log in found.logs.values():
+        if run := read_run(*log):
+            runs.append(run)
+        else:
+            left_out.append(f"{log.path}: no episode has ended yet")
+    for order, label in enumerate(labels):
+        if not any(run.label is not None and run.order == order for run in runs):
+            raise UserError(f"--label: {label.name!r}: no run in {label.path} that has no other label")
+    runs = without_copies(sorted(runs, key=lambda run: (run.game, str(run.path))), left_out)
+    if not runs:
+        given = ", ".join(map(str, [*paths, *(label.path for label in labels)]))
+        raise UserError(f"{given}: no training log with an episode; name folders with <game>.csv, or such files")
+    return Inputs(runs, _read_evaluations(found.evaluations, left_out), left_out)
+
+
+def _read_evaluations(paths: Sequence[Path], left_out: list[str]) -> list[Evaluation]:
+    evaluations = []
+    for path in sorted(paths):
+        try:
+            if evaluation := read_one_evaluation(path):
+                evaluations.append(evaluation)
+            else:
+                left_out.append(f"{path}: no episode has ended yet")
+        except (OSError, ValueError, UserError) as error:
+            left_out.append(f"{path}: cannot be reported: {error}")
+    return evaluations
+
+
+class _Log(NamedTuple):
+    """A training log that was found."""
+
+    path: Path
+    label: str | None
+    order: int
+
+
+class _Found:
+    """Files in the order of the search, each once by its resolved path."""
+
+    def __init__(self) -> None:
+        self.logs: dict[Path, _Log] = {}
+        self.left_out: list[str] = []
+        self._evaluations: dict[Path, Path] = {}
+        self._unknown: set[Path] = set()
+
+    @property
+    def evaluations(self) -> list[Path]:
+        return list(self._evaluations.values())
+
+    def search(self, path: Path, label: str | None, order: int) -> None:
+        """Take in a log, or all logs and evaluations in a folder and below."""
+        if path.is_dir():
+            for child in _files_below(path):
+                self._add(child, label, order)
+        elif not path.is_file():
+            raise UserError(f"{path}: no such file or folder; expected a results folder or a <game>.csv in one")
+        elif not _starts_with(path, TRAINING):
+            raise UserError(f"{path}: not a training log, whose first line is {TRAINING}")
+        else:
+            self._add(path, label, order)
+
+    def _add(self, path: Path, label: str | None, order: int) -> None:
+        real = path.resolve()
+        if _starts_with(path, TRAINING):
+            self.logs.setdefault(real, _Log(path, label, order))
+        elif _starts_with(path, EVALUATION):
+            self._evaluations.setdefault(real, path)
+        elif real not in self._unknown:
+            self._unknown.add(real)
+            self.left_out.append(f"{path}: not a training log")
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """All files `*.csv`, also behind links to folders, each folder once; without the tables of other reports."""
+    found: list[Path] = []
+    seen: set[Path] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        if (real := Path(place).resolve()) in seen or real.name == TABLES:
+            folders.clear()
+            continue
+        seen.add(real)
+        found += [path for name in names if name.endswith(".csv") and (path := Path(place, name)).is_file()]
+    return sorted(found)
+
+
+def _starts_with(path: Path, header: str) -> bool:
+    with path.open("rb") as file:
+        return file.readline(len(header) + 2).rstrip(b"\n") == header.encode()

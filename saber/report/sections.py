@@ -1,0 +1,251 @@
+"""The page `saber.html`: sections of text, tables and places for plots.
+
+A report without a game of the emulator has no word about SABER, Atari's references or frames.
+"""
+
+from collections.abc import Sequence
+from html import escape
+
+from saber.atari_scores import REFERENCES, format_frames
+from saber.colours import AGENTS
+from saber.page import render_page
+from saber.report import method_tables, tables
+from saber.report.contents import SCORE
+from saber.report.descriptions import describe_agent, notes
+from saber.report.figures import all_figures
+from saber.report.marks import MARKS
+from saber.report.results import WHOLE, Results
+from saber.report.styles import Figure
+from saber.report.table import GAP, to_html
+from saber.scores import SCORE_EPISODES
+
+_STYLE = """main { padding: 0 20px 40px; }
+main, header { max-width: 1280px; margin: auto; box-sizing: border-box; }
+h2 { font-size: 18px; margin: 32px 0 4px; }
+h3 { font-size: 15px; margin: 20px 0 4px; }
+summary { cursor: pointer; margin-top: 14px; }
+.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 290px), 1fr)); gap: 8px; }
+.curves figure { margin: 0; min-width: 0; display: flex; flex-direction: column; break-inside: avoid; }
+.curves figcaption { margin-left: 6px; flex: 1; }
+.curves small { display: block; font-size: 11px; }
+.curves div { height: 210px; }
+.agents span { white-space: nowrap; margin-right: 16px; }
+.agents i { display: inline-block; width: 22px; height: 3px; vertical-align: middle; margin-right: 6px; }
+.table { overflow-x: auto; margin-top: 8px; }
+table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabular-nums; }
+th, td { padding: 3px 6px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--grid); }
+.words td { white-space: normal; }
+td.long { overflow-wrap: anywhere; min-width: 190px; }
+th { font-weight: 600; }
+thead th { white-space: normal; vertical-align: bottom; min-width: 42px; }
+th[scope=colgroup] { text-align: center; border-left: 8px solid var(--paper); }
+th[scope=rowgroup] { padding-top: 12px; white-space: normal; }
+th[scope=rowgroup] div { position: sticky; left: 6px; display: inline-block; max-width: calc(100vw - 60px); }
+tbody th:first-child, thead tr:first-child th:first-child, .words td, .words th { text-align: left; }
+td small { white-space: nowrap; }
+th[scope=row], thead tr:first-child th:first-child { position: sticky; left: 0; background: var(--paper); }
+th[scope=row] { text-align: left; font-weight: 400; white-space: normal; min-width: 110px; max-width: 260px; }
+small { color: var(--soft); font-weight: 400; }
+@media (max-width: 700px) { main, header { padding-left: 12px; padding-right: 12px; } }
+.paper main, .paper header { padding-left: 0; padding-right: 0; }
+.paper .table { overflow: visible; }
+.paper table { width: 100%; font-size: 7.5pt; }
+.paper .wide table { font-size: 6pt; }
+.paper :is(th, td, td.long) { padding: 1px 2px; min-width: 0; white-space: normal; }
+.paper td.long { min-width: 90px; }
+.paper .wide th[scope=row] { min-width: 60px; }
+.paper thead th, .paper th[scope=row] { position: static; }
+.paper .curves { grid-template-columns: repeat(3, 1fr); }
+.paper .curves div { height: 150px; }
+.paper .curves figcaption { font-size: 12px; }
+.paper .curves small { font-size: 8px; }
+.plot { break-inside: avoid; }"""
+
+
+def render_report(results: Results) -> str:
+    """Write the page."""
+    figures = all_figures(results)
+    title = "SABER report" if results.atari else "Training report"
+    parts = [_header(title, results), "<main>"]
+    if results.atari:
+        parts += _normalised_section(results, figures)
+    parts += _curve_section(results, figures) + _game_section(results) + _evaluation_section(results)
+    parts += [*_method_section(results), "</main>"]
+    return render_page(title, "\n".join(parts), figures, _STYLE)
+
+
+def counted(results: Results) -> str:
+    """How much there is, in a few words."""
+    runs = len(results.runs)
+    what = "game" if not results.others else "environment"
+    texts = [f"{len(results.tasks)} {what}{'s' * (len(results.tasks) > 1)}", f"{runs} run{'s' * (runs > 1)}"]
+    texts += [f"{len(results.agents)} agents"] * (len(results.agents) > 1)
+    if count := len(results.evaluations):
+        texts.append(f"{count} evaluation{'s' * (count > 1)}")
+    return ", ".join(texts)
+
+
+def _header(title: str, results: Results) -> str:
+    lines = [counted(results)]
+    if results.atari:
+        found = sum(task.scores is not None and task.scores.in_atari57 for task in results.atari)
+        lines[0] += f"; {found} of the 57 games that most papers report. {_reach(results)}"
+    for agent in results.agents:
+        name = f"<strong>{escape(agent.name)}</strong>: " if len(results.agents) > 1 else ""
+        lines.append(f"{name}{escape(describe_agent(agent.group))} {escape(agent.group.protocols.sentence)}")
+    return f"<header><h1>{title}</h1>{''.join(f'<p>{line}</p>' for line in lines)}</header>"
+
+
+def _reach(results: Results) -> str:
+    if results.mark is None:
+        longest = max(run.reached for run in results.runs if run.task.is_atari)
+        return (
+            f"No run has a score at a mark yet: that takes {format_frames(MARKS[0])} frames, of which the longest run "
+            f"has made {longest:,}, and {SCORE_EPISODES} episodes by then."
+        )
+    games = {
+        task for agent in results.agents for task, game in agent.games.items()
+        if task.is_atari and game.mean(results.mark, WHOLE) is not None
+    }  # fmt: skip
+    text = f"Plots of normalised scores are at {format_frames(results.mark)} frames; games with a score there: "
+    missing = [format_frames(mark) for mark in MARKS if mark not in results.marks]
+    return f"{text}{len(games)}." + (f" No run has a score at {', '.join(missing)} frames." if missing else "")
+
+
+def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[str]:
+    if results.mark is None:
+        return []
+    limit, games = results.protocols.limit_name(WHOLE), tables.describe_games(results, results.mark)
+    parts = [
+        "<h2>Over games</h2>",
+        "<p>0 % is the random agent, 100 % the reference. Brackets: 95 % stratified bootstrap interval over runs, "
+        "where every game has two or more; with few runs it is too narrow. “Above” counts the games above 100 %. "
+        "Agents are compared over the games that all of them have a score of at that mark, and over no others. "
+        "Published agents count on these games as far as they have a score; the last column counts them.</p>",
+        "<p>Sticky actions and no-op starts are different tasks: agents that are not known to have played with the "
+        "sticky actions of our runs are drawn when their name in a legend is clicked. Most published episodes were "
+        "cut at 30 minutes (those of Dopamine after 27 000 agent steps), though the table of their scores does not "
+        "tell which: ours at 30 minutes compare with them, ours at other lengths do not.</p>",
+        to_html(tables.aggregate_table(results)),
+    ]
+    for reference, label in REFERENCES.items():
+        if f"bars-{reference}" in figures:
+            drawn = "Bars" if len(results.compared(results.mark)) == 1 else "Filled circles"
+            parts += [
+                f'<section class="plot"><h2>Normalised by {label}</h2>',
+                f"<p>{drawn}: our scores, {limit}. Other markers compare with each other: open circles for ours at 30 "
+                "minutes, coloured ones for published agents. What is at or below 0.1 % is not drawn.</p>",
+                _tall_plot(f"bars-{reference}", figures),
+                f'</section><section class="plot"><h3>Performance profile, normalised by {label}</h3>',
+                f"<p>At {format_frames(results.mark)} frames, {escape(games)}. Thick, with the interval: "
+                f"our scores, {limit}. Dashed in the same colour: ours at 30 minutes, to compare with published "
+                "agents.</p>",
+                _tall_plot(f"profile-{reference}", figures),
+                "</section>",
+            ]
+    return parts
+
+
+def _tall_plot(name: str, figures: dict[str, Figure]) -> str:
+    return f'<div id="{name}" style="height: {figures[name]["layout"]["height"]}px"></div>'
+
+
+def _curve_section(results: Results, figures: dict[str, Figure]) -> list[str]:
+    plots = [_curve_plot(f"curve-{number}", figures) for number in range(len(results.tasks))]
+    lines = "" if not results.atari else (
+        " Dashed lines: the random agent, the human and the world record, where they are near; those that are far are "
+        "named below the title."
+    )  # fmt: skip
+    return [
+        "<h2>Training curves</h2>",
+        "<p>Score of whole episodes, mean of the last 100 training episodes (of all so far while there are fewer). "
+        "Thin: each run. Thick, with a band from the lowest to the highest run: mean of all runs, as far as all of "
+        f"them reach.{lines}</p>",
+        _agent_legend(results),
+        '<div class="curves">',
+        *plots,
+        "</div>",
+    ]
+
+
+def _curve_plot(name: str, figures: dict[str, Figure]) -> str:
+    title, beyond = map(escape, figures[name]["layout"]["meta"])
+    return (
+        f"<figure><figcaption>{title}<small>{beyond}</small></figcaption>"
+        f'<div id="{name}" role="img" aria-label="Training curve of {title}"></div></figure>'
+    )
+
+
+def _agent_legend(results: Results) -> str:
+    if len(results.agents) == 1:
+        return ""
+    names = [
+        f'<span><i style="background: light-dark({colour.light}, {colour.dark})"></i>{escape(agent.name)}</span>'
+        for number, agent in enumerate(results.agents)
+        for colour in [AGENTS[number % len(AGENTS)]]
+    ]
+    return f'<p class="agents">{"".join(names)}</p>'
+
+
+def _game_section(results: Results) -> list[str]:
+    parts = ["<h2>Game by game</h2>"] if results.atari else []
+    if results.marks:
+        score = escape(SCORE.replace("null", f"“{GAP}”"))
+        parts.append(f"<p>In points: {score}. Means over runs; “2 of 3” says how many have a score.</p>")
+        parts.append(to_html(tables.game_table(results)))
+    if (now := tables.now_table(results)).rows:
+        parts.append(
+            f"<p>Runs short of {format_frames(MARKS[0])} frames, now: mean over their last {SCORE_EPISODES} training "
+            "episodes, or over all so far. Runs of other lengths do not compare.</p>"
+        )
+        parts.append(to_html(now))
+    if results.atari:
+        table = to_html(tables.reference_table(results))
+        parts.append(f"<details><summary>References and published scores of these games</summary>{table}</details>")
+    if results.others:
+        parts.append(f"<h2>{'Other environments' if results.atari else 'Environments'}</h2>")
+        parts.append(
+            f"<p>Mean score of whole episodes, over the last {SCORE_EPISODES} training episodes or over all so far.</p>"
+        )
+        parts.append(to_html(tables.other_table(results)))
+    return parts
+
+
+def _evaluation_section(results: Results) -> list[str]:
+    if not results.evaluations:
+        return []
+    parts = [
+        "<h2>Evaluations of snapshots</h2>",
+        "<p>By test_multiple_seed.py: a snapshot, whose weights no longer change, plays episodes by the rules in its "
+        "row, each from a seed of its own. Mean, in points, with Student's 95 % interval over the episodes of this one "
+        "snapshot; other training seeds vary more. These are no scores of training, and do not compare with those "
+        "above. A best_model was chosen for its training scores, so its score is biased upwards.</p>",
+    ]
+    for atari in (True, False):
+        table = tables.evaluation_table(results, results.evaluations, atari=atari)
+        parts += [to_html(table)] if table.rows else []
+    return parts
+
+
+def _method_section(results: Results) -> list[str]:
+    parts = ["<h2>How it was measured</h2>"]
+    if len(results.agents) > 1:
+        parts += [
+            "<h3>Differences of the agents</h3>",
+            "<p>Settings that take part in learning and are not the same; what only tells runs and machines apart, as "
+            "seeds and numbers of actors, is none.</p>",
+            to_html(method_tables.difference_table(results)),
+        ]
+    parts += ["<h3>Runs</h3>", to_html(method_tables.run_table(results))]
+    parts += _lines("Note", notes(results.groups)) + _lines("Left out", results.left_out)
+    emulator = "<p>ale-py is the emulator, with its games.</p>" if results.atari else ""
+    parts += [f"<h3>Versions</h3>{emulator}", to_html(method_tables.version_table(results))]
+    settings = to_html(method_tables.setting_table(results))
+    parts.append(f"<details><summary>Settings of all runs</summary>{settings}</details>")
+    if results.atari:
+        parts += ["<h3>Sources</h3>", to_html(method_tables.source_table())]
+    return parts
+
+
+def _lines(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"<p>{title}: " + "; ".join(map(escape, lines)) + ".</p>"] if lines else []
