@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from agents.checkpoints import FirstMessages
 from agents.interface import Agent, Network
 from agents.programs import IntervalLog, timestamp
 from agents.publisher import Publisher
@@ -95,7 +96,7 @@ class Learner:
             self._leave("stopped")
             raise
         except (RunError, BrokerError):
-            self._write_snapshot()  # Redis is gone, or somebody else leads the run there; the folder is still ours
+            self._write_checkpoint()  # Redis is gone, or somebody else leads the run there; the folder is still ours
             raise
         finally:
             self._inbox.close()
@@ -133,7 +134,7 @@ class Learner:
 
     def _add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         new = chunk_id.sequence > self._counted.get(chunk_id.actor, 0)
-        if new or self._replay.remembers(chunk_id):  # others were evicted before the snapshot that we resume from
+        if new or self._replay.remembers(chunk_id):  # others were evicted before the checkpoint that we resume from
             self._replay.add(chunk_id, chunk)
         if new and not self._limiter.synchronize:
             self.progress.T_actors += self._steps(chunk)
@@ -175,10 +176,10 @@ class Learner:
 
     def _publish(self) -> None:
         """Publish the present weights as the version of the present round."""
-        self._publisher.start(self.progress.round)  # first: a snapshot of this round needs its weights
+        self._publisher.start(self.progress.round)  # first: a checkpoint of this round needs its weights
         self._report_progress("running")
         turned_over = self._replay.inserted - self._trimmed_at >= self._replay.slots // 2
-        if time.monotonic() >= self._next_snapshot or turned_over:  # the log holds half a replay too much at most
+        if time.monotonic() >= self._next_snapshot or turned_over:  # see budget._LOG_SHARE
             self._try_to(self._save)
 
     @property
@@ -209,7 +210,7 @@ class Learner:
         """Write what a later call will write again: a full disk does not end the run, and costs it nothing yet.
 
         After a failure nothing is written for a while. The log is not trimmed meanwhile, so it still fits the older
-        snapshot.
+        checkpoints.
         """
         if time.monotonic() < self._not_before:
             return
@@ -224,13 +225,13 @@ class Learner:
         return asdict(self.progress) | {"crews": crews, "settings": json.dumps(self._args.shared)}
 
     def _save(self) -> None:
-        """Write the snapshot, and drop from the log what the replay no longer holds."""
-        self._write_snapshot()
-        self._link.trim({actor: read + 1 for actor, read in self._inbox.read.items()} | self._replay.oldest())
+        """Write a checkpoint, and drop from the log what neither it nor the one before it needs."""
+        self._link.trim(self._write_checkpoint())
         self._trimmed_at = self._replay.inserted
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
 
-    def _write_snapshot(self) -> None:
+    def _write_checkpoint(self) -> FirstMessages:
+        """Write a checkpoint, and return to what the log may be trimmed."""
         checkpoint = self._replay.checkpoint()
         values = {
             "counted": self._counted,
@@ -243,7 +244,8 @@ class Learner:
                 for version, packet in self._publisher.packets().items()
             },
         }
-        self._reports.save_last(self.agent, self._values() | values)
+        needs = {actor: read + 1 for actor, read in self._inbox.read.items()} | self._replay.oldest()
+        return self._reports.save_checkpoint(self.agent, self._values() | values, needs)
 
     def _leave(self, status: str) -> None:
         self._try_to(lambda: self._reports.plot(now=True))
@@ -253,7 +255,7 @@ class Learner:
         print(f"[{timestamp()}] {status.capitalize()} at T = {self.progress.T_learner}, weights {hash_}", flush=True)
 
     def resume(self, saved: dict[str, Any]) -> None:
-        """Take over from a snapshot what is neither the agent's nor in `Progress`."""
+        """Take over from a checkpoint what is neither the agent's nor in `Progress`."""
         restore_generator(self._replay.generator, saved["replay_generator"])
         self._publisher.restore({version: packet.numpy().tobytes() for version, packet in saved["published"].items()})
         for actor, counted in saved["counted"].items():
@@ -262,6 +264,7 @@ class Learner:
                 print(f"Redis has lost messages {known + 1} to {counted} of actor {actor}", flush=True)
             self._counted[actor] = min(known, counted)
         self._replay.restore(Checkpoint(**saved["replay"]), self._counted)
+        self._reports.checkpoints.needs = self._replay.oldest()
         self._trimmed_at = self._replay.inserted
 
 

@@ -50,13 +50,12 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     environment = open_environment(replace(args, render=False), args.seed)
     environment.close()
     observation, nb_actions = observation_of(environment), environment.nb_actions
-    # Lease and folder come before the snapshot, which a learner that is about to leave may still be writing.
+    # Lease and folder come before the checkpoint, which a learner that is about to leave may still be writing.
     with (
         LearnerLink(client, args.name, args.shared, args.nb_actor) as link,
         Reports(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
-        path = snapshot.find_last_model(args.path_to_results, args.task)
-        saved = snapshot.load(path, "--path-to-results") if path else None
+        path, saved = reports.checkpoints.load() or (None, None)
         if saved and not saved.keys() >= _RESUMABLE:
             raise UserError(f"--path-to-results: {path} cannot be resumed from, only started from: give it as --model")
         if saved:

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from agents import snapshot
+from agents.checkpoints import Checkpoints, FirstMessages
 from agents.interface import Agent
 from memory.errors import UserError
 from memory.messages import Episode
@@ -32,6 +33,7 @@ class Reports:
 
     def __init__(self, folder: Path, game: str, action_repeat: int) -> None:
         self.folder, self.game = folder, game
+        self.checkpoints = Checkpoints(folder, game)
         self._action_repeat = action_repeat
         self.best_mean = -math.inf  # over 100 consecutive training episodes, of the best snapshot
         self._plotted = 0  # episodes in the plot
@@ -106,12 +108,11 @@ class Reports:
             snapshot.save(self.folder / f"best_model_{self.game}.pth", agent, values | {"best_mean": mean})
             self.best_mean = mean
 
-    def save_last(self, agent: Agent, values: dict[str, Any]) -> None:
-        """Write the snapshot to resume from, in the place of older ones."""
-        path = snapshot.last_model(self.folder, self.game, int(values["T_learner"]))
-        snapshot.save(path, agent, values | {"best_mean": self.best_mean})
-        snapshot.remove_older_models(self.folder, self.game, path)
+    def save_checkpoint(self, agent: Agent, values: dict[str, Any], needs: FirstMessages) -> FirstMessages:
+        """Write a checkpoint, and how far the run got; see `Checkpoints.save`."""
+        older = self.checkpoints.save(agent, values | {"best_mean": self.best_mean}, needs)
         self.record_progress(values)
+        return older
 
     def record_progress(self, values: dict[str, Any]) -> None:
         """Write down how far the run got. The log alone cannot tell: no episode needs to end where a run ends."""

@@ -166,20 +166,14 @@ def last_model(folder: Path, game: str, steps: int) -> Path:
 
 def find_last_model(folder: Path, game: str) -> Path | None:
     """The newest snapshot to resume from, None if there is none."""
-    return max(_last_models(folder, game), default=(0, None))[1]
+    return next(iter(last_models(folder, game)), None)
 
 
-def remove_older_models(folder: Path, game: str, newest: Path) -> None:
-    """Delete the snapshots that `newest` replaces."""
-    for _, path in _last_models(folder, game):
-        if path != newest:
-            path.unlink()
-
-
-def _last_models(folder: Path, game: str) -> list[tuple[int, Path]]:
+def last_models(folder: Path, game: str) -> list[Path]:
+    """The snapshots to resume from, the newest first."""
     pattern = re.compile(rf"last_model_{re.escape(game)}_(\d+)\.pth")
     matches = ((pattern.fullmatch(path.name), path) for path in folder.glob("last_model_*.pth"))
-    return [(int(match[1]), path) for match, path in matches if match]
+    return [path for _, path in sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)]
 
 
 def _reason(error: Exception) -> str:
