@@ -56,10 +56,10 @@ def replay_bytes(args: Args, agent: Agent, observation: Field) -> int:
     return args.memory_capacity * row_bytes(observation) * agent.spec.window // agent.spec.stride
 
 
-def check_learner(args: Args, agent: Agent, observation: Field, place: torch.device, client: Client) -> None:
+def check_learner(args: Args, agent: Agent, observation: Field, place: torch.device, client: Client, kept: int) -> None:
     """Print what the run needs; raises UserError if it is not there and --force is not given.
 
-    `place` is where the replay will live.
+    `place` is where the replay will live, `kept` how many snapshots of weights alone the run leaves.
     """
     model = agent.parts["model"]
     assert isinstance(model, Network)
@@ -72,7 +72,7 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
     file = _FILE_SHARE * missing if use.file and use.host in _LOCAL else 0
     free = shutil.disk_usage(args.path_to_results).free
     what = "results and Redis's file" if file else "results"
-    disk = file + max(0, _files_bytes(args, weights) - _present_bytes(args)) + _PLOTS
+    disk = file + max(0, _files_bytes(args, weights, kept) - _present_bytes(args)) + _PLOTS
     needs.append(Need(what, disk, free, "free on the disk", "--path-to-results: make room there"))
     print(f"Budget: {'; '.join(map(str, needs))}; each actor {_gb(_ACTOR + weights)}", flush=True)
     _refuse(needs, args)
@@ -99,12 +99,12 @@ def _redis_bytes(args: Args, observation: Field, weights: int) -> int:
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
 
 
-def _files_bytes(args: Args, weights: int) -> int:
-    """Two checkpoints, the best snapshot and one that is being written, each with all there is."""
+def _files_bytes(args: Args, weights: int, kept: int) -> int:
+    """Two checkpoints, the best snapshot and one that is being written, each with all there is, and weights alone."""
     model = 3 * weights // 2  # with its noise
     moments = published = 2 * weights  # of Adam; of the two newest versions
     checkpoint = 2 * model + moments + published + 5 * args.memory_capacity  # a target network; priorities
-    return 4 * checkpoint
+    return 4 * checkpoint + kept * model
 
 
 def _present_bytes(args: Args) -> int:

@@ -12,10 +12,11 @@ import torch
 
 from agents.checkpoints import FirstMessages
 from agents.interface import Agent, Network
+from agents.kept_weights import KeptWeights, points_to_keep
 from agents.programs import IntervalLog, timestamp
 from agents.publisher import Publisher
 from agents.randomness import restore_generator
-from agents.reports import Reports
+from agents.reports import Reports, steps_made
 from agents.snapshot import weights_hash
 from agents.updates import Metrics, make_updates
 from args import Args
@@ -73,6 +74,8 @@ class Learner:
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
         self._not_before = 0.0  # no files, after a failure
+        points = points_to_keep(args, reports.action_repeat)
+        self._kept = KeptWeights(reports.folder, args.task, points, self._steps_made)
         self._trimmed_at = 0  # chunks inserted when the log was last trimmed
 
     def run(self, *, first_start: bool) -> None:
@@ -192,6 +195,7 @@ class Learner:
         self._link.progress(status, self.progress.T_learner, self.progress.T_actors, self._inbox.received)
 
     def _report(self) -> None:
+        self._try_to(self._keep_weights)
         if self._log.passes(self.progress.T_learner):
             self._try_to(self._reports.plot)
             self._try_to(lambda: self._reports.save_best(self.agent, self._values()))
@@ -224,6 +228,13 @@ class Learner:
         crews = [list(crew) for crew in self._limiter.crews]
         return asdict(self.progress) | {"crews": crews, "settings": json.dumps(self._args.shared)}
 
+    @property
+    def _steps_made(self) -> int:
+        return steps_made(asdict(self.progress), lockstep=self._limiter.synchronize)
+
+    def _keep_weights(self) -> None:
+        self._kept.keep(self._steps_made, self.agent, self._values())
+
     def _save(self) -> None:
         """Write a checkpoint, and drop from the log what neither it nor the one before it needs."""
         self._link.trim(self._write_checkpoint())
@@ -232,6 +243,7 @@ class Learner:
 
     def _write_checkpoint(self) -> FirstMessages:
         """Write a checkpoint, and return to what the log may be trimmed."""
+        self._keep_weights()
         checkpoint = self._replay.checkpoint()
         values = {
             "counted": self._counted,

@@ -15,6 +15,7 @@ import torch
 from agents import budget, snapshot
 from agents.decoder import MessageDecoder
 from agents.interface import Agent
+from agents.kept_weights import points_to_keep
 from agents.learner import Learner, Progress
 from agents.precision import precision_in_use
 from agents.programs import (
@@ -77,7 +78,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         with _of_snapshot(path):
             limiter = _limiter(args, agent, saved)
         place = _replay_device(args, budget.replay_bytes(args, agent, observation), device)
-        budget.check_learner(args, agent, observation, place, client)
+        kept = len(points_to_keep(args, environment.action_repeat))
+        budget.check_learner(args, agent, observation, place, client, kept)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
         replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
         with _of_snapshot(path):

@@ -1,7 +1,8 @@
 """Snapshots: `last_model_<game>_<steps>.pth` to resume from, `best_model_<game>.pth`, and anybody's for evaluation.
 
 A snapshot is a dictionary of tensors and plain values that `torch.load(weights_only=True)` opens. Every one has
-`T_actors, T_learner, model_state_dict, optimiser_state_dict`; those of this program hold all that a resume needs.
+`T_actors, T_learner, model_state_dict, optimiser_state_dict`; those of this program hold all that a resume needs, but
+for `model_<game>_<steps>.pth`, which hold weights alone.
 """
 
 import hashlib
@@ -36,10 +37,18 @@ class _ChecksumError(ValueError):
 
 def save(path: Path, agent: Agent, values: dict[str, Any]) -> None:
     """Write the agent's parts and `values` to a snapshot, all or nothing; raises OSError for a full disk."""
-    parts = {f"{name}{_SUFFIX}": part.state_dict() for name, part in agent.parts.items()}
+    _write(path, values | {f"{name}{_SUFFIX}": part.state_dict() for name, part in agent.parts.items()})
+
+
+def save_weights(path: Path, agent: Agent, values: dict[str, Any]) -> None:
+    """Write a snapshot of weights alone, which cannot be resumed from; as `save` in all else."""
+    _write(path, values | {_MODEL: agent.parts["model"].state_dict()})
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
     try:
         with replace_file(path) as file:
-            torch.save(values | parts, file)
+            torch.save(content, file)
     except RuntimeError as error:
         if isinstance(cause := error.__context__, OSError):  # PyTorch speaks of positions in the file only
             raise OSError(cause.errno, cause.strerror, str(path)) from error
@@ -133,11 +142,14 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
 
 
 def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
+    if f"optimiser{_SUFFIX}" not in snapshot:
+        print("Adam begins anew: the snapshot holds weights alone", flush=True)
+        return
     model = agent.parts["model"]
     assert isinstance(model, torch.nn.Module)
     names = [name for name, _ in model.named_parameters()]
     try:
-        state = paired_moments(snapshot.get(f"optimiser{_SUFFIX}"), snapshot[_MODEL], names)
+        state = paired_moments(snapshot[f"optimiser{_SUFFIX}"], snapshot[_MODEL], names)
     except ValueError as error:
         print(f"Adam begins anew, without the snapshot's moments: {error}", flush=True)
     else:

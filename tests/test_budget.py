@@ -101,6 +101,9 @@ def test_the_files_of_a_run_are_as_large_as_announced(tmp_path: Path) -> None:
     chunks = args.memory_capacity // agent.spec.stride
     replay = {"ids": torch.zeros(chunks, 2, dtype=torch.int64), "priorities": torch.zeros(chunks, agent.spec.leaves)}
     snapshot.save(tmp_path / "whole.pth", agent, {"replay": replay, "published": {1: packet, 2: packet.clone()}})
-    needed = 4 * (tmp_path / "whole.pth").stat().st_size  # two checkpoints, the best, one that is being written
+    snapshot.save_weights(tmp_path / "weights.pth", agent, {})
+    whole, weights = ((tmp_path / name).stat().st_size for name in ("whole.pth", "weights.pth"))
     parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
-    assert needed <= budget._files_bytes(args, parameters) <= 1.2 * needed
+    for kept in (0, 14):  # two checkpoints, the best, one that is being written
+        needed = 4 * whole + kept * weights
+        assert needed <= budget._files_bytes(args, parameters, kept) <= 1.2 * needed

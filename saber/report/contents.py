@@ -6,12 +6,12 @@ from typing import Any
 
 from saber.atari_scores import BASELINES, COLUMNS, REFERENCES
 from saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Profile
-from saber.report.marks import LIMITS, MARKS
+from saber.report.marks import LIMITS
 from saber.report.results import THRESHOLDS, Game, Profiles, Results, plain
 from saber.report.runs import Run
 from saber.report.settings import notes
 from saber.run_record import commit
-from saber.scores import SCORE_EPISODES
+from saber.scores import MARKS, SCORE_EPISODES
 
 FORMAT = 1  # of the file; changes when the meaning of a key does
 SCORE = (

@@ -12,11 +12,10 @@ from saber.page import game_title, render_page
 from saber.report import tables
 from saber.report.contents import SCORE, contents
 from saber.report.figures import Figure, all_figures
-from saber.report.marks import MARKS
 from saber.report.results import WHOLE, Results
 from saber.report.runs import printable, read_runs
 from saber.report.settings import describe_agent, notes
-from saber.scores import SCORE_EPISODES
+from saber.scores import MARKS, SCORE_EPISODES
 
 _STYLE = """main { padding: 0 20px 40px; }
 main, header { max-width: 1280px; margin: auto; box-sizing: border-box; }

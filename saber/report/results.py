@@ -9,9 +9,10 @@ import numpy as np
 from memory.rows import Array
 from saber.atari_scores import COLUMNS, REFERENCES, GameScores, read_scores
 from saber.report.aggregates import Aggregate, Profile, aggregate, profile
-from saber.report.marks import LIMITS, MARKS, Curves, curves, score_at
+from saber.report.marks import LIMITS, Curves, curves, score_at
 from saber.report.protocol import protocols_of
 from saber.report.runs import Run
+from saber.scores import MARKS
 
 FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
 THRESHOLDS = np.geomspace(FLOOR, 100, 101)  # of performance profiles

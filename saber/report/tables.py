@@ -7,10 +7,11 @@ from html import escape
 from saber.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames
 from saber.page import game_title
 from saber.report.aggregates import Aggregate, Estimate
-from saber.report.marks import LIMITS, MARKS
+from saber.report.marks import LIMITS
 from saber.report.results import WHOLE, Game, Results
 from saber.report.runs import ACTION_REPEAT
 from saber.report.settings import format_changes, format_values, value_counts
+from saber.scores import MARKS
 
 GAP = "–"
 

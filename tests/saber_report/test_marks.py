@@ -7,9 +7,10 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from saber.report.marks import MARKS, curve, curve_frames, score_at
+from saber.report.marks import curve, curve_frames, score_at
 from saber.report.runs import Run, read_runs
 from saber.run_record import RunRecord, Start, write_record
+from saber.scores import MARKS
 from tests.saber_report.logs import write_log
 
 MARK = MARKS[0]
