@@ -139,12 +139,11 @@ COMMANDS = [
     "REPLICAOF localhost 1",
     "MODULE LIST",
     "SAVE",
-    "BGREWRITEAOF",
     "SWAPDB 0 1",
     "PUBLISH channel x",
     "SUBSCRIBE channel",
 ]
-LEARNERS_COMMANDS = ["SCAN 0", "UNLINK riqx:{run}:id:log:0", "XTRIM riqx:{run}:id:log:0 MAXLEN 0"]
+LEARNERS_COMMANDS = ["BGREWRITEAOF", "SCAN 0", "UNLINK riqx:{run}:id:log:0", "XTRIM riqx:{run}:id:log:0 MAXLEN 0"]
 LEARNERS_KEYS = ["SET riqx:{run}:id:quarantine x", "XADD riqx:{run}:id:other * m x"]
 # What an actor reads: Redis 6.2 cannot keep it from writing there.
 READ_BY_ACTORS = [
