@@ -144,6 +144,11 @@ class ResultOptions:
     record: Path | None = option(
         None, "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode; needs no screen"
     )
+    keep_checkpoints: int = option(
+        10,
+        "even intervals of T-max at whose ends the weights are kept for evaluations, as model_<game>_<steps>.pth (40 "
+        "MB with the papers' network); they are always kept at SABER's marks, 10, 50, 100 and 200 million frames",
+    )
     evaluation_size: int = option(500, "replayed states whose mean value the learner reports")
 
 
@@ -262,7 +267,7 @@ def _ranges(args: Args) -> list[str]:
     )
     not_negative = (
         "noisy_std reward_clip max_gradient_norm learner_threads priority_exponent_IQN priority_exponent_Rainbow "
-        "gpu_number seed evaluation_workers"
+        "gpu_number seed evaluation_workers keep_checkpoints"
     )
     fractions = "proba_sticky_actions priority_weight discount"
     errors = [f"{flag_of(n)}: must be above 0, is {v}" for n in positive.split() if not (v := getattr(args, n)) > 0]

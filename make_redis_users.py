@@ -1,9 +1,10 @@
-"""Make two users of a Redis server, with the rights and the keys that this project needs and no others.
+"""Make the users of a Redis server: two with the rights and keys that this project needs, and an administrator.
 
     python make_redis_users.py FOLDER [--redis-7]
 
-writes FOLDER/users.acl for the server, with hashes in the place of the passwords, and FOLDER/learner.env and
-FOLDER/actor.env for the programs, with new passwords. docs/access.md says how to use them.
+writes FOLDER/users.acl for the server, with hashes in the place of the passwords, FOLDER/learner.env and
+FOLDER/actor.env for the programs, and FOLDER/admin.env for redis-cli, with new passwords. docs/access.md says how to
+use them.
 """
 
 import argparse
@@ -18,13 +19,16 @@ from pathlib import Path
 _CONNECTION = "+ping +info +select +script|load +eval +evalsha"
 _LEASE = "+set +pttl +pexpire +del"
 _READ = "+get +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
-_LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} +hset +xadd +xtrim +scan +unlink +memory|usage"
+_LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} +hset +xadd +xtrim +scan +unlink +memory|usage +bgrewriteaof"
 
 # An actor reads the run's record, the learner's lease and the weights. It writes its number, its log, its state and its
 # lease.
 _ACTORS_OWN = "~riqx:*:actors ~riqx:*:log:* ~riqx:*:state:* ~riqx:*:actor:*"
 _ACTORS_READING = "~riqx:{*} ~riqx:*:learner ~riqx:*:versions ~riqx:*:weights:*"
 _ACTOR = f"{_CONNECTION} {_LEASE} {_READ} +hset +xadd"
+
+# Whoever looks after the server: sets its memory, ends a script, stops it. No program needs this user.
+_ADMIN = "~* &* +@all"
 
 # Redis 6.2 knows no keys for reading only: what an actor reads it may write, too.
 _ACTOR_6 = f"{_ACTORS_OWN} {_ACTORS_READING} {_ACTOR}"
@@ -33,8 +37,8 @@ _ACTOR_7 = f"{_ACTORS_OWN} {_ACTOR} ({_ACTORS_READING} {_ACTORS_OWN} +evalsha) (
 
 
 def acl(passwords: dict[str, str], *, redis_7: bool) -> str:
-    """The server's file, for the passwords of "learner" and "actor"; strangers get nothing."""
-    rules = {"learner": _LEARNER, "actor": _ACTOR_7 if redis_7 else _ACTOR_6}
+    """The server's file, for the passwords of "learner", "actor" and "admin"; strangers get nothing."""
+    rules = {"learner": _LEARNER, "actor": _ACTOR_7 if redis_7 else _ACTOR_6, "admin": _ADMIN}
     lines = ["user default off resetchannels -@all"]
     for user, password in passwords.items():
         digest = hashlib.sha256(password.encode()).hexdigest()
@@ -43,7 +47,7 @@ def acl(passwords: dict[str, str], *, redis_7: bool) -> str:
 
 
 def main() -> None:
-    """Write the three files, readable by their owner alone; exit code 2 if one is there already."""
+    """Write the four files, readable by their owner alone; exit code 2 if one is there already."""
     parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where to write; made if it is not there")
     parser.add_argument(
@@ -52,10 +56,12 @@ def main() -> None:
         help="for Redis 7, 8 and Valkey: the actor cannot overwrite what it only reads",
     )
     given = parser.parse_args()
-    passwords = {user: secrets.token_urlsafe(32) for user in ("learner", "actor")}
+    passwords = {user: secrets.token_urlsafe(32) for user in ("learner", "actor", "admin")}
     files = {"users.acl": acl(passwords, redis_7=given.redis_7)}
-    for user, password in passwords.items():
-        files[f"{user}.env"] = f"export REDIS_USERNAME={user}\nexport REDIS_PASSWORD={password}\n"
+    for user in ("learner", "actor"):
+        files[f"{user}.env"] = f"export REDIS_USERNAME={user}\nexport REDIS_PASSWORD={passwords[user]}\n"
+    # The variable that redis-cli reads, and no program of ours: none shall run with these rights by mistake.
+    files["admin.env"] = f"export REDISCLI_AUTH={passwords['admin']}\n"
     try:
         _write(given.folder, files)
     except OSError as error:

@@ -25,7 +25,7 @@ _REDIS = 10_000_000
 _STATE = 100_000  # of an environment: emulator, frame stack and unfinished rows, stored with every commit
 _ATARI_ROW = 250  # compressed; 40 to 130 in random play, more where more is going on
 _ROW = 40  # a row's other fields
-_LOG_SHARE = 1.5  # of the replay in Redis: the log is trimmed when half of the replay has been replaced
+_LOG_SHARE = 2  # of the replay in Redis: the older of two checkpoints needs it, and each may replace half of it
 _FILE_SHARE = 3  # of the log: Redis writes its file anew when that has doubled, beside the old one
 _PLOTS = 20_000_000
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
@@ -56,10 +56,10 @@ def replay_bytes(args: Args, agent: Agent, observation: Field) -> int:
     return args.memory_capacity * row_bytes(observation) * agent.spec.window // agent.spec.stride
 
 
-def check_learner(args: Args, agent: Agent, observation: Field, place: torch.device, client: Client) -> None:
+def check_learner(args: Args, agent: Agent, observation: Field, place: torch.device, client: Client, kept: int) -> None:
     """Print what the run needs; raises UserError if it is not there and --force is not given.
 
-    `place` is where the replay will live.
+    `place` is where the replay will live, `kept` how many snapshots of weights alone the run leaves.
     """
     model = agent.parts["model"]
     assert isinstance(model, Network)
@@ -70,10 +70,9 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
     missing = max(0, _redis_bytes(args, observation, weights) - use.ours)
     needs = _redis_and_learner(missing, learner, replay, place, use)
     file = _FILE_SHARE * missing if use.file and use.host in _LOCAL else 0
-    snapshot = 5 * weights + 5 * args.memory_capacity  # and a priority of each transition
     free = shutil.disk_usage(args.path_to_results).free
     what = "results and Redis's file" if file else "results"
-    disk = file + 3 * snapshot + _PLOTS
+    disk = file + max(0, _files_bytes(args, weights, kept) - _present_bytes(args)) + _PLOTS
     needs.append(Need(what, disk, free, "free on the disk", "--path-to-results: make room there"))
     print(f"Budget: {'; '.join(map(str, needs))}; each actor {_gb(_ACTOR + weights)}", flush=True)
     _refuse(needs, args)
@@ -98,6 +97,19 @@ def _redis_bytes(args: Args, observation: Field, weights: int) -> int:
     row = min(row_bytes(observation), _ATARI_ROW) + _ROW
     log = int(_LOG_SHARE * args.memory_capacity * row)
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
+
+
+def _files_bytes(args: Args, weights: int, kept: int) -> int:
+    """Two checkpoints, the best snapshot and one that is being written, each with all there is, and weights alone."""
+    model = 3 * weights // 2  # with its noise
+    moments = published = 2 * weights  # of Adam; of the two newest versions
+    checkpoint = 2 * model + moments + published + 5 * args.memory_capacity  # a target network; priorities
+    return 4 * checkpoint + kept * model
+
+
+def _present_bytes(args: Args) -> int:
+    """Snapshots of the task that a resumed run has written already."""
+    return sum(path.stat().st_size for path in args.path_to_results.glob(f"*model_{args.task}*.pth"))
 
 
 def _redis_and_learner(missing: int, learner: int, replay: int, place: torch.device, use: MemoryUse) -> list[Need]:

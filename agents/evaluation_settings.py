@@ -59,7 +59,7 @@ def _other_games(args: Args, settings: dict[str, Any]) -> list[str]:
 
 def _game_in_name(model: Path | None) -> str | None:
     """The game that the name of a snapshot without settings tells."""
-    match = re.fullmatch(r"(?:best|last)_model_(\w+?)(?:_\d+)?\.pth", model.name) if model else None
+    match = re.fullmatch(r"(?:(?:best|last)_)?model_(\w+?)(?:_\d+)?\.pth", model.name) if model else None
     return match[1] if match and check_game(match[1]) is None else None
 
 

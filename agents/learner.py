@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
+from agents.checkpoints import FirstMessages
 from agents.interface import Agent, Network
+from agents.kept_weights import KeptWeights, points_to_keep
 from agents.programs import IntervalLog, timestamp
 from agents.publisher import Publisher
 from agents.randomness import restore_generator
-from agents.reports import Reports
+from agents.reports import Reports, steps_made
 from agents.snapshot import weights_hash
 from agents.updates import Metrics, make_updates
 from args import Args
@@ -72,6 +74,8 @@ class Learner:
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
         self._not_before = 0.0  # no files, after a failure
+        points = points_to_keep(args, reports.action_repeat)
+        self._kept = KeptWeights(reports.folder, args.task, points, self._steps_made)
         self._trimmed_at = 0  # chunks inserted when the log was last trimmed
 
     def run(self, *, first_start: bool) -> None:
@@ -95,7 +99,7 @@ class Learner:
             self._leave("stopped")
             raise
         except (RunError, BrokerError):
-            self._write_snapshot()  # Redis is gone, or somebody else leads the run there; the folder is still ours
+            self._write_checkpoint()  # Redis is gone, or somebody else leads the run there; the folder is still ours
             raise
         finally:
             self._inbox.close()
@@ -133,7 +137,7 @@ class Learner:
 
     def _add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         new = chunk_id.sequence > self._counted.get(chunk_id.actor, 0)
-        if new or self._replay.remembers(chunk_id):  # others were evicted before the snapshot that we resume from
+        if new or self._replay.remembers(chunk_id):  # others were evicted before the checkpoint that we resume from
             self._replay.add(chunk_id, chunk)
         if new and not self._limiter.synchronize:
             self.progress.T_actors += self._steps(chunk)
@@ -175,10 +179,10 @@ class Learner:
 
     def _publish(self) -> None:
         """Publish the present weights as the version of the present round."""
-        self._publisher.start(self.progress.round)  # first: a snapshot of this round needs its weights
+        self._publisher.start(self.progress.round)  # first: a checkpoint of this round needs its weights
         self._report_progress("running")
         turned_over = self._replay.inserted - self._trimmed_at >= self._replay.slots // 2
-        if time.monotonic() >= self._next_snapshot or turned_over:  # the log holds half a replay too much at most
+        if time.monotonic() >= self._next_snapshot or turned_over:  # see budget._LOG_SHARE
             self._try_to(self._save)
 
     @property
@@ -191,6 +195,7 @@ class Learner:
         self._link.progress(status, self.progress.T_learner, self.progress.T_actors, self._inbox.received)
 
     def _report(self) -> None:
+        self._try_to(self._keep_weights)
         T = self.progress.T_learner
         if self._log.passes(T, played=self.progress.T_actors, trained=T):
             self._try_to(self._reports.plot)
@@ -210,7 +215,7 @@ class Learner:
         """Write what a later call will write again: a full disk does not end the run, and costs it nothing yet.
 
         After a failure nothing is written for a while. The log is not trimmed meanwhile, so it still fits the older
-        snapshot.
+        checkpoints.
         """
         if time.monotonic() < self._not_before:
             return
@@ -228,14 +233,22 @@ class Learner:
         }
         return asdict(self.progress) | values
 
+    @property
+    def _steps_made(self) -> int:
+        return steps_made(asdict(self.progress), lockstep=self._limiter.synchronize)
+
+    def _keep_weights(self) -> None:
+        self._kept.keep(self._steps_made, self.agent, self._values())
+
     def _save(self) -> None:
-        """Write the snapshot, and drop from the log what the replay no longer holds."""
-        self._write_snapshot()
-        self._link.trim({actor: read + 1 for actor, read in self._inbox.read.items()} | self._replay.oldest())
+        """Write a checkpoint, and drop from the log what neither it nor the one before it needs."""
+        self._link.trim(self._write_checkpoint())
         self._trimmed_at = self._replay.inserted
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
 
-    def _write_snapshot(self) -> None:
+    def _write_checkpoint(self) -> FirstMessages:
+        """Write a checkpoint, and return to what the log may be trimmed."""
+        self._keep_weights()
         checkpoint = self._replay.checkpoint()
         values = {
             "counted": self._counted,
@@ -248,7 +261,8 @@ class Learner:
                 for version, packet in self._publisher.packets().items()
             },
         }
-        self._reports.save_last(self.agent, self._values() | values)
+        needs = {actor: read + 1 for actor, read in self._inbox.read.items()} | self._replay.oldest()
+        return self._reports.save_checkpoint(self.agent, self._values() | values, needs)
 
     def _leave(self, status: str) -> None:
         self._try_to(lambda: self._reports.plot(now=True))
@@ -258,7 +272,7 @@ class Learner:
         print(f"[{timestamp()}] {status.capitalize()} at T = {self.progress.T_learner}, weights {hash_}", flush=True)
 
     def resume(self, saved: dict[str, Any]) -> None:
-        """Take over from a snapshot what is neither the agent's nor in `Progress`."""
+        """Take over from a checkpoint what is neither the agent's nor in `Progress`."""
         restore_generator(self._replay.generator, saved["replay_generator"])
         self._publisher.restore({version: packet.numpy().tobytes() for version, packet in saved["published"].items()})
         for actor, counted in saved["counted"].items():
@@ -267,6 +281,7 @@ class Learner:
                 print(f"Redis has lost messages {known + 1} to {counted} of actor {actor}", flush=True)
             self._counted[actor] = min(known, counted)
         self._replay.restore(Checkpoint(**saved["replay"]), self._counted)
+        self._reports.checkpoints.needs = self._replay.oldest()
         self._trimmed_at = self._replay.inserted
 
 

@@ -17,6 +17,7 @@ import torch
 from agents import budget, snapshot
 from agents.decoder import MessageDecoder
 from agents.interface import Agent
+from agents.kept_weights import points_to_keep
 from agents.learner import Learner, Progress
 from agents.precision import precision_in_use
 from agents.programs import (
@@ -54,13 +55,12 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     environment = open_environment(replace(args, render=False), args.seed)
     environment.close()
     observation, nb_actions = observation_of(environment), environment.nb_actions
-    # Lease and folder come before the snapshot, which a learner that is about to leave may still be writing.
+    # Lease and folder come before the checkpoint, which a learner that is about to leave may still be writing.
     with (
         _link(args, client) as link,
         Reports(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
-        path = snapshot.find_last_model(args.path_to_results, args.task)
-        saved = snapshot.load(path, "--path-to-results") if path else None
+        path, saved = reports.checkpoints.load() or (None, None)
         if saved and not saved.keys() >= _RESUMABLE:
             raise UserError(f"--path-to-results: {path} cannot be resumed from, only started from: give it as --model")
         if saved:
@@ -84,7 +84,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         with _of_snapshot(path):
             limiter = _limiter(args, agent, saved)
         place = _replay_device(args, budget.replay_bytes(args, agent, observation), device)
-        budget.check_learner(args, agent, observation, place, client)
+        kept = len(points_to_keep(args, environment.action_repeat))
+        budget.check_learner(args, agent, observation, place, client, kept)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
         replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
         with _of_snapshot(path):

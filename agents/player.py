@@ -109,7 +109,8 @@ class Player:
         except _DAMAGED as error:
             raise RunError(
                 f"the saved state of actor {self._args.id_actor} in Redis cannot be used: {one_line(error)}; delete "
-                "the field `state` of its key with redis-cli, and it begins anew after its last message"
+                "the field `state` of its key with redis-cli (docs/access.md, as administrator), and it begins anew "
+                "after its last message"
             ) from error
 
     def _restore(self, saved: Saved) -> Place:

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from agents import snapshot
+from agents.checkpoints import Checkpoints, FirstMessages
 from agents.interface import Agent
 from memory.errors import UserError
 from memory.messages import Episode
@@ -34,7 +35,8 @@ class Reports:
 
     def __init__(self, folder: Path, game: str, action_repeat: int) -> None:
         self.folder, self.game = folder, game
-        self._action_repeat = action_repeat
+        self.action_repeat = action_repeat
+        self.checkpoints = Checkpoints(folder, game)
         self.best_mean = -math.inf  # over 100 consecutive training episodes, of the best snapshot
         self._plotted = 0  # episodes in the plot
         self._next_plot = 0.0
@@ -53,7 +55,7 @@ class Reports:
     def _remove_torn_files(self) -> None:
         """A learner killed in the middle of a write has left a file aside, as large as a snapshot."""
         game = re.escape(self.game)
-        whole = rf"(last_model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{game}\.(csv|json))"
+        whole = rf"((last_)?model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{game}\.(csv|json))"
         for path in self.folder.iterdir():
             if re.fullmatch(rf"\.{whole}\.[0-9a-f]+\.tmp", path.name):
                 path.unlink()
@@ -71,7 +73,7 @@ class Reports:
             known = None if afresh else read_record(path)
         except ValueError as error:
             raise UserError(f"--path-to-results: {error}: move it away") from error
-        self._record = known.started(start) if known else RunRecord(self.game, self._action_repeat, 0, (start,))
+        self._record = known.started(start) if known else RunRecord(self.game, self.action_repeat, 0, (start,))
         write_record(path, self._record)
 
     @property
@@ -97,7 +99,7 @@ class Reports:
         due = now or time.monotonic() >= self._next_plot
         if due and (now or len(self.log.records) > self._plotted):
             path = self.folder / f"Reward_{self.game}.html"
-            write_reward_plot(self.log.records, path, self._task, self._action_repeat)
+            write_reward_plot(self.log.records, path, self._task, self.action_repeat)
             self._plotted = len(self.log.records)
             self._next_plot = time.monotonic() + _PLOT_INTERVAL_S
 
@@ -112,21 +114,26 @@ class Reports:
             snapshot.save(self.folder / f"best_model_{self.game}.pth", agent, values | {"best_mean": mean})
             self.best_mean = mean
 
-    def save_last(self, agent: Agent, values: dict[str, Any]) -> None:
-        """Write the snapshot to resume from, in the place of older ones."""
-        path = snapshot.last_model(self.folder, self.game, int(values["T_learner"]))
-        snapshot.save(path, agent, values | {"best_mean": self.best_mean})
-        snapshot.remove_older_models(self.folder, self.game, path)
+    def save_checkpoint(self, agent: Agent, values: dict[str, Any], needs: FirstMessages) -> FirstMessages:
+        """Write a checkpoint, and how far the run got; see `Checkpoints.save`."""
+        older = self.checkpoints.save(agent, values | {"best_mean": self.best_mean}, needs)
         self.record_progress(values)
+        return older
 
     def record_progress(self, values: dict[str, Any]) -> None:
         """Write down how far the run got. The log alone cannot tell: no episode needs to end where a run ends."""
         if self._record:
             lockstep = self._record.starts[-1].settings["synchronize_actors_with_learner"]
-            # In lockstep the updates stand for the steps, and the last round is played but not counted in T_actors.
-            steps = values["T_learner"] if lockstep else 0
-            self._record = replace(self._record, reached=max(int(values["T_actors"]), int(steps)))
+            self._record = replace(self._record, reached=steps_made(values, lockstep=lockstep))
             write_record(self._record_path, self._record)
+
+
+def steps_made(values: dict[str, Any], *, lockstep: bool) -> int:
+    """Agent steps that a run has made, from its `T_actors` and `T_learner`.
+
+    In lockstep the updates stand for the steps, and the last round is played but not counted in T_actors.
+    """
+    return max(int(values["T_actors"]), int(values["T_learner"]) if lockstep else 0)
 
 
 def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:

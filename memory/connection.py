@@ -27,9 +27,9 @@ _PROBE_S = 10.0  # for the first answer of a server
 
 # What a server says that may write again soon, and what is to be done.
 _CANNOT_WRITE = {
-    "OOM command": "has no room: raise its maxmemory",
+    "OOM command": "has no room: raise its maxmemory (docs/access.md, as administrator)",
     "MISCONF": "cannot write its file: make room on its disk, or see its log",
-    "BUSY Redis": "is busy with somebody's script that does not end: `redis-cli script kill`",
+    "BUSY Redis": "is busy with somebody's script that does not end: `script kill` (docs/access.md, as administrator)",
 }
 
 

@@ -14,7 +14,7 @@ from memory.lease import Lease
 from memory.limiter import Crew
 from memory.roll_call import RollCall, plain_command
 from memory.run_record import Owner, RunRecord, read_run, record_fields, write_run
-from memory.transport import Keys, Scripts, forget_run, last_sequence, newest_version
+from memory.transport import Keys, Scripts, forget_run, last_sequence, newest_version, rewrite_file
 from memory.wire import VERSION, other_version
 
 
@@ -96,6 +96,7 @@ class LearnerLink:
         # A Redis user without the learner's rights is refused now, not when the replay is full: this trims nothing.
         known = Keys(self._name, before.run_id) if before else self.keys
         self._scripts.trim(known, self.lease.token, dict.fromkeys(range(self._nb_actor), 0))
+        rewrite_file(self._client)  # the server may have been started again while no learner ran
         write_run(self._client, self._name, self._record, {})  # first, so that actors of the old run write no more
         if before and before.run_id != run_id:
             print(f"Deleting the experience of the other run {self._name!r}, of {before.whose}", flush=True)
@@ -129,6 +130,7 @@ class LearnerLink:
             self._weights = last | {version: weights}
             if announced < max(last, default=-1):  # a restarted broker has lost it, and an actor may need it still
                 self._scripts.publish(self.keys, self.lease.token, self._weights, restart=False)
+                rewrite_file(self._client)
 
     def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
         """Write the run's record; publish the weights again if they are not the newest, as after a broker's restart."""
@@ -137,8 +139,12 @@ class LearnerLink:
         self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=t_actors, written=now)
         self._scripts.write_record(self.keys, self.lease.token, record_fields(self._record, read))
         with self._publishing:
-            if self._weights and newest_version(self._client, self.keys) != max(self._weights):
+            newest = max(self._weights, default=-1)
+            known = newest_version(self._client, self.keys) if self._weights else newest
+            if known != newest:
                 self._scripts.publish(self.keys, self.lease.token, self._weights, restart=False)
+            if known < newest:  # the server has been started again
+                rewrite_file(self._client)
 
     def trim(self, oldest: dict[int, int]) -> None:
         """Drop the messages of each actor that are older than the given sequence number."""

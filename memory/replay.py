@@ -141,9 +141,9 @@ class Replay:
         self._tree.set(batch.leaves, priorities.to(self.device, torch.float64), where=current)
 
     def oldest(self) -> dict[int, int]:
-        """Per actor, the sequence number of its oldest chunk held."""
+        """Per actor, the sequence number of its oldest chunk held, or still to come of a restored checkpoint."""
         oldest: dict[int, int] = {}
-        for chunk_id in self._held():
+        for chunk_id in (*self._remembered, *self._held()):
             oldest[chunk_id.actor] = min(chunk_id.sequence, oldest.get(chunk_id.actor, chunk_id.sequence))
         return oldest
 

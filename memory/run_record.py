@@ -72,8 +72,8 @@ def read_run(client: Client, name: str) -> RunRecord | None:
         return _record(values)
     except ValueError as error:
         raise RunError(
-            f"the record of run {name!r} in Redis, {key}, is damaged: {error}; delete it with redis-cli, and start the "
-            "learner again"
+            f"the record of run {name!r} in Redis, {key}, is damaged: {error}; delete it with redis-cli "
+            "(docs/access.md, as administrator), and start the learner again"
         ) from error
 
 

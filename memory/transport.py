@@ -202,6 +202,21 @@ class Scripts:
         self._break_lease([key], [value, longest_ms])
 
 
+def rewrite_file(client: Client) -> None:
+    """Let the server write its append-only file anew from what it holds; does nothing if it keeps no such file.
+
+    A crash may leave half a transaction at the end of the file. A server that starts reads what stands before it, but
+    appends behind it, and whoever reads the file after that takes what follows for a part of the transaction.
+    """
+    if client.info("persistence")["aof_enabled"] != 1:
+        return
+    try:
+        client.bgrewriteaof()
+    except ResponseError as error:
+        if "in progress" not in str(error):
+            raise
+
+
 def forget_run(client: Client, name: str, run_id: str) -> None:
     """Delete what an abandoned run of this name has left under its id, and nothing else."""
     for key in _keys_from(client, Keys(name, run_id)._own("")):

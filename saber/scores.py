@@ -8,6 +8,7 @@ from memory.rows import Arrays
 
 FRAMES_PER_SECOND = 60  # NTSC; "minutes" are game time, however fast the emulator runs
 FRAMES_PER_MINUTE = 60 * FRAMES_PER_SECOND
+MARKS = (10_000_000, 50_000_000, 100_000_000, 200_000_000)  # frames over all actors at which SABER reports scores
 SCORE_EPISODES = 100  # consecutive training episodes whose mean is a score (Toromanoff et al. 2019)
 
 

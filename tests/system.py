@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,10 +59,11 @@ class System:
             environment = os.environ | self._environment.get(LEARNER if who == LEARNER else "actor", {})
             return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
 
-    def restart(self, who: str, how: signal.Signals) -> None:
+    def restart(self, who: str, how: signal.Signals, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Stop one process; actors leave with a learner that says goodbye, so then they start again, too."""
         self.processes[who].send_signal(how)
         self.processes[who].wait(120)
+        meanwhile()
         for other in self.processes:
             if other == who or (who == LEARNER and how == signal.SIGTERM):
                 self.processes[other].terminate()

@@ -9,8 +9,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
 
-from agents import budget
+import args as options
+from agents import budget, snapshot, weights_packet
+from agents.interface import Network
+from agents.registry import make_agent
+from memory.chunk import Field
 from memory.connection import Client, connect
 from memory.transport import Keys, memory_use
 from tests.conftest import RedisServer
@@ -82,3 +87,23 @@ def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert budget.available_memory() == free // 2 - 1000
     (tmp_path / "memory.max").write_text("max\n")
     assert budget.available_memory() > free // 2
+
+
+def test_the_files_of_a_run_are_as_large_as_announced(tmp_path: Path) -> None:
+    # Mutation: count a checkpoint as 3 times the weights, or one checkpoint less.
+    args = options.parse("--memory-capacity 100000 --hidden-size 100 --precision float32".split(), "test", "")
+    agent = make_agent(args, Field((84, 84), "uint8"), 18, torch.device("cpu"), learns=True, seed=1)
+    model, adam = agent.parts["model"], agent.parts["optimiser"]
+    assert isinstance(model, Network) and isinstance(adam, torch.optim.Optimizer)
+    sum(parameter.sum() for parameter in model.parameters()).backward()  # type: ignore[union-attr]
+    adam.step()
+    packet = torch.frombuffer(bytearray(weights_packet.pack(model.published(), 1)), dtype=torch.uint8)
+    chunks = args.memory_capacity // agent.spec.stride
+    replay = {"ids": torch.zeros(chunks, 2, dtype=torch.int64), "priorities": torch.zeros(chunks, agent.spec.leaves)}
+    snapshot.save(tmp_path / "whole.pth", agent, {"replay": replay, "published": {1: packet, 2: packet.clone()}})
+    snapshot.save_weights(tmp_path / "weights.pth", agent, {})
+    whole, weights = ((tmp_path / name).stat().st_size for name in ("whole.pth", "weights.pth"))
+    parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
+    for kept in (0, 14):  # two checkpoints, the best, one that is being written
+        needed = 4 * whole + kept * weights
+        assert needed <= budget._files_bytes(args, parameters, kept) <= 1.2 * needed

@@ -86,6 +86,7 @@ def test_redis_starts_from_its_file_and_keeps_what_it_was_given(server: str, tmp
             "dir": str(tmp_path / "results"),
             "maxmemory-policy": "noeviction",
             "proto-max-bulk-len": str(64 << 20),
+            "lua-time-limit": "1000",
             "protected-mode": "yes",
             "bind": "127.0.0.1 -::1",
             "daemonize": "no",

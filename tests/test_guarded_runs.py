@@ -65,6 +65,7 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
                 "REDIS_CA_CERTS": authority.file,
             }
             for user, variables in users.items()
+            if user != "admin"
         }
         yield Guarded(server, insider, environment, authority)
 

@@ -199,13 +199,20 @@ def test_an_evaluation_needs_no_network_options_and_repeats_itself(programs: Pro
 def test_files_that_are_no_snapshots_are_refused(programs: Programs, model: Path, tmp_path: Path) -> None:
     (tmp_path / "text.pth").write_text("weights")
     (tmp_path / "torn.pth").write_bytes(model.read_bytes()[:-500])
+    whole = model.read_bytes()
+    at = whole.index(
+        torch.load(model, weights_only=True)["model_state_dict"]["fcnoisy_h_v.weight_mu"].numpy().tobytes()
+    )
+    (tmp_path / "flipped.pth").write_bytes(
+        whole[:at] + bytes(byte ^ 1 for byte in whole[at : at + 400]) + whole[at + 400 :]
+    )
     torch.save({"model_state_dict": {"conv1.weight": torch.zeros(3)}}, tmp_path / "foreign.pth")
     torch.save({"model_state_dict": ChainEnvironment(0)}, tmp_path / "objects.pth")
-    for name in ("text.pth", "torn.pth", "foreign.pth", "objects.pth", "missing.pth"):
-        code, _, errors = programs.run("test_multiple_seed.py", "--model", str(tmp_path / name))
+    refused = [("test_multiple_seed.py", f"{name}.pth") for name in "text torn flipped foreign objects missing".split()]
+    for program, name in [*refused, ("launch_learner.py", "flipped.pth")]:
+        code, _, errors = programs.run(program, "--model", str(tmp_path / name))
         assert (code, errors.count("\n")) == (2, 1), errors
         assert "--model: " in errors and name in errors
-    (tmp_path / "results").mkdir()
     (tmp_path / "results" / "last_model_chain_17.pth").write_text("weights")
     code, _, errors = programs.run("launch_learner.py")
     assert (code, errors.count("\n")) == (2, 1), errors

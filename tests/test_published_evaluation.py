@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from agents.randomness import derive_seed
+from agents.snapshot import find_last_model
 from memory.rows import Kind
 from saber.environment import EnvironmentSettings, make_environment
 from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
@@ -110,7 +111,8 @@ def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int
     assert (code, errors) == (0, "")
     assert "Starting from the weights of" in out and "Adam goes on with the snapshot's moments" in out
     assert end(actor)[0] == 0
-    (path,) = tmp_path.glob(f"last_model_{GAME}_*.pth")
+    path = find_last_model(tmp_path, GAME)
+    assert path
     trained = torch.load(path, weights_only=True)
     updates = trained["counters_state_dict"]["updates"]
     steps = {float(state["step"]) for state in trained["optimiser_state_dict"]["state"].values()}

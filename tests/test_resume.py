@@ -3,10 +3,14 @@
 import random
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
+from agents import snapshot
+from tests.agents.test_checkpoints import Damage, flip, truncate
 from tests.system import LEARNER, System
 from tests.test_chain import SETTINGS
 
@@ -41,3 +45,61 @@ def test_kills_and_stops_leave_no_trace_in_the_result(redis_port: int, run_name:
         numbers = [int(key[2]) for key in keys if key[:2] == env]
         assert numbers == list(range(len(numbers))), "and none missing"
     assert results["disturbed"].best == results["undisturbed"].best
+
+
+# The replay turns over on the way, so that the log is trimmed.
+SMALL_REPLAY = "--memory-capacity 1000 --T-max 2100 --evaluation-interval 200 --keep-checkpoints 5".split()
+TORN: list[tuple[int, signal.Signals, Damage]] = [(1000, signal.SIGKILL, flip), (1500, signal.SIGTERM, truncate)]
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_run_goes_on_exactly_from_the_checkpoint_before_a_torn_one(
+    redis_port: int, run_name: str, tmp_path: Path
+) -> None:
+    # Mutation: trim the log to what the newest checkpoint needs.
+    results, kept = {}, {}
+    for case, torn in {"undisturbed": [], "disturbed": TORN}.items():
+        system = System(redis_port, f"{run_name}_{case}", tmp_path / case, [*OPTIONS, *SMALL_REPLAY], actors=2)
+        try:
+            for steps, how, damage in torn:
+                wait_for_older_checkpoint(system, steps)
+                system.restart(LEARNER, how, partial(damage_newest, system, damage))
+            results[case], kept[case] = system.finish(), kept_weights(system.folder)
+            assert system.printed(LEARNER).count(": going on from the checkpoint before it\n") == len(torn)
+        finally:
+            system.kill()
+    assert results["disturbed"].weights == results["undisturbed"].weights
+    assert results["disturbed"].scores == results["undisturbed"].scores
+    assert results["disturbed"].best == results["undisturbed"].best
+    assert kept["disturbed"] == kept["undisturbed"]
+    assert set(kept["disturbed"]) == {f"model_chain_{steps}.pth" for steps in (1260, 1680, 2100)}
+
+
+def damage_newest(system: System, damage: Damage) -> None:
+    damage(checkpoints(system)[0])
+
+
+def checkpoints(system: System) -> list[Path]:
+    """The newest first."""
+    return snapshot.last_models(system.folder, "chain")
+
+
+def wait_for_older_checkpoint(system: System, steps: int) -> None:
+    """Until there are two of different steps, the older one beyond `steps`."""
+    deadline, said = time.monotonic() + 100, ""
+    while not [path for path in checkpoints(system)[1:] if int(path.stem.split("_")[-1]) >= steps]:
+        if said != system.printed(LEARNER):
+            deadline, said = time.monotonic() + 100, system.printed(LEARNER)
+        assert time.monotonic() < deadline and system.processes[LEARNER].poll() is None, system.said()
+        time.sleep(0.02)
+
+
+def kept_weights(folder: Path) -> dict[str, list[bytes]]:
+    """Parameters of the snapshots with weights alone."""
+    return {
+        path.name: [
+            value.numpy().tobytes() for value in torch.load(path, weights_only=True)["model_state_dict"].values()
+        ]
+        for path in folder.glob("model_*.pth")
+    }

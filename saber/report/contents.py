@@ -9,11 +9,11 @@ from saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, P
 from saber.report.descriptions import notes
 from saber.report.evaluations import Evaluation
 from saber.report.groups import differences
-from saber.report.marks import LIMITS, MARKS
+from saber.report.marks import LIMITS
 from saber.report.results import THRESHOLDS, Agent, Game, Profiles, Results, plain, published_normalised
 from saber.report.runs import Run
 from saber.run_record import commit
-from saber.scores import SCORE_EPISODES
+from saber.scores import MARKS, SCORE_EPISODES
 from saber.task import Task
 
 FORMAT = 2  # of the file; changes when the meaning of a key does

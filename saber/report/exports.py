@@ -11,8 +11,9 @@ from typing import Any
 
 from saber.atari_scores import BASELINES, COLUMNS, REFERENCES
 from saber.report.aggregates import Aggregate
-from saber.report.marks import LIMITS, MARKS
+from saber.report.marks import LIMITS
 from saber.report.results import Results
+from saber.scores import MARKS
 
 _Rows = Iterable[dict[str, Any]]
 

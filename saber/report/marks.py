@@ -12,9 +12,8 @@ import numpy as np
 
 from memory.rows import Array
 from saber.report.runs import Run
-from saber.scores import SCORE_EPISODES
+from saber.scores import MARKS, SCORE_EPISODES
 
-MARKS = (10_000_000, 50_000_000, 100_000_000, 200_000_000)  # frames over all actors
 LIMITS = ("5min", "30min", "saber")  # of game time per episode; the columns of `Run.scores`
 _POINTS = 120  # of a curve
 

@@ -12,9 +12,10 @@ from saber.report.aggregates import Aggregate, Profile, aggregate, profile
 from saber.report.evaluations import Evaluation
 from saber.report.groups import Group, group_runs
 from saber.report.inputs import Inputs
-from saber.report.marks import LIMITS, MARKS, Curves, Now, curves, score_at, score_now
+from saber.report.marks import LIMITS, Curves, Now, curves, score_at, score_now
 from saber.report.protocol import protocols_of
 from saber.report.runs import Run
+from saber.scores import MARKS
 from saber.task import Task
 
 FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows

@@ -13,11 +13,10 @@ from saber.report import method_tables, tables
 from saber.report.contents import SCORE
 from saber.report.descriptions import describe_agent, notes
 from saber.report.figures import all_figures
-from saber.report.marks import MARKS
 from saber.report.results import WHOLE, Results
 from saber.report.styles import Figure
 from saber.report.table import GAP, to_html
-from saber.scores import SCORE_EPISODES
+from saber.scores import MARKS, SCORE_EPISODES
 
 _STYLE = """main { padding: 0 20px 40px; }
 main, header { max-width: 1280px; margin: auto; box-sizing: border-box; }

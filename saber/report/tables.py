@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from saber.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames, format_points
 from saber.report.aggregates import Aggregate, Estimate
 from saber.report.evaluations import Evaluation
-from saber.report.marks import LIMITS, MARKS
+from saber.report.marks import LIMITS
 from saber.report.results import WHOLE, Agent, Game, Results
 from saber.report.table import GAP, Cell, Column, Row, Table
+from saber.scores import MARKS
 from saber.task import Task
 
 _ORDER = tuple(reversed(LIMITS))  # what matters most is seen first

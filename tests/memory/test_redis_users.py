@@ -33,7 +33,7 @@ def make_users(folder: Path, *options: str) -> dict[str, dict[str, str]]:
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return {
         user: dict(re.findall("export (.*)=(.*)", (folder / f"{user}.env").read_text()))
-        for user in ("learner", "actor")
+        for user in ("learner", "actor", "admin")
     }
 
 
@@ -48,9 +48,11 @@ def versions() -> list[Any]:
 
 
 class Guarded(NamedTuple):
-    """A server with the two users, connections as both, and the insider that looks at it."""
+    """A server with the users, connections as learner and actor, and the insider that looks at it."""
 
     server: RedisServer
+    program: str
+    admin: dict[str, str]  # variables of the administrator
     learner: Client
     actor: Client
     insider: redis.Redis
@@ -69,7 +71,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]
     file = tmp_path / "access" / "users.acl"
     with file.open("a") as more:
         more.write("user insider on nopass ~* &* +@all\n")
-    server = RedisServer(tmp_path, more={"aclfile": file}, program=program)
+    server = RedisServer(tmp_path, more={"aclfile": file, "lua-time-limit": 100}, program=program)
     server.start()
     with ExitStack() as stack:
         stack.callback(server.stop)
@@ -77,7 +79,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]
         clients = [stack.enter_context(closing(connect(s.host, s.port, access=s.access))) for s in found]
         insider = stack.enter_context(redis.Redis(port=server.port, username="insider", password="-", protocol=2))
         insider.set("foreign", "untouched")
-        yield Guarded(server, clients[0], clients[1], insider, seven)
+        yield Guarded(server, program, users["admin"], clients[0], clients[1], insider, seven)
         assert insider.get("foreign") == b"untouched"
 
 
@@ -137,12 +139,11 @@ COMMANDS = [
     "REPLICAOF localhost 1",
     "MODULE LIST",
     "SAVE",
-    "BGREWRITEAOF",
     "SWAPDB 0 1",
     "PUBLISH channel x",
     "SUBSCRIBE channel",
 ]
-LEARNERS_COMMANDS = ["SCAN 0", "UNLINK riqx:{run}:id:log:0", "XTRIM riqx:{run}:id:log:0 MAXLEN 0"]
+LEARNERS_COMMANDS = ["BGREWRITEAOF", "SCAN 0", "UNLINK riqx:{run}:id:log:0", "XTRIM riqx:{run}:id:log:0 MAXLEN 0"]
 LEARNERS_KEYS = ["SET riqx:{run}:id:quarantine x", "XADD riqx:{run}:id:other * m x"]
 # What an actor reads: Redis 6.2 cannot keep it from writing there.
 READ_BY_ACTORS = [
@@ -210,6 +211,46 @@ def test_a_user_that_may_nothing_is_refused(guarded: Guarded) -> None:
         connect(server.host, server.port, access=server.access)
 
 
+def as_administrator(guarded: Guarded, *words: str) -> str:
+    """What redis-cli prints, with the password in the environment as docs/access.md has it."""
+    program = Path(guarded.program)
+    command = [
+        str(program.with_name(program.name.replace("server", "cli"))),
+        "--user",
+        "admin",
+        "-p",
+        str(guarded.server.port),
+        *words,
+    ]
+    environment = os.environ | guarded.admin
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == "", "no warning of a password on the command line"
+    return done.stdout.strip()
+
+
+def test_an_administrator_may_follow_our_advice(guarded: Guarded) -> None:
+    assert as_administrator(guarded, "config", "set", "maxmemory", "1gb") == "OK"
+    assert as_administrator(guarded, "del", "riqx:{run}") == "0"
+    assert guarded.insider.config_get("maxmemory")["maxmemory"] == str(1 << 30)
+
+
+def test_an_administrator_ends_a_script_that_an_actor_s_user_does_not(guarded: Guarded) -> None:
+    # Mutation: a time limit of an hour keeps everybody out, the administrator too.
+    ended = threading.Event()
+
+    def block() -> None:
+        with pytest.raises(redis.ResponseError, match="killed by user"):
+            redis.Redis.execute_command(guarded.actor, "EVAL", "while true do end", 0)  # type: ignore[no-untyped-call]
+        ended.set()
+
+    thread = threading.Thread(target=block, daemon=True)
+    thread.start()
+    while as_administrator(guarded, "script", "kill") != "OK":
+        assert not ended.wait(0.05)
+    thread.join()
+    assert ended.is_set() and guarded.learner.ping()
+
+
 def test_files_are_their_owner_s_and_hold_no_password_twice(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "folder"
     old = os.umask(0)
@@ -218,11 +259,11 @@ def test_files_are_their_owner_s_and_hold_no_password_twice(tmp_path: Path) -> N
     finally:
         os.umask(old)
     assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == dict.fromkeys(
-        ("users.acl", "learner.env", "actor.env"), 0o600
+        ("users.acl", "learner.env", "actor.env", "admin.env"), 0o600
     )
     assert folder.stat().st_mode & 0o777 == 0o700
-    passwords = {user["REDIS_PASSWORD"] for user in users.values()}
-    assert len(passwords) == 2 and all(len(password) >= 32 for password in passwords)
+    passwords = {value for user in users.values() for name, value in user.items() if name != "REDIS_USERNAME"}
+    assert len(passwords) == 3 and all(len(password) >= 32 for password in passwords)
     assert not any(password in (folder / "users.acl").read_text() for password in passwords)
     (folder / "users.acl").unlink()
     before = {path: path.read_text() for path in folder.iterdir()}

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from saber.report.inputs import read_inputs
-from saber.report.marks import MARKS, curve, curve_frames, score_at, score_now
+from saber.report.marks import curve, curve_frames, score_at, score_now
 from saber.report.runs import Run
 from saber.run_record import RunRecord, Start, write_record
+from saber.scores import MARKS
 from tests.saber_report.logs import write_log
 
 MARK = MARKS[0]

@@ -1,0 +1,129 @@
+"""The two newest checkpoints: which are kept, which one a run resumes from, and what of the log they need."""
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import args as options
+from agents import snapshot
+from agents.checkpoints import Checkpoints
+from agents.interface import Agent
+from agents.registry import make_agent
+from memory.chunk import Field
+from memory.errors import UserError
+
+SETTINGS = "--history-length 2 --hidden-size 3 --quantile-embedding-dim 2 --precision float32".split()
+
+
+@pytest.fixture(scope="module")
+def agent() -> Agent:
+    args = options.parse(SETTINGS, "test", "")
+    return make_agent(args, Field((5,), "uint8"), 3, torch.device("cpu"), learns=True, seed=1)
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 400] = bytes(byte ^ 0xFF for byte in content[middle : middle + 400])
+    path.write_bytes(content)
+
+
+def zero(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+Damage = Callable[[Path], None]
+DAMAGES: list[Damage] = [flip, zero, truncate, empty]
+
+
+def steps(folder: Path) -> list[int]:
+    return sorted(int(path.stem.split("_")[-1]) for path in folder.glob("last_model_*"))
+
+
+def save(checkpoints: Checkpoints, agent: Agent, at: int, needs: int) -> dict[int, int]:
+    return checkpoints.save(agent, {"T_learner": at, "needs": needs}, {0: needs})
+
+
+def test_two_are_kept_and_the_log_is_trimmed_for_the_older_one(tmp_path: Path, agent: Agent) -> None:
+    checkpoints = Checkpoints(tmp_path, "chain")
+    assert checkpoints.load() is None
+    assert save(checkpoints, agent, 0, 1) == {}, "there is no older one yet"
+    assert save(checkpoints, agent, 100, 5) == {0: 1}
+    assert save(checkpoints, agent, 200, 9) == {0: 5}
+    assert steps(tmp_path) == [100, 200]
+    assert save(checkpoints, agent, 200, 12) == {}, "the older one is still that of step 100"
+    assert save(checkpoints, agent, 300, 20) == {0: 12}
+    assert steps(tmp_path) == [200, 300]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_torn_newest_one_costs_only_itself(
+    tmp_path: Path, agent: Agent, capsys: pytest.CaptureFixture[str], damage: Damage
+) -> None:
+    first = Checkpoints(tmp_path, "chain")
+    for at in (100, 200, 300):
+        save(first, agent, at, at)
+    damage(tmp_path / "last_model_chain_300.pth")
+    second = Checkpoints(tmp_path, "chain")
+    path, saved = second.load() or (None, {})
+    assert (path, saved["T_learner"]) == (tmp_path / "last_model_chain_200.pth", 200)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "last_model_chain_300.pth" in line and line.endswith(": going on from the checkpoint before it")
+    second.needs = {0: 200}
+    assert save(second, agent, 400, 400) == {0: 200}
+    assert steps(tmp_path) == [200, 400], "the torn one goes, whatever its number"
+    for path in tmp_path.iterdir():
+        damage(path)
+    with pytest.raises(UserError, match=r"^--path-to-results: .*last_model_chain_200\.pth"):
+        Checkpoints(tmp_path, "chain").load()
+
+
+def test_a_torn_one_that_is_written_again_takes_its_own_place(tmp_path: Path, agent: Agent) -> None:
+    first = Checkpoints(tmp_path, "chain")
+    save(first, agent, 100, 100)
+    save(first, agent, 200, 200)
+    flip(tmp_path / "last_model_chain_200.pth")
+    second = Checkpoints(tmp_path, "chain")
+    second.load()
+    save(second, agent, 200, 200)
+    assert (Checkpoints(tmp_path, "chain").load() or ("",))[0] == tmp_path / "last_model_chain_200.pth"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_one_damaged_file_never_costs_the_run(tmp_path: Path, agent: Agent, seed: int) -> None:
+    # Mutation: let `save` return the needs of the checkpoint that it writes.
+    dice = random.Random(seed)
+    folder = tmp_path / "results"
+    folder.mkdir()
+    checkpoints, at, trimmed, written = Checkpoints(folder, "chain"), 0, 0, 0
+    for number in range(1, 40):
+        at += dice.choice((0, 0, 1, 7))
+        trimmed = max(trimmed, save(checkpoints, agent, at, number).get(0, 0))
+        written = len(steps(folder))
+        copy = tmp_path / "copy"
+        shutil.copytree(folder, copy)
+        dice.choice(DAMAGES)(copy / f"last_model_chain_{steps(copy)[-1]}.pth")
+        if written > 1:
+            _, older = Checkpoints(copy, "chain").load() or (None, {})
+            assert older["needs"] >= trimmed, "the log lacks what this one needs"
+        if dice.random() < 0.3:  # killed, perhaps with a torn newest one
+            folder = copy.rename(tmp_path / f"results{number}") if written > 1 and dice.random() < 0.5 else folder
+            checkpoints = Checkpoints(folder, "chain")
+            _, saved = checkpoints.load() or (None, {})
+            checkpoints.needs, at = {0: saved["needs"]}, saved["T_learner"]
+        shutil.rmtree(copy, ignore_errors=True)
+    assert written == 2 and trimmed > 10
+    assert snapshot.find_last_model(folder, "chain")

@@ -1,0 +1,113 @@
+"""A crash in the middle of a write to Redis's append-only file: what comes after it is not lost at the next start."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from memory import lease
+from memory.actor_link import ActorLink
+from memory.connection import Client, connect
+from memory.learner_link import LearnerLink
+from memory.messages import RoundEnd, decode_message
+from tests.conftest import RedisServer
+from tests.test_environment_files import redis_servers
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture(params=redis_servers())
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path, append_only=True, program=request.param)
+    server.start()
+    yield server
+    server.stop(signal.SIGKILL)
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[Client]:
+    with closing(connect("127.0.0.1", server.port)) as client:
+        yield client
+
+
+def file_of(server: RedisServer) -> Path:
+    """What the server appends to; Redis 7 has a folder with a file of its own for that."""
+    return max(server.folder.glob("appendonlydir/*.incr.aof"), default=server.log)
+
+
+def wait_for_rewrite(client: Client) -> None:
+    for _ in range(3000):
+        told = client.info("persistence")
+        if not told["aof_rewrite_in_progress"] and not told["aof_rewrite_scheduled"]:
+            return
+        threading.Event().wait(0.02)
+    raise AssertionError(client.info("persistence"))
+
+
+def tear_last_write(server: RedisServer) -> None:
+    """Crash, with half of the last commit on the disk."""
+    server.stop(signal.SIGKILL)
+    file = file_of(server)
+    content = file.read_bytes()
+    torn = content.rindex(b"riqx:{run}:id:state:0") + 2
+    assert b"XADD" in content[content.rindex(b"MULTI", 0, torn) : torn], "a message, and no state"
+    os.truncate(file, torn)
+    server.start()
+
+
+def play(client: Client, *rounds: int) -> None:
+    """What an actor of run `id` does that is stopped and started again."""
+    with ActorLink(client, "run", "id", 0, threading.Event()) as actor:
+        actor.saved()
+        for round_ in rounds:
+            actor.commit([RoundEnd(round_)], f"state {round_}".encode())
+
+
+def learner_of(client: Client, stack: ExitStack) -> LearnerLink:
+    learner = stack.enter_context(LearnerLink(client, "run", {}, 1))
+    learner.lead("id")
+    learner.publish(0, b"weights", restart=True)
+    learner.progress("running", 0, 0, {})
+    wait_for_rewrite(client)
+    return learner
+
+
+def rounds_in_log(client: Client) -> list[int]:
+    return [decode_message(fields[b"m"], 1000).round for _, fields in client.xrange("riqx:{run}:id:log:0")]  # type: ignore[union-attr]
+
+
+def checked(server: RedisServer) -> subprocess.CompletedProcess[str]:
+    """What redis-check-aof says of the file: the server's own program, under that name."""
+    command = ["redis-check-aof", str(file_of(server))]
+    return subprocess.run(command, executable=server.program, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("started_again", [False, True], ids=["learner runs", "learner is started again"])
+def test_what_follows_a_torn_write_is_read_again(
+    server: RedisServer, client: Client, monkeypatch: pytest.MonkeyPatch, started_again: bool
+) -> None:
+    # Mutation: an empty `rewrite_file`.
+    monkeypatch.setattr(lease, "TTL_MS", 1500)  # a successor waits for that of a predecessor that was torn off
+    with ExitStack() as learners, ExitStack() as successors:
+        learner = learner_of(client, learners)
+        play(client, 1, 2, 3)
+        if started_again:
+            learners.close()
+        tear_last_write(server)
+        assert rounds_in_log(client) == [1, 2], "the torn commit is dropped as a whole"
+        if started_again:
+            learner = learner_of(client, successors)
+        learner.progress("running", 0, 0, {})
+        wait_for_rewrite(client)
+        play(client, 13, 14)
+        server.stop(signal.SIGKILL)
+        check = checked(server)
+        server.start()
+        assert rounds_in_log(client) == [1, 2, 13, 14]
+        assert client.hget("riqx:{run}:id:state:0", "state") == b"state 14"
+    assert check.returncode == 0 and "is valid" in check.stdout, check
