@@ -2,7 +2,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
@@ -12,6 +12,7 @@ from memory.connection import Client, connect
 from memory.errors import RunError, UserError
 from memory.lease import Lease
 from tests.conftest import RedisServer
+from tests.deadline import Clock, wait_until
 
 pytestmark = pytest.mark.redis
 TTL_S = 1.0
@@ -46,13 +47,6 @@ def another_holder(port: int, key: str) -> Iterator[subprocess.Popen[str]]:
 
 def lease(client: Client, key: str) -> Lease:
     return Lease(client, key, "the thing", "use another")
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def is_lost(held: Lease) -> bool:
@@ -100,10 +94,10 @@ def test_a_second_holder_is_refused(
     monkeypatch.setattr(module, "TTL_MS", 3000)  # several looks between two renewals, as in earnest
     with another_holder(redis_server.port, run_name):
         for _ in range(2):
-            start = time.monotonic()
+            clock = Clock()
             with pytest.raises(UserError, match="the thing is already running: use another"), lease(client, run_name):
                 pass
-            assert time.monotonic() - start < 2
+            assert clock.seconds() < 2
             assert client.exists(run_name)
 
 
@@ -117,9 +111,9 @@ def test_a_dead_holder_is_waited_for(redis_server: RedisServer, client: Client, 
     with another_holder(redis_server.port, run_name) as process:
         process.kill()
         process.wait()
-        start = time.monotonic()
+        clock = Clock()
         with lease(client, run_name) as held:
-            assert time.monotonic() - start < TTL_S + 2
+            assert clock.seconds() < TTL_S + 2
             assert client.get(run_name) == held.token
 
 
@@ -139,7 +133,7 @@ def test_one_of_many_successors_gets_it(client: Client, run_name: str) -> None:
     threads = [threading.Thread(target=succeed) for _ in range(5)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: len(outcomes) == 5, 5)
+    wait_until(lambda: len(outcomes) == 5, "all outcomes", 5)
     done.set()
     for thread in threads:
         thread.join()
@@ -150,7 +144,7 @@ def test_a_lost_lease_is_reported_and_left_to_its_new_holder(client: Client, run
     with lease(client, run_name) as held:
         held.check()
         client.set(run_name, b"another")
-        wait_until(lambda: is_lost(held), TTL_S)
+        wait_until(lambda: is_lost(held), "the loss", TTL_S)
         client.delete(run_name)
         time.sleep(TTL_S / 2)
         assert is_lost(held)  # once lost, it stays lost
@@ -161,7 +155,7 @@ def test_a_lost_lease_is_reported_and_left_to_its_new_holder(client: Client, run
 def test_a_restart_that_lost_the_lease(own_server: RedisServer) -> None:
     with closing(connect("127.0.0.1", own_server.port)) as client, lease(client, "key") as held:
         own_server.restart_without(since=0)
-        wait_until(lambda: client.get("key") == held.token, TTL_S + 2)
+        wait_until(lambda: client.get("key") == held.token, "the lease to be renewed", TTL_S + 2)
         held.check()
 
 
@@ -170,11 +164,11 @@ def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypat
     with closing(connect("127.0.0.1", own_server.port)) as client:
         with lease(client, "key") as held:
             own_server.stop()
-            wait_until(lambda: is_lost(held), TTL_S + 5)
+            wait_until(lambda: is_lost(held), "the loss", TTL_S + 5)
             with pytest.raises(RunError, match="could not be renewed"):
                 held.check()
-            start = time.monotonic()
-        assert time.monotonic() - start < 5
+            clock = Clock()
+        assert clock.seconds() < 5
 
 
 def test_nothing_is_logged_when_it_cannot_be_released(

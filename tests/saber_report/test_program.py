@@ -16,6 +16,7 @@ from saber.report.contents import contents
 from saber.report.program import render_report, write_report
 from saber.report.results import Results
 from saber.report.runs import read_runs
+from tests.deadline import run
 from tests.saber_report.logs import write_run
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,7 @@ REACHED = 12_500_000  # agent steps: 50 M frames
 
 def report(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "saber_report.py", *map(str, words)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    return run(command, 300, cwd=ROOT)
 
 
 def write_runs(folder: Path) -> None:
