@@ -47,7 +47,7 @@ class EnvironmentOptions:
     """environment"""
 
     env: str = option("atari", "kind of environment: atari, or gymnasium:<id>", shared=True)
-    game: str = option("space_invaders", "ALE game in snake_case", shared=True)
+    game: str = option("space_invaders", "ALE game in snake_case; an evaluation takes the snapshot's", shared=True)
     proba_sticky_actions: float = option(0.25, "probability of a repeated action at each frame; 0: none", shared=True)
     action_repeat: int = option(4, "frames per agent step", shared=True)
     history_length: int = option(4, "frames in an observation stack", shared=True)
@@ -67,7 +67,9 @@ class NetworkOptions:
     )
     hidden_size: int = option(512, "units of each noisy hidden layer", shared=True)
     noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", shared=True)
-    model: Path | None = option(None, "snapshot to evaluate, or to begin from with its weights and Adam's moments")
+    model: Path | None = option(
+        None, "snapshot, or folder for its newest, to evaluate, or to begin from with its weights and Adam's moments"
+    )
 
 
 @dataclass(frozen=True)
@@ -329,8 +331,8 @@ def _combinations(args: Args) -> list[str]:
         )
     if args.learn_start >= args.T_max:
         errors.append(f"--T-max: must exceed --learn-start {args.learn_start}, is {args.T_max}")
-    if args.model is not None and not args.model.is_file():
-        errors.append(f"--model: {'a folder' if args.model.is_dir() else 'no such file'}: {args.model}")
+    if args.model is not None and not (args.model.is_file() or args.model.is_dir()):
+        errors.append(f"--model: no such file or folder: {args.model}")
     if args.force:
         return errors
     if args.nb_actor == 1 and not args.synchronize_actors_with_learner:

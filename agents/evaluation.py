@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from agents import snapshot
 from agents.evaluation_progress import Bar, Lines, make_progress
-from agents.evaluation_settings import decisive_settings, network_args, other_rules, trained_steps
+from agents.evaluation_settings import decisive_settings, load_model, other_rules, trained_steps
 from agents.evaluation_workers import OwnProcess, Processes, Task, make_players, number_of_workers
 from agents.programs import device_name, open_environment, select_device
 from agents.randomness import derive_seed
@@ -31,9 +30,8 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     A stop, or the death of a process, keeps the episodes that have ended by then, and the same command plays the rest.
     """
     if args.model is None:
-        raise UserError("--model: name the snapshot to evaluate, as in --model results/best_model_pong.pth")
-    saved = snapshot.load(args.model, "--model")
-    args = network_args(args, saved)
+        raise UserError("--model: name a snapshot, or the folder whose newest is to play, as in --model results/")
+    args, saved = load_model(args)
     folder = folder_to_write("--path-to-results", args.path_to_results / "evaluations")
     if args.record is not None:
         _try_to_record(args, folder_to_write("--record", args.record))

@@ -140,8 +140,9 @@ def _restore(args: Args, agent: Agent, saved: dict[str, Any] | None, path: Path 
         note = "; --model is not used" if args.model else ""
         print(f"Resuming from {path} at T = {saved['T_learner']}{note}", flush=True)
     elif args.model:
-        snapshot.restore_weights(agent, snapshot.load(args.model, "--model"))
-        print(f"Starting from the weights of {args.model}", flush=True)
+        model = snapshot.choose(args.model, args.task)
+        snapshot.restore_weights(agent, snapshot.load(model, "--model"))
+        print(f"Starting from the weights of {model}", flush=True)
 
 
 def _refuse_other_settings(args: Args, saved: dict[str, Any], path: Path | None) -> None:

@@ -22,6 +22,7 @@ from saber.files import replace_file
 
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"
+_OF_STEPS = re.compile(r"(?:last_)?model_([\w.-]+)_(\d+)\.pth")
 _ZIP = b"PK\3\4"  # by these four bytes torch.load tells an archive from a snapshot of the old format
 _FOLDER = 0x10  # attribute of an archive's entry
 _READ_BYTES = 1 << 20
@@ -179,6 +180,37 @@ def last_model(folder: Path, game: str, steps: int) -> Path:
 def find_last_model(folder: Path, game: str) -> Path | None:
     """The newest snapshot to resume from, None if there is none."""
     return next(iter(last_models(folder, game)), None)
+
+
+def choose(path: Path, game: str | None) -> Path:
+    """Return the snapshot that `--model` names, or the newest of a game in the folder that it names, and print which.
+
+    The newest has the most agent steps. `best_model_<game>.pth` is none of them: its scores were chosen to be high.
+
+    Args:
+        path: a file, which is taken as it is, or a folder.
+        game: as it stands in the names of files; None if the folder shall tell.
+
+    Raises:
+        UserError: the folder cannot be read, or holds no snapshot of the game, or of several where `game` is None.
+    """
+    if not path.is_dir():
+        return path
+    try:
+        matches = [(_OF_STEPS.fullmatch(file.name), file) for file in path.iterdir()]
+    except OSError as error:
+        raise UserError(f"--model: {path} cannot be read ({error.strerror})") from error
+    found = [(int(match[2]), file, match[1]) for match, file in matches if match]
+    games = ", ".join(sorted({of for _, _, of in found}))
+    fitting = [(steps, file) for steps, file, of in found if game in (None, of)]
+    if not fitting:
+        wanted = f"{'' if game is None else f' of {game}'} (last_model_{game or '<game>'}_<steps>.pth)"
+        raise UserError(f"--model: {path} holds no snapshot{wanted}{games and f', only of {games}'}")
+    if game is None and ", " in games:
+        raise UserError(f"--game: {path} holds snapshots of {games}: name one of them (--env, if it is no Atari game)")
+    _, newest = max(fitting)
+    print(f"The newest snapshot in {path} is {newest.name}", flush=True)
+    return newest
 
 
 def last_models(folder: Path, game: str) -> list[Path]:

@@ -26,7 +26,7 @@ import torch
 import args as options
 import command_line
 from agents import snapshot
-from agents.evaluation_settings import network_args
+from agents.evaluation_settings import load_model
 from agents.player import Player
 from agents.programs import observation_of, open_environment, select_device
 from agents.q_learning import QLearningAgent
@@ -249,8 +249,7 @@ def _show(result: dict[str, Any]) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Measure, print a table, and write the numbers as JSON if asked to."""
     own, args = _parse(argv)
-    saved = snapshot.load(args.model, "--model") if args.model else None
-    args = network_args(args, saved) if saved else args
+    args, saved = load_model(args) if args.model else (args, None)
     environment = open_environment(args, derive_seed(args.seed, 1, 0, 0))
     observation = observation_of(environment)
     actor, learner = _agents(args, saved, observation, environment.nb_actions)

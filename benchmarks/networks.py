@@ -97,9 +97,14 @@ def _updates(settings: Args, args: argparse.Namespace) -> Comparison:
     return compare("update, batch 32", "updates/s", works, repeats=args.repeats, wanted=wanted, slice_s=1.0)
 
 
+def product_dtype() -> torch.dtype:
+    """What networks compute large products in here, by default."""
+    return torch.bfloat16 if computes_in_bfloat16(_CPU) else torch.float32
+
+
 def product_work(rows: int, inner: int, columns: int) -> Work:
     """A matrix product, in bfloat16 where the processor has it."""
-    dtype = torch.bfloat16 if computes_in_bfloat16(_CPU) else torch.float32
+    dtype = product_dtype()
     a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
     return lambda: a @ b
 

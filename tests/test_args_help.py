@@ -1,7 +1,6 @@
 """What --help says, and how a program refuses."""
 
 import dataclasses
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 import args
 from args import GROUPS, Args
 from command_line import flag_of
+from tests.deadline import run
 from tests.test_args import FLAGS, INTERFACE, read
 
 
@@ -45,7 +45,7 @@ def test_every_default_stands_in_the_help(capsys: pytest.CaptureFixture[str]) ->
 def test_a_program_explains_its_refusal(program: str) -> None:
     root = Path(args.__file__).parent
     command = [sys.executable, program, "--batch-size", "0", "--sede", "4"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60)
+    done = run(command, 60, cwd=root)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 2
@@ -66,9 +66,7 @@ def test_a_program_explains_its_refusal(program: str) -> None:
 )
 def test_a_password_given_by_mistake_is_not_printed(options: list[str]) -> None:
     root = Path(args.__file__).parent
-    done = subprocess.run(
-        [sys.executable, "launch_learner.py", *options], cwd=root, capture_output=True, text=True, timeout=60
-    )
+    done = run([sys.executable, "launch_learner.py", *options], 60, cwd=root)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "s3cret" not in done.stdout + done.stderr

@@ -19,6 +19,7 @@ from memory.chunk import Field
 from memory.connection import Client, connect
 from memory.transport import Keys, memory_use
 from tests.conftest import RedisServer
+from tests.deadline import finish, killed, run
 from tests.system import ROOT
 
 pytestmark = pytest.mark.redis
@@ -37,7 +38,7 @@ def learner(server: RedisServer, folder: Path, *more: str) -> list[str]:
 
 
 def refusal(command: list[str]) -> str:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = run(command, 100, cwd=ROOT)
     assert done.returncode == 2, done
     assert re.search(rf"^Budget: .*; each actor {_GB}$", done.stdout, re.MULTILINE), done.stdout
     return done.stderr
@@ -57,14 +58,14 @@ def test_a_log_beyond_maxmemory(own_server: RedisServer, own_client: Client, tmp
     told = refusal(command)
     assert re.search(r"raise maxmemory.*: Redis 0\.\d GB of 0\.1 GB left of its maxmemory; --force", told), told
     assert len(told.splitlines()) == 1
-    with subprocess.Popen([*command, "--force"], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with killed(subprocess.Popen([*command, "--force"], cwd=ROOT, stdout=subprocess.PIPE, text=True)) as process:
         assert process.stdout
         for line in process.stdout:
             if line.startswith("Learner of run"):
                 break
         process.send_signal(signal.SIGTERM)
         process.stdout.read()
-    assert process.returncode == 0
+        assert finish(process, 60) == 0
 
 
 def test_only_what_a_run_of_this_name_holds_is_its_own(own_client: Client) -> None:

@@ -17,6 +17,7 @@ from agents.q_learning import QLearningAgent
 from agents.registry import make_agent
 from saber.run_record import read_record
 from tests.chain.environment import GAMBLE, RETURNS, SAFE, START, ChainEnvironment, one_hot
+from tests.deadline import finish
 
 ROOT = Path(__file__).parent.parent
 # No discount and no clipping: returns are whole numbers. A small kappa, as Huber's rounding moves quantiles towards
@@ -36,10 +37,11 @@ def run_system(port: int, name: str, folder: Path, *more: str) -> options.Args:
     learner = subprocess.Popen([*launch, "launch_learner.py", *argv], cwd=ROOT)
     actor = subprocess.Popen([*launch, "launch_actor.py", "--id-actor", "0", *argv], cwd=ROOT)
     try:
-        assert (learner.wait(110), actor.wait(30)) == (0, 0)
+        assert (finish(learner, 110), finish(actor, 30)) == (0, 0)
     finally:
-        learner.kill()
-        actor.kill()
+        for process in (learner, actor):
+            process.kill()
+            process.wait()
     return options.parse(argv, "test", "")
 
 

@@ -2,12 +2,12 @@
 
 import resource
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.deadline import finish, wait_until
 from tests.system import LEARNER, Result, System
 from tests.test_chain import SETTINGS
 
@@ -33,10 +33,7 @@ def limit(system: System, size: int) -> None:
 
 
 def wait_for(system: System, what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 100
-    while not what():
-        assert time.monotonic() < deadline, system.said()
-        time.sleep(0.02)
+    wait_until(what, system.said, 100)
 
 
 def scores(system: System) -> list[Path]:
@@ -56,8 +53,7 @@ def during_scores(system: System) -> None:
     """Not even a score fits: the learner cannot go on, and its successor does."""
     wait_for(system, lambda: scores(system))
     limit(system, scores(system)[0].stat().st_size + 10)
-    system.processes[LEARNER].wait(100)
-    assert system.processes[LEARNER].returncode == 1, system.said()
+    assert finish(system.processes[LEARNER], 100) == 1, system.said()
     assert "launch_learner.py: " in system.said()
     assert "Traceback" not in system.said()
     system.processes[LEARNER] = system.start(LEARNER)

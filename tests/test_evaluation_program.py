@@ -18,6 +18,7 @@ from agents import snapshot
 from agents.randomness import derive_seed
 from agents.registry import make_agent
 from memory.chunk import Field
+from tests.deadline import communicate, wait_until
 
 ROOT = Path(__file__).parent.parent
 CARTPOLE = "--env gymnasium:CartPole-v1 --history-length 1 --hidden-size 8".split()
@@ -63,7 +64,7 @@ class Evaluations:
 
     def run(self, path: Path, *more: str, **variables: str) -> tuple[int, str, str]:
         process = self.start(path, *more, **variables)
-        out, errors = process.communicate(timeout=300)
+        out, errors = communicate(process, 300)
         return process.returncode, out, errors
 
     def rows(self, name: str) -> list[list[str]]:
@@ -109,10 +110,11 @@ def test_the_number_of_processes_changes_nothing(evaluations: Evaluations, cartp
 
 
 def wait_for_rows(evaluations: Evaluations, process: Process, name: str, count: int) -> None:
-    deadline = time.monotonic() + 200
-    while not (evaluations.folder / "evaluations" / name).exists() or len(evaluations.rows(name)) < count:
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.1)
+    def are_there() -> bool:
+        assert process.poll() is None
+        return (evaluations.folder / "evaluations" / name).exists() and len(evaluations.rows(name)) >= count
+
+    wait_until(are_there, f"{count} rows", 200)
 
 
 def workers_of(process: Process) -> list[psutil.Process]:
@@ -134,10 +136,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def wait_for_ends(processes: list[psutil.Process]) -> None:
-    deadline = time.monotonic() + 60
-    while alive := [process for process in processes if is_alive(process)]:
-        assert time.monotonic() < deadline, alive
-        time.sleep(0.1)
+    wait_until(lambda: not any(map(is_alive, processes)), f"the end of {processes}", 60)
 
 
 def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluations, cartpole: Path) -> None:
@@ -147,7 +146,7 @@ def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluati
     children = psutil.Process(process.pid).children(recursive=True)
     assert len(children) >= 2
     os.killpg(process.pid, signal.SIGINT)  # to all, as a terminal sends it
-    out, errors = process.communicate(timeout=60)
+    out, errors = communicate(process, 60)
     assert (process.returncode, errors) == (0, "")
     rows = evaluations.rows("CartPole-v1_cart_seed123.csv")
     assert len(rows) >= 30
@@ -169,7 +168,7 @@ def test_ctrl_c_while_processes_begin_says_nothing_of_them(
         assert process.poll() is None
     time.sleep(after_s)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=60)[1] == ""
+    assert communicate(process, 60)[1] == ""
     assert process.returncode == 0
 
 
@@ -213,7 +212,7 @@ def test_a_process_that_dies_is_an_error_that_keeps_what_has_ended(evaluations: 
     process = evaluations.start(cartpole, *more)
     wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 3)
     workers_of(process)[0].kill()
-    out, errors = process.communicate(timeout=60)
+    out, errors = communicate(process, 60)
     assert process.returncode == 1
     assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
     assert "stopped: " in out and "episodes: " in out
@@ -227,9 +226,22 @@ def test_a_process_that_dies_at_its_start_is_an_error(evaluations: Evaluations, 
     while not (workers := workers_of(process)):
         assert process.poll() is None
     workers[0].kill()
-    _, errors = process.communicate(timeout=60)
+    _, errors = communicate(process, 60)
     assert process.returncode == 1
     assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
+
+
+def test_a_folder_is_enough(evaluations: Evaluations, cartpole: Path) -> None:
+    evaluations.folder.mkdir()
+    path = cartpole.rename(evaluations.folder / "last_model_CartPole-v1_2000.pth")
+    (evaluations.folder / "best_model_CartPole-v1.pth").touch()
+    code, out, errors = evaluations.run(evaluations.folder, "--evaluation-episodes", "2", "--evaluation-workers", "1")
+    assert (code, errors) == (0, "")
+    assert out.splitlines()[:2] == [
+        f"The newest snapshot in {evaluations.folder} is {path.name}",
+        f"{path} plays CartPole-v1: 2 episodes on cpu",
+    ]
+    assert len(evaluations.rows("CartPole-v1_last_model_CartPole-v1_2000_seed123.csv")) == 2
 
 
 def test_other_games_and_networks_are_refused_by_both_names(evaluations: Evaluations, breakout: Path) -> None:

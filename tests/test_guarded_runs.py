@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from memory.access import find_server
 from memory.connection import connect
 from memory.learner_link import LearnerLink
 from tests.conftest import RedisServer
+from tests.deadline import run
 from tests.memory.test_redis_users import make_users
 from tests.system import LEARNER, ROOT, System
 from tests.test_resume import OPTIONS
@@ -156,9 +156,7 @@ def test_an_asynchronous_run_takes_an_abandoned_one_s_place(guarded: Guarded, ru
 
 def refusal(program: str, environment: dict[str, str], *options: str) -> str:
     command = [sys.executable, program, "--id-actor", "0" if "actor" in program else "-1", *options]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=40, check=False
-    )
+    done = run(command, 40, cwd=ROOT, env=os.environ | environment)
     assert done.returncode == 2, done
     assert all(line.startswith("Budget: ") for line in done.stdout.splitlines()), done.stdout
     assert done.stderr.count("\n") == 1, done.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from memory.connection import Client
+from tests.deadline import communicate, finish
 from tests.test_chain import ROOT
 from tests.test_programs import Programs, wait_for
 
@@ -44,9 +45,9 @@ def test_a_run_goes_on_when_every_seventh_message_is_damaged_and_one_is_not_the_
             while not (logs := client.keys(f"riqx:{{{run_name}}}:*:log:0")):
                 assert actor.poll() is None
             foreign = client.xadd(logs[0], {"m": b"somebody else's, under a number beyond all of the actor's"})
-            out, errors = learner.communicate(timeout=100)
+            out, errors = communicate(learner, 100)
             assert (learner.returncode, errors) == (0, ""), out
-            assert actor.wait(30) == 0
+            assert finish(actor, 30) == 0
         finally:
             actor.kill()
     (key,) = client.keys(f"riqx:{{{run_name}}}:*:quarantine:0")
@@ -66,12 +67,12 @@ def test_a_number_beyond_all_does_not_spoil_the_snapshot(programs: Programs, cli
     client.xadd(f"riqx:{{{run_name}}}:{run_id.decode()}:log:0", {"m": b"garbage"}, id=f"{2**64 - 1}-0")
     wait_for(learner, "Left out 1 unreadable")
     learner.send_signal(signal.SIGTERM)
-    assert learner.wait(30) == 0
+    assert finish(learner, 30) == 0
     learner = programs.start("launch_learner.py", *SHORT)
     wait_for(learner, "Resuming from")
     wait_for(learner, "Learner of run")
     actor = programs.start("launch_actor.py", "--id-actor", "0", *SHORT)
-    assert actor.wait(60) == 1
+    assert finish(actor, 60) == 1
     assert actor.stderr
     assert "start the run afresh" in actor.stderr.read()
 
@@ -80,13 +81,13 @@ def test_an_actor_of_another_release_is_refused_at_its_start(programs: Programs)
     learner = programs.start("launch_learner.py", *SHORT)
     with start("launch_newer", programs, *SHORT) as actor:
         try:
-            _, errors = actor.communicate(timeout=60)
+            _, errors = communicate(actor, 60)
         finally:
             actor.kill()
     assert (actor.returncode, errors.count("\n")) == (2, 1), errors
     assert "wire version 1 is older than this program's 2: update the program that wrote it" in errors
     learner.send_signal(signal.SIGTERM)
-    assert learner.wait(30) == 0
+    assert finish(learner, 30) == 0
 
 
 def test_weights_that_were_damaged_end_an_actor_in_one_line(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import finish
 from tests.system import Result, System
 from tests.test_chain import SETTINGS
 
@@ -73,8 +74,8 @@ def test_without_lockstep_actors_come_and_go(redis_port: int, run_name: str, tmp
         system.wait_for("6", "T = ", 5)
         system.wait_for("learner", "T = ", lines + 5)
         system.processes["learner"].send_signal(signal.SIGTERM)
-        assert system.processes["learner"].wait(120) == 0, system.said()
-        assert system.processes["6"].wait(120) == 0, system.said()
+        assert finish(system.processes["learner"], 120) == 0, system.said()
+        assert finish(system.processes["6"], 120) == 0, system.said()
     finally:
         system.kill()
     episodes = list(csv.DictReader((tmp_path / "run" / "chain.csv").read_text().splitlines()))

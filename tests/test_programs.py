@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from agents.programs import IntervalLog, launch_command
 from agents.registry import make_agent
 from memory.chunk import Field
 from tests.chain.environment import ChainEnvironment
+from tests.deadline import Deadline, communicate, finish, killed, wait_until
 from tests.test_chain import ROOT, SETTINGS
 
 Process = subprocess.Popen[str]
@@ -42,7 +42,7 @@ class Programs:
     def run(self, program: str, *more: str) -> tuple[int, str, str]:
         """Exit code, output and errors of a program that ends by itself."""
         process = self.start(program, *more)
-        out, errors = process.communicate(timeout=60)
+        out, errors = communicate(process, 60)
         return process.returncode, out, errors
 
     def end(self) -> None:
@@ -60,9 +60,10 @@ def programs(redis_port: int, run_name: str, tmp_path: Path) -> Iterator[Program
 
 def wait_for(process: Process, text: str) -> None:
     assert process.stdout
-    deadline = time.monotonic() + 60
+    deadline = Deadline(60, repr(text))
     while text not in (line := process.stdout.readline()):
-        assert time.monotonic() < deadline and (line or process.poll() is None), f"{text!r} never came"
+        deadline.check()
+        assert line or process.poll() is None, f"{text!r} never came"
 
 
 def check_log(out: str, who: int) -> None:
@@ -89,7 +90,7 @@ def test_two_actors_without_lockstep(programs: Programs, tmp_path: Path, rainbow
     processes = [programs.start("launch_learner.py", *more)]
     processes += [programs.start("launch_actor.py", "--id-actor", str(actor), *more) for actor in range(2)]
     for process in processes:
-        out, errors = process.communicate(timeout=300)
+        out, errors = communicate(process, 90)
         assert (process.returncode, errors) == (0, ""), out
         check_log(out, who=0 if process is processes[0] else 1)
     lines = (tmp_path / "results" / "chain.csv").read_text().splitlines()[1:]
@@ -150,7 +151,7 @@ def test_strangers_are_refused_and_a_stop_saves(programs: Programs, tmp_path: Pa
     wait_for(learner, "T = 4000 / 14000")
     learner.send_signal(signal.SIGINT)
     for process in (learner, actor):
-        assert process.wait(30) == 0
+        assert finish(process, 30) == 0
     path = snapshot.find_last_model(tmp_path / "results", "chain")
     assert path is not None
     assert snapshot.load(path, "test")["T_learner"] >= 4000
@@ -164,7 +165,7 @@ def test_an_actor_without_a_learner_says_what_it_waits_for_and_stops(programs: P
     actor = programs.start("launch_actor.py", "--id-actor", "0")
     wait_for(actor, "Waiting for the learner of run")
     actor.send_signal(signal.SIGTERM)
-    assert actor.wait(10) == 0
+    assert finish(actor, 10) == 0
 
 
 @pytest.fixture
@@ -219,14 +220,14 @@ def test_files_that_are_no_snapshots_are_refused(programs: Programs, model: Path
     assert "--path-to-results: " in errors and "last_model_chain_17.pth" in errors
     code, _, errors = programs.run("test_multiple_seed.py")
     assert (code, errors.count("\n")) == (2, 1) and "--model: " in errors
+    assert "best_model" not in errors, "its scores were chosen"
 
 
 @pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
 def test_ctrl_c_while_a_program_is_still_loading(program: str) -> None:
-    with subprocess.Popen([sys.executable, program], cwd=ROOT, stdout=-1, stderr=-1, text=True) as process:
-        deadline = time.monotonic() + 60
-        while "/torch/" not in Path(f"/proc/{process.pid}/maps").read_text():
-            assert time.monotonic() < deadline
+    command = [sys.executable, program]
+    with killed(subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True)) as process:
+        wait_until(lambda: "/torch/" in Path(f"/proc/{process.pid}/maps").read_text(), "PyTorch", 60, every=0)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30) == ("", "")
+        assert communicate(process, 30) == ("", "")
         assert process.returncode == -signal.SIGINT

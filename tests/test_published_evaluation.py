@@ -11,6 +11,7 @@ from agents.randomness import derive_seed
 from agents.snapshot import find_last_model
 from memory.rows import Kind
 from saber.environment import EnvironmentSettings, make_environment
+from tests.deadline import communicate
 from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
 
 ROOT = Path(__file__).parent.parent
@@ -39,7 +40,7 @@ def start(program: str, *more: str) -> subprocess.Popen[str]:
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     try:
-        out, errors = process.communicate(timeout=120)
+        out, errors = communicate(process, 120)
     finally:
         process.kill()
     return process.returncode, out, errors
@@ -97,11 +98,13 @@ def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int
         parameter.grad = torch.full_like(parameter, 0.5)
     for _ in range(7):
         adam.step()
-    torch.save(snapshot_of(network, with_noise=False, optimiser=adam), tmp_path / "published.pth")
+    (tmp_path / "published").mkdir()
+    path = tmp_path / "published" / f"model_{GAME}_7.pth"
+    torch.save(snapshot_of(network, with_noise=False, optimiser=adam), path)
     settings = "--learn-start 100 --T-max 180 --memory-capacity 1000 --weight-synchro-frequency 40".split()
     settings += ["--port-redis", str(redis_port), "--run-name", run_name, "--path-to-results", str(tmp_path)]
     settings += "--rainbow-only 1 --architecture data-efficient --hidden-size 9".split()
-    model = ["--model", str(tmp_path / "published.pth")]
+    model = ["--model", str(path.parent)]  # whose newest is meant
     code, _, errors = end(start("launch_learner.py", *settings, *model))
     assert (code, errors) == (2, "launch_learner.py: error: --atoms: the snapshot's weights need 6, is 51\n")
     settings += ["--atoms", "6"]
@@ -109,7 +112,7 @@ def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int
     actor = start("launch_actor.py", "--id-actor", "0", *settings)
     code, out, errors = end(learner)
     assert (code, errors) == (0, "")
-    assert "Starting from the weights of" in out and "Adam goes on with the snapshot's moments" in out
+    assert f"Starting from the weights of {path}\n" in out and "Adam goes on with the snapshot's moments" in out
     assert end(actor)[0] == 0
     path = find_last_model(tmp_path, GAME)
     assert path

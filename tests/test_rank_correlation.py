@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from benchmarks.rank_correlation import ranks, spearman
 from memory.errors import UserError
 from memory.rows import Array, Kind
 from tests.agents.test_agents import OBSERVATION, agent_of, arguments, play
+from tests.deadline import run
 
 ROOT = Path(__file__).parent.parent
 
@@ -100,7 +100,7 @@ def test_the_command(tmp_path: Path, agent: str) -> None:
         "--output",
         str(tmp_path / "x.json"),
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    done = run(command, 120, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "Rank correlation" in done.stdout and "priorities / act [%]" in done.stdout
     found = json.loads((tmp_path / "x.json").read_text())

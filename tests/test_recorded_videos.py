@@ -17,7 +17,8 @@ from memory.rows import Array
 from saber import video
 from saber.environment import EnvironmentSettings, make_environment
 from saber.video import write_video
-from tests.browser import PROGRAM, Browser
+from tests.browser import Browser, needs_browser
+from tests.deadline import communicate
 from tests.test_evaluation_program import BREAKOUT, ROOT, Evaluations, model
 
 
@@ -81,12 +82,22 @@ def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evalu
         large = cv2.resize(first, (320, 420), interpolation=cv2.INTER_NEAREST)[:, :, ::-1]
         assert np.abs(frames[0].astype(int) - large).mean() < 6, "it begins as the game does, in its colours"
     assert found == expected
-    if PROGRAM:
-        best = next(films.glob("*_best_*"))
-        seen = play_in_browser(best, tmp_path)
-        assert (seen["videoWidth"], seen["videoHeight"]) == (320, 420)
-        assert seen["duration"] == pytest.approx(len(frames_of(best)) / 60, abs=0.1)
-        assert seen["currentTime"] == pytest.approx(seen["duration"], abs=0.1)
+
+
+@needs_browser
+def test_a_browser_plays_a_film_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "film.webm"
+    environment = make_environment(EnvironmentSettings(game="breakout", record=True), 0)
+    with write_video(path, 60) as film:
+        environment.reset()
+        film.add(environment.pictures())
+        for _ in range(30):
+            environment.step(1)
+            film.add(environment.pictures())
+    seen = play_in_browser(path, tmp_path)
+    assert (seen["videoWidth"], seen["videoHeight"]) == (320, 420)
+    assert seen["duration"] == pytest.approx(len(frames_of(path)) / 60, abs=0.1)
+    assert seen["currentTime"] == pytest.approx(seen["duration"], abs=0.1)
 
 
 @pytest.mark.slow
@@ -101,7 +112,7 @@ def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations,
     while not any(film.stat().st_size for film in films.glob(".*/.*.webm")):
         assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = communicate(process, 60)
     assert (process.returncode, errors) == (0, "")
     assert [
         film for film in films.iterdir() if not re.fullmatch(r"breakout_brick_seed123_\w+_episode\d\.webm", film.name)

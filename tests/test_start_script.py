@@ -13,7 +13,8 @@ import pytest
 import redis
 import torch
 
-from tests.start_script import REDIS_SERVER, ROOT, STAND_IN, Workplace, is_listening, processes_in, wait_until
+from tests.deadline import killed, wait_until
+from tests.start_script import REDIS_SERVER, ROOT, STAND_IN, Workplace, is_listening, processes_in
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
 def other_redis(workplace: Workplace) -> Iterator[redis.Redis]:
     """A Redis server of somebody else on the workplace's port, with a key in it."""
     command = [REDIS_SERVER, "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", ""]
-    with subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL) as server:
+    with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)):
         client = redis.Redis(port=workplace.port)
         wait_until(lambda: is_listening(workplace.port), "the other Redis server")
         client.set("mine", "untouched")
@@ -51,7 +52,6 @@ def other_redis(workplace: Workplace) -> Iterator[redis.Redis]:
         assert server.poll() is None
         assert client.get("mine") == b"untouched"
         client.close()
-        server.terminate()
 
 
 def test_help_needs_nothing(workplace: Workplace) -> None:
@@ -250,12 +250,12 @@ def test_redis_is_started_again(workplace: Workplace) -> None:
 
 def test_a_port_that_something_else_has_is_refused(workplace: Workplace) -> None:
     page = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), None).serve_forever()"
-    with subprocess.Popen([sys.executable, "-c", page, str(workplace.port)], stderr=subprocess.DEVNULL) as other:
+    command = [sys.executable, "-c", page, str(workplace.port)]
+    with killed(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as other:
         wait_until(lambda: is_listening(workplace.port), "the other server")
         assert workplace.run("--windows", "none") == 2
         assert f"port {workplace.port} of localhost is taken by something that is not Redis" in workplace.output
         assert other.poll() is None
-        other.terminate()
 
 
 def test_a_redis_that_is_there_is_left_alone(workplace: Workplace, other_redis: redis.Redis) -> None:
@@ -371,10 +371,9 @@ def guarded_redis(workplace: Workplace) -> Iterator[str]:
     """A Redis server that asks for a password, on the workplace's port; yields the password."""
     word = "s3cret-of-nobody"
     command = [REDIS_SERVER, "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", "", "--requirepass", word]
-    with subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL) as server:
+    with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)):
         wait_until(lambda: is_listening(workplace.port), "the guarded Redis server")
         yield word
-        server.terminate()
 
 
 @pytest.mark.parametrize("by", ["REDIS_PASSWORD", "REDIS_URL"])

@@ -81,6 +81,94 @@ def test_settings_of_the_command_that_the_snapshot_denies_are_refused() -> None:
     assert network_args(preset, content).hidden_size == 5, "a preset's settings are defaults"
 
 
+CARTPOLE = {"env": "gymnasium:CartPole-v1", "game": "space_invaders"}  # --game does not count there
+
+
+def played(words: str, **settings: str) -> tuple[str, str]:
+    """Environment and game of the evaluation of a snapshot with these settings."""
+    content = snapshot_of(PublishedNetwork(4, 18, 5, embedding=3)) | {"settings": json.dumps(settings)}
+    args = options.parse(["--model", "pyproject.toml", *words.split()], "test", "")
+    evaluated = network_args(args, content)
+    return evaluated.env, evaluated.game
+
+
+def test_the_snapshot_knows_what_it_has_learned_to_play() -> None:
+    assert played("", env="atari", game="pong") == ("atari", "pong")
+    assert played("--game pong", env="atari", game="pong") == ("atari", "pong")
+    assert played("--env atari", env="atari", game="pong") == ("atari", "pong")
+    assert played("", **CARTPOLE)[0] == "gymnasium:CartPole-v1"
+    assert played("--env gymnasium:CartPole-v1", **CARTPOLE)[0] == "gymnasium:CartPole-v1"
+    assert played("--game pong") == ("atari", "pong"), "other people's snapshots have no settings"
+    assert played("--game krull --force", env="atari", game="pong") == ("atari", "krull")
+    assert played("--game krull --force", **CARTPOLE) == ("atari", "krull")
+    assert played("--force", env="atari", game="pong") == ("atari", "pong")
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "line"),
+    [
+        (
+            "--game krull",
+            {"env": "atari", "game": "pong"},
+            "--game: pyproject.toml has learned pong, not krull; --force",
+        ),
+        ("--game krull", CARTPOLE, "--game: pyproject.toml has learned gymnasium:CartPole-v1, not krull; --force"),
+        ("--env atari", CARTPOLE, "--env: pyproject.toml has learned gymnasium:CartPole-v1, not atari; --force"),
+        (
+            "--env gymnasium:Acrobot-v1 --game krull",
+            {"env": "atari", "game": "pong"},
+            "--env: pyproject.toml has learned pong, not gymnasium:Acrobot-v1; --force",
+        ),
+        ("", {}, "--game: pyproject.toml holds no settings that tell its game: name it, as in --game pong"),
+        ("--env atari --force", CARTPOLE, "--game: pyproject.toml holds no settings that tell its game: name it"),
+        ("", {"env": "atari", "game": "../../x"}, "--model: the settings in pyproject.toml make no sense: --game: "),
+        ("", {"env": "atari", "game": "a\nb"}, "--game: pyproject.toml holds no settings that tell its game"),
+        (
+            "",
+            {"env": "gymnasium:antigravity:CartPole-v1"},
+            "--env: pyproject.toml has learned gymnasium:antigravity:CartPole-v1, which would import antigravity; if",
+        ),
+    ],
+)
+def test_one_line_says_why_a_game_cannot_be_played(words: str, settings: dict[str, str], line: str) -> None:
+    with pytest.raises(UserError) as caught:
+        played(words, **settings)
+    assert str(caught.value).startswith(line) and "\n" not in str(caught.value)
+
+
+def test_a_package_is_imported_for_a_snapshot_whose_user_names_it() -> None:
+    env = "gymnasium:ale_py:ALE/Pong-v5"
+    assert played(f"--env {env}", env=env)[0] == env
+
+
+def test_the_newest_snapshot_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Mutation: compare the steps as texts.
+    names = (
+        "last_model_pong_900.pth model_pong_1000.pth model_pong_500.pth best_model_pong.pth best_model_pong_7000.pth"
+    )
+    for name in (*names.split(), ".last_model_pong_8000.pth.1f2e.tmp", "pong.csv"):
+        (tmp_path / name).touch()
+    assert snapshot.choose(tmp_path, None) == snapshot.choose(tmp_path, "pong") == tmp_path / "model_pong_1000.pth"
+    assert capsys.readouterr().out == 2 * f"The newest snapshot in {tmp_path} is model_pong_1000.pth\n"
+    assert snapshot.choose(tmp_path / "best_model_pong.pth", None) == tmp_path / "best_model_pong.pth", (
+        "a file is itself"
+    )
+    (tmp_path / "last_model_CartPole-v1_5000.pth").touch()
+    assert snapshot.choose(tmp_path, "pong").name == "model_pong_1000.pth"
+    with pytest.raises(
+        UserError, match=r"^--game: .* holds snapshots of CartPole-v1, pong: name one of them \(--env, "
+    ):
+        snapshot.choose(tmp_path, None)
+    with pytest.raises(
+        UserError, match=r"holds no snapshot of krull \(last_.*_krull_<steps>\.pth\), only of Cart.*pong$"
+    ):
+        snapshot.choose(tmp_path, "krull")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "best_model_pong.pth").touch()
+    with pytest.raises(UserError, match=r"^--model: .* holds no snapshot \(last_model_<game>_<steps>\.pth\)$"):
+        snapshot.choose(tmp_path / "empty", None)
+
+
 def test_the_name_of_a_snapshot_without_settings_tells_its_game(tmp_path: Path) -> None:
     content = snapshot_of(PublishedNetwork(4, 18, 5, embedding=3))
 
@@ -89,11 +177,13 @@ def test_the_name_of_a_snapshot_without_settings_tells_its_game(tmp_path: Path) 
         (tmp_path / name).touch()
         network_args(dataclasses.replace(args, model=tmp_path / name), content)
 
-    for name in ("best_model_ms_pacman.pth", "last_model_ms_pacman_50000.pth"):
+    for name in ("best_model_ms_pacman.pth", "last_model_ms_pacman_50000.pth", "model_ms_pacman_50000.pth"):
         evaluate(name, "--game ms_pacman")
         evaluate(name, "--game pong --force")
         with pytest.raises(UserError, match=r"--game: .* is of ms_pacman by its name, not of pong; --force"):
             evaluate(name, "--game pong")
+        with pytest.raises(UserError, match=r"--game: .* name it, as in --game ms_pacman$"):
+            evaluate(name, "")
     for name in ("pacman.pth", "best_model_of_all.pth"):
         evaluate(name, "--game pong")
 

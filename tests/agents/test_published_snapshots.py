@@ -42,7 +42,9 @@ def saved(path: Path, content: dict[str, Any], *, legacy: bool = False) -> Path:
 def loaded_agent(path: Path, *more: str, learns: bool = False) -> QLearningAgent:
     """The agent of a snapshot, with no options but those that `more` gives."""
     content = snapshot.load(path, "--model")
-    args = network_args(options.parse(["--model", str(path), "--precision", "float32", *more], "test", ""), content)
+    args = network_args(
+        options.parse(["--game", "pong", "--model", str(path), "--precision", "float32", *more], "test", ""), content
+    )
     agent = make_agent(args, FRAME, ACTIONS, CPU, learns=learns, seed=9)
     snapshot.restore_weights(agent, content)
     assert isinstance(agent, QLearningAgent)
@@ -95,7 +97,9 @@ def test_probabilities_equal(tmp_path: Path, architecture: str, batch: int, with
 @every_agent
 def test_the_sizes_are_read_from_the_snapshot(tmp_path: Path, name: str, architecture: str) -> None:
     path = saved(tmp_path / "x.pth", snapshot_of(published(name, architecture)))
-    args = network_args(options.parse(["--model", str(path)], "test", ""), snapshot.load(path, "--model"))
+    args = network_args(
+        options.parse(["--game", "pong", "--model", str(path)], "test", ""), snapshot.load(path, "--model")
+    )
     assert (args.agent, args.architecture, args.history_length, args.hidden_size) == (name, architecture, STACK, HIDDEN)
     if name == "rainbow":
         assert args.atoms == ATOMS
@@ -296,7 +300,7 @@ def test_an_agent_that_does_not_learn_asks_for_no_moments(tmp_path: Path, capsys
 
 def test_settings_of_our_snapshots_say_what_shapes_do_not() -> None:
     content = snapshot_of(published("rainbow"))
-    args = options.parse([], "test", "")
+    args = options.parse(["--game", "pong"], "test", "")
     for settings in ("3", "[]", "{", 7):  # somebody else's
         assert network_args(args, content | {"settings": settings}).V_max == 10
     theirs = network_args(args, content | {"settings": '{"V_min": -3.0, "V_max": 4.0, "history_length": 8}'})

@@ -273,13 +273,13 @@ def test_an_evaluation_refuses_another_task_unless_forced() -> None:
 def test_an_evaluation_refuses_settings_that_make_no_sense(settings: dict[str, Any], told: str) -> None:
     content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3)) | {"settings": json.dumps(settings)}
     with pytest.raises(UserError, match=f"^--model: the settings in None make no sense: {told}"):
-        network_args(options.parse([], "test", ""), content)
+        network_args(options.parse(["--game", "pong"], "test", ""), content)
 
 
 def test_settings_of_another_type_are_not_ours() -> None:
     content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3)) | {
         "settings": '{"V_min": "a", "replay_frequency": true}'
     }
-    args = options.parse([], "test", "")
+    args = options.parse(["--game", "pong"], "test", "")
     assert network_args(args, content).V_min == args.V_min
     assert network_args(args, content).replay_frequency == args.replay_frequency

@@ -20,6 +20,7 @@ from tests.chaos.faults import LEARNER, REDIS, Fault
 from tests.chaos.proxy import Proxy
 from tests.chaos.tap import Tap
 from tests.conftest import RedisServer
+from tests.deadline import Deadline, wait_until
 
 PATIENCE_S = 60.0  # for the system to go on after whatever has happened to it
 
@@ -83,8 +84,7 @@ class Chaos:
 
     def wait(self, process: BaseProcess, codes: set[int], what: str, patience: float = PATIENCE_S) -> None:
         """Until a process has ended, with one of these exit codes."""
-        process.join(patience)
-        assert process.exitcode is not None, f"{what}: hangs\n{self.said()}"
+        wait_until(lambda: process.exitcode is not None, lambda: f"{what}: its end\n{self.said()}", patience)
         assert process.exitcode in codes, f"{what}: exit code {process.exitcode}, not {codes}\n{self.said()}"
 
     def revive(self) -> None:
@@ -116,12 +116,12 @@ class Chaos:
 
     def _ask(self, question: Any) -> Any:
         """Ask Redis, which may be about to come back."""
-        deadline = time.monotonic() + 20
+        deadline = Deadline(20, "Redis to come back")
         while True:
             try:
                 return question()
             except (redis.ConnectionError, redis.TimeoutError):
-                assert time.monotonic() < deadline, "Redis does not come back"
+                deadline.check()
                 time.sleep(0.05)
 
     # --- progress ---
@@ -141,10 +141,10 @@ class Chaos:
     def wait_for_progress(self) -> None:
         """Until everybody has got on, or the run has ended."""
         before = self.marks()
-        deadline = time.monotonic() + PATIENCE_S
         waiting = set(self.who)
+        deadline = Deadline(PATIENCE_S, lambda: f"{waiting} to get on\n{self.said()}")
         while waiting and not self.finished():
-            assert time.monotonic() < deadline, f"{waiting} did not get on\n{self.said()}"
+            deadline.check()
             time.sleep(0.02)
             self.revive()
             now = self.marks()
@@ -153,9 +153,9 @@ class Chaos:
     def wait_for_messages(self, who: str, more: int) -> None:
         """Until an actor has sent so many more."""
         start = self.marks()[who]
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = Deadline(PATIENCE_S, lambda: f"messages of actor {who}\n{self.said()}")
         while self.marks()[who] < start + more:
-            assert time.monotonic() < deadline, f"actor {who} sends nothing\n{self.said()}"
+            deadline.check()
             self.revive()
             time.sleep(0.02)
 
@@ -224,10 +224,11 @@ class Chaos:
         time.sleep(programs.TTL_S + 0.5)
         before = self.marks()[who]  # not before: what was on its way when the actor was stopped has arrived
         self.processes[who] = self.start(who)
-        deadline = time.monotonic() + PATIENCE_S
-        while self.marks()[who] == before and not self.finished():
-            assert time.monotonic() < deadline, f"the successor of actor {who} does not go on\n{self.said()}"
-            time.sleep(0.05)
+        wait_until(
+            lambda: self.marks()[who] != before or self.finished(),
+            lambda: f"the successor of actor {who} to go on\n{self.said()}",
+            PATIENCE_S,
+        )
         assert self._ask(lambda: self.client.get(lease)) not in (holder, None) or self.finished()
         os.kill(old.pid, signal.SIGCONT)
         self.wait(old, {0, 1} if self.finished() else {1}, f"actor {who}, whose lease is lost")
@@ -255,12 +256,13 @@ class Chaos:
         """Stop the actors, wait until the learner has read everything, and stop it."""
         for who in self.who[1:]:
             self._end(who)
-        deadline = time.monotonic() + PATIENCE_S
         self.tap.catch_up()
         newest = {actor: messages[-1][0] for actor, messages in self.tap.messages.items()}
-        while any(self._handed_out(actor) < number for actor, number in newest.items()):
-            assert time.monotonic() < deadline, f"the learner does not read everything\n{self.said()}"
-            time.sleep(0.05)
+        wait_until(
+            lambda: all(self._handed_out(actor) >= number for actor, number in newest.items()),
+            lambda: f"the learner to read everything\n{self.said()}",
+            PATIENCE_S,
+        )
         self._end(LEARNER)
 
     def _handed_out(self, actor: int) -> int:
@@ -271,11 +273,15 @@ class Chaos:
 
     def finish(self) -> None:
         """Wait for the learner to finish, and send those home who wait for a next run."""
-        before, deadline = self.record(), time.monotonic() + PATIENCE_S
+
+        def patience() -> Deadline:
+            return Deadline(PATIENCE_S, lambda: f"the learner to finish\n{self.said()}")
+
+        before, deadline = self.record(), patience()
         while not self.finished():
             if (record := self.record()) != before:
-                before, deadline = record, time.monotonic() + PATIENCE_S
-            assert time.monotonic() < deadline, f"the learner never finishes\n{self.said()}"
+                before, deadline = record, patience()
+            deadline.check()
             self.revive()
             time.sleep(0.1)
         self.wait(self.processes[LEARNER], {0}, LEARNER)
@@ -292,10 +298,7 @@ class Chaos:
     def check_nobody_is_left(self) -> None:
         """No process; and of connections, only ours and the two of the tap."""
         assert all(process.exitcode is not None for process in self._started)
-        deadline = time.monotonic() + 10
-        while len(self.client.client_list()) > 3:
-            assert time.monotonic() < deadline, self.client.client_list()
-            time.sleep(0.05)
+        wait_until(lambda: len(self.client.client_list()) <= 3, lambda: f"the end of {self.client.client_list()}", 10)
 
 
 @contextmanager

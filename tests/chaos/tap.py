@@ -7,6 +7,7 @@ from typing import Any
 import redis
 
 from memory.transport import Keys
+from tests.deadline import Deadline
 
 
 class Tap:
@@ -34,11 +35,11 @@ class Tap:
     def catch_up(self) -> None:
         """Until everything that is in Redis has been written down."""
         keys = Keys(self._name, self.runs[-1])
-        deadline = time.monotonic() + 20
+        deadline = Deadline(20, "the tap to follow")
         for actor, messages in self.messages.items():
             newest: Any = self._client.xrevrange(keys.log(actor), count=1)
             while newest and (not messages or messages[-1][0] < int(newest[0][0].split(b"-")[0])):
-                assert time.monotonic() < deadline, "the tap does not follow"
+                deadline.check()
                 time.sleep(0.02)
 
     def _read(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from memory import wire
 from memory.connection import Client, connect
+from tests import deadline
 from tests.conftest import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -37,11 +38,9 @@ def launched(launcher: str, port: int, folder: Path, *more: str) -> Iterator[sub
 
 def wait_for_weights(port: int) -> None:
     """Until the learner has published versions 0 and 1, and can do nothing more without its actor."""
-    deadline = time.monotonic() + 30
     with closing(connect("127.0.0.1", port)) as client:
-        while not any(client.xlen(key) == 2 for key in client.keys("riqx:{chain}:*:versions")):
-            assert time.monotonic() < deadline, "the learner publishes nothing"
-            time.sleep(0.05)
+        versions = "riqx:{chain}:*:versions"
+        deadline.wait_until(lambda: any(client.xlen(key) == 2 for key in client.keys(versions)), "two versions", 30)
 
 
 def episodes_of_a_run(server: RedisServer, folder: Path, disturb: Disturb) -> str:
@@ -60,7 +59,7 @@ def episodes_of_a_run(server: RedisServer, folder: Path, disturb: Disturb) -> st
                         disturb(server)
                         disturbed += 1
             assert disturbed == 3
-            assert (learner.wait(10), actor.wait(20)) == (0, 0)
+            assert (deadline.finish(learner, 10), deadline.finish(actor, 20)) == (0, 0)
     return (folder / "chain.csv").read_text()
 
 
@@ -94,11 +93,12 @@ def test_a_run_survives_restarts(undisturbed: str, own_server: RedisServer, tmp_
 
 def wait_until(port: int, true: Callable[[Client, str], bool], what: str) -> None:
     """Until something is true of the run's keys, which begin with the given text."""
-    deadline = time.monotonic() + 60
     with closing(connect("127.0.0.1", port)) as client:
-        while not any(true(client, key.decode().removesuffix("log:0")) for key in client.keys("riqx:*:log:0")):
-            assert time.monotonic() < deadline, what
-            time.sleep(0.02)
+
+        def is_so() -> bool:
+            return any(true(client, key.decode().removesuffix("log:0")) for key in client.keys("riqx:*:log:0"))
+
+        deadline.wait_until(is_so, what, 60)
 
 
 def has_played(client: Client, run: str) -> bool:
@@ -117,11 +117,11 @@ def test_a_run_goes_on_when_redis_loses_all_and_an_actor_is_gone(own_server: Red
     port, results = own_server.port, tmp_path / "results"
     with launched("launch_learner.py", port, results) as learner:
         with launched("launch_actor.py", port, results, "--id-actor", "0"):
-            wait_until(port, has_played, "the actor sends nothing")
+            wait_until(port, has_played, "messages of the actor")
         own_server.restart_without(since=0)
         with launched("launch_actor.py", port, results, "--id-actor", "0") as actor:
-            said, _ = actor.communicate(timeout=60)
-            assert (learner.wait(20), actor.returncode) == (0, 0)
+            said, _ = deadline.communicate(actor, 60)
+            assert (deadline.finish(learner, 20), actor.returncode) == (0, 0)
     assert "The learner has read messages 1 to " in said
 
 
@@ -132,9 +132,9 @@ def test_a_run_goes_on_after_redis_was_away_for_long(undisturbed: str, own_serve
         launched("launch_learner.py", port, results) as learner,
         launched("launch_actor.py", port, results, "--id-actor", "0") as actor,
     ):
-        wait_until(port, has_played, "the actor sends nothing")
+        wait_until(port, has_played, "messages of the actor")
         own_server.stop(signal.SIGKILL)
-        assert (learner.wait(100), actor.wait(30)) == (1, 1)
+        assert (deadline.finish(learner, 100), deadline.finish(actor, 30)) == (1, 1)
     own_server.start()
     assert episodes_of_a_run(own_server, results, lambda _: None) == undisturbed
 
@@ -143,12 +143,12 @@ def test_a_run_goes_on_after_everything_was_stopped(undisturbed: str, own_server
     port, results = own_server.port, tmp_path / "results"
     with launched("launch_learner.py", port, results) as learner:
         with launched("launch_actor.py", port, results, "--id-actor", "0") as actor:
-            wait_until(port, has_played, "the actor sends nothing")
+            wait_until(port, has_played, "messages of the actor")
             actor.terminate()
-            assert actor.wait(30) == 0
-        wait_until(port, learner_is_ahead, "the learner does not go on")
+            assert deadline.finish(actor, 30) == 0
+        wait_until(port, learner_is_ahead, "the learner to go on")
         learner.terminate()
-        assert learner.wait(30) == 0
+        assert deadline.finish(learner, 30) == 0
     own_server.stop()
     own_server.start()
     assert episodes_of_a_run(own_server, results, lambda _: None) == undisturbed

@@ -15,6 +15,7 @@ from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, 
 from memory.transport import Keys
 from memory.waiting import Patience
 from tests.conftest import RedisServer
+from tests.deadline import Clock, Deadline, wait_until
 
 pytestmark = pytest.mark.redis
 
@@ -54,9 +55,9 @@ def episode(number: int) -> Episode:
 def take(inbox: Inbox, count: int) -> list[Entry]:
     """Exactly this many entries, as they arrive."""
     entries = inbox.take_all()
-    deadline = time.monotonic() + 5
+    deadline = Deadline(5, f"{count} entries")
     while len(entries) < count:
-        assert time.monotonic() < deadline, f"{len(entries)} of {count} entries arrived"
+        deadline.check()
         inbox.wait(Patience("a test"))
         entries += inbox.take_all()
     assert len(entries) == count
@@ -209,10 +210,10 @@ def wait_calls(inbox: Inbox) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize("how", ["round", "wait"])
 def test_a_stop_ends_waiting(client: Client, keys: Keys, how: str) -> None:
     with stopped_after(0.2) as stop, open_inbox(client, keys, stop=stop) as inbox:
-        start = time.monotonic()
+        clock = Clock()
         with pytest.raises(Stopped):
             wait_calls(inbox)[how]()
-        assert time.monotonic() - start < 2
+        assert clock.seconds() < 2
 
 
 @pytest.mark.parametrize("how", ["round", "wait"])
@@ -240,7 +241,8 @@ def test_a_learner_that_is_busy_holds_the_reader_back(
     monkeypatch.setattr("memory.inbox._QUEUE_SIZE", 4)
     say(client, keys, 0, 1, *(episode(i) for i in range(50)))
     with open_inbox(client, keys) as inbox:
-        time.sleep(0.2)
+        wait_until(lambda: inbox._reader.entries.qsize() == 4, "a full queue", 5)
+        time.sleep(0.1)
         assert inbox._reader.entries.qsize() == 4
         assert ids(take(inbox, 50)) == [(0, i) for i in range(1, 51)]
     with open_inbox(client, keys) as inbox:  # nobody reads: it can be closed all the same

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 
@@ -15,6 +15,7 @@ from memory.connection import Client, connect
 from memory.errors import RunError, UserError
 from memory.lease import Lease
 from tests.conftest import RedisServer
+from tests.deadline import Clock, wait_until
 
 pytestmark = pytest.mark.redis
 TTL_S = 1.0
@@ -55,13 +56,6 @@ def refusal(client: Client, key: str, *, break_stale: bool = False) -> str:
     with pytest.raises(UserError) as caught, lease(client, key, break_stale=break_stale):
         pass
     return str(caught.value)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 def is_lost(held: Lease) -> bool:
@@ -110,14 +104,14 @@ def test_a_second_holder_is_refused(
     begun = time.time()
     with another_holder(redis_server.port, run_name) as process:
         for _ in range(2):
-            start = time.monotonic()
+            clock = Clock()
             said = re.fullmatch(
                 rf"the thing is already running, process {process.pid} on {socket.gethostname()} since (\S+); "
                 r"its lease lasts ([23]) more seconds unless it is renewed: use another",
                 refusal(client, run_name),
             )
             assert said and begun - 1 <= datetime.fromisoformat(said[1]).timestamp() <= time.time()
-            assert time.monotonic() - start < 2
+            assert clock.seconds() < 2
             assert client.exists(run_name)
 
 
@@ -177,9 +171,9 @@ def test_a_dead_holder_is_waited_for(redis_server: RedisServer, client: Client, 
     with another_holder(redis_server.port, run_name) as process:
         process.kill()
         process.wait()
-        start = time.monotonic()
+        clock = Clock()
         with lease(client, run_name) as held:
-            assert time.monotonic() - start < TTL_S + 2
+            assert clock.seconds() < TTL_S + 2
             assert client.get(run_name) == held.token
 
 
@@ -199,7 +193,7 @@ def test_one_of_many_successors_gets_it(client: Client, run_name: str) -> None:
     threads = [threading.Thread(target=succeed) for _ in range(5)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: len(outcomes) == 5, 5)
+    wait_until(lambda: len(outcomes) == 5, "all outcomes", 5)
     done.set()
     for thread in threads:
         thread.join()
@@ -210,7 +204,7 @@ def test_a_lost_lease_is_reported_and_left_to_its_new_holder(client: Client, run
     with lease(client, run_name) as held:
         held.check()
         client.set(run_name, b"another")
-        wait_until(lambda: is_lost(held), TTL_S)
+        wait_until(lambda: is_lost(held), "the loss", TTL_S)
         client.delete(run_name)
         time.sleep(TTL_S / 2)
         assert is_lost(held)  # once lost, it stays lost
@@ -221,7 +215,7 @@ def test_a_lost_lease_is_reported_and_left_to_its_new_holder(client: Client, run
 def test_a_restart_that_lost_the_lease(own_server: RedisServer) -> None:
     with closing(connect("127.0.0.1", own_server.port)) as client, lease(client, "key") as held:
         own_server.restart_without(since=0)
-        wait_until(lambda: client.get("key") == held.token, TTL_S + 2)
+        wait_until(lambda: client.get("key") == held.token, "the lease to be renewed", TTL_S + 2)
         held.check()
 
 
@@ -230,11 +224,11 @@ def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypat
     with closing(connect("127.0.0.1", own_server.port)) as client:
         with lease(client, "key") as held:
             own_server.stop()
-            wait_until(lambda: is_lost(held), TTL_S + 5)
+            wait_until(lambda: is_lost(held), "the loss", TTL_S + 5)
             with pytest.raises(RunError, match="could not be renewed"):
                 held.check()
-            start = time.monotonic()
-        assert time.monotonic() - start < 5
+            clock = Clock()
+        assert clock.seconds() < 5
 
 
 def test_nothing_is_logged_when_it_cannot_be_released(

@@ -18,6 +18,7 @@ from memory.messages import Joined, RoundEnd, decode_message, encode_message
 from memory.run_record import Owner, RunRecord, read_run, write_run
 from memory.transport import Keys
 from tests.conftest import RedisServer
+from tests.deadline import wait_until
 
 pytestmark = pytest.mark.redis
 SETTINGS = {"seed": 1, "discount": 0.99, "game": "pong"}
@@ -312,7 +313,7 @@ def test_what_is_older_than_a_few_seconds_is_not_kept(
         time.sleep(0.3)
         play(actor, 3)
         own_server.restart_without(since=0)
-        time.sleep(0.5)  # the lease is renewed
+        wait_until(lambda: own_client.exists(actor.keys.actor_lease(0)), "the lease to be renewed", 10)
         play(actor, 4)
         assert rounds_of(own_client, "run") == expected(4)[2:]
 

@@ -2,7 +2,6 @@
 
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from memory.errors import UserError
 from memory.learner_link import LearnerLink
 from memory.messages import RoundEnd
 from tests.conftest import RedisServer
+from tests.deadline import Clock
 from tests.tls import Authority, TlsServer
 
 pytestmark = pytest.mark.redis
@@ -41,11 +41,11 @@ def over_tls(port: int, **environment: str) -> Iterator[Client]:
 
 def refusal(url: str, **environment: str) -> str:
     """The one line with which a connection is refused, within seconds."""
-    start = time.monotonic()
+    clock = Clock()
     server = find_server("localhost", 6379, url, environment)
     with pytest.raises(UserError) as refused:
         connect(server.host, server.port, access=server.access).close()
-    assert time.monotonic() - start < 8
+    assert clock.seconds() < 8
     message = str(refused.value)
     assert message.startswith(f"--redis-url {url}/0: ")
     assert "\n" not in message

@@ -15,6 +15,7 @@ from memory.errors import RunError
 from memory.transport import Commit, Keys, Scripts
 from memory.waiting import Patience
 from tests.conftest import RedisServer
+from tests.deadline import Clock, Deadline
 
 TOKEN = b"token"
 KEYS = Keys("run", "id")
@@ -51,6 +52,7 @@ def test_a_blocked_call_is_told_every_interval(
     with waiting.waiting("nothing"):
         pass
     time.sleep(0.6)  # a watcher that has begun before takes up the new interval
+    start = time.monotonic()
     with waiting.waiting("the moon"), waiting.waiting("its far side"):
         other = threading.Thread(target=lambda: _wait(0.7))
         other.start()
@@ -58,7 +60,7 @@ def test_a_blocked_call_is_told_every_interval(
         other.join()
     said = capsys.readouterr().out.splitlines()
     assert all(line.startswith("Waiting for the moon (") for line in said)
-    assert 1 <= len(said) <= 3, "once for both threads"
+    assert 1 <= len(said) <= (time.monotonic() - start) / 0.2, "once for both threads"
 
 
 def _wait(seconds: float) -> None:
@@ -84,14 +86,14 @@ def test_a_server_that_stays_away_is_given_up_in_time(
 ) -> None:
     monkeypatch.setattr(connection, "AWAY_S", 1.0)
     own_server.stop()
-    start = time.monotonic()
+    start, clock = time.monotonic(), Clock()
     with pytest.raises(RunError, match=r"tried for 1 sec, stays away: .* refused"):
         own_client.ping()
-    assert 1.0 <= time.monotonic() - start < 5.0
+    assert time.monotonic() - start >= 1.0 and clock.seconds() < 5.0
     monkeypatch.setattr(connection, "AWAY_S", 60.0)
     with pytest.raises(RunError, match="stays away"):
         own_client.ping()
-    assert time.monotonic() - start < 12.0, "what comes after a command that was given up is not waited for as long"
+    assert clock.seconds() < 12.0, "what comes after a command that was given up is not waited for as long"
     own_server.start()
     assert own_client.ping(), "a later command is tried anew"
 
@@ -143,11 +145,11 @@ def test_a_server_that_cannot_write_its_file_is_waited_for(
     own_client.config_set("dir", str(folder))
     folder.rmdir()
     own_client.config_set("save", "1 1")
-    deadline = time.monotonic() + 20
+    deadline = Deadline(20, "the server to fail")
     while own_client.info("persistence")["rdb_last_bgsave_status"] == "ok":
         with suppress(BrokerError):
             own_client.once("SET", "key", b"x")
-        assert time.monotonic() < deadline
+        deadline.check()
     with after(1.5, lambda: own_client.config_set("stop-writes-on-bgsave-error", "no")):
         assert commit(own_client) is None
     assert own_client.xlen(KEYS.log(0)) == 2

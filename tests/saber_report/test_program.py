@@ -18,6 +18,7 @@ from saber.report.inputs import read_inputs
 from saber.report.program import write_report
 from saber.report.results import Results
 from saber.report.sections import render_report
+from tests.deadline import run
 from tests.saber_report.logs import write_run
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ REACHED = 12_500_000  # agent steps: 50 M frames
 
 def report(*words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "saber_report.py", *map(str, words)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    return run(command, 300, cwd=ROOT)
 
 
 def write_runs(folder: Path) -> None:
