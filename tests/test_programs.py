@@ -160,14 +160,3 @@ def test_files_that_are_no_snapshots_are_refused(programs: Programs, model: Path
     assert "--path-to-results: " in errors and "last_model_chain_17.pth" in errors
     code, _, errors = programs.run("test_multiple_seed.py")
     assert (code, errors.count("\n")) == (2, 1) and "--model: " in errors
-
-
-@pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
-def test_ctrl_c_while_a_program_is_still_loading(program: str) -> None:
-    with subprocess.Popen([sys.executable, program], cwd=ROOT, stdout=-1, stderr=-1, text=True) as process:
-        deadline = time.monotonic() + 60
-        while "/torch/" not in Path(f"/proc/{process.pid}/maps").read_text():
-            assert time.monotonic() < deadline
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30) == ("", "")
-        assert process.returncode == -signal.SIGINT
