@@ -1,14 +1,13 @@
 """Leases: at most one learner of a run and at most one actor of an id, held with redlock and renewed in a thread."""
 
 import threading
-import time
 from contextlib import suppress
 from typing import Any
 
 from redlock import Redlock
 
 from memory.connection import BrokerError, Client
-from memory.errors import RunError, UserError
+from memory.errors import RunError, Stopped, UserError
 from memory.transport import Scripts
 from memory.waiting import Patience
 
@@ -68,7 +67,8 @@ class Lease:
                 raise UserError(f"{self._what} is already running: {self._advice}")
             remaining = max(left, 0)
             patience.check()
-            time.sleep(min(0.25, remaining / 1000 + 0.01))
+            if self._client.stop.wait(min(0.25, remaining / 1000 + 0.01)):
+                raise Stopped
         return lock
 
     def _keep(self) -> None:
