@@ -31,7 +31,7 @@ from agents.registry import make_agent
 from agents.reports import Reports
 from args import Args, describe_preset
 from command_line import flag_of
-from memory.errors import UserError
+from memory.errors import Stopped, UserError
 from memory.learner_link import LearnerLink
 from memory.limiter import RateLimiter, check_crews
 from memory.replay import Replay
@@ -83,6 +83,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
         with _of_snapshot(path):
             _restore(args, agent, saved, path)
+        if stop.is_set():
+            raise Stopped
         reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
         # Last, as it may abandon an older run: nothing may be refused from here on.
         link.lead(progress.run_id, limiter.crews)
