@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
-import redis
 
-from memory.messages import Episode, decode_message
-from saber.training_log import read_records
 from tests.conftest import RedisServer
 
 ROOT = Path(__file__).parent.parent
@@ -136,16 +133,6 @@ class Stage:
             process.kill()
             process.wait()
         self.server.close()
-
-    def unlogged(self) -> set[tuple[int, int, int]]:
-        """Actor, environment and number of each episode that Redis has taken in and no CSV has."""
-        with redis.Redis(port=self.server.port) as client:
-            logs = [client.xrange(key) for key in client.scan_iter(match="riqx:*:log:*")]
-        messages = [decode_message(fields[b"m"], 1 << 24) for log in logs for _, fields in log]
-        told = [message.record for message in messages if isinstance(message, Episode)]
-        taken = {(int(told["actor"]), int(told["env"]), int(told["episode"])) for told in told}
-        records = read_records(self.results / "CartPole-v1.csv")
-        return taken - {(record.actor, record.env, record.episode) for record in records}
 
 
 def stop_once(stage: Stage, scene: Scene, dice: random.Random) -> Stop:
