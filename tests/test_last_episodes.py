@@ -22,7 +22,7 @@ def test_the_last_episodes_are_logged(redis_port: int, run_name: str, tmp_path: 
     dice = random.Random(3)
     system = System(redis_port, f"{run_name}_0", tmp_path / "0", [*OPTIONS, *more], actors=2)
     try:
-        for lines in (1, 6, 12):
+        for lines in (1, 8):
             system.wait_for(LEARNER, "T = ", lines)
             time.sleep(dice.uniform(0, 0.2))
             system.processes[LEARNER].send_signal(signal.SIGTERM)
