@@ -73,6 +73,7 @@ class Learner:
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
         self._not_before = 0.0  # no files, after a failure
         self._trimmed_at = 0  # chunks inserted when the log was last trimmed
+        self._finished = False  # T-max is reached, and all that belongs to it has been taken in
 
     def run(self, *, first_start: bool) -> None:
         """Train until T-max; Stopped when the process shall stop before."""
@@ -91,7 +92,9 @@ class Learner:
                     self._publish()
             self._publisher.finish()
             if self._limiter.synchronize:
+                self._gather()  # as a learner has to that was stopped here
                 self._take_round(self.progress.round)  # its last steps are those of T-max
+            self._finished = True
             self._leave("finished")
         except Stopped:
             self._leave("stopped")
@@ -241,6 +244,7 @@ class Learner:
             "replay": checkpoint._asdict(),
             "replay_generator": self._replay.generator.get_state(),
             "logged": self._reports.log.size,
+            "finished": self._finished,
             # A stop in the middle of a round leaves weights that no actor may see before the round's end, and an actor
             # that has a round left to play needs the weights before.
             "published": {

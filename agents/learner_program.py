@@ -69,7 +69,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             )
         with _of_snapshot(path):
             progress = _progress(saved)
-        if progress.T_learner >= args.T_max:
+        if progress.T_learner >= args.T_max and saved and saved.get("finished", True):
             print(
                 f"Finished at T = {progress.T_learner} already; move what is in {reports.folder} away to start afresh"
             )

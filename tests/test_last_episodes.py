@@ -1,6 +1,7 @@
 """Whatever actors were told is in the log is in the CSV when the learner has left in good order."""
 
 import random
+import re
 import signal
 import time
 from pathlib import Path
@@ -41,3 +42,29 @@ def test_the_last_episodes_are_logged(redis_port: int, run_name: str, tmp_path: 
         assert system.finish() == stopped, "and of the stops there is no trace"
     finally:
         system.kill()
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_learner_that_is_stopped_at_its_end_has_not_finished(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    # Mutation: a learner that looks at T-max alone when it resumes.
+    first = System(redis_port, run_name, tmp_path, OPTIONS)
+    try:
+        first.wait_for(LEARNER, "T = ")
+        first.processes[LEARNER].send_signal(signal.SIGTERM)
+        assert [process.wait(200) for process in first.processes.values()] == [0, 0]
+        stopped = re.search(r"Stopped at T = (\d+), weights ([0-9a-f]+)", first.printed(LEARNER))
+        assert stopped
+    finally:
+        first.kill()
+    for times in (1, 2):
+        system = System(redis_port, run_name, tmp_path, [*OPTIONS, "--T-max", stopped[1]])
+        try:
+            result = system.finish()
+        finally:
+            system.kill()
+        assert result.weights == stopped[2], "nothing is left to learn"
+        *_, last = result.scores.decode().splitlines()
+        assert int(last.split(",")[0]) > int(stopped[1]) - 4, "the last round was played to its end"
+        assert system.printed(LEARNER).count("Finished at T") == times
+    assert "already" in system.printed(LEARNER)
