@@ -299,7 +299,7 @@ cleanup() {
   stop_redis
   rm -rf "$run"
   if ((stop_requested && code == 0)); then say "all is stopped and saved"; fi
-  if ((${#names[@]} && code != 2 && (stop_requested || code))); then say "go on from here with: $same_command"; fi
+  if ((${#names[@]} && code != 2 && (stop_requested || code))); then say "go on from here with: ${same_command% }"; fi
   exit "$code"
 }
 
