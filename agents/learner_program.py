@@ -83,7 +83,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
         with _of_snapshot(path):
             _restore(args, agent, saved, path)
-        if stop.is_set():
+        if stop.is_set() and not saved:  # else it leads the run for a moment, and sends the actors home
             raise Stopped
         reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
         # Last, as it may abandon an older run: nothing may be refused from here on.

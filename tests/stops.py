@@ -160,8 +160,8 @@ def stop_once(stage: Stage, scene: Scene, dice: random.Random) -> Stop:
     stop = Stop(scene.name, phase, number.name, process.returncode, seconds, stage.said(scene.stopped))
     stage.server.go_on()
     for program, other in zip(scene.others, others, strict=True):
-        if process.returncode != 0 or scene.stopped == ACTOR or "plays" not in stage.said(program):
-            other.terminate()  # else an actor leaves with its learner
+        if scene.stopped == ACTOR or "Stopped at T" not in stop.output or "plays" not in stage.said(program):
+            other.terminate()  # else an actor leaves with the learner that has led its run
         other.wait(GIVEN_UP_S)
     return stop
 
