@@ -112,7 +112,7 @@ def test_an_actor_without_a_learner_says_what_it_waits_for_and_stops(programs: P
     actor = programs.start("launch_actor.py", "--id-actor", "0")
     wait_for(actor, "Waiting for the learner of run")
     actor.send_signal(signal.SIGTERM)
-    assert actor.wait(10) == 0
+    assert actor.wait(60) == 0
 
 
 @pytest.fixture
