@@ -1,9 +1,9 @@
 """Play games and send the experience to the learner through Redis."""
 
-import signal
+import stopping
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in these imports, which take seconds: no traceback
+    stopping.end_at_once()  # also during the imports that follow, which take seconds
     from agents.actor import run_actor
     from agents.programs import run_program
 

@@ -1,9 +1,9 @@
 """Train an agent on the experience that actors send through Redis."""
 
-import signal
+import stopping
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in these imports, which take seconds: no traceback
+    stopping.end_at_once()  # also during the imports that follow, which take seconds
     from agents.learner_program import run_learner
     from agents.programs import run_program
 

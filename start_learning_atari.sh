@@ -199,7 +199,7 @@ prefix_lines() {
 # ---- processes
 # Each one runs under `supervise`, in every kind of window, which leaves NAME.pid and then NAME.exit in the folder $run.
 
-run='' redis_pid='' redis_restarts=0 stop_requested=0
+run='' same_command='' redis_pid='' redis_restarts=0 stop_requested=0
 names=() printers=() started=() restarts=()
 
 launch() { # NAME COMMAND...
@@ -241,7 +241,7 @@ supervise() { # FOLDER NAME COMMAND...
   [[ ! -e $folder/stopping ]] || kill -TERM "$pid" 2>/dev/null || true
   while ((woken)); do
     woken=0
-    wait "$pid" && code=0 || code=$?
+    wait "$pid" 2>/dev/null && code=0 || code=$? # where bash would tell "line 234: 4711 Killed ..."
   done
   trap - INT TERM HUP
   kill -KILL -- "-$pid" 2>/dev/null || true # helpers that it left behind
@@ -308,7 +308,8 @@ cleanup() {
   for printer in ${printers[@]+"${printers[@]}"}; do wait "$printer"; done # the last lines
   stop_redis
   rm -rf "$run"
-  if ((stop_requested && code == 0)); then say "all is stopped and saved; the same command goes on from here"; fi
+  if ((stop_requested && code == 0)); then say "all is stopped and saved"; fi
+  if ((${#names[@]} && code != 2 && (stop_requested || code))); then say "go on from here with: ${same_command% }"; fi
   exit "$code"
 }
 
@@ -412,6 +413,7 @@ start_redis() {
     --appendfilename "redis_$port.aof" \
     >"$run/redis.log" 2>&1 </dev/null &
   redis_pid=$!
+  disown "$redis_pid" # or bash would tell "line 401: 4711 Killed ..."
   set +m
   wait_for_redis
   say "Redis: started $server at $host:$port"
@@ -457,47 +459,45 @@ stop_redis() {
 # ---- the run
 
 start_all() {
-  local i gpu
-  gpu=$(gpu_of 0)
-  names+=(learner)
-  launch learner "$python" launch_learner.py ${launcher_args[@]+"${launcher_args[@]}"} ${gpu:+"$gpu"}
-  for ((i = 0; i < actors; i++)); do
-    names+=("actor $i")
-    launch_actor "$i"
+  local i
+  for ((i = 0; i <= actors; i++)); do
+    if ((i)); then names+=("actor $((i - 1))"); else names+=(learner); fi
+    start_process "$i"
   done
 }
 
-launch_actor() { # NUMBER
-  local gpu
-  gpu=$(gpu_of $(($1 + 1)))
+start_process() { # INDEX, into `names`
+  local gpu program=(launch_learner.py)
+  gpu=$(gpu_of "$1")
+  (($1 == 0)) || program=(launch_actor.py --id-actor $(($1 - 1)))
   started[$1]=$SECONDS
-  launch "actor $1" "$python" launch_actor.py --id-actor "$1" ${launcher_args[@]+"${launcher_args[@]}"} ${gpu:+"$gpu"}
+  launch "${names[$1]}" "$python" "${program[@]}" ${launcher_args[@]+"${launcher_args[@]}"} ${gpu:+"$gpu"}
 }
 
-# An actor that was killed or failed goes on where it was; in lockstep all others wait for it. One that fails at once, by a
-# mistake in its options, or five times without a minute's work would only fail again.
-start_again() { # NUMBER
-  local code lived=$((SECONDS - started[$1]))
-  code=$(exit_code_of "actor $1")
+# A process that was killed or failed goes on where it was; in lockstep all others wait for it. One that fails at once, by
+# a mistake in its options, or five times without a minute's work would only fail again.
+start_again() { # INDEX
+  local name=${names[$1]} code lived=$((SECONDS - started[$1]))
+  code=$(exit_code_of "$name")
   ((lived < 60)) || restarts[$1]=0
   ((code != 0 && code != 2 && lived >= 5 && ${restarts[$1]:-0} < 5)) || return 1
   restarts[$1]=$((${restarts[$1]:-0} + 1))
-  say "actor $1 has ended with exit code $code and is started again"
-  rm -f "$run/actor $1.exit" "$run/actor $1.pid"
-  launch_actor "$1"
+  say "$name has ended with exit code $code and is started again"
+  rm -f "$run/$name.exit" "$run/$name.pid"
+  start_process "$1"
 }
 
-# Until the learner ends, or has nobody left to learn from.
+# Until the learner ends for good, or has nobody left to learn from.
 watch() {
   local i code reported=' ' failed=0 ended=0
-  until has_ended learner; do
+  until has_ended learner && ! start_again 0; do
     [[ -z $redis_pid ]] || redis_is_alive || restart_redis
-    for ((i = 0; i < actors; i++)); do
-      if has_ended "actor $i" && [[ $reported != *" $i "* ]] && ! start_again "$i"; then
-        reported+="$i " code=$(exit_code_of "actor $i")
+    for ((i = 1; i <= actors; i++)); do
+      if has_ended "${names[$i]}" && [[ $reported != *" $i "* ]] && ! start_again "$i"; then
+        reported+="$i " code=$(exit_code_of "${names[$i]}")
         ended=$((ended + 1))
         ((code == 0)) || failed=$code
-        say "actor $i has ended with exit code $code; $((actors - ended)) of $actors still run"
+        say "${names[$i]} has ended with exit code $code; $((actors - ended)) of $actors still run"
       fi
     done
     if ((ended == actors && failed)); then fail "$failed" "no actor is left"; fi
@@ -506,6 +506,7 @@ watch() {
 }
 
 main() {
+  same_command=$(printf '%q ' bash "$0" "$@")
   parse_options "$@"
   choose_windows
   bash make_environment.sh

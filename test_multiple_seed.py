@@ -1,9 +1,9 @@
 """Evaluate a snapshot over several seeds and print its scores."""
 
-import signal
+import stopping
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C in these imports, which take seconds: no traceback
+    stopping.end_at_once()  # also during the imports that follow, which take seconds
     from agents.evaluation import run_evaluation
     from agents.programs import run_program
 

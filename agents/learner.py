@@ -77,6 +77,7 @@ class Learner:
         points = points_to_keep(args, reports.action_repeat)
         self._kept = KeptWeights(reports.folder, args.task, points, self._steps_made)
         self._trimmed_at = 0  # chunks inserted when the log was last trimmed
+        self._finished = False  # T-max is reached, and all that belongs to it has been taken in
 
     def run(self, *, first_start: bool) -> None:
         """Train until T-max; Stopped when the process shall stop before."""
@@ -94,6 +95,10 @@ class Learner:
                     self.progress.round += 1
                     self._publish()
             self._publisher.finish()
+            if self._limiter.synchronize:
+                self._gather()  # as a learner has to that was stopped here
+                self._take_round(self.progress.round)  # its last steps are those of T-max
+            self._finished = True
             self._leave("finished")
         except Stopped:
             self._leave("stopped")
@@ -111,8 +116,7 @@ class Learner:
         """Take in what the round needs: all rows of rounds before, or without lockstep enough rows to learn from."""
         if self._limiter.synchronize:
             while not self._limiter.may_train(self.progress.round, self._gathered):
-                crew = self._limiter.crew_of(self._gathered + 1)
-                self._take(self._inbox.take_round(self._gathered + 1, crew.nb_actor))
+                self._take_round(self._gathered + 1)
                 self._gathered += 1
             self.progress.T_actors = self._limiter.steps_before(self.progress.round)
             return
@@ -121,6 +125,9 @@ class Learner:
         while self._replay.rows < self._args.learn_start:
             self._inbox.wait(patience)
             self._take(self._inbox.take_all())
+
+    def _take_round(self, round_: int) -> None:
+        self._take(self._inbox.take_round(round_, self._limiter.crew_of(round_).nb_actor))
 
     def _take(self, entries: Iterable[Entry]) -> None:
         episodes = []
@@ -254,6 +261,8 @@ class Learner:
             "counted": self._counted,
             "replay": checkpoint._asdict(),
             "replay_generator": self._replay.generator.get_state(),
+            "logged": self._reports.log.size,
+            "finished": self._finished,
             # A stop in the middle of a round leaves weights that no actor may see before the round's end, and an actor
             # that has a round left to play needs the weights before.
             "published": {
@@ -265,9 +274,15 @@ class Learner:
         return self._reports.save_checkpoint(self.agent, self._values() | values, needs)
 
     def _leave(self, status: str) -> None:
-        self._try_to(lambda: self._reports.plot(now=True))
+        """Save everything, send the actors home, and log the episodes that they were told are in the log.
+
+        A successor in lockstep logs those of the round under way again, in the order that nobody's speed decides.
+        """
         self._save()
-        self._report_progress(status)
+        self._report_progress(status)  # no actor can commit any more
+        episodes = [entry.message for entry in self._inbox.take_rest() if isinstance(entry.message, Episode)]
+        self._reports.add_episodes(episodes, self.progress.T_learner)
+        self._try_to(lambda: self._reports.plot(now=True))
         hash_ = weights_hash(self._model)
         print(f"[{timestamp()}] {status.capitalize()} at T = {self.progress.T_learner}, weights {hash_}", flush=True)
 
@@ -280,6 +295,8 @@ class Learner:
             if known < counted:  # and the numbers that follow will stand for other messages
                 print(f"Redis has lost messages {known + 1} to {counted} of actor {actor}", flush=True)
             self._counted[actor] = min(known, counted)
+        if self._limiter.synchronize and self._counted == saved["counted"]:
+            self._reports.log.go_back(saved.get("logged", self._reports.log.size))
         self._replay.restore(Checkpoint(**saved["replay"]), self._counted)
         self._reports.checkpoints.needs = self._replay.oldest()
         self._trimmed_at = self._replay.inserted

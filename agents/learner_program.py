@@ -36,7 +36,7 @@ from agents.reports import Reports
 from args import Args, describe_preset
 from command_line import flag_of
 from memory.connection import Client
-from memory.errors import UserError
+from memory.errors import Stopped, UserError
 from memory.learner_link import LearnerLink
 from memory.limiter import RateLimiter, check_crews
 from memory.replay import Replay
@@ -74,7 +74,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             )
         with _of_snapshot(path):
             progress = _progress(saved)
-        if progress.T_learner >= args.T_max:
+        if progress.T_learner >= args.T_max and saved and saved.get("finished", True):
             print(
                 f"Finished at T = {progress.T_learner} already; move what is in {reports.folder} away to start afresh"
             )
@@ -90,6 +90,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
         with _of_snapshot(path):
             _restore(args, agent, saved, path)
+        if stop.is_set() and not saved:  # else it leads the run for a moment, and sends the actors home
+            raise Stopped
         reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
         # Last, as it may abandon an older run: nothing may be refused from here on.
         link.lead(progress.run_id, limiter.crews, afresh=saved is None)

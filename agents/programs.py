@@ -1,7 +1,6 @@
 """What the programs share: how they begin, stop and fail; device, environment shape, log lines."""
 
 import os
-import signal
 import sys
 import textwrap
 import threading
@@ -22,6 +21,7 @@ from memory.connection import BrokerError, Client, connect
 from memory.errors import RunError, Stopped, UserError
 from memory.limiter import Crew, RateLimiter
 from saber.environment import Environment, EnvironmentSettings, make_environment
+from stopping import stop_on_signals
 
 Main = Callable[[Args, threading.Event], None]
 
@@ -47,21 +47,6 @@ def run_program(main: Main, program: str, description: str) -> None:
         sys.exit(1)
     except Stopped:
         pass
-
-
-def stop_on_signals() -> threading.Event:
-    """An event that Ctrl-C and SIGTERM set."""
-    stop = threading.Event()
-
-    def ask(*_: object) -> None:
-        if not stop.is_set():
-            line = "\n" if sys.stdout.isatty() else ""  # a terminal has shown ^C, perhaps in the line of a progress bar
-            print(f"{line}Stopping: saving what there is", flush=True)
-        stop.set()
-
-    signal.signal(signal.SIGINT, ask)
-    signal.signal(signal.SIGTERM, ask)
-    return stop
 
 
 def launch_command(args: Args, id_actor: int) -> str:

@@ -5,6 +5,8 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import redis
@@ -14,7 +16,7 @@ from redis.retry import Retry
 
 from memory import waiting
 from memory.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
-from memory.errors import RunError, UserError
+from memory.errors import RunError, Stopped, UserError
 
 BrokerError: Final = redis.RedisError
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
@@ -24,6 +26,8 @@ _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
 AWAY_S = 60.0  # an absence that a process survives
 _AGAIN_S = 2.0  # for a command after one that was given up
 _PROBE_S = 10.0  # for the first answer of a server
+_STOP_S = 8.0  # for a command under way when the process is asked to stop, or that it needs in order to stop
+_TICK_S = 0.5  # from a request to stop until a command under way heeds it
 
 # What a server says that may write again soon, and what is to be done.
 _CANNOT_WRITE = {
@@ -40,6 +44,7 @@ class Client(redis.Redis):
     """
 
     away: "_Away"
+    stop: threading.Event  # set when this process shall stop
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command."""
@@ -82,11 +87,12 @@ def _cannot_write(error: redis.ResponseError) -> str | None:
 
 
 class _Away(ExponentialWithJitterBackoff):
-    """Waits between tries of a command, which end after a minute, or when the process is asked to stop."""
+    """Waits between tries of a command, which end after a minute, or soon when the process is asked to stop."""
 
     def __init__(self, stop: threading.Event, seconds: float | None = None) -> None:
         super().__init__(cap=2.0, base=0.02)
         self._stop = stop
+        self._stopping = math.inf  # since when, as far as a command has noticed
         self._seconds = seconds
         self._began = threading.local()
         self.given_up = False  # a command was, and none has been answered since
@@ -102,16 +108,20 @@ class _Away(ExponentialWithJitterBackoff):
     @property
     def over(self) -> bool:
         """Whether this thread's command has been tried for long enough."""
-        return time.monotonic() > getattr(self._began, "at", math.inf) + self.seconds
+        now, began = time.monotonic(), getattr(self._began, "at", math.inf)
+        if self._stop.is_set():
+            self._stopping = min(self._stopping, now)
+        return now > min(began + getattr(self._began, "seconds", 0.0), max(began, self._stopping) + _STOP_S)
 
     def begin(self) -> None:
         """A command begins in this thread; after one that was given up there is little sense in waiting long again."""
-        spent = max(0.0, self.seconds - _AGAIN_S) if self.given_up else 0.0
-        self._began.at, self._began.why = time.monotonic() - spent, None
+        self._began.at, self._began.why = time.monotonic(), None
+        self._began.seconds = min(self.seconds, _AGAIN_S) if self.given_up else self.seconds
 
     def check(self, how: str) -> None:
         """Raise RunError if it has been tried for long enough; tries to connect are nested in those to send."""
         if self._stop.is_set():
+            self.given_up = True
             raise RunError(f"the Redis server {how}, and this process shall stop")
         if self.over:
             self.given_up = True
@@ -138,7 +148,10 @@ class _Away(ExponentialWithJitterBackoff):
 
 
 class _Socket:
-    """A socket whose reader gives a command up in time: the timeout of a plain one begins anew with every byte."""
+    """A socket that gives a command up in time.
+
+    The timeout of a plain one begins anew with every byte, and knows of no request to stop.
+    """
 
     def __init__(self, plain: Any, away: _Away) -> None:
         self._plain = plain
@@ -148,16 +161,35 @@ class _Socket:
         return getattr(self._plain, name)
 
     def recv_into(self, buffer: Any) -> int:
-        """Read some bytes; raises TimeoutError when the time for the command is over."""
-        if self._away.over:
+        """Read some bytes; raises TimeoutError when none come, or when the time for the command is over."""
+        return self._in_time(self._plain.recv_into, buffer)
+
+    def sendall(self, data: bytes) -> None:
+        """Send all bytes; raises as `recv_into`."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._in_time(self._plain.send, rest) :]
+
+    def _in_time(self, transfer: Callable[[Any], int], data: Any) -> int:
+        """Transfer some bytes within the socket's own timeout, in short tries: each may be the last one."""
+        timeout = self._plain.gettimeout()
+        patience = math.inf if timeout is None else timeout
+        try:
+            while not self._away.over and patience > 0:
+                self._plain.settimeout(min(patience, _TICK_S))
+                patience -= _TICK_S
+                with suppress(TimeoutError):
+                    return transfer(data)
             raise TimeoutError
-        return int(self._plain.recv_into(buffer))
+        finally:
+            self._plain.settimeout(timeout)
 
 
 def connect(host: str, port: int, stop: threading.Event | None = None, access: Access = OPEN) -> Client:
     """Connect, and see that a Redis server answers and lets us in; raises UserError if none does.
 
-    While the server stays away, commands are tried again for about a minute, or until `stop` is set.
+    While the server stays away, commands are tried again for about a minute. When `stop` is set, a command under way
+    has a few seconds left. Raises Stopped if none answers by then.
     """
     where = access.told_by or f"--host-redis {host} --port-redis {port}"
     errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
@@ -177,7 +209,8 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
             **access.options(),
         )
 
-    first = _Away(threading.Event(), _PROBE_S)
+    stop = stop or threading.Event()
+    first = _Away(stop, _PROBE_S)
     first.begin()
     probe = client(first, Retry(NoBackoff(), 1), timeout=2.0, kind=redis.Redis)
     try:
@@ -186,6 +219,8 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
         advice = f"{USERNAME} and {PASSWORD} must be those of a user of this server"
         raise UserError(f"{where}: the server does not let us in ({error}); {advice}") from error
     except (redis.ConnectionError, redis.TimeoutError) as error:
+        if stop.is_set():
+            raise Stopped from error
         raise UserError(f"{where}: {explain(error, access)}") from error
     except redis.ResponseError as error:
         raise UserError(explain_denial(str(error)) or f"{where}: the server refuses us: {error}") from error
@@ -196,7 +231,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     numbers = re.match(r"(\d+)\.(\d+)", str(version))
     if not numbers or tuple(map(int, numbers.groups())) < (6, 2):
         raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
-    away = _Away(stop or threading.Event())
+    away = _Away(stop)
     connected: Client = client(away, Retry(away, -1), _SOCKET_TIMEOUT_S)
-    connected.away = away
+    connected.away, connected.stop = away, stop
     return connected

@@ -21,6 +21,7 @@ from memory.wire import WireError, decode_meta
 _READ_COUNT = 32  # messages of a stream in one read
 _QUEUE_SIZE = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
 _IDLE_S = 1.0
+_REST_S = 10.0  # for a message that is known to be in the log
 
 Decoder = Callable[[bytes], Message]  # raises ValueError for what replay could not hold
 
@@ -188,6 +189,7 @@ class Inbox:
         self._client = client
         self._keys = keys
         self._nb_actor = nb_actor
+        self._joining = joining
         self._received: dict[int, int] = defaultdict(int)  # last message in pending, or handed out
         self._left_out: dict[int, int] = defaultdict(int)  # messages since the last end of a round
         self._pending: dict[int, deque[Entry]] = defaultdict(deque)
@@ -222,12 +224,23 @@ class Inbox:
     def take_backlog(self) -> Iterable[Entry]:
         """Everything that was in the log when this inbox was made, whoever's has come."""
         patience = Patience("the experience stored in Redis")
-        while behind := [actor for actor, last in self._backlog.items() if self.read[actor] < last]:
+        return self._take_up_to(self._backlog, self._check_stop, lambda: self._wait(patience))
+
+    def take_rest(self) -> Iterable[Entry]:
+        """Everything that is in the log now and was not handed out yet, even if this process shall stop."""
+        joined = registered_actors(self._client, self._keys) if self._joining else []
+        actors = self.read.keys() | {entry.actor for entry in joined if entry.actor is not None}
+        last = {actor: _last_entry(self._client, self._keys.log(actor)) for actor in sorted(actors)}
+        return self._take_up_to(last, lambda: None, self._wait_for_rest)
+
+    def _take_up_to(self, last: dict[int, int], check: Callable[[], None], wait: Callable[[], None]) -> Iterable[Entry]:
+        while behind := [actor for actor in last if self.read[actor] < last[actor]]:
+            check()
             ready = [actor for actor in behind if self._pending[actor]]
             for actor in ready:
                 yield from self._pop(actor)
             if not ready:
-                self._wait(patience)
+                wait()
 
     def take_round(self, round_: int, nb_actor: int | None = None) -> Iterable[Entry]:
         """Everything of a round that `nb_actor` played (None: those that play now), actor by actor.
@@ -238,6 +251,7 @@ class Inbox:
         for actor in range(nb_actor or self._nb_actor):
             patience = Patience(f"actor {actor} to play round {round_}", hint=self._absent)
             while self._played[actor] < round_:
+                self._check_stop()
                 if not self._ends[actor]:
                     if actor >= self._nb_actor and self._received[actor] >= self._backlog[actor]:
                         break
@@ -284,9 +298,16 @@ class Inbox:
             self._played[actor] = self._ends[actor].popleft()
         return [] if entry.message is None else [entry]
 
-    def _wait(self, patience: Patience) -> None:
+    def _check_stop(self) -> None:
         if self._stop.is_set():
             raise Stopped
+
+    def _wait_for_rest(self) -> None:
+        if not self._receive(timeout=_REST_S) and not self._receive(timeout=0):
+            raise RunError("the newest messages of the actors have gone from Redis")
+
+    def _wait(self, patience: Patience) -> None:
+        self._check_stop()
         self._receive(timeout=0.2)
         patience.check()
         if time.monotonic() >= self._next_idle:

@@ -2,14 +2,13 @@
 
 import math
 import threading
-import time
 from contextlib import suppress
 from typing import Any
 
 from redlock import Redlock
 
 from memory.connection import BrokerError, Client
-from memory.errors import RunError, UserError
+from memory.errors import RunError, Stopped, UserError
 from memory.holder import name_of_this_process, read_holder
 from memory.transport import HeldLease, Scripts
 from memory.waiting import Patience
@@ -46,6 +45,7 @@ class Lease:
 
     def __init__(self, client: Client, key: str, what: str, advice: str, *, break_stale: bool = False) -> None:
         self._key = key
+        self._client = client
         self._break_stale = break_stale
         self._what = what
         self._advice = advice
@@ -87,7 +87,8 @@ class Lease:
             remaining = held.left_ms
             patience = patience or Patience(f"the lease of {self._what} to run out, {_holder(held)}", interval=2)
             patience.check()
-            time.sleep(min(0.25, remaining / 1000 + 0.01))
+            if self._client.stop.wait(min(0.25, remaining / 1000 + 0.01)):
+                raise Stopped
         return lock
 
     def _refusal(self, held: HeldLease) -> str:
@@ -103,7 +104,8 @@ class Lease:
     def _break(self, held: HeldLease) -> None:
         """Take a lease that lasts for too long, unless a living holder renews it meanwhile."""
         print(f"Taking the lease of {self._what} unless it is renewed, {_holder(held)}", flush=True)
-        time.sleep(TTL_MS / 1000)
+        if self._client.stop.wait(TTL_MS / 1000):
+            raise Stopped
         self._scripts.break_lease(self._key, held.value, TTL_MS)
 
     def _keep(self) -> None:

@@ -6,10 +6,12 @@
 # restarted may have lost the newest), unless the caller has no older ones to send again. Where somebody else has added
 # to the log under the next number or a later one, that is said. With the first message of a log the actor's number is
 # written down, by which a learner finds an actor that it did not expect.
+# Nothing is taken in once the learner has left in good order: it logs the episodes of all that was taken in before.
 COMMIT = """
 local holder = redis.call('GET', KEYS[3])
 if holder and holder ~= ARGV[1] then return redis.error_reply('LEASELOST') end
-local run_id = redis.call('HGET', KEYS[4], 'run_id')
+local run_id, status = unpack(redis.call('HMGET', KEYS[4], 'run_id', 'status'))
+if status == 'stopped' or status == 'finished' then return redis.error_reply('RUNOVER') end
 if run_id and not string.find(KEYS[1], ':' .. run_id .. ':log:', 1, true) then return redis.error_reply('RUNOVER') end
 if not holder then redis.call('SET', KEYS[3], ARGV[1], 'PX', 10000) end
 local first = tonumber(ARGV[2])

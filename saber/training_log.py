@@ -27,15 +27,31 @@ class TrainingLog:
 
     A learner that resumes reads old experience again and meets episodes that it has already logged. Episodes of one
     environment are numbered upwards, so what is not newer than the newest logged one is ignored.
+
+    After `go_back` the episodes behind some place are no `records`, but stay in the file until they come again: then
+    they are logged as they come then, and in that order. The file never lacks an episode that it had.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._records = _open_log(path)
+        self._pending: list[EpisodeRecord] = []  # in the file, and expected again
+        self._set_records(_open_log(path))
+        self.size = path.stat().st_size  # bytes of the header and of `records`
+
+    def _set_records(self, records: list[EpisodeRecord]) -> None:
+        self._records = records
         self._newest: dict[tuple[int, int], int] = {}  # (actor, env) -> greatest episode number in the log
-        for record in self._records:
+        for record in records:
             key = (record.actor, record.env)
             self._newest[key] = max(record.episode, self._newest.get(key, record.episode))
+
+    def go_back(self, size: int) -> None:
+        """Expect again what was logged after the file had this `size`; any other number than such a size is ignored."""
+        content = self.path.read_bytes()
+        if content[:size].endswith(b"\n"):
+            self._set_records(_parse(content[:size], self.path))
+            self._pending = _parse(f"{HEADER}\n".encode() + content[size:], self.path)
+            self.size = min(size, len(content))
 
     @property
     def records(self) -> Sequence[EpisodeRecord]:
@@ -52,15 +68,36 @@ class TrainingLog:
                 newest[key] = record.episode
                 fresh.append(record)
         if fresh:
-            _append_bytes(self.path, "".join(map(format_record, fresh)).encode("ascii"))
+            self._write(fresh)
             self._newest = newest
             self._records += fresh
         return fresh
+
+    def _write(self, fresh: list[EpisodeRecord]) -> None:
+        data, came = _format(fresh), set(map(_key, fresh))
+        pending = [record for record in self._pending if _key(record) not in came]
+        if not self._pending:
+            _append_bytes(self.path, data)
+        elif not (content := self.path.read_bytes()).startswith(
+            data, self.size
+        ):  # else they are there, as after a kill
+            with replace_file(self.path) as file:
+                file.write(content[: self.size] + data + _format(pending))
+        self._pending = pending
+        self.size += len(data)
 
 
 def read_records(path: Path) -> list[EpisodeRecord]:
     """Read a training log without changing it; a last line without its newline is still being written: left out."""
     return _parse(path.read_bytes(), path)
+
+
+def _key(record: EpisodeRecord) -> tuple[int, int, int]:
+    return record.actor, record.env, record.episode
+
+
+def _format(records: Sequence[EpisodeRecord]) -> bytes:
+    return "".join(map(format_record, records)).encode("ascii")
 
 
 def format_record(record: EpisodeRecord) -> str:

@@ -75,9 +75,18 @@ class RedisServer:
 
     def freeze(self, seconds: float) -> None:
         """Answer nobody for some time, as while a disk is busy."""
+        self.pause()
+        time.sleep(seconds)
+        self.go_on()
+
+    def pause(self) -> None:
+        """Answer nobody, but keep all connections."""
         assert self._process
         self._process.send_signal(signal.SIGSTOP)
-        time.sleep(seconds)
+
+    def go_on(self) -> None:
+        """Answer again, after `pause` or without one."""
+        assert self._process
         self._process.send_signal(signal.SIGCONT)
 
     def restart_without(self, since: int) -> None:

@@ -153,6 +153,15 @@ class Workplace:
         argv: list[str] = json.loads(read(name))
         return argv
 
+    def processes(self, launcher: str) -> list[psutil.Process]:
+        """Those that run a launcher, without who supervises them."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if launcher in process.cmdline()[1:2] and process.cwd() == str(self.folder):
+                    found.append(process)
+        return found
+
     def has_saved(self, name: str) -> bool:
         return (self.folder / f"{name}.saved").exists()
 

@@ -12,8 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import redis
 import torch
 
+from memory.messages import Episode, decode_message
+from saber.training_log import read_records
 from tests.deadline import finish, wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -120,6 +123,19 @@ def best_weights(folder: Path) -> list[bytes]:
         found.append(str(saved["T_learner"]).encode())
         found += [value.numpy().tobytes() for value in saved["model_state_dict"].values()]
     return found
+
+
+def unlogged(port: int, run_name: str, folder: Path) -> set[tuple[int, int, int]]:
+    """Actor, environment and number of each episode that is in a run's log in Redis, and in no CSV of the folder."""
+    with redis.Redis(port=port) as client:
+        logs = [client.xrange(key) for key in client.scan_iter(match=f"riqx:{{{run_name}}}:*:log:*")]
+    messages = [decode_message(fields[b"m"], 1 << 24) for log in logs for _, fields in log]
+    told = [message.record for message in messages if isinstance(message, Episode)]
+    assert told, "no actor has told of an episode"
+    records = [record for path in folder.glob("*.csv") for record in read_records(path)]
+    return {(int(told["actor"]), int(told["env"]), int(told["episode"])) for told in told} - {
+        (record.actor, record.env, record.episode) for record in records
+    }
 
 
 class Stalls(threading.Thread):

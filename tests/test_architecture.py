@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 FOLDERS = ("agents", "memory", "saber", "benchmarks", "tests")
 LAUNCHERS = {"launch_learner", "launch_actor", "saber_report", "test_multiple_seed"}
 MAX_FILE, MAX_FUNCTION = 350, 60  # lines
-OWN = {"agents", "memory", "saber", "args", "command_line", "presets", "tests", "benchmarks", *LAUNCHERS}
+OWN = {"agents", "memory", "saber", "args", "command_line", "presets", "stopping", "tests", "benchmarks", *LAUNCHERS}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

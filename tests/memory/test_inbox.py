@@ -176,6 +176,37 @@ def check_backlog(client: Client, keys: Keys, expected: list[tuple[int, int]]) -
         assert ids(take(inbox, 1)) == [(1, 90)]
 
 
+def test_a_stop_is_heeded_between_two_messages(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, Joined(0), *(episode(i) for i in range(9)), RoundEnd(0))
+    for take_in in (Inbox.take_backlog, lambda inbox: inbox.take_round(0)):
+        stop = threading.Event()
+        with open_inbox(client, keys, stop=stop, actors=1) as inbox:
+            entries = iter(take_in(inbox))
+            taken = [next(entries), next(entries)]
+            stop.set()
+            with pytest.raises(Stopped):
+                next(entries)
+            assert inbox.read == {0: 2}, "and none is lost"
+            assert ids([*taken, *inbox.take_rest()]) == [(0, number) for number in range(1, 12)]
+
+
+def test_the_rest_is_what_the_log_holds_by_then(client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = threading.Event()
+    stop.set()
+    with open_inbox(client, keys, stop=stop) as inbox:
+        say(client, keys, 0, 1, *(episode(i) for i in range(300)))  # more than a reader holds
+        say(client, keys, 1, 5, RoundEnd(7), episode(0))
+        rest = inbox.take_rest()
+        say(client, keys, 1, 7, episode(1))
+        assert sorted(ids(rest)) == [*((0, number) for number in range(1, 301)), (1, 5), (1, 6)]
+        assert ids(inbox.take_rest()) == [(1, 7)]
+        assert ids(inbox.take_rest()) == []
+        monkeypatch.setattr("memory.inbox._REST_S", 0.1)
+        monkeypatch.setattr("memory.inbox._last_entry", lambda *_: 1000)  # of a server that has lost its newest
+        with pytest.raises(RunError, match="have gone from Redis"):
+            list(inbox.take_rest())
+
+
 def test_the_backlog_is_what_was_stored_before(client: Client, keys: Keys) -> None:
     say(client, keys, 0, 1, episode(0), episode(1))
     say(client, keys, 1, 1, *(episode(i) for i in range(40)))

@@ -110,8 +110,8 @@ def test_a_second_learner_and_a_second_actor_are_refused(
 def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, run_name: str) -> None:
     for name in (run_name, run_name + "2"):
         with learner_link(client, name) as learner, actor_link(client, name) as actor:
-            learner.progress("stopped", 3, 4, {0: 1})
             play(actor, 1, 2)
+            learner.progress("stopped", 3, 4, {0: 1})
     with learner_link(client, run_name) as learner:
         assert learner.last_sequence(0) == 2
         assert len(rounds_of(client, run_name)) == 2
@@ -431,6 +431,23 @@ def test_a_waiting_actor_hears_of_the_end(client: Client, run_name: str, how: st
             actor.wait_for_version(0)
         with pytest.raises(RunOver):
             actor.weights(0)
+
+
+@pytest.mark.parametrize("status", ["stopped", "finished"])
+def test_nothing_is_taken_in_once_the_learner_has_left_in_good_order(
+    client: Client, run_name: str, status: str
+) -> None:
+    with actor_link(client, run_name) as actor:
+        with learner_link(client, run_name) as learner:
+            learner.progress("running", 0, 0, {})
+            play(actor, 1)
+            learner.progress(status, 0, 0, {})
+            with pytest.raises(RunOver, match=status):
+                play(actor, 2)
+        assert rounds_of(client, run_name) == expected(1)
+        with learner_link(client, run_name) as learner:  # goes on with a run that was stopped
+            play(actor, 2)
+        assert rounds_of(client, run_name) == expected(2)
 
 
 def test_a_waiting_actor_can_be_stopped(client: Client, run_name: str) -> None:

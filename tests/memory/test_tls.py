@@ -1,5 +1,6 @@
 """Connections over TLS: what is verified, what works over them, and how each refusal is told."""
 
+import os
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -71,6 +72,24 @@ def test_a_run_goes_over_tls(redis_server: RedisServer, ours: Authority, run_nam
             assert actor.newest_version() == 0
             assert actors.get(actor.keys.weights(0)) == bytes(3_000_000)
         assert learner.last_sequence(0) == 1
+
+
+def test_what_is_sent_and_read_in_many_tries_is_whole(
+    own_server: RedisServer, ours: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.connection._TICK_S", 0.02)
+    whole = os.urandom(30_000_000)  # more than the buffers on the way hold
+    with (
+        TlsServer(own_server.port, ours.server("localhost")) as tls,
+        over_tls(tls.port, REDIS_CA_CERTS=ours.file) as client,
+    ):
+        for command in (lambda: client.set("key", whole), lambda: client.get("key")):
+            own_server.pause()
+            timer = threading.Timer(0.5, own_server.go_on)
+            timer.start()
+            command()
+            timer.join()
+        assert client.get("key") == whole
 
 
 def test_the_server_s_certificate_must_be_signed_by_the_named_authority(

@@ -11,7 +11,7 @@ import pytest
 
 from memory import connection, waiting
 from memory.connection import BrokerError, Client, connect
-from memory.errors import RunError
+from memory.errors import RunError, Stopped
 from memory.transport import Commit, Keys, Scripts
 from memory.waiting import Patience
 from tests.conftest import RedisServer
@@ -109,6 +109,61 @@ def test_a_password_that_is_changed_is_told(
         with pytest.raises(RunError, match=r"stays away: .*[Aa]uthentication") as error:
             own_client.get("key")
     assert "s3cret" not in str(error.value)
+
+
+# --- a process that shall stop ---
+
+
+def give_up(client: Client, *command: object) -> float:
+    """Seconds until a command that gets no answer is given up."""
+    start = time.monotonic()
+    with pytest.raises(RunError, match=r"Timeout .*, and this process shall stop"):
+        client.execute_command(*command)
+    return time.monotonic() - start
+
+
+@pytest.mark.redis
+def test_a_process_that_shall_stop_does_not_wait_long_for_a_frozen_server(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutations: `_in_time` in one try of the socket's own timeout; `_stopping` that counts for nothing.
+    monkeypatch.setattr(connection, "_STOP_S", 1.5)
+    monkeypatch.setattr(connection, "_AGAIN_S", 0.5)
+    stop = threading.Event()
+    with closing(connect("127.0.0.1", own_server.port, stop)) as client:
+        assert client.ping()
+        own_server.pause()
+        with after(1.0, stop.set):
+            assert 2.5 <= give_up(client, "GET", "key") < 10
+        assert give_up(client, "SET", "key", bytes(30_000_000)) < 8, "which no buffer on the way can hold"
+        assert give_up(client, "PING") < 8
+        own_server.go_on()
+        assert client.ping()
+        with after(1.0, own_server.go_on):
+            own_server.pause()
+            assert client.ping(), "an answer that comes in time is waited for"
+
+
+@pytest.mark.redis
+def test_a_process_that_shall_stop_does_not_wait_for_a_first_answer(own_server: RedisServer) -> None:
+    stop = threading.Event()
+    own_server.pause()
+    with after(0.5, stop.set), pytest.raises(Stopped):
+        connect("127.0.0.1", own_server.port, stop)
+
+
+@pytest.mark.redis
+def test_what_is_sent_and_read_in_many_tries_is_whole(
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_TICK_S", 0.02)
+    whole = os.urandom(30_000_000)
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        for command in (lambda: client.set("key", whole), lambda: client.get("key")):
+            own_server.pause()
+            with after(0.5, own_server.go_on):
+                command()
+    assert own_client.get("key") == whole
 
 
 # --- a full server ---

@@ -1,4 +1,5 @@
 import os
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +54,51 @@ def test_episodes_seen_before_are_ignored(tmp_path: Path, stream: Stream) -> Non
     resumed = TrainingLog(path)
     assert resumed.append(records[5:50] + records[45:60]) == records[40:60]
     assert list(resumed.records) == records == read_records(path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_episodes_that_come_again_are_logged_as_if_for_the_first_time(
+    tmp_path: Path, stream: Stream, seed: int
+) -> None:
+    # Mutations: no `go_back`; `_write` that forgets the pending ones, or that always appends.
+    rng, path, records = random.Random(seed), tmp_path / "pong.csv", stream(60, seed)
+    undisturbed = TrainingLog(tmp_path / "undisturbed.csv")
+    undisturbed.append(records)
+    log = TrainingLog(path)
+    log.append(records[:20])
+    size = log.size
+    log.append(records[20:30])  # of a learner that is killed then, or leaves
+    first = {actor: rng.randrange(31, 50) for actor in range(3)}  # so far the actors have played in the meantime
+    early = [record for index, record in enumerate(records[30:], 30) if index < first[record.actor]]
+    log.append([replace(record, T_learner=7) for record in sorted(early, key=lambda record: record.actor)])
+    before = len(read_records(path))
+
+    resumed = TrainingLog(path)
+    resumed.go_back(size)
+    assert list(resumed.records) == records[:20]
+    assert len(read_records(path)) == before, "what will come again is there until it comes"
+    place = 20
+    while place < 60:
+        count = rng.randrange(1, 12)
+        assert resumed.append(records[: place + count]) == records[place : place + count]
+        assert list(resumed.records) == records[: place + count]
+        assert resumed.size == len(path.read_bytes()) or place < 50
+        in_file = {(record.actor, record.env, record.episode) for record in read_records(path)}
+        assert in_file >= {(record.actor, record.env, record.episode) for record in early}
+        place += count
+    assert path.read_bytes() == undisturbed.path.read_bytes()
+
+
+def test_going_back_to_no_place_changes_nothing(tmp_path: Path, stream: Stream) -> None:
+    path, records = tmp_path / "pong.csv", stream(20)
+    TrainingLog(path).append(records[:10])
+    size = path.stat().st_size
+    for place in (0, 5, size - 1, size, size + 1, 10**9, -1):
+        log = TrainingLog(path)
+        log.go_back(place)
+        assert (list(log.records), log.size, path.stat().st_size) == (records[:10], size, size)
+    log.append(records)
+    assert read_records(path) == records
 
 
 def test_a_torn_last_line_is_cut_off_wherever_it_broke(tmp_path: Path, stream: Stream) -> None:

@@ -1,0 +1,42 @@
+"""Stop a program by Ctrl-C or SIGTERM: at once while it loads, later by an event that its loops look at.
+
+This imports next to nothing, as a launcher calls `end_at_once` before the imports that take seconds.
+"""
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def end_at_once() -> None:
+    """Let both signals end the process without a traceback: nothing is there yet that could be saved."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def stop_on_signals() -> threading.Event:
+    """Return an event that both signals set; a second signal changes nothing.
+
+    A thread sets it. A handler would run between any two operations of the main thread, which may hold the lock of the
+    event or of the standard output just then: it would wait for itself for ever, or break off a line half-way.
+    """
+    stop = threading.Event()
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: None)  # Python writes its number to the pipe, also while C code runs
+    threading.Thread(target=_watch, args=(reading, stop), name="stop", daemon=True).start()
+    return stop
+
+
+def _watch(reading: int, stop: threading.Event) -> None:
+    os.read(reading, 1)
+    stop.set()
+    line = "\n" if sys.stdout.isatty() else ""  # a terminal has shown ^C, perhaps in the line of a progress bar
+    with suppress(OSError):  # nobody may be reading any more
+        print(f"{line}Stopping: saving what there is", flush=True)

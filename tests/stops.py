@@ -1,0 +1,221 @@
+"""One stop: a program of a small run is started, met at some moment, told to stop, and watched until it has ended."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from tests.conftest import RedisServer
+
+ROOT = Path(__file__).parent.parent
+LEARNER, ACTOR, EVALUATION, REPORT = "launch_learner.py", "launch_actor.py", "test_multiple_seed.py", "saber_report.py"
+SETTINGS = (
+    "--env gymnasium:CartPole-v1 --history-length 1 --hidden-size 8 --num-tau-samples 4 --num-tau-prime-samples 4 "
+    "--num-quantile-samples 4 --batch-size 8 --learn-start 600 --memory-capacity 20000 --replay-frequency 4 "
+    "--weight-synchro-frequency 100 --evaluation-interval 1000 --log-interval 200 --learner-threads 1 --disable-cuda"
+).split()
+FREE = ("--synchronize-actors-with-learner", "False", "--force")
+EVALUATE = ["--evaluation-episodes", "100000", "--evaluation-workers", "2"]
+GIVEN_UP_S = 90.0  # a program that has not ended by then is taken for one that hangs
+TOLD = (  # what a program is doing after such a line
+    ("waits for Redis", r"Waiting for the Redis server"),
+    ("ends", r"Finished|Stopped|actor 0 leaves"),
+    ("saves", r"Stopping"),
+    ("evaluates", r"^episode "),
+    ("trains or plays", r"T = \d+ /"),
+    ("begins", r"Learner of run|Actor 0 plays|CartPole-v1: \d+ episodes"),
+    ("waits for a lease", r"Waiting for the lease"),
+    ("waits", r"Waiting for"),
+    ("builds", r"Budget|Resuming"),
+)
+
+
+class Scene(NamedTuple):
+    """What is going on when the signal comes."""
+
+    name: str
+    stopped: str  # the program that is stopped
+    others: tuple[str, ...] = ()  # that run beside it
+    ready: str = ""  # the signal comes after this line of the stopped program; without one, while that loads
+    latest_s: float = 4.0  # after that line, at most; without one, of the program's own processor time
+    frozen: bool = False  # Redis answers no more at the signal
+    killed: bool = False  # the stopped program is a successor of one that was killed
+    more: tuple[str, ...] = ()
+    exit_codes: tuple[int, ...] = (0,)
+
+
+LOADS = (-signal.SIGTERM, -signal.SIGINT)
+SCENES = (
+    Scene("learner loads", LEARNER, (ACTOR,), exit_codes=(0, *LOADS)),
+    Scene("learner loads, Redis frozen", LEARNER, frozen=True, exit_codes=(0, *LOADS)),
+    Scene("learner without actors", LEARNER, (), "Budget", 12.0),
+    Scene("learner begins", LEARNER, (ACTOR,), "Budget"),
+    Scene("learner trains", LEARNER, (ACTOR,), r"T = \d+ /"),
+    Scene("learner trains, no lockstep", LEARNER, (ACTOR,), r"T = \d+ /", more=FREE),
+    Scene("learner after a killed one", LEARNER, (ACTOR,), "lease|Budget", killed=True),
+    Scene("learner after one, no lockstep", LEARNER, (ACTOR,), "lease|Budget", killed=True, more=FREE),
+    Scene("learner trains, Redis frozen", LEARNER, (ACTOR,), r"T = \d+ /", frozen=True, exit_codes=(0, 1)),
+    Scene("learner waits, Redis frozen", LEARNER, (), "Budget", 12.0, frozen=True, exit_codes=(0, 1)),
+    Scene("actor loads", ACTOR, (LEARNER,), exit_codes=(0, *LOADS)),
+    Scene("actor without a learner", ACTOR, (), "Waiting for"),
+    Scene("actor begins", ACTOR, (LEARNER,), "plays"),
+    Scene("actor plays", ACTOR, (LEARNER,), r"T = \d+ /"),
+    Scene("actor plays, no lockstep", ACTOR, (LEARNER,), r"T = \d+ /", more=FREE),
+    Scene("actor after a killed one", ACTOR, (LEARNER,), "lease|plays", killed=True),
+    Scene("actor plays, Redis frozen", ACTOR, (LEARNER,), r"T = \d+ /", frozen=True, exit_codes=(0, 1)),
+    Scene("evaluation loads", EVALUATION, exit_codes=(0, *LOADS)),
+    Scene("evaluation begins", EVALUATION, (), "plays"),
+    Scene("evaluation", EVALUATION, (), "^episode 0", 2.0),
+    Scene("report", REPORT, latest_s=2.0, exit_codes=(0, 130, -signal.SIGTERM)),
+)
+
+
+class Stop(NamedTuple):
+    """How a program met a signal."""
+
+    scene: str
+    phase: str
+    signal: str
+    exit_code: int
+    seconds: float  # from the signal to the end, without those in which the machine let others run
+    output: str
+
+
+class Stage:
+    """A run's folder and Redis server, and the programs that were started there."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        folder.mkdir()
+        self.results = folder / "results"
+        self.server = RedisServer(folder)
+        self._folder = folder
+        self._model = model
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, program: str, more: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        options = [*SETTINGS, "--port-redis", str(self.server.port), "--path-to-results", str(self.results), *more]
+        if program == ACTOR:
+            options += ["--id-actor", "0"]
+        if program == EVALUATION:
+            options = [*SETTINGS[:4], "--disable-cuda", "--model", str(self._model), *EVALUATE]
+            options += ["--path-to-results", str(self.results)]
+        if program == REPORT:
+            options = [str(self._model.parent), "--output", str(self.results)]
+        with self.output_of(program).open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, program, *options],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+        self._started.append(process)
+        return process
+
+    def output_of(self, program: str) -> Path:
+        return self._folder / f"{program}.txt"
+
+    def said(self, program: str) -> str:
+        return self.output_of(program).read_text()
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.wait()
+        self.server.close()
+
+
+def stop_once(stage: Stage, scene: Scene, dice: random.Random) -> Stop:
+    """Play a scene up to a random moment, and stop its program there."""
+    stage.server.start()
+    if scene.killed:
+        _play_and_kill(stage, scene)
+    others = [stage.start(program, scene.more) for program in scene.others]
+    process = stage.start(scene.stopped, scene.more)
+    number = dice.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGINT])
+    if scene.ready:
+        _wait(lambda: re.search(scene.ready, stage.said(scene.stopped), re.MULTILINE), process)
+        time.sleep(dice.uniform(0, scene.latest_s))
+    else:  # Python itself answers a Ctrl-C with a traceback until it reads a program's first line
+        used = dice.uniform(0.2 if number is signal.SIGINT else 0, scene.latest_s)
+        _wait(lambda: _processor_time(process) > used, process, seconds=4 * scene.latest_s)
+    if scene.frozen:
+        stage.server.pause()
+    phase = _phase(stage.said(scene.stopped))
+    assert process.poll() is None, f"it has ended by itself: {stage.said(scene.stopped)}"
+    children = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, number)  # with its own helpers, as a terminal and a supervisor do
+    seconds = _time_to_end(process)
+    _wait_for_ends(children)
+    stop = Stop(scene.name, phase, number.name, process.returncode, seconds, stage.said(scene.stopped))
+    stage.server.go_on()
+    for program, other in zip(scene.others, others, strict=True):
+        if scene.stopped == ACTOR or "Stopped at T" not in stop.output or "plays" not in stage.said(program):
+            other.terminate()  # else an actor leaves with the learner that has led its run
+        other.wait(GIVEN_UP_S)
+    return stop
+
+
+def _play_and_kill(stage: Stage, scene: Scene) -> None:
+    """Let a predecessor of the stopped program come so far that its successor has something to go on with."""
+    processes = {program: stage.start(program, scene.more) for program in (*scene.others, scene.stopped)}
+    for program, process in processes.items():
+        _wait(partial(_has_come_far, stage, program), process)
+    processes.pop(scene.stopped).kill()
+    for process in processes.values():
+        process.kill()
+
+
+def _has_come_far(stage: Stage, program: str) -> bool:
+    return "T = 800 /" in stage.said(program)
+
+
+def _phase(said: str) -> str:
+    told = [name for line in said.splitlines() for name, words in TOLD if re.search(words, line)]
+    return told[-1] if told else "imports"
+
+
+def _processor_time(process: subprocess.Popen[bytes]) -> float:
+    times = psutil.Process(process.pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def _wait(true: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 120) -> None:
+    """Wait until it is so, until the process has ended or for some seconds: the signal is worth sending in any case."""
+    deadline = time.monotonic() + seconds
+    while not true() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _time_to_end(process: subprocess.Popen[bytes]) -> float:
+    """Seconds until a process has ended, without those in which its threads could run and the machine ran others."""
+    start, first = time.monotonic(), _delay(process.pid)
+    last = first
+    while process.poll() is None and time.monotonic() < start + GIVEN_UP_S:
+        last = max(last, _delay(process.pid))
+        time.sleep(0.02)
+    assert process.poll() is not None, f"it still runs after {GIVEN_UP_S} s"
+    return max(0.0, time.monotonic() - start - (last - first))
+
+
+def _delay(pid: int) -> float:
+    """Seconds that the main thread has waited for a processor."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):  # it has just ended, or this system does not count that
+        return 0.0
+
+
+def _wait_for_ends(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=GIVEN_UP_S)
+    assert not alive, f"left behind: {alive}"

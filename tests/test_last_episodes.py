@@ -1,0 +1,70 @@
+"""Whatever actors were told is in the log is in the CSV when the learner has left in good order."""
+
+import random
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system import LEARNER, System, unlogged
+from tests.test_chain import SETTINGS
+
+OPTIONS = f"{' '.join(SETTINGS)} --learn-start 600 --T-max 2000 --log-interval 100 --learner-threads 1".split()
+FREE = ["--synchronize-actors-with-learner", "False"]
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], FREE], ids=["lockstep", "free"])
+def test_the_last_episodes_are_logged(redis_port: int, run_name: str, tmp_path: Path, more: list[str]) -> None:
+    # Mutations: a log script that takes commits in after the end; no `take_rest`; no last round.
+    dice = random.Random(3)
+    system = System(redis_port, f"{run_name}_0", tmp_path / "0", [*OPTIONS, *more], actors=2)
+    try:
+        for lines in (1, 8):
+            system.wait_for(LEARNER, "T = ", lines)
+            time.sleep(dice.uniform(0, 0.2))
+            system.processes[LEARNER].send_signal(signal.SIGTERM)
+            for process in system.processes.values():
+                assert process.wait(200) == 0, system.said()  # the actors leave by themselves
+            assert unlogged(redis_port, f"{run_name}_0", tmp_path / "0") == set()
+            system.processes |= {who: system.start(who) for who in system.processes}
+        stopped = system.finish()
+    finally:
+        system.kill()
+    assert unlogged(redis_port, f"{run_name}_0", tmp_path / "0") == set()
+    if more:
+        return
+    system = System(redis_port, f"{run_name}_1", tmp_path / "1", OPTIONS, actors=2)
+    try:
+        assert system.finish() == stopped, "and of the stops there is no trace"
+    finally:
+        system.kill()
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_learner_that_is_stopped_at_its_end_has_not_finished(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    # Mutation: a learner that looks at T-max alone when it resumes.
+    first = System(redis_port, run_name, tmp_path, OPTIONS)
+    try:
+        first.wait_for(LEARNER, "T = ")
+        first.processes[LEARNER].send_signal(signal.SIGTERM)
+        assert [process.wait(200) for process in first.processes.values()] == [0, 0]
+        stopped = re.search(r"Stopped at T = (\d+), weights ([0-9a-f]+)", first.printed(LEARNER))
+        assert stopped
+    finally:
+        first.kill()
+    for times in (1, 2):
+        system = System(redis_port, run_name, tmp_path, [*OPTIONS, "--T-max", stopped[1]])
+        try:
+            result = system.finish()
+        finally:
+            system.kill()
+        assert result.weights == stopped[2], "nothing is left to learn"
+        *_, last = result.scores.decode().splitlines()
+        assert int(last.split(",")[0]) % 100 > 95, "the last round was played to its end"
+        assert system.printed(LEARNER).count("Finished at T") == times
+    assert "already" in system.printed(LEARNER)
