@@ -5,7 +5,7 @@ import math
 import re
 import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -15,13 +15,13 @@ from agents import snapshot
 from agents.interface import Agent
 from memory.errors import UserError
 from memory.messages import Episode
+from saber.episode_fields import make_record
 from saber.reward_plot import write_reward_plot
 from saber.run_record import RunRecord, Start, read_record, write_record
 from saber.scores import SCORE_EPISODES, EpisodeRecord
-from saber.training_log import FIELD_TYPES, TrainingLog
+from saber.training_log import TrainingLog
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
-_NAMES = [field.name for field in fields(EpisodeRecord)]
 
 
 class Reports:
@@ -47,6 +47,11 @@ class Reports:
             raise UserError(f"--path-to-results: a learner of another run is writing {game} in {folder}") from error
         except (OSError, ValueError) as error:
             raise UserError(f"--path-to-results: {error}") from error
+        if self.log.unsound:
+            print(
+                f"Not counted: {self.log.unsound} lines of {self.log.path} with a value that no episode can have",
+                flush=True,
+            )
 
     def _remove_torn_files(self) -> None:
         """A learner killed in the middle of a write has left a file aside, as large as a snapshot."""
@@ -125,10 +130,5 @@ class Reports:
 
 def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
     """The line of the training log for an actor's message; raises ValueError if the message cannot be one."""
-    values: dict[str, Any] = episode.record | {"T_learner": t_learner}
-    try:
-        typed: list[Any] = [kind(values[name]) for name, kind in zip(_NAMES, FIELD_TYPES, strict=True)]
-        typed[-1] = sys.intern(typed[-1])  # a few words, repeated in every record
-        return EpisodeRecord(*typed)
-    except (KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"not an episode's record: {error!r}") from error
+    record = make_record(episode.record | {"T_learner": t_learner})
+    return replace(record, end=sys.intern(record.end))  # a few words, repeated in every record

@@ -146,7 +146,7 @@ def running(writers: Writers) -> Iterator[System]:
         server = stack.enter_context(RedisServer())
         link = stack.enter_context(LearnerLink(connect("127.0.0.1", server.port), NAME, {}, writers.number))
         link.lead(RUN)
-        decode = MessageDecoder(SPEC, _OBSERVATION, nb_actions=18)
+        decode = MessageDecoder(SPEC, _OBSERVATION, nb_actions=18, nb_env=1)
         inbox = link.inbox(decode, threading.Event(), lambda: None)
         stack.callback(inbox.close)
         link.progress("running", 0, 0, inbox.read)

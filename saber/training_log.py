@@ -2,20 +2,18 @@
 
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from saber.episode_fields import EPISODE_FIELDS, ONE_WORD, is_sound
 from saber.files import replace_file
 from saber.scores import EpisodeRecord
 
-FIELD_NAMES = [field.name for field in fields(EpisodeRecord)]
+FIELD_NAMES = list(EPISODE_FIELDS)
 HEADER = ",".join(FIELD_NAMES)
-ONE_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what `end` may hold: nothing that would need quoting in a CSV
-FIELD_TYPES = (int, int, int, int, int, float, float, float, int, str)  # in the order of EpisodeRecord
+FIELD_TYPES = [field.type for field in EPISODE_FIELDS.values()]
 Cell: TypeAlias = int | float | str
 
 
@@ -27,11 +25,16 @@ class TrainingLog:
 
     A learner that resumes reads old experience again and meets episodes that it has already logged. Episodes of one
     environment are numbered upwards, so what is not newer than the newest logged one is ignored.
+
+    The file may hold lines with values that no episode can have, as earlier releases have let them pass. They stay
+    there, but are no `records`: they count in no mean and in no plot. `unsound` is their number.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._records = _open_log(path)
+        lines = _open_log(path)
+        self._records = [record for record in lines if is_sound(record)]
+        self.unsound = len(lines) - len(self._records)
         self._newest: dict[tuple[int, int], int] = {}  # (actor, env) -> greatest episode number in the log
         for record in self._records:
             key = (record.actor, record.env)
@@ -39,7 +42,7 @@ class TrainingLog:
 
     @property
     def records(self) -> Sequence[EpisodeRecord]:
-        """All logged episodes in the order of the file."""
+        """All sound episodes in the order of the file."""
         return self._records
 
     def append(self, records: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
