@@ -15,6 +15,7 @@ from agents import snapshot
 from agents.interface import Agent
 from memory.errors import UserError
 from memory.messages import Episode
+from memory.tally import Tally
 from saber.episode_fields import make_record
 from saber.reward_plot import write_reward_plot
 from saber.run_record import RunRecord, Start, read_record, write_record
@@ -37,6 +38,8 @@ class Reports:
         self._plotted = 0  # episodes in the plot
         self._next_plot = 0.0
         self._record: RunRecord | None = None  # until the run begins
+        self._known: EpisodeRecord | None = None  # newest that was left out
+        self._left_out = Tally(self._tell_known)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / f".{game}.lock").open("w")
@@ -65,6 +68,7 @@ class Reports:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._left_out.report(now=True)
         self._lock.close()
 
     def begin(self, start: Start, *, afresh: bool) -> None:
@@ -82,9 +86,21 @@ class Reports:
         return self.folder / f"{self.game}.json"
 
     def add_episodes(self, episodes: list[Episode], t_learner: int) -> None:
-        """Log finished episodes; those that are known already are left out."""
+        """Log finished episodes; those that are known already are left out, counted and told."""
         if episodes:
-            self.log.append([training_record(episode, t_learner) for episode in episodes])
+            records = [training_record(episode, t_learner) for episode in episodes]
+            logged = set(map(id, self.log.append(records)))
+            known = [record for record in records if id(record) not in logged]
+            self._known = known[-1] if known else self._known
+            self._left_out.more(len(known))
+
+    def _tell_known(self, new: int, count: int) -> str:
+        assert self._known
+        actor, env, episode = self._known.actor, self._known.env, self._known.episode
+        return (
+            f"Left out {new} episodes that the training log has already, {count} so far; the newest is episode "
+            f"{episode} of actor {actor}, environment {env}, where the log has come to {self.log.newest(actor, env)}"
+        )
 
     def mean_score(self, t_learner: int) -> float | None:
         """Mean score of the 100 newest episodes that were logged before this step; None while there are fewer.

@@ -5,6 +5,8 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import redis
@@ -33,6 +35,10 @@ _CANNOT_WRITE = {
 }
 
 
+class ReplyTooLargeError(Exception):
+    """A reply is larger than its reader takes: the rest has not been read, and the connection is closed."""
+
+
 class Client(redis.Redis):
     """A connection whose server may stay away, or be unable to write, for a minute; then a command raises RunError.
 
@@ -54,6 +60,15 @@ class Client(redis.Redis):
         self.away.begin()
         with waiting.waiting("the Redis server"):
             return super().execute_command(*args)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def replies_up_to(self, most: int) -> Iterator[None]:
+        """Take no reply of more than `most` bytes in this thread; a larger one raises ReplyTooLargeError."""
+        self.away.limit(most)
+        try:
+            yield
+        finally:
+            self.away.limit(math.inf)
 
     def _execute_in_time(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A script that a server cannot write for is refused as a whole, so it can be tried again."""
@@ -107,7 +122,17 @@ class _Away(ExponentialWithJitterBackoff):
     def begin(self) -> None:
         """A command begins in this thread; after one that was given up there is little sense in waiting long again."""
         spent = max(0.0, self.seconds - _AGAIN_S) if self.given_up else 0.0
-        self._began.at, self._began.why = time.monotonic() - spent, None
+        self._began.at, self._began.why, self._began.received = time.monotonic() - spent, None, 0
+
+    def limit(self, most: float) -> None:
+        """Let the replies to this thread's commands have at most so many bytes."""
+        self._began.most = most
+
+    def receive(self, count: int) -> None:
+        """Count bytes of a reply; raises ReplyTooLargeError if they are too many."""
+        self._began.received = getattr(self._began, "received", 0) + count
+        if self._began.received > getattr(self._began, "most", math.inf):
+            raise ReplyTooLargeError
 
     def check(self, how: str) -> None:
         """Raise RunError if it has been tried for long enough; tries to connect are nested in those to send."""
@@ -148,10 +173,12 @@ class _Socket:
         return getattr(self._plain, name)
 
     def recv_into(self, buffer: Any) -> int:
-        """Read some bytes; raises TimeoutError when the time for the command is over."""
+        """Read some bytes; raises TimeoutError when the time for the command is over, or ReplyTooLargeError."""
         if self._away.over:
             raise TimeoutError
-        return int(self._plain.recv_into(buffer))
+        count = int(self._plain.recv_into(buffer))
+        self._away.receive(count)
+        return count
 
 
 def connect(host: str, port: int, stop: threading.Event | None = None, access: Access = OPEN) -> Client:

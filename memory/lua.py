@@ -1,5 +1,22 @@
 """The scripts that run within the Redis server: what must happen in one step, or not at all."""
 
+# Replies with the id of the last entry that was ever appended to a stream.
+LAST_ID = """
+local function last_id(key)
+  if redis.call('EXISTS', key) == 0 then return '0-0' end
+  local info = redis.call('XINFO', 'STREAM', key)
+  for n = 1, #info, 2 do if info[n] == 'last-generated-id' then return info[n + 1] end end
+end
+"""
+
+NEWEST = (
+    LAST_ID
+    + """
+local entry = redis.call('XREVRANGE', KEYS[1], ARGV[1], '-', 'COUNT', '1')[1]
+return {last_id(KEYS[1]), entry and entry[1] or '0-0'}
+"""
+)
+
 # One step, or none of it: the lease is checked, the messages are appended under explicit increasing ids, the state is
 # replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before
 # and the reply was lost. Messages that do not follow the last one known here are refused with its number (a broker that
@@ -72,4 +89,32 @@ if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 if holder then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
+"""
+
+# The messages after a position in each stream, or numbers of actors: as many as have ARGV[1] bytes together, and at
+# least one. One that is larger than that by itself is cut to its first ARGV[2] bytes; one that is smaller than ARGV[2]
+# counts for as many, so that the server is not busy for long. Replies with id, size and bytes of each, by stream.
+READ = """
+local most, least, found = tonumber(ARGV[1]), tonumber(ARGV[2]), {}
+local room = most
+for k = 1, #KEYS do found[k] = {} end
+for k = 1, #KEYS do
+  local position = ARGV[k + 2]
+  while true do
+    local reply = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[k], position)
+    if not reply then break end
+    local id, fields = unpack(reply[1][2][1])
+    local message = ''
+    for i = 1, #fields, 2 do
+      if fields[i] == 'm' or fields[i] == 'actor' then message = fields[i + 1] end
+    end
+    local size = #message
+    if size > room and room < most then return found end
+    if size > room then message = string.sub(message, 1, least) end
+    table.insert(found[k], {id, size, message})
+    room, position = room - math.max(size, least), id
+    if room <= 0 then return found end
+  end
+end
+return found
 """

@@ -45,6 +45,10 @@ class TrainingLog:
         """All sound episodes in the order of the file."""
         return self._records
 
+    def newest(self, actor: int, env: int) -> int | None:
+        """Greatest episode number of an environment, None if none of its episodes is logged."""
+        return self._newest.get((actor, env))
+
     def append(self, records: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
         """Write the episodes that are not logged yet, in order, and return them."""
         newest = dict(self._newest)

@@ -200,7 +200,7 @@ def test_an_actor_that_is_still_playing_is_waited_for(client: Client, keys: Keys
         timer.join()
 
 
-@pytest.mark.parametrize("damaged", [b"", BAD, state("x"), state(None), other_version(9)])
+@pytest.mark.parametrize("damaged", [b"", BAD, state("x"), state(None), state(2**62), other_version(9)])
 def test_a_run_that_cannot_know_its_round_ends_in_one_line(client: Client, keys: Keys, damaged: bytes) -> None:
     say(client, keys, 0, 1, Joined(0), BAD, BAD)
     save(client, keys, 0, 3, damaged)
