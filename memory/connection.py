@@ -17,6 +17,7 @@ from redis.retry import Retry
 from memory import waiting
 from memory.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
 from memory.errors import RunError, UserError
+from memory.key_types import probes
 
 BrokerError: Final = redis.RedisError
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
@@ -27,6 +28,7 @@ AWAY_S = 60.0  # an absence that a process survives
 _AGAIN_S = 2.0  # for a command after one that was given up
 _PROBE_S = 10.0  # for the first answer of a server
 
+_WRONG_TYPE = "WRONGTYPE"  # in errors of commands, and of scripts
 # What a server says that may write again soon, and what is to be done.
 _CANNOT_WRITE = {
     "OOM command": "has no room: raise its maxmemory",
@@ -82,12 +84,30 @@ class Client(redis.Redis):
             except redis.ResponseError as error:
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
+                if _WRONG_TYPE in str(error):
+                    raise RunError(self._explain_type(args)) from error
                 how = _cannot_write(error)
                 if not how:
                     raise
                 waiting.instead(f"the Redis server, which {how}")
                 time.sleep(0.5)
                 self.away.check(f"{how}, and start again what has stopped")
+
+    def _explain_type(self, args: tuple[Any, ...]) -> str:
+        """What to say of a command that met a value of another type than ours."""
+        known = probes(args)
+        wrong = " and ".join(key for key, probe in known.items() if self._is_refused(probe)) or " or ".join(known)
+        return (
+            f"the Redis key {wrong} holds another type of value than this program writes there, so somebody else has "
+            "written it: delete it with redis-cli, and start again what has stopped"
+        )
+
+    def _is_refused(self, probe: tuple[str, ...]) -> bool:
+        try:
+            super().execute_command(*probe)  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            return _WRONG_TYPE in str(error)
+        return False
 
 
 def _cannot_write(error: redis.ResponseError) -> str | None:

@@ -63,6 +63,7 @@ class Lease:
         patience = Patience(f"the lease of {self._what}, held by a process that may be gone", interval=2)
         remaining = TTL_MS
         while not (lock := self._redlock.lock(self._key, TTL_MS)):
+            self._client.get(self._key)  # raises RunError for a value that is no lease at all
             left = self._client.pttl(self._key)
             if left > remaining or left == -1:  # renewed, so its holder lives; or set for ever, by nobody of ours
                 raise UserError(f"{self._what} is already running: {self._advice}")

@@ -19,11 +19,16 @@ return {last_id(KEYS[1]), entry and entry[1] or '0-0'}
 
 # One step, or none of it: the lease is checked, the messages are appended under explicit increasing ids, the state is
 # replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before
-# and the reply was lost. Messages that do not follow the last one known here are refused with its number (a broker that
-# restarted may have lost the newest), unless the caller has no older ones to send again. Where somebody else has added
-# to the log under the next number or a later one, that is said. With the first message of a log the actor's number is
-# written down, by which a learner finds an actor that it did not expect.
-COMMIT = """
+# and the reply was lost. Where a broker that restarted has lost the messages before these, the number of the last that
+# is known is the reply, and nothing is appended, unless the caller allows a gap.
+#
+# Which messages are there, the log itself tells. The number in the state's hash is asked only where others have added
+# to the log, and a wrong one makes nobody append a message twice: one that is sent again is looked for in the log.
+# Where others have added to the log under the next number or a later one, TAKEN says so. With an actor's first message
+# its number is written down, by which a learner finds an actor that it did not expect.
+COMMIT = (
+    LAST_ID
+    + """
 local holder = redis.call('GET', KEYS[3])
 if holder and holder ~= ARGV[1] then return redis.error_reply('LEASELOST') end
 local run_id = redis.call('HGET', KEYS[4], 'run_id')
@@ -33,23 +38,42 @@ local first = tonumber(ARGV[2])
 local last = first + #ARGV - 6
 local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
 local number = string.format('%.0f', last)
-if owner == ARGV[1] and sequence == number then return -1 end
-local known = tonumber(sequence or '0')
-if known ~= first - 1 and ARGV[3] == '0' then return known end
-if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('XADD', KEYS[5], 'MAXLEN', '4096', '*', 'actor', ARGV[4]) end
+local function newest() return tonumber(string.match(last_id(KEYS[1]), '^%d+')) end
+local function entry(n)
+  local id = string.format('%.0f-0', n)
+  return redis.call('XREVRANGE', KEYS[1], id, id)[1]
+end
+local function is_trimmed(n)
+  local oldest = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[1], '0-0')
+  return newest() >= n and (not oldest or tonumber(string.match(oldest[1][2][1][1], '^%d+')) > n)
+end
+local found = entry(last)
+local done = found and found[2][2] == ARGV[#ARGV]
+if owner == ARGV[1] and sequence == number and (done or (not found and is_trimmed(last))) then return -1 end
+if done and ARGV[3] == '1' then
+  local mended = redis.call('HGET', KEYS[2], 'state') == ARGV[5]
+  if mended then redis.call('HSET', KEYS[2], 'sequence', number, 'owner', ARGV[1]) end
+  return -1
+end
+local known = tonumber(string.match(sequence or '0', '^%d+$'))
+if known ~= first - 1 and ARGV[3] == '0' then
+  local held = newest()
+  known = math.min(known or held, held)
+  if held ~= first - 1 and (known > first - 1 or not entry(first - 1)) then return known end
+end
+local begins = not sequence or redis.call('EXISTS', KEYS[1]) == 0
 for i = 6, #ARGV do
   local added = redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])
   if type(added) == 'table' and added.err then
     if not string.find(added.err, 'equal or smaller', 1, true) then return added end
-    local info = redis.call('XINFO', 'STREAM', KEYS[1])
-    for n = 1, #info, 2 do
-      if info[n] == 'last-generated-id' then return redis.error_reply('TAKEN ' .. info[n + 1]) end
-    end
+    return redis.error_reply('TAKEN ' .. last_id(KEYS[1]))
   end
 end
+if begins then redis.call('XADD', KEYS[5], 'MAXLEN', '4096', '*', 'actor', ARGV[4]) end
 redis.call('HSET', KEYS[2], 'state', ARGV[5], 'sequence', number, 'owner', ARGV[1])
 return -1
 """
+)
 
 # What a learner writes begins with this: one that was stopped for longer than its lease lasts does not know yet, as it
 # goes on, that another leads the run, or another run of this name.

@@ -165,9 +165,7 @@ class Scripts:
             if taken := re.search(r"TAKEN (\d+)", str(error)):
                 raise NumberTakenError(keys, actor, int(taken[1])) from error
             raise RunError(f"Redis refused the experience of actor {actor}: {error}") from error
-        if not isinstance(known, int):  # what the script compares with is no number
-            raise RunError(f"what Redis holds under {keys.state(actor)} is damaged: its sequence is no number")
-        return None if known == -1 else known
+        return None if known == -1 else int(known)
 
     def publish(self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool) -> int:
         """Make these the weights of their versions, oldest first, and announce them, in one step.

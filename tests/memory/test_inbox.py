@@ -1,4 +1,5 @@
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -219,10 +220,13 @@ def test_a_stop_ends_waiting(client: Client, keys: Keys, how: str) -> None:
 @pytest.mark.parametrize("how", ["round", "wait"])
 def test_an_error_of_the_reader_reaches_who_waits(client: Client, keys: Keys, how: str) -> None:
     with open_inbox(client, keys) as inbox:
-        client.set(keys.log(0), b"no stream")
-        with pytest.raises(RunError, match="WRONGTYPE"):
+        client.set(keys.log(1), b"no stream")
+        wanted = (
+            rf"^reading the experience failed: the Redis key {re.escape(keys.log(1))} holds another type .* delete it"
+        )
+        with pytest.raises(RunError, match=wanted):
             wait_calls(inbox)[how]()
-        with pytest.raises(RunError, match="WRONGTYPE"):
+        with pytest.raises(RunError, match=wanted):
             inbox.take_all()
 
 
