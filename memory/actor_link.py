@@ -157,10 +157,13 @@ class ActorLink:
 
     def _known(self) -> int:
         """Number of this actor's last message that Redis holds: the log tells, or its state once others have added."""
-        newest = last_sequence(self._client, self.keys.log(self.actor))
-        if newest <= self._sequence:
-            return newest
-        return self._count(self._client.hget(self.keys.state(self.actor), "sequence") or b"0")
+        log = self.keys.log(self.actor)
+        self._client.xread({log: "$"}, count=1)  # brings nothing, but raises RunError for a log that is none
+        told = self._client.hget(self.keys.state(self.actor), "sequence")
+        if told == b"%d" % self._sequence:  # as nearly always, and it costs Redis nothing
+            return self._sequence
+        newest = last_sequence(self._client, log)
+        return newest if newest <= self._sequence else self._count(told or b"0")
 
     def record(self) -> RunRecord:
         """The run's record; raises RunOver if the learner has left in good order, or leads another run now.

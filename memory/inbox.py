@@ -21,9 +21,10 @@ from memory.transport import (
     RawMessage,
     Scripts,
     actor_number,
-    newest_numbers,
+    newest_sequence,
     raw_message,
     registered_actors,
+    sequence_of,
 )
 from memory.waiting import Patience
 from memory.wire import WireError, decode_meta
@@ -113,7 +114,7 @@ class LogReader(threading.Thread):
     def received(self) -> dict[int, int]:
         """Per actor, the number up to which its messages have been read; it may go on after this one only."""
         return {
-            self._actors[stream]: min(_sequence(position), MAX_SEQUENCE)
+            self._actors[stream]: min(sequence_of(position), MAX_SEQUENCE)
             for stream, position in list(self._positions.items())
             if stream != self._joins
         }
@@ -145,18 +146,14 @@ class LogReader(threading.Thread):
             except ValueError as error:  # WireError among them
                 story.leave_out()
                 self._quarantine.add(actor, raw.id, raw.data, str(error), raw.size)
-            if _sequence(raw.id) <= MAX_SEQUENCE:  # others count for nothing, or the actor would end with them
-                self._put(Entry(ChunkId(actor, _sequence(raw.id)), message))
+            if sequence_of(raw.id) <= MAX_SEQUENCE:  # others count for nothing, or the actor would end with them
+                self._put(Entry(ChunkId(actor, sequence_of(raw.id)), message))
 
     def _put(self, entry: Entry) -> None:
         while not self._left.is_set():
             with suppress(queue.Full):  # the learner is busy: the reader waits for it
                 self.entries.put(entry, timeout=BLOCK_MS / 1000)
                 return
-
-
-def _sequence(entry_id: bytes) -> int:
-    return int(entry_id.split(b"-")[0])
 
 
 class Inbox:
@@ -192,10 +189,11 @@ class Inbox:
         self._pending: dict[int, deque[Entry]] = defaultdict(deque)
         self._ends: dict[int, deque[int]] = defaultdict(deque)  # rounds that end in pending
         self._played: dict[int, int] = defaultdict(lambda: -1, dict.fromkeys(self.read, -1))  # last round handed out
-        self._backlog = {actor: newest_numbers(client, keys.log(actor)).entry for actor in self.read}
+        self._backlog = {actor: newest_sequence(client, keys.log(actor)) for actor in self.read}
         self._stop = stop
         self._idle = idle
         self._next_idle = time.monotonic() + _IDLE_S
+        self._next_look = 0.0  # into an actor's state, when the end of its round may be lost
         self._reach = reach
         self._reader = LogReader(client, keys, self.read, decode, reach, joined.position if joined else None)
         self._reader.start()
@@ -252,12 +250,11 @@ class Inbox:
         Else nobody could: the actor waits for weights that the learner publishes only after this round. The state is
         stored in one step with the messages, so what it says is true once all up to it have been received.
         """
-        if not self._left_out[actor]:
+        if not self._left_out[actor] or time.monotonic() < self._next_look:
             return
+        self._next_look = time.monotonic() + _IDLE_S
         state = cast(bytes | None, self._client.hget(self._keys.state(actor), "state"))
-        newest = newest_numbers(
-            self._client, self._keys.log(actor)
-        ).entry  # read after the state, which is not newer then
+        newest = newest_sequence(self._client, self._keys.log(actor))  # after the state, which holds no more then
         if state is None or newest > self._received[actor]:
             return
         try:

@@ -1,6 +1,6 @@
 """The scripts that run within the Redis server: what must happen in one step, or not at all."""
 
-# Replies with the id of the last entry that was ever appended to a stream.
+# The id of the last entry that was ever appended to a stream: it outlives trimming.
 LAST_ID = """
 local function last_id(key)
   if redis.call('EXISTS', key) == 0 then return '0-0' end
@@ -9,13 +9,13 @@ local function last_id(key)
 end
 """
 
-NEWEST = (
-    LAST_ID
-    + """
+LAST = LAST_ID + "return last_id(KEYS[1])"
+
+# Replies with the id of the newest entry up to a number. The entries, which may be large, stay in Redis.
+NEWEST = """
 local entry = redis.call('XREVRANGE', KEYS[1], ARGV[1], '-', 'COUNT', '1')[1]
-return {last_id(KEYS[1]), entry and entry[1] or '0-0'}
+return entry and entry[1] or '0-0'
 """
-)
 
 # One step, or none of it: the lease is checked, the messages are appended under explicit increasing ids, the state is
 # replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before

@@ -19,7 +19,7 @@ Redis 6.2 are used, and none that touches keys of anybody else.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from memory import lua
 from memory.connection import Client, ResponseError
@@ -219,22 +219,19 @@ def _keys_from(client: Client, beginning: str) -> Iterator[bytes]:
     yield from client.scan_iter(match=f"{escaped}*", count=1000)
 
 
-class Newest(NamedTuple):
-    """Sequence numbers of a stream, 0 for none."""
-
-    ever: int  # of the last entry that was ever appended: it outlives trimming
-    entry: int  # of the newest entry that is there, up to MAX_SEQUENCE
-
-
-def newest_numbers(client: Client, key: str) -> Newest:
-    """Where a stream stands. The entries, which may be large, stay in Redis."""
-    ids: Any = client.eval(lua.NEWEST, 1, key, MAX_SEQUENCE)
-    return Newest(*(int(entry_id.split(b"-")[0]) for entry_id in ids))
-
-
 def last_sequence(client: Client, key: str) -> int:
-    """Sequence number of the last entry ever appended to a stream; 0 for none."""
-    return newest_numbers(client, key).ever
+    """Sequence number of the last entry ever appended to a stream (it outlives trimming); 0 for none."""
+    return sequence_of(cast(bytes, client.eval(lua.LAST, 1, key)))
+
+
+def newest_sequence(client: Client, key: str) -> int:
+    """Sequence number of the newest entry that a stream holds, up to MAX_SEQUENCE; 0 for none."""
+    return sequence_of(cast(bytes, client.eval(lua.NEWEST, 1, key, str(MAX_SEQUENCE))))
+
+
+def sequence_of(entry_id: bytes) -> int:
+    """The sequence number in an entry's id."""
+    return int(entry_id.split(b"-")[0])
 
 
 class Registered(NamedTuple):

@@ -169,13 +169,17 @@ def test_what_came_before_a_lost_end_is_of_the_next_round(client: Client, keys: 
         assert rounds(inbox, 0, 1, 2) == [[(0, 1)], [(0, 2), (0, 4), (0, 5)], [(0, 6)]]
 
 
+@pytest.mark.parametrize("bogus", [None, 0, 999])
 @pytest.mark.parametrize("lost", [2, 5])
 def test_lost_ends_that_nobody_would_send_again_are_seen_in_the_actor_s_state(
-    client: Client, keys: Keys, lost: int
+    client: Client, keys: Keys, lost: int, bogus: int | None
 ) -> None:
-    """The actor has played as far as it may, and waits for weights that come after the round."""
+    """The actor has played as far as it may, and waits for weights that come after the round.
+
+    A wrong number beside the state hinders nobody.
+    """
     say(client, keys, 0, 1, Joined(0), Episode({}), *[BAD] * lost)
-    save(client, keys, 0, 2 + lost, state(2))
+    save(client, keys, 0, 2 + lost if bogus is None else bogus, state(2))
     with open_inbox(client, keys) as inbox:
         assert rounds(inbox, 0, 1) == [[(0, 1)], [(0, 2), (0, 2 + lost)]]
         say(client, keys, 0, 3 + lost, RoundEnd(2))
