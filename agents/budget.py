@@ -14,12 +14,13 @@ import torch
 from agents.interface import Agent, Network
 from args import Args
 from memory import wire
-from memory.chunk import Field
+from memory.chunk import ChunkSpec, Field
 from memory.connection import Client
 from memory.errors import UserError
-from memory.transport import MemoryUse, memory_use
+from memory.transport import READ_BYTES, MemoryUse, memory_use
 
 _LEARNER = 800_000_000  # Python, PyTorch, an update's temporaries, 256 chunks on their way to the replay
+_READ_SHARE = 8  # of what one read of the log may bring: Python's objects for many small ones take six times as much
 _ACTOR = 350_000_000
 _REDIS = 10_000_000
 _STATE = 100_000  # of an environment: emulator, frame stack and unfinished rows, stored with every commit
@@ -65,7 +66,8 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
     assert isinstance(model, Network)
     weights = 4 * sum(parameter.numel() for parameter in model.parameters())
     replay = replay_bytes(args, agent, observation)
-    learner = _LEARNER + 5 * weights  # with gradients, two moments, and the target network
+    check_chunk(agent.spec, observation)
+    learner = _LEARNER + _READ_SHARE * READ_BYTES + 5 * weights  # with gradients, two moments, and the target network
     use = memory_use(client, args.name)
     missing = max(0, _redis_bytes(args, observation, weights) - use.ours)
     needs = _redis_and_learner(missing, learner, replay, place, use)
@@ -76,6 +78,16 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
     needs.append(Need(what, disk, free, "free on the disk", "--path-to-results: make room there"))
     print(f"Budget: {'; '.join(map(str, needs))}; each actor {_gb(_ACTOR + weights)}", flush=True)
     _refuse(needs, args)
+
+
+def check_chunk(spec: ChunkSpec, observation: Field) -> None:
+    """Raise UserError for settings whose chunks the learner would not read."""
+    size = spec.window * (row_bytes(observation) + _ROW) + wire.MAX_HEADER_BYTES
+    if size > READ_BYTES:
+        raise UserError(
+            f"--history-length: a chunk of {spec.window} rows has up to {size} bytes, and the learner reads messages "
+            f"of {READ_BYTES} at most: choose a shorter one, or a smaller --multi-step"
+        )
 
 
 def check_actor(args: Args) -> None:

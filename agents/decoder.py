@@ -1,4 +1,4 @@
-"""Decodes what actors say, and lets nothing pass that the learner could not use."""
+"""Decodes the actors' messages, and lets none pass that the learner could not use."""
 
 import math
 
@@ -6,16 +6,16 @@ from agents.reports import training_record
 from memory import wire
 from memory.chunk import Chunk, ChunkSpec, Field, check_chunk
 from memory.messages import Episode, Message, decode_message
-from saber.training_log import format_record
 
 
 class MessageDecoder:
     """Decodes the messages of a run with these chunks; raises ValueError for all others."""
 
-    def __init__(self, spec: ChunkSpec, observation: Field, nb_actions: int) -> None:
+    def __init__(self, spec: ChunkSpec, observation: Field, nb_actions: int, nb_env: int) -> None:
         self._spec = spec
         self._fields = spec.row_fields(observation)
         self._nb_actions = nb_actions
+        self._nb_env = nb_env  # of an actor
         row_bytes = sum(math.prod(field.shape) * wire.DTYPES[field.dtype].itemsize for field in self._fields.values())
         self._max_payload = 2 * spec.window * row_bytes + 65536
 
@@ -23,10 +23,15 @@ class MessageDecoder:
         """Decode a message."""
         message = decode_message(data, self._max_payload)
         if isinstance(message, Chunk):
+            self._check_env(message.env)
             check_chunk(message, self._spec, self._fields)
             actions = message.rows["action"]
             if actions.min() < 0 or actions.max() >= self._nb_actions:
                 raise ValueError(f"chunk has an action beyond the {self._nb_actions} that there are")
         elif isinstance(message, Episode):
-            format_record(training_record(message, 0))
+            self._check_env(training_record(message, 0).env)
         return message
+
+    def _check_env(self, env: int) -> None:
+        if env >= self._nb_env:
+            raise ValueError(f"an environment beyond the {self._nb_env} of an actor")

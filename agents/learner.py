@@ -29,9 +29,11 @@ from memory.limiter import RateLimiter
 from memory.messages import Episode
 from memory.replay import Checkpoint, Replay
 from memory.rows import Kind
+from memory.story import Reach
 from memory.waiting import Patience
 
 _SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
+_UNTOLD_ROUNDS = 100  # that actors can play in the seconds that a restarted Redis may have lost, at most
 _RETRY_S = 60.0  # until files are written again after a failure
 
 
@@ -64,9 +66,15 @@ class Learner:
         self._stop = stop
         self._publisher = Publisher(self._model, link)
         # A broker that restarts without the weights gets them again, or learner and actors would wait for each other.
-        known = max(crew.nb_actor for crew in limiter.crews)
-        joining = not limiter.synchronize
-        self._inbox = link.inbox(decode, stop, lambda: self._report_progress("running"), known=known, joining=joining)
+        self._earlier = reach_of_earlier(args, progress, limiter, link.told)
+        self._inbox = link.inbox(
+            decode,
+            stop,
+            lambda: self._report_progress("running"),
+            self._reach,
+            known=max(crew.nb_actor for crew in limiter.crews),
+            joining=not limiter.synchronize,
+        )
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._counted: dict[int, int] = {}  # last message per actor whose rows T_actors counts
         self._log = self._new_log()
@@ -141,6 +149,11 @@ class Learner:
             for actor, read in self._inbox.read.items():
                 self._counted[actor] = max(read, self._counted.get(actor, 0))
             self._reports.add_episodes(episodes, self.progress.T_learner)
+
+    def _reach(self) -> Reach:
+        """How far actors can have come; the round is counted before its weights are published."""
+        progress, earlier = self.progress, self._earlier
+        return Reach(max(progress.round, earlier.round), max(progress.T_actors, earlier.steps))
 
     def _add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         new = chunk_id.sequence > self._counted.get(chunk_id.actor, 0)
@@ -300,6 +313,19 @@ class Learner:
         self._replay.restore(Checkpoint(**saved["replay"]), self._counted)
         self._reports.checkpoints.needs = self._replay.oldest()
         self._trimmed_at = self._replay.inserted
+
+
+def reach_of_earlier(args: Args, progress: Progress, limiter: RateLimiter, told: int) -> Reach:
+    """How far actors can have come with earlier learners of the run, one of which has saved this progress.
+
+    A learner that was killed has published rounds after its last snapshot: two more than the agent steps fill that it
+    has told the actors last, and those whose steps a restarted Redis has lost. Where Redis has lost much more, nothing
+    is known but that nobody plays rounds beyond T-max.
+    """
+    untold = _UNTOLD_ROUNDS if told or progress.T_actors else 0
+    lost = told + untold * limiter.wanted_steps < progress.T_actors
+    steps = args.T_max if lost else max(told, progress.T_actors)
+    return Reach(limiter.round_of(min(steps, args.T_max)) + 2 + untold, steps)
 
 
 def beta(args: Args, T: int) -> float:

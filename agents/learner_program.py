@@ -95,7 +95,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
         # Last, as it may abandon an older run: nothing may be refused from here on.
         link.lead(progress.run_id, limiter.crews, afresh=saved is None)
-        decode = MessageDecoder(agent.spec, observation, nb_actions)
+        decode = MessageDecoder(agent.spec, observation, nb_actions, args.nb_env_per_actor)
         learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
         if saved:
             with _of_snapshot(path):

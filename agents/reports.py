@@ -5,7 +5,7 @@ import math
 import re
 import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -16,15 +16,16 @@ from agents.checkpoints import Checkpoints, FirstMessages
 from agents.interface import Agent
 from memory.errors import UserError
 from memory.messages import Episode
+from memory.tally import Tally
+from saber.episode_fields import make_record
 from saber.files import folder_to_write
 from saber.reward_plot import write_reward_plot
 from saber.run_record import RunRecord, Start, read_record, write_record
 from saber.scores import SCORE_EPISODES, EpisodeRecord
 from saber.task import Task
-from saber.training_log import FIELD_TYPES, TrainingLog
+from saber.training_log import TrainingLog
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
-_NAMES = [field.name for field in fields(EpisodeRecord)]
 
 
 class Reports:
@@ -41,6 +42,8 @@ class Reports:
         self._plotted = 0  # episodes in the plot
         self._next_plot = 0.0
         self._record: RunRecord | None = None  # until the run begins
+        self._known: EpisodeRecord | None = None  # newest that was left out
+        self._left_out = Tally(self._tell_known)
         try:
             folder_to_write("--path-to-results", folder)
             self._lock = (folder / f".{game}.lock").open("w")
@@ -51,6 +54,11 @@ class Reports:
             raise UserError(f"--path-to-results: a learner of another run is writing {game} in {folder}") from error
         except (OSError, ValueError) as error:
             raise UserError(f"--path-to-results: {error}") from error
+        if self.log.unsound:
+            print(
+                f"Not counted: {self.log.unsound} lines of {self.log.path} with a value that no episode can have",
+                flush=True,
+            )
 
     def _remove_torn_files(self) -> None:
         """A learner killed in the middle of a write has left a file aside, as large as a snapshot."""
@@ -64,6 +72,7 @@ class Reports:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._left_out.report(now=True)
         self._lock.close()
 
     def begin(self, start: Start, *, afresh: bool) -> None:
@@ -81,9 +90,21 @@ class Reports:
         return self.folder / f"{self.game}.json"
 
     def add_episodes(self, episodes: list[Episode], t_learner: int) -> None:
-        """Log finished episodes; those that are known already are left out."""
+        """Log finished episodes; those that are known already are left out, counted and told."""
         if episodes:
-            self.log.append([training_record(episode, t_learner) for episode in episodes])
+            records = [training_record(episode, t_learner) for episode in episodes]
+            logged = set(map(id, self.log.append(records)))
+            known = [record for record in records if id(record) not in logged]
+            self._known = known[-1] if known else self._known
+            self._left_out.more(len(known))
+
+    def _tell_known(self, new: int, count: int) -> str:
+        assert self._known
+        actor, env, episode = self._known.actor, self._known.env, self._known.episode
+        return (
+            f"Left out {new} episodes that the training log has already, {count} so far; the newest is episode "
+            f"{episode} of actor {actor}, environment {env}, where the log has come to {self.log.newest(actor, env)}"
+        )
 
     def mean_score(self, t_learner: int) -> float | None:
         """Mean score of the 100 newest episodes that were logged before this step; None while there are fewer.
@@ -138,10 +159,5 @@ def steps_made(values: dict[str, Any], *, lockstep: bool) -> int:
 
 def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
     """The line of the training log for an actor's message; raises ValueError if the message cannot be one."""
-    values: dict[str, Any] = episode.record | {"T_learner": t_learner}
-    try:
-        typed: list[Any] = [kind(values[name]) for name, kind in zip(_NAMES, FIELD_TYPES, strict=True)]
-        typed[-1] = sys.intern(typed[-1])  # a few words, repeated in every record
-        return EpisodeRecord(*typed)
-    except (KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"not an episode's record: {error!r}") from error
+    record = make_record(episode.record | {"T_learner": t_learner})
+    return replace(record, end=sys.intern(record.end))  # a few words, repeated in every record

@@ -33,6 +33,7 @@ from memory.inbox import Inbox
 from memory.learner_link import LearnerLink
 from memory.messages import decode_message, encode_message
 from memory.replay import Replay
+from memory.story import ANYWHERE
 from memory.waiting import Patience
 from saber.run_record import ROOT
 
@@ -146,8 +147,8 @@ def running(writers: Writers) -> Iterator[System]:
         server = stack.enter_context(RedisServer())
         link = stack.enter_context(LearnerLink(connect("127.0.0.1", server.port), NAME, {}, writers.number))
         link.lead(RUN)
-        decode = MessageDecoder(SPEC, _OBSERVATION, nb_actions=18)
-        inbox = link.inbox(decode, threading.Event(), lambda: None)
+        decode = MessageDecoder(SPEC, _OBSERVATION, nb_actions=18, nb_env=1)
+        inbox = link.inbox(decode, threading.Event(), lambda: None, lambda: ANYWHERE)
         stack.callback(inbox.close)
         link.progress("running", 0, 0, inbox.read)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))

@@ -14,7 +14,7 @@ from memory.limiter import Crew
 from memory.messages import Message, encode_message
 from memory.roll_call import RollCall, plain_command
 from memory.run_record import RunRecord, read_run, whole_number
-from memory.transport import MAX_SEQUENCE, Commit, Keys, NumberTakenError, Scripts, newest_version
+from memory.transport import MAX_SEQUENCE, Commit, Keys, NumberTakenError, Scripts, last_sequence, newest_version
 from memory.waiting import Patience
 from memory.wire import Packet
 
@@ -113,13 +113,14 @@ class ActorLink:
         that `repeats` exactly what its predecessor did gives them their old numbers; any other goes on after them.
         """
         state, sequence = self._client.hmget(self.keys.state(self.actor), "state", "sequence")
-        self._sequence = self._count(sequence or b"0")
-        read = self._read()
+        read, newest = self._read(), last_sequence(self._client, self.keys.log(self.actor))
+        known = min(self._count(sequence or b"0"), max(newest, read))  # a greater one is none of ours
+        self._sequence = known
         if read > self._sequence and (state is None or not repeats):
             unknown = f"messages {self._sequence + 1} to {read} of actor {self.actor}"
             print(f"The learner has read {unknown}, which Redis does not know: going on after them", flush=True)
             self._sequence = read
-        return None if state is None or sequence is None else Saved(cast(bytes, state), self._count(sequence))
+        return None if state is None or sequence is None else Saved(cast(bytes, state), known)
 
     def _count(self, text: Any) -> int:
         try:
@@ -165,6 +166,16 @@ class ActorLink:
         )
         lost = [(at, self._append(commit, allow_gap=True)) for at, commit in self._kept if commit.first > known]
         self._kept = deque([kept for kept in self._kept if kept[1].first <= known] + lost)
+
+    def _known(self) -> int:
+        """Number of this actor's last message that Redis holds: the log tells, or its state once others have added."""
+        log = self.keys.log(self.actor)
+        self._client.xread({log: "$"}, count=1)  # brings nothing, but raises RunError for a log that is none
+        told = self._client.hget(self.keys.state(self.actor), "sequence")
+        if told == b"%d" % self._sequence:  # as nearly always, and it costs Redis nothing
+            return self._sequence
+        newest = last_sequence(self._client, log)
+        return newest if newest <= self._sequence else self._count(told or b"0")
 
     def record(self) -> RunRecord:
         """The run's record; raises RunOver if the learner has left in good order, or leads another run now.
@@ -216,8 +227,7 @@ class ActorLink:
         """Call while waiting: says what for; raises RunOver, Stopped or RunError when there is no more sense in it."""
         self.record()
         self.lease.check()
-        known = self._count(self._client.hget(self.keys.state(self.actor), "sequence") or b"0")
-        if self._kept and self._kept[-1][1].last > known:
+        if self._kept and self._kept[-1][1].last > (known := self._known()):
             self._send_again(known)
         patience.check()
         if self._stop.is_set():

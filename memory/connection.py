@@ -5,8 +5,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import redis
@@ -17,6 +17,7 @@ from redis.retry import Retry
 from memory import waiting
 from memory.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
 from memory.errors import RunError, Stopped, UserError
+from memory.key_types import probes
 
 BrokerError: Final = redis.RedisError
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
@@ -29,12 +30,17 @@ _PROBE_S = 10.0  # for the first answer of a server
 _STOP_S = 8.0  # for a command under way when the process is asked to stop, or that it needs in order to stop
 _TICK_S = 0.5  # from a request to stop until a command under way heeds it
 
+_WRONG_TYPE = "WRONGTYPE"  # in errors of commands, and of scripts
 # What a server says that may write again soon, and what is to be done.
 _CANNOT_WRITE = {
     "OOM command": "has no room: raise its maxmemory (docs/access.md, as administrator)",
     "MISCONF": "cannot write its file: make room on its disk, or see its log",
     "BUSY Redis": "is busy with somebody's script that does not end: `script kill` (docs/access.md, as administrator)",
 }
+
+
+class ReplyTooLargeError(Exception):
+    """A reply is larger than its reader takes: the rest has not been read, and the connection is closed."""
 
 
 class Client(redis.Redis):
@@ -60,6 +66,15 @@ class Client(redis.Redis):
         with waiting.waiting("the Redis server"):
             return super().execute_command(*args)  # type: ignore[no-untyped-call]
 
+    @contextmanager
+    def replies_up_to(self, most: int) -> Iterator[None]:
+        """Take no reply of more than `most` bytes in this thread; a larger one raises ReplyTooLargeError."""
+        self.away.limit(most)
+        try:
+            yield
+        finally:
+            self.away.limit(math.inf)
+
     def _execute_in_time(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """A script that a server cannot write for is refused as a whole, so it can be tried again."""
         closed = 0
@@ -72,12 +87,30 @@ class Client(redis.Redis):
             except redis.ResponseError as error:
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
+                if _WRONG_TYPE in str(error):
+                    raise RunError(self._explain_type(args)) from error
                 how = _cannot_write(error)
                 if not how:
                     raise
                 waiting.instead(f"the Redis server, which {how}")
                 time.sleep(0.5)
                 self.away.check(f"{how}, and start again what has stopped")
+
+    def _explain_type(self, args: tuple[Any, ...]) -> str:
+        """What to say of a command that met a value of another type than ours."""
+        known = probes(args)
+        wrong = " and ".join(key for key, probe in known.items() if self._is_refused(probe)) or " or ".join(known)
+        return (
+            f"the Redis key {wrong} holds another type of value than this program writes there, so somebody else has "
+            "written it: delete it with redis-cli, and start again what has stopped"
+        )
+
+    def _is_refused(self, probe: tuple[str, ...]) -> bool:
+        try:
+            super().execute_command(*probe)  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            return _WRONG_TYPE in str(error)
+        return False
 
 
 def _cannot_write(error: redis.ResponseError) -> str | None:
@@ -115,8 +148,18 @@ class _Away(ExponentialWithJitterBackoff):
 
     def begin(self) -> None:
         """A command begins in this thread; after one that was given up there is little sense in waiting long again."""
-        self._began.at, self._began.why = time.monotonic(), None
+        self._began.at, self._began.why, self._began.received = time.monotonic(), None, 0
         self._began.seconds = min(self.seconds, _AGAIN_S) if self.given_up else self.seconds
+
+    def limit(self, most: float) -> None:
+        """Let the replies to this thread's commands have at most so many bytes."""
+        self._began.most = most
+
+    def receive(self, count: int) -> None:
+        """Count bytes of a reply; raises ReplyTooLargeError if they are too many."""
+        self._began.received = getattr(self._began, "received", 0) + count
+        if self._began.received > getattr(self._began, "most", math.inf):
+            raise ReplyTooLargeError
 
     def check(self, how: str) -> None:
         """Raise RunError if it has been tried for long enough; tries to connect are nested in those to send."""
@@ -161,8 +204,10 @@ class _Socket:
         return getattr(self._plain, name)
 
     def recv_into(self, buffer: Any) -> int:
-        """Read some bytes; raises TimeoutError when none come, or when the time for the command is over."""
-        return self._in_time(self._plain.recv_into, buffer)
+        """Read some bytes; raises TimeoutError when none come in time, or ReplyTooLargeError."""
+        count = self._in_time(self._plain.recv_into, buffer)
+        self._away.receive(count)
+        return count
 
     def sendall(self, data: bytes) -> None:
         """Send all bytes; raises as `recv_into`."""

@@ -9,12 +9,24 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from memory.chunk import ChunkId
-from memory.connection import BLOCK_MS, Client
+from memory.connection import BLOCK_MS, Client, ReplyTooLargeError
 from memory.errors import RunError, Stopped
-from memory.messages import Episode, Joined, Message, RoundEnd
+from memory.messages import Joined, Message, RoundEnd
 from memory.quarantine import Quarantine
-from memory.run_record import whole_number
-from memory.transport import MAX_SEQUENCE, Keys, registered, registered_actors
+from memory.story import ANYWHERE, Reach, Story
+from memory.transport import (
+    MAX_SEQUENCE,
+    READ_BYTES,
+    Keys,
+    RawMessage,
+    Registered,
+    Scripts,
+    actor_number,
+    newest_sequence,
+    raw_message,
+    registered_actors,
+    sequence_of,
+)
 from memory.waiting import Patience, no_hint
 from memory.wire import WireError, decode_meta
 
@@ -33,59 +45,35 @@ class Entry(NamedTuple):
     message: Message | None  # None inside this file only: it could not be read, is left out, but counts as read
 
 
-class _Story:
-    """What an actor has said so far, as far as it decides what may come next."""
-
-    def __init__(self) -> None:
-        self.sequence: int | None = None  # of the last message
-        self.round: int | None = None  # that ended last
-        self.lost = 0  # messages that were lost or left out since
-
-    def follow(self, actor: int, entry_id: bytes) -> int:
-        """Take the next message's sequence number; raises WireError if no actor of ours can have given it."""
-        sequence, part = (int(number) for number in entry_id.split(b"-"))
-        if self.sequence is not None:
-            self.lost += max(0, sequence - self.sequence - 1)
-        self.sequence = sequence
-        if part or sequence > MAX_SEQUENCE:
-            raise WireError(f"actor {actor} numbers no message so")
-        return sequence
-
-    def check(self, actor: int, message: Message) -> None:
-        """Raise WireError for a message that cannot come now."""
-        match message:
-            case Episode(record=record) if record.get("actor", actor) != actor:
-                raise WireError("the episode is another actor's")
-            case RoundEnd(round=ended):
-                if self.round is not None and not 0 <= ended - self.round - 1 <= self.lost:
-                    raise WireError(f"the end of round {ended} does not follow that of round {self.round}")
-                self.round, self.lost = ended, 0
-            case Joined(round=first):
-                self.round, self.lost = first - 1, 0
-
-
 class LogReader(threading.Thread):
     """Reads and decodes the streams of all actors from their beginning on; an error in it reaches `Inbox`.
 
     With `joins`, the last position read in the stream of actors, it reads on there and takes in whoever joins.
     """
 
-    def __init__(self, client: Client, keys: Keys, actors: Iterable[int], decode: Decoder, joins: bytes | None) -> None:
+    def __init__(
+        self, client: Client, keys: Keys, actors: Iterable[int], decode: Decoder, reach: Callable[[], Reach],
+        joins: bytes | None,
+    ) -> None:  # fmt: skip
         super().__init__(name="log reader", daemon=True)
         self.entries: queue.Queue[Entry] = queue.Queue(_QUEUE_SIZE)
         self.error: BaseException | None = None
         self._client = client
+        self._scripts = Scripts(client)
         self._quarantine = Quarantine(client, keys)
         self._keys = keys
         self._actors: dict[bytes, int] = {}  # by the key of the log
         self._positions: dict[Any, Any] = {}
-        self._stories: dict[int, _Story] = defaultdict(_Story)
+        self._stories: dict[int, Story] = defaultdict(Story)
         self._joins = keys.actors.encode()
         for actor in actors:
             self._follow(actor)
         if joins is not None:
             self._positions[self._joins] = joins
         self._decode = decode
+        self._reach = reach
+        self._careful = False  # whether messages are fetched by a script, as there were too many bytes of them
+        self._turn = 0
         self._left = threading.Event()
 
     def close(self) -> None:
@@ -97,23 +85,38 @@ class LogReader(threading.Thread):
         """Read until closed."""
         try:
             while not self._left.is_set():
-                reply: Any = self._client.xread(self._positions, count=_READ_COUNT, block=BLOCK_MS)
-                for stream, items in reply:
-                    self._positions[stream] = items[-1][0]
+                for stream, messages in self._read():
+                    self._positions[stream] = messages[-1].id
                     if stream == self._joins:
-                        self._take_in(items)
+                        self._take_in(messages)
                     else:
-                        self._take(self._actors[stream], items)
+                        self._take(self._actors[stream], messages)
                 self._quarantine.report()
             self._quarantine.report(now=True)
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             self.error = error
 
+    def _read(self) -> list[tuple[bytes, list[RawMessage]]]:
+        """Wait a moment for messages, and return them by stream: no more than READ_BYTES of them, whatever is there."""
+        if not self._careful:
+            try:
+                with self._client.replies_up_to(READ_BYTES):
+                    reply: Any = self._client.xread(self._positions, count=_READ_COUNT, block=BLOCK_MS)
+                return [(stream, [raw_message(*item) for item in items]) for stream, items in reply]
+            except ReplyTooLargeError:
+                self._careful = True
+        streams = deque(self._positions)
+        streams.rotate(self._turn)  # or the first, if it is flooded, would keep all others waiting
+        self._turn += 1
+        found = self._scripts.read({stream: self._positions[stream] for stream in streams}, READ_BYTES)
+        self._careful = bool(found)
+        return found
+
     @property
     def received(self) -> dict[int, int]:
         """Per actor, the number up to which its messages have been read; it may go on after this one only."""
         return {
-            self._actors[stream]: min(_sequence(position), MAX_SEQUENCE)
+            self._actors[stream]: min(sequence_of(position), MAX_SEQUENCE)
             for stream, position in list(self._positions.items())
             if stream != self._joins
         }
@@ -123,27 +126,30 @@ class LogReader(threading.Thread):
         self._actors[key] = actor
         self._positions[key] = b"0-0"
 
-    def _take_in(self, items: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
+    def _take_in(self, entries: Iterable[RawMessage]) -> None:
         """Follow actors that are not known yet; an entry that names none changes nothing."""
-        for _, actor in registered(items):
+        for entry in entries:
+            actor = actor_number(entry.data)
             if actor is not None and actor not in self._actors.values():
                 print(f"Actor {actor} joins", flush=True)
                 self._follow(actor)
 
-    def _take(self, actor: int, items: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> None:
-        for entry_id, fields in items:
-            data = fields.get(b"m", b"")
+    def _take(self, actor: int, messages: Iterable[RawMessage]) -> None:
+        story = self._stories[actor]
+        for raw in messages:
             message = None
             try:
-                self._stories[actor].follow(actor, entry_id)
-                decoded = self._decode(data)
-                self._stories[actor].check(actor, decoded)
+                story.follow(actor, raw.id)
+                if raw.size > len(raw.data):
+                    raise WireError(f"message of {raw.size} bytes, {READ_BYTES} are allowed")
+                decoded = self._decode(raw.data)
+                story.check(actor, decoded, self._reach())
                 message = decoded
             except ValueError as error:  # WireError among them
-                self._stories[actor].lost += 1
-                self._quarantine.add(actor, entry_id, data, str(error))
-            if _sequence(entry_id) <= MAX_SEQUENCE:  # others count for nothing, or the actor would end with them
-                self._put(Entry(ChunkId(actor, _sequence(entry_id)), message))
+                story.leave_out()
+                self._quarantine.add(actor, raw.id, raw.data, str(error), raw.size)
+            if sequence_of(raw.id) <= MAX_SEQUENCE:  # others count for nothing, or the actor would end with them
+                self._put(Entry(ChunkId(actor, sequence_of(raw.id)), message))
 
     def _put(self, entry: Entry) -> None:
         while not self._left.is_set():
@@ -152,22 +158,13 @@ class LogReader(threading.Thread):
                 return
 
 
-def _sequence(entry_id: bytes) -> int:
-    return int(entry_id.split(b"-")[0])
-
-
-def _last_entry(client: Client, key: str) -> int:
-    reply: Any = client.xrevrange(key, max=MAX_SEQUENCE, count=1)
-    return _sequence(reply[0][0]) if reply else 0
-
-
 class Inbox:
     """Messages of all actors, each handed out once, in each actor's own order.
 
     `read` tells, per actor, the sequence number of the last message handed out. `idle` is called about every second of
-    waiting, and `absent` for the end of each line about it. Actors 0 to `nb_actor` - 1 play now; logs of as many as
-    `known` are read, as those that have left may have written what replay still needs. `joining` actors, of any number,
-    are taken in when they come.
+    waiting, and `absent` for the end of each line about it. `reach` bounds what actors can have done. Actors 0 to
+    `nb_actor` - 1 play now; logs of as many as `known` are read, as those that have left may have written what replay
+    still needs. `joining` actors, of any number, are taken in when they come.
     """
 
     def __init__(
@@ -180,11 +177,12 @@ class Inbox:
         idle: Callable[[], None] = lambda: None,
         *,
         absent: Callable[[], str] = no_hint,
+        reach: Callable[[], Reach] = lambda: ANYWHERE,
         known: int = 0,
         joining: bool = False,
     ) -> None:
-        joined = registered_actors(client, keys) if joining else []
-        actors = set(range(max(nb_actor, known))) | {entry.actor for entry in joined if entry.actor is not None}
+        joined = registered_actors(client, keys) if joining else None
+        actors = set(range(max(nb_actor, known))) | (joined.actors if joined else set())
         self.read: dict[int, int] = defaultdict(int, dict.fromkeys(sorted(actors), 0))
         self._client = client
         self._keys = keys
@@ -195,13 +193,14 @@ class Inbox:
         self._pending: dict[int, deque[Entry]] = defaultdict(deque)
         self._ends: dict[int, deque[int]] = defaultdict(deque)  # rounds that end in pending
         self._played: dict[int, int] = defaultdict(lambda: -1, dict.fromkeys(self.read, -1))  # last round handed out
-        self._backlog = {actor: _last_entry(client, keys.log(actor)) for actor in self.read}
+        self._backlog = {actor: newest_sequence(client, keys.log(actor)) for actor in self.read}
         self._stop = stop
         self._idle = idle
         self._absent = absent
         self._next_idle = time.monotonic() + _IDLE_S
-        position = (joined[0].position if joined else b"0-0") if joining else None
-        self._reader = LogReader(client, keys, self.read, decode, position)
+        self._next_look = 0.0  # into an actor's state, when the end of its round may be lost
+        self._reach = reach
+        self._reader = LogReader(client, keys, self.read, decode, reach, joined.position if joined else None)
         self._reader.start()
 
     def close(self) -> None:
@@ -228,9 +227,9 @@ class Inbox:
 
     def take_rest(self) -> Iterable[Entry]:
         """Everything that is in the log now and was not handed out yet, even if this process shall stop."""
-        joined = registered_actors(self._client, self._keys) if self._joining else []
-        actors = self.read.keys() | {entry.actor for entry in joined if entry.actor is not None}
-        last = {actor: _last_entry(self._client, self._keys.log(actor)) for actor in sorted(actors)}
+        joined = registered_actors(self._client, self._keys) if self._joining else Registered(set(), b"")
+        actors = self.read.keys() | joined.actors
+        last = {actor: newest_sequence(self._client, self._keys.log(actor)) for actor in sorted(actors)}
         return self._take_up_to(last, lambda: None, self._wait_for_rest)
 
     def _take_up_to(self, last: dict[int, int], check: Callable[[], None], wait: Callable[[], None]) -> Iterable[Entry]:
@@ -268,15 +267,17 @@ class Inbox:
         Else nobody could: the actor waits for weights that the learner publishes only after this round. The state is
         stored in one step with the messages, so what it says is true once all up to it have been received.
         """
-        if not self._left_out[actor]:
+        if not self._left_out[actor] or time.monotonic() < self._next_look:
             return
-        state, sequence = cast(list[bytes | None], self._client.hmget(self._keys.state(actor), "state", "sequence"))
+        self._next_look = time.monotonic() + _IDLE_S
+        state = cast(bytes | None, self._client.hget(self._keys.state(actor), "state"))
+        newest = newest_sequence(self._client, self._keys.log(actor))  # after the state, which holds no more then
+        if state is None or newest > self._received[actor]:
+            return
         try:
-            if state is None or whole_number(sequence) > self._received[actor]:
-                return
             playing = decode_meta(state).get("round")
-            if type(playing) is not int:
-                raise WireError("it names no round")
+            if type(playing) is not int or not 0 <= playing <= self._reach().round + 1:
+                raise WireError("it names no round that can have begun")
         except ValueError as error:
             raise RunError(
                 f"{self._left_out[actor]} messages of actor {actor} are lost, perhaps the end of round {round_} among "
@@ -317,7 +318,8 @@ class Inbox:
     def _receive(self, timeout: float) -> bool:
         if self._reader.error:
             error = self._reader.error
-            raise RunError(f"reading the experience failed: {type(error).__name__}: {error}") from error
+            what = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+            raise RunError(f"reading the experience failed: {what}") from error
         try:
             entry = self._reader.entries.get(block=timeout > 0, timeout=timeout or None)
         except queue.Empty:

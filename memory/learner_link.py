@@ -14,6 +14,7 @@ from memory.lease import Lease
 from memory.limiter import Crew
 from memory.roll_call import RollCall, plain_command
 from memory.run_record import Owner, RunRecord, read_run, record_fields, write_run
+from memory.story import Reach
 from memory.transport import Keys, Scripts, forget_run, last_sequence, newest_version, rewrite_file
 from memory.wire import VERSION, other_version
 
@@ -103,19 +104,25 @@ class LearnerLink:
             forget_run(self._client, self._name, before.run_id)
 
     def inbox(
-        self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], *, known: int = 0, joining: bool = False
-    ) -> Inbox:
-        """Everything the actors have said and will say; `idle` is called while the learner waits for it.
+        self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], reach: Callable[[], Reach], *,
+        known: int = 0, joining: bool = False,
+    ) -> Inbox:  # fmt: skip
+        """All messages of the actors, within their `reach`; `idle` is called while the learner waits for them.
 
         Logs of as many actors as `known` are read, also of those that have left. With `joining`, actors of other
         numbers are taken in.
         """
-        more: dict[str, Any] = {"absent": self.absent, "known": known, "joining": joining}
+        more: dict[str, Any] = {"absent": self.absent, "reach": reach, "known": known, "joining": joining}
         return Inbox(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
 
     def absent(self) -> str:
         """Which actors are not there: the end of a line about waiting for them."""
         return RollCall(self._client, self.keys, self._nb_actor, self._command).absent()
+
+    @property
+    def told(self) -> int:
+        """Most agent steps that the run's record has ever told the actors, also for learners before this one."""
+        return self._record.t_actors
 
     def last_sequence(self, actor: int) -> int:
         """Number of the newest message of an actor that Redis knows, 0 for none."""
@@ -133,10 +140,13 @@ class LearnerLink:
                 rewrite_file(self._client)
 
     def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
-        """Write the run's record; publish the weights again if they are not the newest, as after a broker's restart."""
+        """Write the run's record; publish the weights again if they are not the newest, as after a broker's restart.
+
+        `t_actors` of the record never falls: a learner that resumes goes back, but no actor has played less since.
+        """
         self.lease.check()
-        now = int(time.time())
-        self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=t_actors, written=now)
+        now, most = int(time.time()), max(t_actors, self.told)
+        self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=most, written=now)
         self._scripts.write_record(self.keys, self.lease.token, record_fields(self._record, read))
         with self._publishing:
             newest = max(self._weights, default=-1)

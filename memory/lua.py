@@ -1,13 +1,35 @@
 """The scripts that run within the Redis server: what must happen in one step, or not at all."""
 
+# The id of the last entry that was ever appended to a stream: it outlives trimming.
+LAST_ID = """
+local function last_id(key)
+  if redis.call('EXISTS', key) == 0 then return '0-0' end
+  local info = redis.call('XINFO', 'STREAM', key)
+  for n = 1, #info, 2 do if info[n] == 'last-generated-id' then return info[n + 1] end end
+end
+"""
+
+LAST = LAST_ID + "return last_id(KEYS[1])"
+
+# Replies with the id of the newest entry up to a number. The entries, which may be large, stay in Redis.
+NEWEST = """
+local entry = redis.call('XREVRANGE', KEYS[1], ARGV[1], '-', 'COUNT', '1')[1]
+return entry and entry[1] or '0-0'
+"""
+
 # One step, or none of it: the lease is checked, the messages are appended under explicit increasing ids, the state is
 # replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before
-# and the reply was lost. Messages that do not follow the last one known here are refused with its number (a broker that
-# restarted may have lost the newest), unless the caller has no older ones to send again. Where somebody else has added
-# to the log under the next number or a later one, that is said. With the first message of a log the actor's number is
-# written down, by which a learner finds an actor that it did not expect.
-# Nothing is taken in once the learner has left in good order: it logs the episodes of all that was taken in before.
-COMMIT = """
+# and the reply was lost. Where a broker that restarted has lost the messages before these, the number of the last that
+# is known is the reply, and nothing is appended, unless the caller allows a gap.
+#
+# Which messages are there, the log itself tells. The number in the state's hash is asked only where others have added
+# to the log, and a wrong one makes nobody append a message twice: one that is sent again is looked for in the log.
+# Where others have added to the log under the next number or a later one, TAKEN says so. With an actor's first message
+# its number is written down, by which a learner finds an actor that it did not expect.
+# Nothing is appended once the learner has left in good order: it logs the episodes of all that was appended before.
+COMMIT = (
+    LAST_ID
+    + """
 local holder = redis.call('GET', KEYS[3])
 if holder and holder ~= ARGV[1] then return redis.error_reply('LEASELOST') end
 local run_id, status = unpack(redis.call('HMGET', KEYS[4], 'run_id', 'status'))
@@ -18,23 +40,42 @@ local first = tonumber(ARGV[2])
 local last = first + #ARGV - 6
 local owner, sequence = unpack(redis.call('HMGET', KEYS[2], 'owner', 'sequence'))
 local number = string.format('%.0f', last)
-if owner == ARGV[1] and sequence == number then return -1 end
-local known = tonumber(sequence or '0')
-if known ~= first - 1 and ARGV[3] == '0' then return known end
-if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('XADD', KEYS[5], 'MAXLEN', '4096', '*', 'actor', ARGV[4]) end
+local function newest() return tonumber(string.match(last_id(KEYS[1]), '^%d+')) end
+local function entry(n)
+  local id = string.format('%.0f-0', n)
+  return redis.call('XREVRANGE', KEYS[1], id, id)[1]
+end
+local function is_trimmed(n)
+  local oldest = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[1], '0-0')
+  return newest() >= n and (not oldest or tonumber(string.match(oldest[1][2][1][1], '^%d+')) > n)
+end
+local found = entry(last)
+local done = found and found[2][2] == ARGV[#ARGV]
+if owner == ARGV[1] and sequence == number and (done or (not found and is_trimmed(last))) then return -1 end
+if done and ARGV[3] == '1' then
+  local mended = redis.call('HGET', KEYS[2], 'state') == ARGV[5]
+  if mended then redis.call('HSET', KEYS[2], 'sequence', number, 'owner', ARGV[1]) end
+  return -1
+end
+local known = tonumber(string.match(sequence or '0', '^%d+$'))
+if known ~= first - 1 and ARGV[3] == '0' then
+  local held = newest()
+  known = math.min(known or held, held)
+  if held ~= first - 1 and (known > first - 1 or not entry(first - 1)) then return known end
+end
+local begins = not sequence or redis.call('EXISTS', KEYS[1]) == 0
 for i = 6, #ARGV do
   local added = redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])
   if type(added) == 'table' and added.err then
     if not string.find(added.err, 'equal or smaller', 1, true) then return added end
-    local info = redis.call('XINFO', 'STREAM', KEYS[1])
-    for n = 1, #info, 2 do
-      if info[n] == 'last-generated-id' then return redis.error_reply('TAKEN ' .. info[n + 1]) end
-    end
+    return redis.error_reply('TAKEN ' .. last_id(KEYS[1]))
   end
 end
+if begins then redis.call('XADD', KEYS[5], 'MAXLEN', '4096', '*', 'actor', ARGV[4]) end
 redis.call('HSET', KEYS[2], 'state', ARGV[5], 'sequence', number, 'owner', ARGV[1])
 return -1
 """
+)
 
 # What a learner writes begins with this: one that was stopped for longer than its lease lasts does not know yet, as it
 # goes on, that another leads the run, or another run of this name.
@@ -88,4 +129,32 @@ if holder == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 if holder then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
+"""
+
+# The messages after a position in each stream, or numbers of actors: as many as have ARGV[1] bytes together, and at
+# least one. One that is larger than that by itself is cut to its first ARGV[2] bytes; one that is smaller than ARGV[2]
+# counts for as many, so that the server is not busy for long. Replies with id, size and bytes of each, by stream.
+READ = """
+local most, least, found = tonumber(ARGV[1]), tonumber(ARGV[2]), {}
+local room = most
+for k = 1, #KEYS do found[k] = {} end
+for k = 1, #KEYS do
+  local position = ARGV[k + 2]
+  while true do
+    local reply = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[k], position)
+    if not reply then break end
+    local id, fields = unpack(reply[1][2][1])
+    local message = ''
+    for i = 1, #fields, 2 do
+      if fields[i] == 'm' or fields[i] == 'actor' then message = fields[i + 1] end
+    end
+    local size = #message
+    if size > room and room < most then return found end
+    if size > room then message = string.sub(message, 1, least) end
+    table.insert(found[k], {id, size, message})
+    room, position = room - math.max(size, least), id
+    if room <= 0 then return found end
+  end
+end
+return found
 """

@@ -36,6 +36,8 @@ class RoundEnd:
 
 Message = Chunk | Episode | Joined | RoundEnd
 
+MOST = 10**15  # beyond any round, version or environment
+
 
 def encode_message(message: Message) -> bytes:
     """Encode a message for an actor's stream."""
@@ -83,8 +85,8 @@ def _chunk(packet: Packet) -> Chunk:
 
 
 def _integer(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise WireError("expected a whole number from 0 to 2^63 - 1")  # not shown: it may be long, or deeply nested
+    if type(value) is not int or not 0 <= value < MOST:
+        raise WireError("expected a whole number from 0 to below 10^15")  # not shown: it may be long, or deeply nested
     return value
 
 

@@ -9,44 +9,32 @@ The newest 32 of an actor are kept, half a megabyte at most. A learner that resu
 again; they have their ids, so none is kept twice.
 """
 
-import time
 from contextlib import suppress
 
 from memory.connection import BrokerError, Client
+from memory.tally import Tally
 from memory.transport import Keys
 
 _KEPT_MESSAGES = 32  # of an actor
 _KEPT_BYTES = 1 << 14  # of a message
 _REASON_LENGTH = 300
-_REPORT_INTERVAL_S = 10.0
 
 
-class Quarantine:
+class Quarantine(Tally):
     """Keeps, counts and reports them; the log gets a line for the first, and then at most one every ten seconds."""
 
     def __init__(self, client: Client, keys: Keys) -> None:
-        self.count = 0
+        super().__init__(lambda new, count: f"Left out {new} unreadable, {count} so far; the newest is {self._newest}")
         self._client = client
         self._keys = keys
-        self._reported = 0
-        self._next_report = 0.0
         self._newest = ""
 
-    def add(self, actor: int, entry_id: bytes, data: bytes, reason: str) -> None:
-        """Keep a copy of a message of an actor's log."""
-        self.count += 1
+    def add(self, actor: int, entry_id: bytes, data: bytes, reason: str, size: int | None = None) -> None:
+        """Keep a copy of a message of an actor's log; `data` may be the beginning of one of `size` bytes."""
         reason = ascii(reason)[1:-1][:_REASON_LENGTH]  # it may quote the message, which may hold anything
         key = self._keys.quarantine(actor)
         self._newest = f"message {entry_id.decode().removesuffix('-0')} of actor {actor} (copy in {key}): {reason}"
-        kept = ("reason", reason, "bytes", len(data), "data", data[:_KEPT_BYTES])
+        kept = ("reason", reason, "bytes", len(data) if size is None else size, "data", data[:_KEPT_BYTES])
         with suppress(BrokerError):  # it is there already; or Redis cannot write, and training goes on without a copy
             self._client.once("XADD", key, "MAXLEN", _KEPT_MESSAGES, entry_id, *kept)
-        self.report()
-
-    def report(self, *, now: bool = False) -> None:
-        """Say what is new, but not too often unless `now`."""
-        new = self.count - self._reported
-        if new and (now or time.monotonic() >= self._next_report):
-            print(f"Left out {new} unreadable, {self.count} so far; the newest is {self._newest}", flush=True)
-            self._reported = self.count
-            self._next_report = time.monotonic() + _REPORT_INTERVAL_S
+        self.more()

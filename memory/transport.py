@@ -18,15 +18,17 @@ Redis 6.2 are used, and none that touches keys of anybody else.
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from memory import lua
 from memory.connection import Client, ResponseError
 from memory.errors import RunError
 from memory.limiter import MAX_ACTORS
 
+READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
+CUT_BYTES = 1 << 14  # what is read of a message that is too large
 MAX_SEQUENCE = 2**53  # of a message: the scripts in Redis count with floating-point numbers
 
 
@@ -121,6 +123,20 @@ class HeldLease(NamedTuple):
     left_ms: float  # infinite for one that never expires
 
 
+class RawMessage(NamedTuple):
+    """An entry of an actor's log, or of the stream of actors, as it was read."""
+
+    id: bytes
+    size: int  # of the message in the log
+    data: bytes  # the message, or its beginning if it is too large
+
+
+def raw_message(entry_id: bytes, fields: dict[bytes, bytes]) -> RawMessage:
+    """An entry as XREAD replies it."""
+    data = fields.get(b"m", fields.get(b"actor", b""))
+    return RawMessage(entry_id, len(data), data)
+
+
 class NumberTakenError(Exception):
     """An actor's log has messages that are not its own, up to this number: it must number its own from the next on."""
 
@@ -140,13 +156,14 @@ class Scripts:
         self._renew = client.register_script(lua.RENEW)
         self._read_lease = client.register_script(lua.READ_LEASE)
         self._break_lease = client.register_script(lua.BREAK_LEASE)
+        self._read = client.register_script(lua.READ)
 
     def commit(self, keys: Keys, actor: int, token: bytes, commit: Commit, *, allow_gap: bool) -> int | None:
         """Append messages and store the state in one step, if the lease is held.
 
-        Returns None when that is done, else the number of the last message that Redis knows, when it is not the one
-        before `commit.first` and `allow_gap` is not set. Raises NumberTakenError if somebody else has written under
-        one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
+        Returns None when that is done, or was done before. If Redis has lost the message before `commit.first`, and
+        `allow_gap` is not set, returns the number of the last one that it holds. Raises NumberTakenError if somebody
+        else has written under one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
         """
         names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run, keys.actors]
         values: list[Any] = [token, commit.first, int(allow_gap), actor, commit.state, *commit.messages]
@@ -158,9 +175,7 @@ class Scripts:
             if taken := re.search(r"TAKEN (\d+)", str(error)):
                 raise NumberTakenError(keys, actor, int(taken[1])) from error
             raise RunError(f"Redis refused the experience of actor {actor}: {error}") from error
-        if not isinstance(known, int):  # what the script compares with is no number
-            raise RunError(f"what Redis holds under {keys.state(actor)} is damaged: its sequence is no number")
-        return None if known == -1 else known
+        return None if known == -1 else int(known)
 
     def publish(self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool) -> int:
         """Make these the weights of their versions, oldest first, and announce them, in one step.
@@ -179,6 +194,15 @@ class Scripts:
     def trim(self, keys: Keys, token: bytes, oldest: dict[int, int]) -> None:
         """Drop the messages of each actor that are older than the given sequence number."""
         self._lead(self._trim, keys, token, [keys.log(actor) for actor in oldest], list(oldest.values()))
+
+    def read(self, positions: dict[Any, Any], most: int) -> list[tuple[Any, list[RawMessage]]]:
+        """The messages after these positions in their streams, by stream: as many as `most` bytes hold, at least one.
+
+        Of one that is larger than that by itself, the beginning.
+        """
+        found = self._read(list(positions), [most, CUT_BYTES, *positions.values()])
+        streams = zip(positions, found, strict=True)
+        return [(stream, [RawMessage(*message) for message in messages]) for stream, messages in streams if messages]
 
     def _lead(self, script: Any, keys: Keys, token: bytes, more: list[str], arguments: list[Any]) -> int:
         try:
@@ -231,33 +255,38 @@ def _keys_from(client: Client, beginning: str) -> Iterator[bytes]:
 
 def last_sequence(client: Client, key: str) -> int:
     """Sequence number of the last entry ever appended to a stream (it outlives trimming); 0 for none."""
-    try:
-        return int(client.xinfo_stream(key)["last-generated-id"].split(b"-")[0])
-    except ResponseError as error:
-        if "no such key" in str(error):
-            return 0
-        raise
+    return sequence_of(cast(bytes, client.eval(lua.LAST, 1, key)))
+
+
+def newest_sequence(client: Client, key: str) -> int:
+    """Sequence number of the newest entry that a stream holds, up to MAX_SEQUENCE; 0 for none."""
+    return sequence_of(cast(bytes, client.eval(lua.NEWEST, 1, key, str(MAX_SEQUENCE))))
+
+
+def sequence_of(entry_id: bytes) -> int:
+    """The sequence number in an entry's id."""
+    return int(entry_id.split(b"-")[0])
 
 
 class Registered(NamedTuple):
-    """An entry of the stream of actors."""
+    """The actors that have a log, and the position in their stream after which others will come."""
 
+    actors: set[int]
     position: bytes
-    actor: int | None  # None: no actor of ours can have this number
 
 
-def registered(items: Iterable[tuple[bytes, dict[bytes, bytes]]]) -> list[Registered]:
-    """Entries of the stream of actors, as Redis replies them."""
-    return [Registered(position, _actor_number(fields.get(b"actor", b""))) for position, fields in items]
+def registered_actors(client: Client, keys: Keys) -> Registered:
+    """Read the stream of actors to its end; entries with numbers that no actor of ours can have count for nothing."""
+    scripts, actors, position = Scripts(client), set(), b"0-0"
+    while found := scripts.read({keys.actors: position}, READ_BYTES):
+        entries = found[0][1]
+        actors |= {number for entry in entries if (number := actor_number(entry.data)) is not None}
+        position = entries[-1].id
+    return Registered(actors, position)
 
 
-def registered_actors(client: Client, keys: Keys) -> list[Registered]:
-    """All that is in the stream of actors, newest first."""
-    reply: Any = client.xrevrange(keys.actors, count=MAX_ACTORS)
-    return registered(reply)
-
-
-def _actor_number(text: bytes) -> int | None:
+def actor_number(text: bytes) -> int | None:
+    """An actor's number as an actor writes it, None for anything else."""
     return int(text) if re.fullmatch(rb"[0-9]{1,9}", text) and int(text) < MAX_ACTORS else None
 
 

@@ -2,20 +2,18 @@
 
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from saber.episode_fields import EPISODE_FIELDS, ONE_WORD, is_sound
 from saber.files import replace_file
 from saber.scores import EpisodeRecord
 
-FIELD_NAMES = [field.name for field in fields(EpisodeRecord)]
+FIELD_NAMES = list(EPISODE_FIELDS)
 HEADER = ",".join(FIELD_NAMES)
-ONE_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what `end` may hold: nothing that would need quoting in a CSV
-FIELD_TYPES = (int, int, int, int, int, float, float, float, int, str)  # in the order of EpisodeRecord
+FIELD_TYPES = [field.type for field in EPISODE_FIELDS.values()]
 Cell: TypeAlias = int | float | str
 
 
@@ -30,18 +28,23 @@ class TrainingLog:
 
     After `go_back` the episodes behind some place are no `records`, but stay in the file until they come again: then
     they are logged as they come then, and in that order. The file never lacks an episode that it had.
+
+    The file may hold lines with values that no episode can have, as earlier releases have let them pass. They stay
+    there, but are no `records`: they count in no mean and in no plot. `unsound` is their number.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._pending: list[EpisodeRecord] = []  # in the file, and expected again
-        self._set_records(_open_log(path))
-        self.size = path.stat().st_size  # bytes of the header and of `records`
+        lines = _open_log(path)
+        self._set_records(lines)
+        self.unsound = len(lines) - len(self._records)
+        self.size = path.stat().st_size  # bytes of the header and of the lines that are not expected again
 
-    def _set_records(self, records: list[EpisodeRecord]) -> None:
-        self._records = records
+    def _set_records(self, lines: list[EpisodeRecord]) -> None:
+        self._records = [record for record in lines if is_sound(record)]
         self._newest: dict[tuple[int, int], int] = {}  # (actor, env) -> greatest episode number in the log
-        for record in records:
+        for record in self._records:
             key = (record.actor, record.env)
             self._newest[key] = max(record.episode, self._newest.get(key, record.episode))
 
@@ -55,8 +58,12 @@ class TrainingLog:
 
     @property
     def records(self) -> Sequence[EpisodeRecord]:
-        """All logged episodes in the order of the file."""
+        """All sound episodes in the order of the file."""
         return self._records
+
+    def newest(self, actor: int, env: int) -> int | None:
+        """Greatest episode number of an environment, None if none of its episodes is logged."""
+        return self._newest.get((actor, env))
 
     def append(self, records: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
         """Write the episodes that are not logged yet, in order, and return them."""

@@ -15,8 +15,9 @@ import args as options
 from agents import budget, snapshot, weights_packet
 from agents.interface import Network
 from agents.registry import make_agent
-from memory.chunk import Field
+from memory.chunk import ChunkSpec, Field
 from memory.connection import Client, connect
+from memory.errors import UserError
 from memory.transport import Keys, memory_use
 from tests.conftest import RedisServer
 from tests.deadline import finish, killed, run
@@ -77,6 +78,17 @@ def test_only_what_a_run_of_this_name_holds_is_its_own(own_client: Client) -> No
     assert 10e6 <= use.pop("pong") < 12e6
     assert 5e6 <= use.pop("pong2") < 6e6
     assert use == {"pon": 0, "*": 0}
+
+
+def test_chunks_that_the_learner_would_not_read() -> None:
+    def spec(stack: int) -> ChunkSpec:
+        return ChunkSpec(stack=stack, burn_in=0, length=64, tail=3, stride=64, sample=1)
+
+    frame = Field((84, 84), "uint8")
+    budget.check_chunk(spec(4), frame)
+    budget.check_chunk(spec(2200), frame)
+    with pytest.raises(UserError, match=r"^--history-length: a chunk of 2466 rows has up to 17564.* 16777216 at most"):
+        budget.check_chunk(spec(2400), frame)
 
 
 def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -48,6 +48,27 @@ def test_a_mean_score_does_not_look_ahead(tmp_path: Path) -> None:
         assert reports.mean_score(1201) == 1.10
 
 
+def test_episodes_that_are_known_are_counted_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def finished(*numbers: int) -> list[Episode]:
+        return [Episode(asdict(EpisodeRecord(actor=1, env=2, episode=number, end="stuck"))) for number in numbers]
+
+    with Reports(tmp_path, "chain", 4) as reports:
+        reports.add_episodes(finished(0, 1), 1)
+        assert capsys.readouterr().out == ""
+        reports.add_episodes(finished(900, 2), 2)
+        reports.add_episodes(finished(3, 4), 3)
+        reports.add_episodes(finished(901), 3)
+    told = capsys.readouterr().out.splitlines()
+    wanted = (
+        (1, 1, "the newest is episode 2 of actor 1, environment 2, where the log has come to 900"),
+        (2, 3, "the newest is episode 4 of actor 1, environment 2, where the log has come to 901"),
+    )
+    assert told == [
+        f"Left out {new} episodes that the training log has already, {count} so far; {newest}"
+        for new, count, newest in wanted
+    ]
+
+
 def test_the_hash_tells_weights_apart_but_not_noise() -> None:
     torch.manual_seed(0)
     layer = NoisyLinear(3, 2, 0.5)

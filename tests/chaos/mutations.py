@@ -7,9 +7,9 @@ from memory import lease, lua
 from memory.learner_link import LearnerLink
 from memory.transport import Commit, Keys, Scripts
 
-_APPEND = """redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 5), 'm', ARGV[i])"""
+_APPEND = """redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])"""
 _APPEND_WHEN_IT_IS = """redis.pcall('XADD', KEYS[1], '*', 'm', ARGV[i])"""
-_STATE = """redis.call('HSET', KEYS[2], 'state', ARGV[4], 'sequence', number, 'owner', ARGV[1])"""
+_STATE = """redis.call('HSET', KEYS[2], 'state', ARGV[5], 'sequence', number, 'owner', ARGV[1])"""
 GAP_S = 1.0  # between the two steps of a commit that should be one
 
 

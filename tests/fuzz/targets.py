@@ -23,6 +23,7 @@ from memory.chunk import Chunk, ChunkId, Field
 from memory.errors import RunError, UserError
 from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
 from memory.replay import Checkpoint, Replay
+from saber import training_log
 from saber.environment import Environment, EnvironmentSettings
 from saber.gymnasium_environment import GymnasiumEnvironment
 from saber.reward_plot import reward_figure
@@ -87,7 +88,7 @@ def _messages(args: options.Args) -> Target:
     said = [message for step in range(200) for message in player.play(step)]
     samples = [encode_message(next(m for m in said if isinstance(m, kind))) for kind in (Chunk, Chunk, Episode)]
     samples += [encode_message(message) for message in (Joined(3), RoundEnd(4))]
-    decode = MessageDecoder(agent.spec, Field((5,), "uint8"), 3)
+    decode = MessageDecoder(agent.spec, Field((5,), "uint8"), 3, nb_env=2)
     replay = Replay(agent.spec, Field((5,), "uint8"), 512, torch.Generator().manual_seed(1), CPU)
     sequence = itertools.count()
     for message in said:
@@ -102,7 +103,7 @@ def _messages(args: options.Args) -> Target:
                 replay.check_valid()
                 assert replay.sample(4, 0.5).weights.isfinite().all()
         elif isinstance(message, Episode):
-            _use([training_record(message, 1)])
+            _use([training_record(message, 1)] * 2)  # sums of two must be finite, too
 
     return Target(0.35, [*samples * 2, bomb(wire.Tag.CHUNK)], forge_packet, decode, use, (ValueError,))
 
@@ -215,6 +216,6 @@ def _log(path: Path) -> Target:
 
     def read(data: bytes) -> list[EpisodeRecord]:
         path.write_bytes(data)
-        return read_records(path)
+        return [record for record in read_records(path) if training_log.is_sound(record)]
 
     return Target(0.12, [good], damage_lines, read, _use, (ValueError,))

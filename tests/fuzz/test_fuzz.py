@@ -9,6 +9,7 @@ import pytest
 from agents import decoder, player, snapshot, weights_packet
 from memory import messages, run_record, wire
 from saber import training_log
+from saber.scores import EpisodeRecord
 from tests.fuzz.run import fuzz
 from tests.fuzz.target import Target
 from tests.fuzz.targets import targets
@@ -44,7 +45,7 @@ def without_a_chunk_check(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_an_episode_check(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(decoder, "format_record", lambda _: None)
+    patch.setattr(decoder, "training_record", lambda *_: EpisodeRecord())
 
 
 def without_a_weights_check(patch: pytest.MonkeyPatch) -> None:
@@ -66,6 +67,7 @@ def with_pickles(patch: pytest.MonkeyPatch) -> None:
 
 def with_any_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(training_log, "_check", lambda _: None)
+    patch.setattr(training_log, "is_sound", lambda _: True)
 
 
 def with_any_settings(patch: pytest.MonkeyPatch) -> None:

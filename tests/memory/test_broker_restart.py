@@ -1,4 +1,7 @@
-"""A whole run in lockstep whose Redis server goes down again and again: it ends, and as if nothing had happened."""
+"""A whole run in lockstep whose Redis server goes down again and again, or in whose keys somebody else writes.
+
+It ends as if nothing had happened.
+"""
 
 import signal
 import subprocess
@@ -6,12 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memory import wire
 from memory.connection import Client, connect
+from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
+from memory.transport import Keys
+from saber.scores import EpisodeRecord
 from tests import deadline
 from tests.conftest import RedisServer
 
@@ -85,7 +93,25 @@ def fill(server: RedisServer) -> None:
         client.config_set("maxmemory", 0)
 
 
-@pytest.mark.parametrize("disturb", [keep, lose, fill])
+def forge(server: RedisServer) -> None:
+    """Messages that are well formed, and that no actor can have written; a wrong number in the actor's state."""
+    record = asdict(EpisodeRecord(episode=0, length=3, end="game_over"))
+    wrong: list[dict[str, Any]] = [
+        {"score_saber": 1.7e308}, {"score_saber": -1.7e308}, {"score_5min": 1e15}, {"episode": 2**63 - 1},
+        {"episode": 10**12}, {"episode": 10**12}, {"length": 2**62}, {"T_actors": 2**62}, {"env": 1}, {"end": "x" * 99},
+    ]  # fmt: skip
+    forged: list[Message] = [*(Episode(record | change) for change in wrong), Joined(10**6), RoundEnd(10**6)]
+    with closing(connect("127.0.0.1", server.port)) as client:
+        (run_id,) = client.hmget("riqx:{chain}", "run_id")
+        assert isinstance(run_id, bytes)
+        keys = Keys("chain", run_id.decode())
+        for data in [*map(encode_message, forged), bytes(20_000_000)]:
+            client.xadd(keys.log(0), {"m": data})
+        if client.exists(keys.state(0)):
+            client.hset(keys.state(0), "sequence", 0)
+
+
+@pytest.mark.parametrize("disturb", [keep, lose, fill, forge])
 def test_a_run_survives_restarts(undisturbed: str, own_server: RedisServer, tmp_path: Path, disturb: Disturb) -> None:
     assert undisturbed.count("\n") > 100
     assert episodes_of_a_run(own_server, tmp_path / "results", disturb) == undisturbed

@@ -1,18 +1,20 @@
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
 from memory.actor_link import ActorLink
 from memory.chunk import ChunkId
-from memory.connection import Client, connect
+from memory.connection import Client, _Away, connect
 from memory.errors import RunError, Stopped
 from memory.inbox import Entry, Inbox
 from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
-from memory.transport import Keys
+from memory.transport import READ_BYTES, Keys
 from memory.waiting import Patience
 from tests.conftest import RedisServer
 from tests.deadline import Clock, Deadline, wait_until
@@ -250,10 +252,13 @@ def test_a_stop_ends_waiting(client: Client, keys: Keys, how: str) -> None:
 @pytest.mark.parametrize("how", ["round", "wait"])
 def test_an_error_of_the_reader_reaches_who_waits(client: Client, keys: Keys, how: str) -> None:
     with open_inbox(client, keys) as inbox:
-        client.set(keys.log(0), b"no stream")
-        with pytest.raises(RunError, match="WRONGTYPE"):
+        client.set(keys.log(1), b"no stream")
+        wanted = (
+            rf"^reading the experience failed: the Redis key {re.escape(keys.log(1))} holds another type .* delete it"
+        )
+        with pytest.raises(RunError, match=wanted):
             wait_calls(inbox)[how]()
-        with pytest.raises(RunError, match="WRONGTYPE"):
+        with pytest.raises(RunError, match=wanted):
             inbox.take_all()
 
 
@@ -278,6 +283,72 @@ def test_a_learner_that_is_busy_holds_the_reader_back(
         assert ids(take(inbox, 50)) == [(0, i) for i in range(1, 51)]
     with open_inbox(client, keys) as inbox:  # nobody reads: it can be closed all the same
         time.sleep(0.1)
+
+
+LARGE = b"x" * 3_000_000
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_a_read_brings_no_more_bytes_than_it_may(
+    client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mutation: take replies of any size. Messages of all sizes are told apart, each once, and others go on."""
+    monkeypatch.setattr("memory.inbox.READ_BYTES", 100_000)
+    most = 0
+    receive = _Away.receive
+
+    def watch(self: _Away, count: int) -> None:
+        nonlocal most
+        receive(self, count)
+        most = max(most, self._began.received)
+
+    monkeypatch.setattr(_Away, "receive", watch)
+    middle = b"y" * 60_000  # within the limit, but beyond what is a message here
+    say(client, keys, 0, 1, episode(0), *[LARGE] * 20, episode(1), middle, middle, *(episode(i) for i in range(2, 40)))
+    say(client, keys, 1, 1, LARGE, *(episode(i) for i in range(100)))
+    with open_inbox(client, keys) as inbox:
+        entries = take(inbox, 140)
+        say(client, keys, 0, 63, episode(40), LARGE, episode(41))
+        entries += take(inbox, 2)
+    for actor, count in ((0, 42), (1, 100)):
+        assert [entry.message for entry in entries if entry.id.actor == actor] == [episode(i) for i in range(count)]
+    assert most < 250_000, "a reply is given up after the first bytes too many"
+    stored = {fields[b"bytes"] for _, fields in client.xrange(keys.quarantine(0))}  # type: ignore[union-attr]
+    assert stored == {b"3000000", b"60000"}
+    assert "message of 3000000 bytes, 100000 are allowed" in capsys.readouterr().out
+
+
+def test_an_actor_that_floods_the_log_keeps_nobody_waiting(
+    client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: no `rotate`."""
+    monkeypatch.setattr("memory.inbox.READ_BYTES", 100_000)
+    say(client, keys, 0, 1, *[b"z" * 99_000] * 30)
+    say(client, keys, 1, 1, episode(0))
+    with open_inbox(client, keys) as inbox:
+        while not (entries := inbox.take_all()):
+            inbox.wait(Patience("a test"))
+    assert ids(entries) == [(1, 1)]
+    assert inbox.read[0] < 10
+
+
+@pytest.mark.slow
+def test_messages_of_60_mb_do_not_fill_the_learner_s_memory(client: Client, keys: Keys) -> None:
+    message = bytes(60_000_000)
+    for number in range(1, 17):
+        client.xadd(keys.log(0), {"m": message}, id=f"{number}-0")
+    say(client, keys, 0, 17, episode(0))
+    before, most = resident(), 0
+    with open_inbox(client, keys) as inbox:
+        while not inbox.take_all():
+            inbox.wait(Patience("a test"))
+            most = max(most, resident())
+    client.delete(keys.log(0))
+    assert most - before < 3 * READ_BYTES
 
 
 def test_messages_that_a_restart_lost_are_read_once(own_server: RedisServer) -> None:

@@ -90,6 +90,13 @@ def test_an_actor_writes_its_number_once(client: Client, keys: Keys) -> None:
     assert [fields for _, fields in client.xrange(keys.actors)] == [{b"actor": b"5"}]
 
 
+def test_an_actor_in_whose_log_others_have_written_is_taken_in(client: Client, keys: Keys) -> None:
+    client.xadd(keys.log(5), {"m": b"somebody else's"})
+    play(client, keys, 5, 0)
+    with open_inbox(client, keys, 1, joining=True) as inbox:
+        assert [actor for actor, _ in take(inbox, 2)] == [5, 5]
+
+
 def test_rounds_of_those_who_have_left_are_not_waited_for(client: Client, keys: Keys) -> None:
     """Three actors have played rounds 0 and 1; of actor 2, the log was trimmed; two have left."""
     for actor in range(3):

@@ -138,6 +138,23 @@ def test_an_actor_of_an_abandoned_run_leaves_nothing_behind(
     assert client.keys(f"*{run_name}*:id:*") == []
 
 
+def test_the_steps_that_actors_are_told_never_fall(client: Client, run_name: str) -> None:
+    """A learner that resumes counts again; what was told before bounds what its actors can have played."""
+    with learner_link(client, run_name) as learner:
+        assert learner.told == 0
+        learner.progress("running", 30, 400, {})
+    with learner_link(client, run_name) as learner:
+        assert learner.told == 400
+        learner.progress("running", 10, 200, {})
+        assert read_run(client, run_name) == RunRecord("id", "running", SETTINGS, 10, 400)
+    with learner_link(client, run_name) as learner:
+        assert learner.told == 400
+        learner.progress("running", 40, 500, {})
+        assert learner.told == 500
+    with learner_link(client, run_name, "new") as learner:
+        assert learner.told == 0
+
+
 @pytest.mark.parametrize("successor", ["leads on", "leads another run", "has led another run and left"])
 def test_a_learner_that_was_stopped_for_too_long_writes_no_more(
     client: Client, run_name: str, successor: str, monkeypatch: pytest.MonkeyPatch

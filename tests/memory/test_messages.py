@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memory import wire
 from memory.chunk import Chunk
-from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
+from memory.messages import MOST, Episode, Joined, Message, RoundEnd, decode_message, encode_message
 from memory.wire import Tag, WireError
 
 LIMIT = 1 << 16
@@ -37,7 +37,7 @@ def check_round_trip(message: Message, encode: Callable[[Message], bytes] = enco
 records = st.dictionaries(st.text(max_size=4), st.integers() | st.floats(allow_nan=False) | st.text(max_size=4))
 
 
-@given(st.integers(0, 2**60).map(Joined) | st.integers(0, 2**60).map(RoundEnd) | records.map(Episode))
+@given(st.integers(0, MOST - 1).map(Joined) | st.integers(0, MOST - 1).map(RoundEnd) | records.map(Episode))
 def test_small_messages_round_trip(message: Message) -> None:
     check_round_trip(message)
 
@@ -58,7 +58,7 @@ def test_the_round_trip_check_notices_exchanged_numbers() -> None:
 
 NO_NUMBERS: list[dict[str, Any]] = [
     {},
-    *({"round": wrong} for wrong in (-1, True, False, 1.0, "1", None, [1], {"a": 1}, float("nan"))),
+    *({"round": wrong} for wrong in (-1, MOST, True, False, 1.0, "1", None, [1], {"a": 1}, float("nan"))),
 ]
 
 
@@ -69,7 +69,7 @@ def test_rounds_must_be_whole_numbers(tag: Tag, meta: dict[str, Any]) -> None:
         decode_message(wire.encode(tag, meta), LIMIT)
 
 
-@pytest.mark.parametrize("wrong", [-1, True, 1.0, "1", None, [1]])
+@pytest.mark.parametrize("wrong", [-1, MOST, True, 1.0, "1", None, [1]])
 @pytest.mark.parametrize("name", ["env", "version"])
 def test_chunk_numbers_must_be_whole(name: str, wrong: Any) -> None:
     arrays = {"priorities": CHUNK.priorities}

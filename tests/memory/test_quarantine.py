@@ -167,13 +167,17 @@ def test_what_came_before_a_lost_end_is_of_the_next_round(client: Client, keys: 
         assert rounds(inbox, 0, 1, 2) == [[(0, 1)], [(0, 2), (0, 4), (0, 5)], [(0, 6)]]
 
 
+@pytest.mark.parametrize("bogus", [None, 0, 999])
 @pytest.mark.parametrize("lost", [2, 5])
 def test_lost_ends_that_nobody_would_send_again_are_seen_in_the_actor_s_state(
-    client: Client, keys: Keys, lost: int
+    client: Client, keys: Keys, lost: int, bogus: int | None
 ) -> None:
-    """The actor has played as far as it may, and waits for weights that come after the round."""
+    """The actor has played as far as it may, and waits for weights that come after the round.
+
+    A wrong number beside the state hinders nobody.
+    """
     say(client, keys, 0, 1, Joined(0), Episode({}), *[BAD] * lost)
-    save(client, keys, 0, 2 + lost, state(2))
+    save(client, keys, 0, 2 + lost if bogus is None else bogus, state(2))
     with open_inbox(client, keys) as inbox:
         assert rounds(inbox, 0, 1) == [[(0, 1)], [(0, 2), (0, 2 + lost)]]
         say(client, keys, 0, 3 + lost, RoundEnd(2))
@@ -198,7 +202,7 @@ def test_an_actor_that_is_still_playing_is_waited_for(client: Client, keys: Keys
         timer.join()
 
 
-@pytest.mark.parametrize("damaged", [b"", BAD, state("x"), state(None), other_version(9)])
+@pytest.mark.parametrize("damaged", [b"", BAD, state("x"), state(None), state(2**62), other_version(9)])
 def test_a_run_that_cannot_know_its_round_ends_in_one_line(client: Client, keys: Keys, damaged: bytes) -> None:
     say(client, keys, 0, 1, Joined(0), BAD, BAD)
     save(client, keys, 0, 3, damaged)

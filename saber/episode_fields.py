@@ -1,0 +1,59 @@
+"""What the fields of an episode's record may hold: the one place with their types and bounds, by name."""
+
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from saber.scores import EpisodeRecord
+
+MOST = 10**15  # beyond any count or score of a game; means and spreads of numbers below it are finite
+ONE_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")  # nothing that would need quoting in a CSV
+
+
+class EpisodeField(NamedTuple):
+    """A field's type as in the training log, and what its values must be."""
+
+    type: Callable[[Any], Any]  # int, float or str
+    expected: str
+    holds: Callable[[Any], bool]  # of a value of this type
+
+
+_COUNT = EpisodeField(int, "a whole number from 0 to below 10^15", lambda value: 0 <= value < MOST)
+_SCORE = EpisodeField(float, "a number between -10^15 and 10^15", lambda value: -MOST < value < MOST)
+_WORD = EpisodeField(str, "one word of at most 64 characters", lambda value: bool(ONE_WORD.fullmatch(value)))
+
+EPISODE_FIELDS: dict[str, EpisodeField] = {  # in the order of EpisodeRecord
+    "T_actors": _COUNT,
+    "T_learner": _COUNT,
+    "actor": _COUNT,
+    "env": _COUNT,
+    "episode": _COUNT,
+    "score_5min": _SCORE,
+    "score_30min": _SCORE,
+    "score_saber": _SCORE,
+    "length": _COUNT,
+    "end": _WORD,
+}
+assert list(EPISODE_FIELDS) == [field.name for field in fields(EpisodeRecord)]
+
+
+def make_record(values: dict[str, Any]) -> EpisodeRecord:
+    """Make a record of values from outside; raises ValueError, naming the field, for what no episode can have."""
+    if values.keys() != EPISODE_FIELDS.keys():
+        names = sorted(map(ascii, values.keys() ^ EPISODE_FIELDS.keys()))
+        raise ValueError(f"an episode has other fields; missing or unknown: {', '.join(names)[:200]}")
+    return EpisodeRecord(**{name: _checked(name, value) for name, value in values.items()})
+
+
+def is_sound(record: EpisodeRecord) -> bool:
+    """Whether all values of a record are such as an episode can have."""
+    return all(field.holds(getattr(record, name)) for name, field in EPISODE_FIELDS.items())
+
+
+def _checked(name: str, value: Any) -> Any:
+    field = EPISODE_FIELDS[name]
+    types = (int, float) if field.type is float else (field.type,)
+    if type(value) not in types or not field.holds(value):
+        raise ValueError(f"{name} must be {field.expected}")  # the value is not shown: it may be long
+    return field.type(value)

@@ -1,0 +1,105 @@
+"""What the learner lets pass of an actor's messages, and what it makes of a log that holds more."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agents.decoder import MessageDecoder
+from agents.reports import Reports
+from memory.chunk import Chunk, ChunkSpec, Field
+from memory.messages import Episode, encode_message
+from memory.rows import Kind
+from saber.episode_fields import EPISODE_FIELDS, MOST
+from saber.scores import EpisodeRecord
+from saber.training_log import HEADER, TrainingLog, format_record, read_records
+
+SPEC = ChunkSpec(stack=2, burn_in=0, length=4, tail=1, stride=4, sample=1)
+RECORD = EpisodeRecord(300, 0, 1, 2, 7, 1.5, -3.0, 21.0, 90, "game_over")
+DECODE = MessageDecoder(SPEC, Field((3,), "uint8"), nb_actions=5, nb_env=3)
+COUNTS = [name for name, field in EPISODE_FIELDS.items() if field.type is int]
+SCORES = [name for name, field in EPISODE_FIELDS.items() if field.type is float]
+
+
+def decoded(record: dict[str, Any]) -> Any:
+    return DECODE(encode_message(Episode(record)))
+
+
+def test_what_an_actor_writes_passes() -> None:
+    assert decoded(asdict(RECORD)) == Episode(asdict(RECORD))
+    extreme = replace(RECORD, score_saber=MOST * (1 - 1e-15), length=MOST - 1, T_actors=MOST - 1, end="x" * 64)
+    assert decoded(asdict(extreme)) == Episode(asdict(extreme))
+    assert decoded(asdict(RECORD) | {"score_saber": 21})
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("wrong", [1.7e308, -1.7e308, 1e15, -1e15, 10**400, float("inf"), float("nan"), True, "1", ""])
+def test_scores_are_bounded(name: str, wrong: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be a number between"):
+        decoded(asdict(RECORD) | {name: wrong})
+
+
+@pytest.mark.parametrize("name", sorted({*COUNTS} - {"T_learner"}))  # which the learner fills in
+@pytest.mark.parametrize("wrong", [-1, MOST, 2**63 - 1, 10**400, 1.0, 1e300, float("nan"), False, "1"])
+def test_counts_are_bounded(name: str, wrong: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must be a whole number"):
+        decoded(asdict(RECORD) | {name: wrong})
+
+
+@pytest.mark.parametrize("wrong", ["", "a b", "a,b", "x" * 65, "fin\u00e9", "a\n", 1, 1.5])
+def test_texts_are_bounded(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="end must be one word"):
+        decoded(asdict(RECORD) | {"end": wrong})
+
+
+@pytest.mark.parametrize("name", EPISODE_FIELDS)
+def test_missing_and_unknown_fields_are_named(name: str) -> None:
+    missing = {key: value for key, value in asdict(RECORD).items() if key != name}
+    if name != "T_learner":
+        with pytest.raises(ValueError, match=f"missing or unknown: '{name}'"):
+            decoded(missing)
+    with pytest.raises(ValueError, match=r"missing or unknown: '.xe9'"):
+        decoded(asdict(RECORD) | {"\u00e9": 1})
+
+
+def chunk(env: int) -> Chunk:
+    rows = {
+        "obs": np.zeros((SPEC.window, 3), np.uint8),
+        "kind": np.full(SPEC.window, Kind.MID, np.uint8),
+        "reward": np.zeros(SPEC.window, np.float32),
+        "discount": np.ones(SPEC.window, np.float32),
+        "action": np.zeros(SPEC.window, np.int32),
+    }
+    return Chunk(env, 0, rows, {}, np.ones(SPEC.leaves, np.float32))
+
+
+def test_there_are_no_more_environments_than_an_actor_has() -> None:
+    assert DECODE(encode_message(chunk(2)))
+    with pytest.raises(ValueError, match="beyond the 3 of an actor"):
+        DECODE(encode_message(chunk(3)))
+    with pytest.raises(ValueError, match="beyond the 3 of an actor"):
+        decoded(asdict(RECORD) | {"env": 3})
+
+
+def test_a_log_that_holds_more_is_read_and_counts_in_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = [replace(RECORD, episode=number, score_saber=number) for number in range(100)]
+    wrong = [replace(RECORD, score_saber=1.7e308), replace(RECORD, score_saber=-1.7e308)]
+    wrong += [replace(RECORD, episode=2**63 - 1), replace(RECORD, T_actors=2**62)]
+    path = tmp_path / "pong.csv"
+    path.write_text(HEADER + "\n" + "".join(map(format_record, [*good, *wrong, *wrong])))
+    content = path.read_bytes()
+    with Reports(tmp_path, "pong", 4) as reports:
+        assert f"Not counted: 8 lines of {path}" in capsys.readouterr().out
+        assert reports.mean_score(1) == 49.5
+        reports.plot(now=True)
+        assert "1.7e+308" not in (tmp_path / "Reward_pong.html").read_text()
+        assert path.read_bytes() == content, "what has been written stays"
+        reports.add_episodes([Episode(asdict(replace(RECORD, episode=100)))], 1)
+    assert len(read_records(path)) == 109, "an episode beyond all has silenced nobody"
+    assert list(TrainingLog(path).records) == [*good, replace(RECORD, T_learner=1, episode=100)]
+    json.dumps(reports.mean_score(2), allow_nan=False)

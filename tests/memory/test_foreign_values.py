@@ -1,0 +1,155 @@
+"""What somebody else has put under our keys: wrong numbers, and values of another type."""
+
+import re
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from memory.actor_link import ActorLink
+from memory.connection import Client
+from memory.errors import RunError, Stopped
+from memory.inbox import Inbox
+from memory.learner_link import LearnerLink
+from memory.messages import RoundEnd, decode_message, encode_message
+from memory.transport import Keys
+from tests.conftest import RedisServer
+from tests.memory import test_links
+from tests.memory.test_links import SETTINGS, actor_link, after, expected, learner_link, play, rounds_of, weights
+
+pytestmark = pytest.mark.redis
+own_client, short = test_links.own_client, test_links.short  # fixtures
+
+# --- the number in an actor's state ---
+
+BOGUS = [b"0", b"1", b"3", b"5", b"999", b"9" * 19]
+
+
+@pytest.mark.parametrize("bogus", BOGUS)
+@pytest.mark.parametrize("foreign", ["", "9-0"])
+def test_a_wrong_number_in_the_state_makes_nobody_send_again(
+    client: Client, run_name: str, bogus: bytes, foreign: str
+) -> None:
+    """Mutation: COMMIT, or `_known`, takes the number in the state for what Redis holds."""
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.publish(0, weights(0), restart=True)
+        play(actor, 1, 2)
+        play(actor, 3)
+        play(actor, 4)
+        client.hset(actor.keys.state(0), "sequence", bogus)
+        if foreign:
+            client.xadd(actor.keys.log(0), {"m": encode_message(RoundEnd(0))}, id=foreign)
+        with after(0, lambda: learner.publish(1, weights(1))):
+            actor.wait_for_version(1)  # while it waits, it looks whether Redis has lost something
+        play(actor, 5)
+        play(actor, 6)
+        told = [message.round for _, message in rounds_of(client, run_name) if isinstance(message, RoundEnd)]
+        assert [round_ for round_ in told if round_] == [1, 2, 3, 4, 5, 6]
+        assert actor.saved() == (b"state after 6", 11 if foreign else 6)
+
+
+@pytest.mark.parametrize("bogus", BOGUS)
+def test_a_successor_of_a_wrong_number_goes_on_after_the_last_message(
+    client: Client, run_name: str, bogus: bytes
+) -> None:
+    with actor_link(client, run_name) as actor:
+        play(actor, 1, 2, 3, 4)
+        client.hset(actor.keys.state(0), "sequence", bogus)
+    with actor_link(client, run_name) as successor:
+        assert successor.saved(repeats=True)
+        play(successor, 5)
+        play(successor, 6)
+    assert rounds_of(client, run_name) == expected(6)
+
+
+@pytest.mark.parametrize("bogus", [b"0", b"2", b"999"])
+def test_what_a_restart_lost_is_sent_again_whatever_the_state_says(
+    own_server: RedisServer, own_client: Client, bogus: bytes
+) -> None:
+    with actor_link(own_client, "run") as actor:
+        play(actor, 1, 2)
+        play(actor, 3)
+        size = own_server.log.stat().st_size
+        play(actor, 4)
+        own_server.restart_without(since=size)
+        own_client.hset(actor.keys.state(0), "sequence", bogus)
+        play(actor, 5)
+        assert rounds_of(own_client, "run") == expected(5)
+
+
+def test_a_waiting_actor_sends_again_what_a_restart_lost_whatever_the_state_says(
+    own_server: RedisServer, own_client: Client
+) -> None:
+    stop = threading.Event()
+    with actor_link(own_client, "run", stop=stop) as actor, learner_link(own_client, "run") as learner:
+        learner.publish(0, weights(0), restart=True)
+        play(actor, 1)
+        size = own_server.log.stat().st_size
+        play(actor, 2, 3)
+        own_server.restart_without(since=size)
+        own_client.hset(actor.keys.state(0), "sequence", 999)
+        with after(1.5, stop.set), pytest.raises(Stopped):
+            actor.wait_for_version(1)
+        assert rounds_of(own_client, "run") == expected(3)
+
+
+def test_a_commit_that_the_state_claims_already_is_appended(client: Client, run_name: str) -> None:
+    with actor_link(client, run_name) as actor:
+        play(actor, 1)
+        client.hset(actor.keys.state(0), "sequence", 2)
+        play(actor, 2)
+        assert rounds_of(client, run_name) == expected(2)
+
+
+# --- values of other types ---
+
+Use = Callable[[ActorLink, LearnerLink], object]
+USES: dict[str, Use] = {
+    "log": lambda actor, _: play(actor, 2),
+    "log while waiting": lambda actor, _: actor.wait_for_version(5),
+    "log at a start": lambda actor, _: actor.saved(),
+    "log to trim": lambda _, learner: learner.trim({0: 1}),
+    "log to resume": lambda _, learner: learner.last_sequence(0),
+    "actors": lambda actor, learner: Inbox(
+        actor._client, learner.keys, 1, lambda data: decode_message(data, 1000), threading.Event(), joining=True
+    ),
+    "state": lambda actor, _: play(actor, 2),
+    "state at a start": lambda actor, _: actor.saved(),
+    "actor": lambda actor, _: play(actor, 2),
+    "versions": lambda actor, _: actor.newest_version(),
+    "weights": lambda actor, _: actor.weights(0),
+    "run": lambda actor, _: actor.record(),
+    "run to write": lambda _, learner: learner.progress("running", 0, 0, {}),
+    "learner": lambda _, learner: learner.publish(1, b""),
+}
+
+
+@pytest.mark.parametrize("what", USES)
+def test_a_value_of_another_type_is_named(client: Client, run_name: str, what: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.progress("running", 0, 0, {})
+        learner.publish(0, weights(0), restart=True)
+        play(actor, 1)
+        keys = actor.keys
+        key = {
+            "log": keys.log(0), "actors": keys.actors, "state": keys.state(0), "actor": keys.actor_lease(0),
+            "versions": keys.versions, "weights": keys.weights(0), "run": keys.run, "learner": keys.learner_lease,
+        }[what.split()[0]]  # fmt: skip
+        client.delete(key)
+        client.sadd(key, "somebody else's")
+        with pytest.raises(RunError) as caught:
+            USES[what](actor, learner)
+        client.delete(key)
+    told = str(caught.value)
+    assert f"the Redis key {key} holds another type of value" in told and "delete it with redis-cli" in told
+    assert len(told.splitlines()) == 1
+
+
+@pytest.mark.parametrize("who", ["learner", "actor"])
+def test_a_lease_of_another_type_is_named_at_a_start(client: Client, run_name: str, who: str) -> None:
+    keys = Keys(run_name, "id")
+    key = keys.learner_lease if who == "learner" else keys.actor_lease(0)
+    client.rpush(key, "somebody else's")
+    link = LearnerLink(client, run_name, SETTINGS, 1) if who == "learner" else actor_link(client, run_name)
+    with pytest.raises(RunError, match=f"the Redis key {re.escape(key)} holds another type"), link:
+        pass
