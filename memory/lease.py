@@ -83,6 +83,8 @@ class Lease:
                 may_break = False
                 continue
             if held.left_ms > remaining:  # renewed, so its holder lives; or longer than any that a living holder has
+                if not held.value:
+                    self._client.get(self._key)  # raises RunError, which names the key, if it holds no text
                 raise UserError(self._refusal(held))
             remaining = held.left_ms
             patience = patience or Patience(f"the lease of {self._what} to run out, {_holder(held)}", interval=2)

@@ -204,7 +204,7 @@ def test_the_rest_is_what_the_log_holds_by_then(client: Client, keys: Keys, monk
         assert ids(inbox.take_rest()) == [(1, 7)]
         assert ids(inbox.take_rest()) == []
         monkeypatch.setattr("memory.inbox._REST_S", 0.1)
-        monkeypatch.setattr("memory.inbox._last_entry", lambda *_: 1000)  # of a server that has lost its newest
+        monkeypatch.setattr("memory.inbox.newest_sequence", lambda *_: 1000)  # of a server that has lost its newest
         with pytest.raises(RunError, match="have gone from Redis"):
             list(inbox.take_rest())
 

@@ -146,7 +146,8 @@ def test_the_steps_that_actors_are_told_never_fall(client: Client, run_name: str
     with learner_link(client, run_name) as learner:
         assert learner.told == 400
         learner.progress("running", 10, 200, {})
-        assert read_run(client, run_name) == RunRecord("id", "running", SETTINGS, 10, 400)
+        record = read_run(client, run_name)
+        assert record and (record.t_learner, record.t_actors) == (10, 400)
     with learner_link(client, run_name) as learner:
         assert learner.told == 400
         learner.progress("running", 40, 500, {})

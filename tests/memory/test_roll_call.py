@@ -14,6 +14,7 @@ from memory.errors import Stopped
 from memory.learner_link import LearnerLink
 from memory.messages import Joined, decode_message
 from memory.roll_call import LEARNER, RollCall
+from memory.story import ANYWHERE
 from memory.transport import Keys
 
 pytestmark = pytest.mark.redis
@@ -95,7 +96,7 @@ def test_a_learner_names_the_actors_that_it_waits_for(
         learner.lead("id")
         actor = stack.enter_context(ActorLink(client, run_name, "id", 0, threading.Event()))
         actor.commit([Joined(1)], b"state")
-        inbox = learner.inbox(lambda data: decode_message(data, 1000), stopper.stop, lambda: None)
+        inbox = learner.inbox(lambda data: decode_message(data, 1000), stopper.stop, lambda: None, lambda: ANYWHERE)
         stack.enter_context(closing(inbox))
         with pytest.raises(Stopped):
             list(inbox.take_round(0))
