@@ -152,7 +152,8 @@ def test_the_steps_that_actors_are_told_never_fall(client: Client, run_name: str
         assert learner.told == 400
         learner.progress("running", 40, 500, {})
         assert learner.told == 500
-    with learner_link(client, run_name, "new") as learner:
+    with LearnerLink(client, run_name, SETTINGS, 2) as learner:
+        learner.lead("new", afresh=True)
         assert learner.told == 0
 
 
