@@ -56,7 +56,7 @@ class Scene(NamedTuple):
 LOADS = (-signal.SIGTERM, -signal.SIGINT)
 SCENES = (
     Scene("learner loads", LEARNER, (ACTOR,), exit_codes=(0, *LOADS)),
-    Scene("learner loads, Redis frozen", LEARNER, frozen=True, exit_codes=(0, *LOADS)),
+    Scene("learner loads, Redis frozen", LEARNER, frozen=True, exit_codes=(0, 1, *LOADS)),
     Scene("learner without actors", LEARNER, (), "Budget", 12.0),
     Scene("learner begins", LEARNER, (ACTOR,), "Budget"),
     Scene("learner trains", LEARNER, (ACTOR,), r"T = \d+ /"),
@@ -75,7 +75,7 @@ SCENES = (
     Scene("evaluation loads", EVALUATION, exit_codes=(0, *LOADS)),
     Scene("evaluation begins", EVALUATION, (), "plays"),
     Scene("evaluation", EVALUATION, (), "^episode 0", 2.0),
-    Scene("report", REPORT, latest_s=2.0, exit_codes=(0, 130, -signal.SIGTERM)),
+    Scene("report", REPORT, latest_s=0.8, exit_codes=(0, 130, -signal.SIGTERM)),
 )
 
 
