@@ -85,11 +85,11 @@ class TrainingLog:
         pending = [record for record in self._pending if _key(record) not in came]
         if not self._pending:
             _append_bytes(self.path, data)
-        elif not (content := self.path.read_bytes()).startswith(
-            data, self.size
-        ):  # else they are there, as after a kill
-            with replace_file(self.path) as file:
-                file.write(content[: self.size] + data + _format(pending))
+        else:
+            content = self.path.read_bytes()
+            if not content.startswith(data, self.size):  # as it does after a kill
+                with replace_file(self.path) as file:
+                    file.write(content[: self.size] + data + _format(pending))
         self._pending = pending
         self.size += len(data)
 
