@@ -10,6 +10,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from contextlib import closing, contextmanager
@@ -34,6 +35,7 @@ from saber.scores import EpisodeRecord, EpisodeScore
 from saber.video import Video, write_video
 
 _TICK_S = 0.2  # from a request to stop until it is noticed
+_END_S = 5.0  # for the processes to end: many times as long as a step takes that is under way
 
 
 Stop: TypeAlias = threading.Event | Event
@@ -206,9 +208,14 @@ class Processes:
             ) from error
 
     def close(self) -> None:
-        """Stop what is still playing, and wait for the processes to end."""
+        """Stop what is still playing, and wait for the processes to end; those that still load are not waited for."""
         self._stop_all.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + _END_S
+        for process in multiprocessing.active_children():
+            process.join(max(0.0, deadline - time.monotonic()))
+            process.kill()
+        self._pool.shutdown(wait=True)
         self._weights.file.close()
 
 

@@ -172,6 +172,19 @@ def test_ctrl_c_while_processes_begin_says_nothing_of_them(
     assert process.returncode == 0
 
 
+def test_ctrl_c_does_not_wait_for_a_process_that_still_loads(evaluations: Evaluations, cartpole: Path) -> None:
+    # Mutation: `close` that waits for all processes, however long they load.
+    more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
+    process = evaluations.start(cartpole, *more)
+    while not (workers := workers_of(process)):
+        assert process.poll() is None
+    workers[0].suspend()
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=120)[1] == ""
+    assert process.returncode == 0
+    wait_for_ends(workers)
+
+
 def test_missing_episodes_are_played_and_no_others(evaluations: Evaluations, cartpole: Path) -> None:
     path = evaluations.folder / "evaluations" / "CartPole-v1_cart_seed123.csv"
     more = [*CARTPOLE[:2], "--evaluation-episodes", "60", "--evaluation-workers", "2"]
