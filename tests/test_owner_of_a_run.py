@@ -16,7 +16,7 @@ from agents import snapshot
 from agents.learner_program import run_learner
 from memory.connection import Client
 from memory.errors import Stopped, UserError
-from memory.run_record import read_run
+from memory.run_record import RunRecord, read_run
 from tests.test_chain import SETTINGS
 
 NOBODY = 65534
@@ -27,15 +27,30 @@ class User:
 
     def __init__(self, port: int, name: str, folder: Path, client: Client) -> None:
         self.name, self.folder, self.client = name, folder, client
+        self._stop = threading.Event()
         self._options = [*SETTINGS, "--port-redis", str(port)]
 
     def learn(self, folder: str, *more: str, name: str = "") -> None:
         """Start a learner with results in `folder` and stop it in good order; raises UserError if it is refused."""
-        place = ["--path-to-results", str(self.folder / folder), "--run-name", name or self.name]
-        stop = threading.Event()
-        stop.set()
-        with pytest.raises(Stopped):
-            run_learner(options.parse([*self._options, *place, *more], "launch_learner.py", ""), stop)
+        name = name or self.name
+        place = ["--path-to-results", str(self.folder / folder), "--run-name", name]
+        args = options.parse([*self._options, *place, *more], "launch_learner.py", "")
+        self._stop.clear()
+        if snapshot.find_last_model(self.folder / folder, "chain"):
+            self._stop.set()  # a fresh learner would leave without a trace
+        stops = threading.Thread(target=self._stop_when_led, args=(name, read_run(self.client, name)))
+        stops.start()
+        try:
+            with pytest.raises(Stopped):
+                run_learner(args, self._stop)
+        finally:
+            self._stop.set()
+            stops.join()
+
+    def _stop_when_led(self, name: str, before: RunRecord | None) -> None:
+        while read_run(self.client, name) == before and not self._stop.wait(0.01):
+            pass
+        self._stop.set()
 
     def refusal(self, folder: str, *more: str, name: str = "") -> str:
         with pytest.raises(UserError) as caught:

@@ -1,5 +1,6 @@
 """Signals to a program that loads, and to one that works: no traceback, no deadlock."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -30,7 +31,9 @@ print("goes on")
 
 def run(program: str, number: str) -> tuple[int, list[str], str]:
     command = [sys.executable, "-c", program.format(number=number)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    # Unbuffered, Python writes a line's end apart, and that of another line may come before it.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, sorted(done.stdout.splitlines()), done.stderr
 
 
