@@ -287,7 +287,10 @@ def test_moments_that_do_not_fit_are_left_out(tmp_path: Path, capsys: pytest.Cap
     }  # fmt: skip
     agent = loaded_agent(saved(tmp_path / "x.pth", content), learns=True)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("Adam begins anew, without the snapshot's moments: ")
+    weights_alone = state is None
+    assert [line.split(": ")[0] for line in lines] == [
+        "Adam begins anew" if weights_alone else "Adam begins anew, without the snapshot's moments"
+    ]
     assert agent.parts["optimiser"].state_dict()["state"] == {}
     assert torch.equal(agent.network.conv1.weight, network.conv1.weight), "the weights are used all the same"
 

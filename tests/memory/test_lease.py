@@ -139,10 +139,12 @@ def test_a_lease_that_lasts_too_long_can_be_taken(client: Client, run_name: str,
 
 
 def test_what_is_no_lease_can_be_taken_too(client: Client, run_name: str) -> None:
-    client.rpush(run_name, b"nobody's")
-    assert "a process that has not left its name" in refusal(client, run_name)
-    with lease(client, run_name, break_stale=True) as held:
-        assert client.get(run_name) == held.token
+    key = f"riqx:{{{run_name}}}:learner"
+    client.rpush(key, b"nobody's")
+    with pytest.raises(RunError, match=f"the Redis key {re.escape(key)} holds another type"), lease(client, key):
+        pass
+    with lease(client, key, break_stale=True) as held:
+        assert client.get(key) == held.token
 
 
 def test_a_living_holder_keeps_its_lease(redis_server: RedisServer, client: Client, run_name: str) -> None:
