@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
 # Everything that must hold, in the environment it makes itself: the linter, the formatter, the types and all tests.
 #
-#   bash run_tests.sh                       everything (this is also what .ci/run does)
-#   bash run_tests.sh tests/memory -q       pytest gets the arguments
+#   bash run_tests.sh                       all but the slow tests: at most ten minutes on two idle cores
+#   bash run_tests.sh --all                 all tests
+#   bash run_tests.sh tests/memory -q       pytest gets the arguments, and leaves nothing out
 #
 # The tests start a Redis server of their own, so nothing has to run beforehand and nothing that runs is touched.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 exec </dev/null # nothing here may ask, least of all in CI
+
+case ${1:-} in
+  '') set -- --tier quick ;;
+  --all) set -- "${@:2}" ;;
+esac
 
 bash make_environment.sh --dev
 readonly python=${RAINBOW_VENV:-.venv}/bin/python

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,26 @@ settings.register_profile("project", deadline=None, derandomize=True, database=N
 settings.load_profile("project")
 
 _run_numbers = itertools.count()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", default="all", help="quick: no slow tests; 2/7: those and the share 2 of 0 to 6; all")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier = config.getoption("--tier")
+    left_out = [item for item in items if item.get_closest_marker("slow") and not is_in_tier(item.nodeid, tier)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def is_in_tier(slow_test: str, tier: str) -> bool:
+    """Tell whether a tier runs a slow test; its name alone decides which share it is in."""
+    if tier in ("all", "quick"):
+        return tier == "all"
+    share, shares = map(int, tier.split("/"))
+    return zlib.crc32(slow_test.encode()) % shares == share
 
 
 class RedisServer:

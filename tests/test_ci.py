@@ -4,13 +4,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import is_in_tier
+
 ROOT = Path(__file__).parent.parent
-TOOLS = ("bash", "dirname", "env", "grep", "sort")
+TOOLS = ("bash", "date", "dirname", "env", "grep", "sort")
 DEBIAN = Path("/etc/os-release").exists() and "ID=debian" in Path("/etc/os-release").read_text().splitlines()
 IS_ROOT = os.geteuid() == 0
 needs_root_on_debian = pytest.mark.skipif(not (DEBIAN and IS_ROOT), reason="needs root on Debian")
@@ -34,11 +36,12 @@ class Machine:
         (folder / "tests" / "test_other.py").write_text("import pytest\n")
 
     def tell(self, name: str, text: str) -> None:
+        (self.folder / name).unlink(missing_ok=True)  # never write through a link, to a program of this machine
         (self.folder / name).write_text(f"#!{shutil.which('bash')}\n{text}\n")
         (self.folder / name).chmod(0o755)
 
-    def run(self, *, user: int | None = None) -> list[str]:
-        command = [str(self.folder / ".ci" / "run"), "-q"]
+    def run(self, *, arguments: Sequence[str] = ("-q",), user: int | None = None) -> list[str]:
+        command = [str(self.folder / ".ci" / "run"), *arguments]
         done = subprocess.run(
             command,
             env={"PATH": str(self.tools)},
@@ -90,3 +93,19 @@ def test_others_are_told_what_is_left_out(machine: Machine) -> None:
         "tests: --durations=25 -q browser needed: no",
     ]
     assert machine.calls == []
+
+
+def test_a_day_runs_a_share_of_the_slow_tests(machine: Machine) -> None:
+    for day, share in ((20000, 1), (20001, 2), (20006, 0)):
+        machine.tell("bin/date", f"echo {day * 86400 + 17}")
+        *_, told, tests = machine.run(arguments=[])
+        assert told.startswith(f".ci/run: with share {share} of 0 to 6 of the slow tests, by the date")
+        assert f" --tier {share}/7 " in tests
+
+
+def test_a_week_runs_every_slow_test_once() -> None:
+    tests = [f"tests/test_x.py::test_{name}[{i}]" for name in "abc" for i in range(100)]
+    shares = [{test for test in tests if is_in_tier(test, f"{share}/7")} for share in range(7)]
+    assert all(shares) and sum(map(len, shares)) == len(tests) and set().union(*shares) == set(tests)
+    assert not any(is_in_tier(test, "quick") for test in tests)
+    assert all(is_in_tier(test, "all") for test in tests)
