@@ -10,7 +10,6 @@ import os
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from contextlib import closing, contextmanager
@@ -199,8 +198,7 @@ class Processes:
             yield
         except futures.BrokenExecutor as error:
             # The pool ends the others and waits for all, but it forgets one that it was just beginning.
-            for process in multiprocessing.active_children():
-                process.kill()
+            _kill_children()
             if self._stop.is_set():  # a SIGTERM to the whole group ends them, too
                 raise Stopped from error
             raise RunError(
@@ -210,13 +208,16 @@ class Processes:
     def close(self) -> None:
         """Stop what is still playing, and wait for the processes to end; those that still load are not waited for."""
         self._stop_all.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        deadline = time.monotonic() + _END_S
-        for process in multiprocessing.active_children():
-            process.join(max(0.0, deadline - time.monotonic()))
-            process.kill()
-        self._pool.shutdown(wait=True)
+        enough = threading.Timer(_END_S, _kill_children)
+        enough.start()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        enough.cancel()
         self._weights.file.close()
+
+
+def _kill_children() -> None:
+    for process in multiprocessing.active_children():
+        process.kill()
 
 
 @contextmanager
