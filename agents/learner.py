@@ -85,15 +85,16 @@ class Learner:
         points = points_to_keep(args, reports.action_repeat)
         self._kept = KeptWeights(reports.folder, args.task, points, self._steps_made)
         self._trimmed_at = 0  # chunks inserted when the log was last trimmed
-        self._finished = False  # T-max is reached, and all that belongs to it has been taken in
+        self._has_lost = False  # Redis has lost messages that the checkpoint counts
+        self._finished = False  # T-max is reached, and all that belongs to it is saved and logged
 
     def run(self, *, first_start: bool) -> None:
         """Train until T-max; Stopped when the process shall stop before."""
         try:
             self._report_progress("running")
             self._publisher.begin(self.progress.round)
-            if first_start:
-                self._save()  # names the run: a learner killed from now on finds its actors' experience again
+            if first_start or self._has_lost:
+                self._save()  # a learner killed from now on finds its actors' experience, and only theirs, again
             self._take(self._inbox.take_backlog() if not self._limiter.synchronize else [])
             while self.progress.T_learner < self._args.T_max:
                 self._gather()
@@ -106,7 +107,6 @@ class Learner:
             if self._limiter.synchronize:
                 self._gather()  # as a learner has to that was stopped here
                 self._take_round(self.progress.round)  # its last steps are those of T-max
-            self._finished = True
             self._leave("finished")
         except Stopped:
             self._leave("stopped")
@@ -135,7 +135,13 @@ class Learner:
             self._take(self._inbox.take_all())
 
     def _take_round(self, round_: int) -> None:
-        self._take(self._inbox.take_round(round_, self._limiter.crew_of(round_).nb_actor))
+        crew, before = self._limiter.crew_of(round_), self._limiter.crew_of(max(0, round_ - 1))
+        stayed = None
+        if crew != before:
+            stayed = min(before.nb_actor, crew.nb_actor)
+            if round_ >= self.progress.round - 1:  # not one that an earlier learner has taken in
+                self._reports.log.settle(crew.nb_actor)
+        self._take(self._inbox.take_round(round_, crew.nb_actor, stayed))
 
     def _take(self, entries: Iterable[Entry]) -> None:
         episodes = []
@@ -175,7 +181,7 @@ class Learner:
             progress.T_learner = max(self._args.learn_start, progress.T_actors)
             progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
             self._log = self._new_log()
-        self._replay.forget()
+        self._replay.forget(self._inbox.read)
         end = min(progress.round_end, self._args.T_max)
         while progress.T_learner < end:
             ahead = min(self._args.queue_size, -(-(end - progress.T_learner) // frequency))
@@ -222,7 +228,7 @@ class Learner:
             self._try_to(lambda: self._reports.save_best(self.agent, self._values()))
 
     def _evaluate(self) -> None:
-        """Report and save; between batches that were drawn ahead this would not be where a resumed run could go on."""
+        """Report and save; batches drawn ahead have been trained on by now, so a resumed run goes on exactly here."""
         self._evaluated = self.progress.T_learner // self._args.evaluation_interval
         means = {name: torch.stack([m[name] for m in self._metrics]).mean().item() for name in self._metrics[0]}
         mean_score = self._reports.mean_score(self.progress.T_learner)
@@ -290,11 +296,15 @@ class Learner:
         """Save everything, send the actors home, and log the episodes that they were told are in the log.
 
         A successor in lockstep logs those of the round under way again, in the order that nobody's speed decides.
+        A run has finished when all this is done: a learner that dies before has a successor, which does it again.
         """
         self._save()
         self._report_progress(status)  # no actor can commit any more
         episodes = [entry.message for entry in self._inbox.take_rest() if isinstance(entry.message, Episode)]
         self._reports.add_episodes(episodes, self.progress.T_learner)
+        if status == "finished":
+            self._finished = True
+            self._save()
         self._try_to(lambda: self._reports.plot(now=True))
         hash_ = weights_hash(self._model)
         print(f"[{timestamp()}] {status.capitalize()} at T = {self.progress.T_learner}, weights {hash_}", flush=True)
@@ -307,6 +317,7 @@ class Learner:
             known = self._link.last_sequence(actor)
             if known < counted:  # and the numbers that follow will stand for other messages
                 print(f"Redis has lost messages {known + 1} to {counted} of actor {actor}", flush=True)
+                self._has_lost = True
             self._counted[actor] = min(known, counted)
         if self._limiter.synchronize and self._counted == saved["counted"]:
             self._reports.log.go_back(saved.get("logged", self._reports.log.size))

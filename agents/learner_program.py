@@ -18,7 +18,7 @@ from agents import budget, snapshot
 from agents.decoder import MessageDecoder
 from agents.interface import Agent
 from agents.kept_weights import points_to_keep
-from agents.learner import Learner, Progress
+from agents.learner import Learner, Progress, reach_of_earlier
 from agents.precision import precision_in_use
 from agents.programs import (
     connect_to_redis,
@@ -79,10 +79,13 @@ def run_learner(args: Args, stop: threading.Event) -> None:
                 f"Finished at T = {progress.T_learner} already; move what is in {reports.folder} away to start afresh"
             )
             return
-        link.check_name(progress.run_id, afresh=saved is None)
+        known = link.check_name(progress.run_id, afresh=saved is None)
+        told = known.t_actors if known and known.run_id == progress.run_id else 0
         agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
         with _of_snapshot(path):
             limiter = _limiter(args, agent, saved)
+            if args.nb_actor != limiter.crews[-1].nb_actor:
+                limiter = _change_crew(args, progress, limiter, link, told)
         place = _replay_device(args, budget.replay_bytes(args, agent, observation), device)
         kept = len(points_to_keep(args, environment.action_repeat))
         budget.check_learner(args, agent, observation, place, client, kept)
@@ -177,16 +180,28 @@ def _refuse_other_name(args: Args, saved: dict[str, Any], path: Path | None) -> 
 
 
 def _limiter(args: Args, agent: Agent, saved: dict[str, Any] | None) -> RateLimiter:
-    """Return the limiter of a run, whose number of actors may change where it is resumed."""
+    """Return the limiter of a run with the number of actors that it has had."""
     if saved is None:
         return make_limiter(args, agent, ())
     # Earlier releases had one number of actors for a run.
     nb_actor = args.nb_actor if "crews" in saved else json.loads(saved["settings"])["nb_actor"]
-    before = make_limiter(replace(args, nb_actor=nb_actor), agent, check_crews(saved.get("crews", [])))
-    after = before.change(saved["round"], args.nb_actor)
-    if after is not before:
-        print(f"Going on with {args.nb_actor} actors, in the place of {before.crews[-1].nb_actor}", flush=True)
-    return after
+    return make_limiter(replace(args, nb_actor=nb_actor), agent, check_crews(saved.get("crews", [])))
+
+
+def _change_crew(args: Args, progress: Progress, limiter: RateLimiter, link: LearnerLink, told: int) -> RateLimiter:
+    """Return the limiter of a resumed run that goes on with another number of actors.
+
+    A learner that was killed has published more rounds than it has saved. Actors that stay play these to their end;
+    what those that leave have not played to its end is left out.
+    """
+    before = limiter.crews[-1].nb_actor
+    print(f"Going on with {args.nb_actor} actors, in the place of {before}", flush=True)
+    most = reach_of_earlier(args, progress, limiter, told).round
+    published, playing = link.rounds_under_way(progress.run_id, before, most)
+    begun = [there.number for actor, there in playing.items() if actor < args.nb_actor and there.begun]
+    unfinished = [max(progress.round - 1, there.number) for actor, there in playing.items() if actor >= args.nb_actor]
+    last = max([progress.round, published, *begun])
+    return limiter.change(min([last, *unfinished]), last, args.nb_actor)
 
 
 def _progress(saved: dict[str, Any] | None) -> Progress:

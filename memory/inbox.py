@@ -6,8 +6,9 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
+from memory.actor_state import round_under_way
 from memory.chunk import ChunkId
 from memory.connection import BLOCK_MS, Client, ReplyTooLargeError
 from memory.errors import RunError, Stopped
@@ -28,7 +29,7 @@ from memory.transport import (
     sequence_of,
 )
 from memory.waiting import Patience, no_hint
-from memory.wire import WireError, decode_meta
+from memory.wire import WireError
 
 _READ_COUNT = 32  # messages of a stream in one read
 _QUEUE_SIZE = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
@@ -241,10 +242,12 @@ class Inbox:
             if not ready:
                 wait()
 
-    def take_round(self, round_: int, nb_actor: int | None = None) -> Iterable[Entry]:
+    def take_round(self, round_: int, nb_actor: int | None = None, stayed: int | None = None) -> Iterable[Entry]:
         """Everything of a round that `nb_actor` played (None: those that play now), actor by actor.
 
         Waits until all of them have played it, but for those that have left: they will write nothing any more.
+        Actors from `stayed` on did not play the round before (None: all did). What they have written in rounds that
+        they did not finish, before they left, is left out.
         Rounds must be asked for one after the other. Of old ones there may be less, or nothing, in a trimmed log.
         """
         for actor in range(nb_actor or self._nb_actor):
@@ -256,6 +259,8 @@ class Inbox:
                         break
                     self._find_lost_end(actor, round_)
                     self._wait(patience)
+                elif stayed is not None and actor >= stayed and self._ends[actor][0] < round_:
+                    self._pop(actor)
                 elif self._ends[actor][0] <= round_:
                     yield from self._pop(actor)
                 else:
@@ -264,28 +269,22 @@ class Inbox:
     def _find_lost_end(self, actor: int, round_: int) -> None:
         """If the end of this round can be among what was left out, see in the actor's state whether it has played on.
 
-        Else nobody could: the actor waits for weights that the learner publishes only after this round. The state is
-        stored in one step with the messages, so what it says is true once all up to it have been received.
+        Else nobody could: the actor waits for weights that the learner publishes only after this round.
         """
         if not self._left_out[actor] or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _IDLE_S
-        state = cast(bytes | None, self._client.hget(self._keys.state(actor), "state"))
-        newest = newest_sequence(self._client, self._keys.log(actor))  # after the state, which holds no more then
-        if state is None or newest > self._received[actor]:
-            return
         try:
-            playing = decode_meta(state).get("round")
-            if type(playing) is not int or not 0 <= playing <= self._reach().round + 1:
-                raise WireError("it names no round that can have begun")
+            playing = round_under_way(self._client, self._keys, actor, self._reach().round + 1)
         except ValueError as error:
             raise RunError(
                 f"{self._left_out[actor]} messages of actor {actor} are lost, perhaps the end of round {round_} among "
                 f"them, and its saved state does not tell either ({error}): the run cannot go on in lockstep; start it "
                 "afresh, with the same release of this program everywhere"
             ) from error
-        if playing > round_:
-            self._append(Entry(ChunkId(actor, self._received[actor]), RoundEnd(playing - 1)))
+        newest = newest_sequence(self._client, self._keys.log(actor))  # after the state, which holds no more then
+        if playing and playing.number > round_ and newest <= self._received[actor]:
+            self._append(Entry(ChunkId(actor, self._received[actor]), RoundEnd(playing.number - 1)))
 
     def wait(self, patience: Patience) -> None:
         """Wait a moment for a message; raises Stopped when the process shall stop, RunError when reading failed."""

@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from memory.actor_state import RoundUnderWay, round_under_way
 from memory.connection import Client
 from memory.errors import UserError
 from memory.inbox import Decoder, Inbox
@@ -16,7 +18,7 @@ from memory.roll_call import RollCall, plain_command
 from memory.run_record import Owner, RunRecord, read_run, record_fields, write_run
 from memory.story import Reach
 from memory.transport import Keys, Scripts, forget_run, last_sequence, newest_version, rewrite_file
-from memory.wire import VERSION, other_version
+from memory.wire import VERSION, WireError, other_version
 
 
 class LearnerLink:
@@ -118,6 +120,18 @@ class LearnerLink:
     def absent(self) -> str:
         """Which actors are not there: the end of a line about waiting for them."""
         return RollCall(self._client, self.keys, self._nb_actor, self._command).absent()
+
+    def rounds_under_way(self, run_id: str, nb_actor: int, most: int) -> tuple[int, dict[int, RoundUnderWay]]:
+        """Return the newest round whose weights are there, and the round of each actor that has a state.
+
+        Of actors 0 to `nb_actor` - 1; a number beyond `most` is none that this run has written, and is left out.
+        """
+        keys, playing = Keys(self._name, run_id), {}
+        for actor in range(nb_actor):
+            with suppress(WireError):
+                if round_ := round_under_way(self._client, keys, actor, most):
+                    playing[actor] = round_
+        return min(newest_version(self._client, keys), most), playing
 
     @property
     def told(self) -> int:

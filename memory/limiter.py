@@ -12,8 +12,8 @@ depend on anybody's speed. Without it nobody waits, except an actor whose unread
 and a round is of one process alone: the learner publishes after `round_steps` steps of its own count, and an actor
 pulls after as many of its own, so that what an actor asks of Redis does not grow with the number of actors.
 
-The number of actors may change where a run is resumed. In lockstep the round that is under way is then played by those
-that stay, and all begin together with the next: what is played and learned depends on the round of the change alone.
+The number of actors may change where a run is resumed. In lockstep the rounds that are under way are then played by
+those that stay, and all begin together with the next: what is played and learned depends on these rounds alone.
 Without lockstep actors come and go at any time.
 """
 
@@ -96,19 +96,19 @@ class RateLimiter:
         absent = [crew.first_round for crew in self.crews if crew.nb_actor <= actor]
         return next(crew.first_round for crew in self.crews if crew.first_round > max(absent, default=-1))
 
-    def change(self, round_: int, nb_actor: int) -> "RateLimiter":
-        """Let `nb_actor` play from the next round on; those of them that play this `round_` already finish it.
+    def change(self, first: int, last: int, nb_actor: int) -> "RateLimiter":
+        """Let `nb_actor` play after the rounds `first` to `last`, which those of them that play already finish.
 
-        What others have played of it is left out, as they may never finish it.
+        What others have played of these rounds is left out, as they may never finish them.
         """
         if self.crews[-1].nb_actor == nb_actor:
             return self
-        now, before = self.crew_of(round_), [crew for crew in self.crews if crew.first_round < round_]
+        now, before = self.crew_of(first), [crew for crew in self.crews if crew.first_round < first]
         if not self.synchronize:
             return replace(self, crews=(now._replace(nb_actor=nb_actor),))
-        staying = Crew(round_, self.steps_before(round_), min(now.nb_actor, nb_actor), now.env_steps)
+        staying = Crew(first, self.steps_before(first), min(now.nb_actor, nb_actor), now.env_steps)
         until_then = replace(self, crews=(*before, staying))
-        after = Crew(round_ + 1, until_then.steps_before(round_ + 1), nb_actor, self._env_steps(nb_actor))
+        after = Crew(last + 1, until_then.steps_before(last + 1), nb_actor, self._env_steps(nb_actor))
         return replace(self, crews=(*until_then.crews, after))
 
 

@@ -4,7 +4,7 @@ Each frame is stored once per chunk (a chunk's lead and tail repeat 6 rows in 70
 its learnable ones, cut from one chunk: nothing is ever put together from neighbours in the ring.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -182,9 +182,11 @@ class Replay:
         """Whether a chunk belongs to the restored checkpoint and has not come yet."""
         return chunk_id in self._remembered
 
-    def forget(self) -> None:
-        """No older chunk will come any more: drop what is still remembered."""
-        self._remembered.clear()
+    def forget(self, read: Mapping[int, int]) -> None:
+        """Drop what is remembered of messages that will not come any more: up to the last one `read` of each actor."""
+        for actor, sequence in list(self._remembered):
+            if sequence <= read.get(actor, 0):
+                del self._remembered[ChunkId(actor, sequence)]
 
     def check_valid(self) -> None:
         """Raise ValueError if the tree, the counts and the ring disagree."""

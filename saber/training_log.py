@@ -4,6 +4,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -55,6 +56,14 @@ class TrainingLog:
             self._set_records(_parse(content[:size], self.path))
             self._pending = _parse(f"{HEADER}\n".encode() + content[size:], self.path)
             self.size = min(size, len(content))
+
+    def settle(self, nb_actor: int) -> None:
+        """Take the next episodes that are expected again as they are, if their actors, `nb_actor` and above, left."""
+        settled = list(takewhile(lambda record: record.actor >= nb_actor, self._pending))
+        if settled:
+            self._pending = self._pending[len(settled) :]
+            self.size += len(_format(settled))
+            self._set_records([*self._records, *settled])
 
     @property
     def records(self) -> Sequence[EpisodeRecord]:

@@ -7,7 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from tests.deadline import finish
 from tests.system import LEARNER, System, unlogged
 from tests.test_chain import SETTINGS
 
@@ -68,3 +70,39 @@ def test_a_learner_that_is_stopped_at_its_end_has_not_finished(redis_port: int, 
         assert int(last.split(",")[0]) % 100 > 95, "the last round was played to its end"
         assert system.printed(LEARNER).count("Finished at T") == times
     assert "already" in system.printed(LEARNER)
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [[], FREE], ids=["lockstep", "free"])
+def test_a_learner_that_dies_at_its_end_has_not_finished(
+    redis_port: int, run_name: str, tmp_path: Path, more: list[str]
+) -> None:
+    # Mutation: the last checkpoint says that the run has finished before the actors and the CSV have been told all.
+    system = System(redis_port, run_name, tmp_path, [*OPTIONS, *more], actors=2, launch="launch_dying")
+    try:
+        assert finish(system.processes[LEARNER], 200) == -signal.SIGKILL, system.said()
+        system.processes[LEARNER] = system.start(LEARNER)
+        system.finish()
+    finally:
+        system.kill()
+    assert unlogged(redis_port, run_name, tmp_path) == set()
+    assert "already" not in system.printed(LEARNER)
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_finished_run_that_goes_on_keeps_its_last_round(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    # Mutation: `Replay.forget` drops all that it remembers, though the last round is read again after the next one.
+    kept = []
+    for steps in ("1500", "2000"):
+        system = System(redis_port, run_name, tmp_path, [*OPTIONS, "--T-max", steps], actors=2)
+        try:
+            for output in tmp_path.glob("*.txt"):
+                output.write_text("")
+            system.finish()
+        finally:
+            system.kill()
+        newest = max(tmp_path.glob("last_model_*.pth"), key=lambda path: int(path.stem.split("_")[-1]))
+        kept.append({tuple(row) for row in torch.load(newest, weights_only=True)["replay"]["ids"].tolist()})
+    assert kept[0] < kept[1]

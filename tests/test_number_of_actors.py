@@ -3,9 +3,12 @@
 import csv
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from memory.limiter import Crew
 from tests.deadline import finish
 from tests.system import Result, System
 from tests.test_chain import SETTINGS
@@ -51,6 +54,44 @@ def test_lockstep_is_exact_over_changes_of_the_number(redis_port: int, run_name:
     assert last["0"] > 1400
     numbers = {(episode["actor"], episode["env"], episode["episode"]) for episode in episodes}
     assert len(numbers) == len(episodes), "no episode twice"
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_rounds_that_a_killed_learner_has_not_saved_count_for_those_who_played_them(
+    redis_port: int, run_name: str, tmp_path: Path
+) -> None:
+    # Mutation: the number changes at the round of the checkpoint.
+    options = [*OPTIONS, "--T-max", "2400", "--evaluation-interval", "700"]
+    system = System(redis_port, run_name, tmp_path, options, actors=2)
+    try:
+        system.wait_for("learner", "T = 1300 /")
+        for process in system.processes.values():
+            process.kill()
+            process.wait()
+    finally:
+        system.kill()
+    saved = newest_checkpoint(tmp_path)
+    for output in tmp_path.glob("*.txt"):
+        output.unlink()
+    system = System(redis_port, run_name, tmp_path, options, actors=1)
+    try:
+        system.finish()
+    finally:
+        system.kill()
+    after = newest_checkpoint(tmp_path)
+    both, staying, alone = (Crew(*crew) for crew in after["crews"])
+    assert (both.nb_actor, staying.nb_actor, alone.nb_actor) == (2, 1, 1)
+    assert staying.first_round > saved["round"] + 1, "the learner was killed rounds after its checkpoint"
+    assert 1 <= alone.first_round - staying.first_round <= 3, "rounds are published one ahead"
+    rows = [sequence for actor, sequence in after["replay"]["ids"].tolist() if actor == 1]
+    assert max(rows) > saved["counted"][1] + 1, "what the one that left has played until then is learned from"
+
+
+def newest_checkpoint(folder: Path) -> dict[str, Any]:
+    path = max(folder.glob("last_model_*.pth"), key=lambda path: int(path.stem.split("_")[-1]))
+    saved: dict[str, Any] = torch.load(path, weights_only=True)
+    return saved
 
 
 FREE = f"{' '.join(SETTINGS)} --learn-start 600 --T-max 40000 --log-interval 100 --learner-threads 1".split()

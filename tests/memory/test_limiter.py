@@ -143,15 +143,15 @@ def limiter_of(nb_actor: int) -> RateLimiter:
 
 
 def test_another_number_of_actors_begins_with_the_next_round() -> None:
-    grown = limiter_of(3).change(10, 5)
+    grown = limiter_of(3).change(10, 10, 5)
     assert grown.crews == (Crew(0, 0, 3, 67), Crew(10, 4020, 3, 67), Crew(11, 4422, 5, 40))
     assert [grown.joining_round(actor) for actor in range(5)] == [0, 0, 0, 11, 11]
-    shrunk = limiter_of(3).change(10, 1)
+    shrunk = limiter_of(3).change(10, 10, 1)
     assert shrunk.crews == (Crew(0, 0, 3, 67), Crew(10, 4020, 1, 67), Crew(11, 4154, 1, 200))
-    assert shrunk.change(10, 1) is shrunk
+    assert shrunk.change(10, 10, 1) is shrunk
     # Before the round has ended, the number changes again: who left in it does not come back to it.
-    assert shrunk.change(10, 3).crews[1:] == (Crew(10, 4020, 1, 67), Crew(11, 4154, 3, 67))
-    assert [shrunk.change(10, 3).joining_round(actor) for actor in range(3)] == [0, 11, 11]
+    assert shrunk.change(10, 10, 3).crews[1:] == (Crew(10, 4020, 1, 67), Crew(11, 4154, 3, 67))
+    assert [shrunk.change(10, 10, 3).joining_round(actor) for actor in range(3)] == [0, 11, 11]
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -161,7 +161,7 @@ def test_steps_count_on_over_any_changes(seed: int) -> None:
     limiter, round_, steps = limiter_of(3), 0, 0
     for _ in range(40):
         if rng.random() < 0.3:
-            limiter = limiter.change(round_, rng.randint(1, 6))
+            limiter = limiter.change(round_, round_ + rng.randint(0, 3), rng.randint(1, 6))
         assert limiter.steps_before(round_) == steps
         crew = limiter.crew_of(round_)
         played = sum(2 * crew.env_steps for actor in range(6) if actor < crew.nb_actor)
@@ -170,8 +170,13 @@ def test_steps_count_on_over_any_changes(seed: int) -> None:
         round_, steps = round_ + 1, steps + played
 
 
+def test_rounds_that_a_killed_learner_had_published_are_played_by_those_that_stay() -> None:
+    shrunk = limiter_of(3).change(9, 12, 1)
+    assert shrunk.crews == (Crew(0, 0, 3, 67), Crew(9, 3618, 1, 67), Crew(13, 4154, 1, 200))
+
+
 def test_without_lockstep_the_number_of_actors_changes_nothing() -> None:
-    limiter = replace(LOCKSTEP, synchronize=False).change(10, 7)
+    limiter = replace(LOCKSTEP, synchronize=False).change(10, 10, 7)
     assert limiter.crews == (Crew(0, 0, 7, 5),)
 
 

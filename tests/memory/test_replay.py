@@ -190,7 +190,7 @@ class ForgetsPriorities(Replay):
 
 class ForgetsWhatIsToCome(Replay):
     def checkpoint(self) -> Checkpoint:
-        self.forget()
+        self._remembered.clear()
         return super().checkpoint()
 
 

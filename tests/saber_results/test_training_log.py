@@ -89,6 +89,24 @@ def test_episodes_that_come_again_are_logged_as_if_for_the_first_time(
     assert path.read_bytes() == undisturbed.path.read_bytes()
 
 
+def test_episodes_of_those_who_have_left_are_not_expected_for_ever(tmp_path: Path, stream: Stream) -> None:
+    # Mutation: no `settle`; then they come behind all others, and every episode writes the whole file anew.
+    path, records = tmp_path / "pong.csv", [record for record in stream(60) if record.actor != 2]
+    left = [replace(record, actor=2) for record in records[20:23]]
+    log = TrainingLog(path)
+    log.append(records[:20])
+    size = log.size
+    log.append([*left, *records[20:25]])
+    for _ in range(2):  # the second time after a kill
+        resumed = TrainingLog(path)
+        resumed.go_back(size)
+        resumed.settle(2)
+        assert list(resumed.records) == [*records[:20], *left]
+        resumed.append(records[20:30])
+    assert resumed.size == path.stat().st_size
+    assert read_records(path) == [*records[:20], *left, *records[20:30]]
+
+
 def test_going_back_to_no_place_changes_nothing(tmp_path: Path, stream: Stream) -> None:
     path, records = tmp_path / "pong.csv", stream(20)
     TrainingLog(path).append(records[:10])

@@ -1,0 +1,27 @@
+"""As `launch`, but the first learner of a folder is killed just before it would write that its run has finished."""
+
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import tests.chain.environment  # noqa: F401 - adds it
+from memory.learner_link import LearnerLink
+
+_progress = LearnerLink.progress
+
+
+def _die_at_the_end(self: LearnerLink, status: str, *rest: Any) -> None:
+    died = Path(sys.argv[sys.argv.index("--path-to-results") + 1], "died")
+    if status == "finished" and not died.exists():
+        died.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    _progress(self, status, *rest)
+
+
+if __name__ == "__main__":
+    LearnerLink.progress = _die_at_the_end  # type: ignore[method-assign]
+    del sys.argv[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")
