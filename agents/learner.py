@@ -147,10 +147,11 @@ class Learner:
         episodes = []
         try:
             for chunk_id, message in entries:
-                if isinstance(message, Episode):
+                new = chunk_id.sequence > self._counted.get(chunk_id.actor, 0)
+                if isinstance(message, Episode) and new:  # others were logged before the checkpoint
                     episodes.append(message)
                 elif isinstance(message, Chunk):
-                    self._add(chunk_id, message)
+                    self._add(chunk_id, message, new=new)
         finally:  # waiting for more may end in Stopped
             for actor, read in self._inbox.read.items():
                 self._counted[actor] = max(read, self._counted.get(actor, 0))
@@ -161,8 +162,7 @@ class Learner:
         progress, earlier = self.progress, self._earlier
         return Reach(max(progress.round, earlier.round), max(progress.T_actors, earlier.steps))
 
-    def _add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
-        new = chunk_id.sequence > self._counted.get(chunk_id.actor, 0)
+    def _add(self, chunk_id: ChunkId, chunk: Chunk, *, new: bool) -> None:
         if new or self._replay.remembers(chunk_id):  # others were evicted before the checkpoint that we resume from
             self._replay.add(chunk_id, chunk)
         if new and not self._limiter.synchronize:
