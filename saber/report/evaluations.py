@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from memory.rows import Array
+from saber.episode_fields import is_sound
 from saber.evaluation_log import EvaluationRecord, read_evaluation, read_evaluation_record
 from saber.evaluation_summary import student_interval
 from saber.report.aggregates import Estimate
@@ -82,8 +83,10 @@ class Evaluation:
 def read_one_evaluation(path: Path) -> Evaluation | None:
     """Read a CSV of an evaluation with its record; None if no episode has ended.
 
-    Raises OSError if one of the files is missing, ValueError or UserError if one is damaged.
+    Raises OSError if one of the files is missing, ValueError if one is damaged.
     """
     record = read_evaluation_record(path.with_suffix(".json"))
     episodes = [episode.record for episode in read_evaluation(path)]
-    return Evaluation(path, record, score_array(path, episodes)) if episodes else None
+    if not all(map(is_sound, episodes)):
+        raise ValueError(f"{path}: it holds values that no episode can have")
+    return Evaluation(path, record, score_array(episodes)) if episodes else None

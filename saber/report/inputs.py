@@ -56,7 +56,7 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
     left_out = found.left_out
     runs = []
     for log in found.logs.values():
-        if run := read_run(*log):
+        if run := read_run(*log, left_out):
             runs.append(run)
         else:
             left_out.append(f"{log.path}: no episode has ended yet")
@@ -78,7 +78,7 @@ def _read_evaluations(paths: Sequence[Path], left_out: list[str]) -> list[Evalua
                 evaluations.append(evaluation)
             else:
                 left_out.append(f"{path}: no episode has ended yet")
-        except (OSError, ValueError, UserError) as error:
+        except (OSError, ValueError) as error:
             left_out.append(f"{path}: cannot be reported: {error}")
     return evaluations
 
