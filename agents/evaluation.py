@@ -1,6 +1,7 @@
 """Evaluates a snapshot: one episode per seed, under the rules of training, noise on and no epsilon."""
 
 import glob
+import os
 import tempfile
 import threading
 from contextlib import closing
@@ -75,9 +76,15 @@ def _try_to_record(args: Args, folder: Path) -> None:
             raise UserError(f"--record: {error}") from error
 
 
+def _from_folder(folder: Path, model: Path) -> str:
+    """Return the path of a snapshot from `folder`, which stays right when both are moved together."""
+    return str(Path(os.path.relpath(model.parent.resolve(), folder.resolve())) / model.name)
+
+
 def _open_log(path: Path, args: Args, saved: dict[str, Any], weights: str, device: torch.device) -> EvaluationLog:
+    assert args.model is not None
     record = EvaluationRecord(
-        model=str(args.model),
+        model=_from_folder(path.parent, args.model),
         weights=weights,
         seed=args.seed,
         settings=decisive_settings(args, device),

@@ -34,7 +34,7 @@ class EvaluatedEpisode(NamedTuple):
 class EvaluationRecord:
     """How an evaluation is made."""
 
-    model: str  # path of the snapshot
+    model: str  # path of the snapshot, from the folder of the CSV unless it is absolute
     weights: str  # hash of its parameters, as the learner prints it
     seed: int
     settings: dict[str, Any]  # of policy, game and rules, by name; plain values
@@ -96,7 +96,7 @@ class EvaluationLog:
         now, then = self._record.decisive, before.decisive
         if names := [name for name in now | then if now.get(name) != then.get(name)]:
             differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
-            raise ValueError(f"{self.path} is of another evaluation (of {before.model}): {differences}")
+            raise ValueError(f"{self.path} is of another evaluation (of {Path(before.model).name}): {differences}")
         self._record = replace(
             self._record,
             commits=list(dict.fromkeys([*before.commits, *self._record.commits])),

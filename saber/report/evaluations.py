@@ -49,7 +49,7 @@ class Evaluation:
     @property
     def snapshot(self) -> str:
         """The snapshot's file for readers."""
-        return printable(Path(str(self.record.model)).name)
+        return printable(Path(self.record.model).name)
 
     @property
     def frames(self) -> int | None:
@@ -72,10 +72,10 @@ class Evaluation:
 
     def agent(self, groups: Sequence[Group]) -> str | None:
         """Name the agent of whose run the snapshot is; None unless the snapshot was in the folder of such a run."""
-        model = Path(str(self.record.model))
+        folder = (self.path.parent / self.record.model).resolve().parent
         for group in groups:
             for run in group.runs:
-                if run.task.title == self.task.title and run.path.resolve().parent == model.resolve().parent:
+                if run.task.title == self.task.title and run.path.resolve().parent == folder:
                     return group.name
         return None
 

@@ -78,6 +78,16 @@ def test_a_snapshot_from_elsewhere_is_no_agents(tmp_path: Path) -> None:
     assert results.evaluations[0].agent(results.groups) is None
 
 
+def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:
+    # Mutation: look for the snapshot from the folder that the report is made in.
+    write_run(tmp_path / "results", "pong", 1, 5000, rainbow_only=True)
+    write_evaluation(tmp_path / "results", Path("../last_model_pong_5000.pth"))
+    (tmp_path / "results").rename(tmp_path / "old")
+    write_run(tmp_path / "results", "pong", 1, 5000, rainbow_only=False)
+    results = results_of(tmp_path)
+    assert [one.agent(results.groups) for one in results.evaluations] == ["Rainbow"]
+
+
 def test_an_evaluation_changes_no_score_of_training(tmp_path: Path) -> None:
     write_run(tmp_path, "pong", 1, 2_500_000, episodes=300)
     before = contents(results_of(tmp_path))
