@@ -131,7 +131,12 @@ class Results:
     def mark(self) -> int | None:
         """The mark of the plots: of those that most games of all agents have a score at the last; None without any."""
         counts = {
-            mark: sum(agent.games[task].mean(mark, WHOLE) is not None for agent in self.agents for task in agent.games)
+            mark: sum(
+                agent.games[task].mean(mark, WHOLE) is not None
+                for agent in self.agents
+                for task in agent.games
+                if task.is_atari
+            )
             for mark in self.marks
         }
         return max(self.marks, key=lambda mark: (counts[mark], mark), default=None)

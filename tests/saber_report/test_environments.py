@@ -57,6 +57,16 @@ def test_a_report_of_gymnasium_has_nothing_of_atari(tmp_path: Path) -> None:
     assert json.loads(json.dumps(contents(results)))["games"].keys() == {"CartPole-v1", "ale_py:ALE/Pong-v5"}
 
 
+def test_other_environments_do_not_choose_the_mark_of_the_plots(tmp_path: Path) -> None:
+    # Mutation: count the scores of all tasks.
+    write_run(tmp_path, "pong", 1, 12_500_000, episodes=2400)
+    for name in "AB":
+        path = write_log(tmp_path, name, [100_000 * n for n in range(1, 121)], [0.0] * 120)
+        record = RunRecord(name, 1, 12_000_000, (Start({"env": f"gymnasium:{name}"}, {}, ""),))
+        write_record(path.with_suffix(".json"), record)
+    assert Results(read_inputs([tmp_path])).mark == 50_000_000
+
+
 def test_games_and_other_environments_stand_apart(tmp_path: Path) -> None:
     write_environment(tmp_path, "gymnasium:CartPole-v1")
     settings = {name: value for name, value in SETTINGS.items() if name != "game"}
