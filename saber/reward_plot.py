@@ -58,7 +58,8 @@ def reward_figure(moments: Sequence[Moment], task: Task, action_repeat: int) -> 
     lower = [None if spread is None else mean - spread for mean, spread in zip(means, spreads, strict=True)]
     minima = [summary.minimum for summary in summaries]
     maxima = [summary.maximum for summary in summaries]
-    lines = reference_lines(task.scores if moments else None, min(minima, default=0.0), max(maxima, default=0.0))
+    drawn = [value for values in (lower, upper, minima, maxima) for value in values if value is not None] or [0.0]
+    lines = reference_lines(task.scores if moments else None, min(drawn), max(drawn))
     texts = [_hover_text(moment, task, action_repeat) for moment in moments]
     return {
         "data": [
