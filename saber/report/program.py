@@ -57,7 +57,7 @@ def render_figures(results: Results) -> dict[str, str]:
         if not name.startswith("curve-"):
             texts[f"{name}.svg"] = to_svg(figure, _WIDE, figure["layout"]["height"])
     for number, task in enumerate(results.tasks):
-        name = re.sub(r"[^\w.-]", "-", task.title if not task.is_atari else task.name)[:80]
+        name = re.sub(r"[^\w.-]", "-", task.key)[:80]
         unique = name if f"curve-{name}.svg" not in texts else f"{name}-{number}"
         texts[f"curve-{unique}.svg"] = to_svg(curve_figure(results, task), *_CURVE)
     return texts

@@ -1,11 +1,13 @@
 """Reports of environments that are no games of the emulator."""
 
+import csv
 import json
 import re
 from html import unescape
 from pathlib import Path
 
 from saber.report.contents import contents
+from saber.report.exports import all_exports
 from saber.report.inputs import read_inputs
 from saber.report.program import render_figures
 from saber.report.results import Results
@@ -53,8 +55,31 @@ def test_a_report_of_gymnasium_has_nothing_of_atari(tmp_path: Path) -> None:
     ):
         assert word in text
     assert "69.5" in text, "the mean of the last 100 episodes, now"
-    assert sorted(render_figures(results)) == ["curve-CartPole-v1.svg", "curve-ale_py-ALE-Pong-v5.svg"]
-    assert json.loads(json.dumps(contents(results)))["games"].keys() == {"CartPole-v1", "ale_py:ALE/Pong-v5"}
+    assert sorted(render_figures(results)) == [
+        "curve-gymnasium-CartPole-v1.svg",
+        "curve-gymnasium-ale_py-ALE-Pong-v5.svg",
+    ]
+    assert json.loads(json.dumps(contents(results)))["games"].keys() == {
+        "gymnasium:CartPole-v1", "gymnasium:ale_py:ALE/Pong-v5"
+    }  # fmt: skip
+
+
+def test_an_environment_has_one_key_in_all_files(tmp_path: Path) -> None:
+    # Mutations: the name of the log; its title, which a log without a record shares.
+    for seed, env in enumerate(("gymnasium:ALE/Pong-v5", "gymnasium:CartPole-v1", "gymnasium:CartPole-v1")):
+        write_environment(tmp_path / str(seed), env, seed)
+        name = env.partition(":")[2]
+        write_evaluation(tmp_path / str(seed), Path(f"../{name.replace('/', '-')}_{seed}.pth"), env=env)
+    (tmp_path / "2" / "CartPole-v1.json").unlink()
+    results = Results(read_inputs([tmp_path]))
+    found = contents(results)
+    played = {"gymnasium:ALE/Pong-v5", "gymnasium:CartPole-v1"}
+    assert found["games"].keys() == {run["game"] for run in found["runs"]} == played | {"unknown:CartPole-v1"}
+    assert {one["game"] for one in found["evaluations"]} == played
+    for name, text in all_exports(results).items():
+        keys = {row["game"] for row in csv.DictReader(text.splitlines())}
+        assert keys == (played if name == "evaluations.csv" else found["games"].keys()), name
+    assert len(render_figures(results)) == 3
 
 
 def test_other_environments_do_not_choose_the_mark_of_the_plots(tmp_path: Path) -> None:

@@ -136,6 +136,6 @@ def test_names_of_files_lead_nowhere_else(tmp_path: Path) -> None:
     path = write_run(tmp_path, "pong", 1, 5000, env="gymnasium:../../x/y")
     write_run(tmp_path / "b", "pong", 2, 5000, env="gymnasium:..-..-x:y")
     assert sorted(render_figures(Results(read_inputs([path.parent])))) == [
-        "curve-..-..-x-y-1.svg",
-        "curve-..-..-x-y.svg",
+        "curve-gymnasium-..-..-x-y-1.svg",
+        "curve-gymnasium-..-..-x-y.svg",
     ]
