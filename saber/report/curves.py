@@ -7,7 +7,7 @@ import numpy as np
 from saber.colours import band
 from saber.reference_lines import reference_lines
 from saber.report.results import Game, Results
-from saber.report.styles import AXIS, EDGE, Figure, agent_colour, agent_line, line, plain_text
+from saber.report.styles import AXIS, EDGE, Figure, agent_colour, agent_line, legend_text, line
 from saber.task import Task
 
 
@@ -16,7 +16,7 @@ def curve_figure(results: Results, task: Task) -> Figure:
     data: list[Figure] = []
     for number, agent in enumerate(results.agents):
         if game := agent.games.get(task):
-            data += _agent_curves(game, plain_text(agent.name) if len(results.agents) > 1 else "", number)
+            data += _agent_curves(game, agent.name if len(results.agents) > 1 else "", number)
     scores = [value for trace in data for value in trace["y"] if value is not None]
     lines = reference_lines(task.scores, min(scores), max(scores))
     layout = {
@@ -61,9 +61,9 @@ def _agent_curves(game: Game, agent: str, number: int) -> list[Figure]:
 
 
 def _named(agent: str, text: str) -> str:
-    return f"{agent}: {text}" if agent else text
+    return legend_text(f"{agent}:", text) if agent else legend_text(text)
 
 
 def _run_name(game: Game, number: int) -> str:
     seed = game.runs[number].settings.get("seed")
-    return f"run {number + 1}" if seed is None else plain_text(f"seed {seed}")
+    return f"run {number + 1}" if seed is None else f"seed {seed}"

@@ -14,6 +14,7 @@ from saber.report.styles import (
     agent_colour,
     agent_line,
     count_lines,
+    legend_text,
     line,
     plain_text,
     published_styles,
@@ -26,7 +27,6 @@ _AT_REFERENCE |= {"line": {"width": 1, "dash": "dash", "color": REFERENCE.light}
 # At the top of its element, which keeps it off the plot however its lines break.
 _LEGEND = {"orientation": "h", "traceorder": "normal", "x": 0, "xref": "container"}
 _LEGEND |= {"y": 1, "yref": "container", "yanchor": "top", "maxheight": 1}  # beyond half of it, it would scroll
-_LEGEND_WIDTH = 56  # characters that fit beside a line's sample on a telephone
 
 
 def all_figures(results: Results) -> dict[str, Figure]:
@@ -132,9 +132,8 @@ def _profile_band(agent: Agent, found: Profile, number: int) -> list[Figure]:
 
 def score_name(results: Results, agent: Agent, mark: int, limit: str) -> str:
     """What to call an agent's scores at a mark and a limit where published ones stand beside them."""
-    name = plain_text(f"{agent.name}, {results.protocols.limit_name(limit)}")
-    rules = plain_text(f"({agent.group.protocols.label}, {format_frames(mark)})")
-    return f"{name} {rules}" if len(name) + len(rules) < _LEGEND_WIDTH else f"{name}<br>{rules}"
+    rules = f"({agent.group.protocols.label}, {format_frames(mark)})"
+    return legend_text(f"{agent.name}, {results.protocols.limit_name(limit)}", rules)
 
 
 def _visible(results: Results, column: str) -> Figure:

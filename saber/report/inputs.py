@@ -13,6 +13,7 @@ from saber.report.runs import Run, read_run, without_copies
 from saber.training_log import HEADER as TRAINING
 
 TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
+_LONGEST_LABEL = 60  # characters: plots and tables repeat the name
 
 
 class Label(NamedTuple):
@@ -32,11 +33,13 @@ class Inputs:
 
 
 def parse_label(text: str) -> Label:
-    """Read NAME=FOLDER, of which both may hold further "="; raises UserError if no such folder or file exists."""
+    """Read NAME=FOLDER, of which both may hold further "="; raises UserError without such a folder or file."""
     parts = text.split("=")
     for count in range(1, len(parts)):
         name, path = "=".join(parts[:count]).strip(), "=".join(parts[count:])
         if name and name.isprintable() and path and Path(path).exists():
+            if len(name) > _LONGEST_LABEL:
+                raise UserError(f"--label: expected a name of at most {_LONGEST_LABEL} characters, got {len(name)}")
             return Label(name, Path(path))
     raise UserError(
         f"--label: expected NAME=FOLDER with a folder that exists, as in 'large batch=runs/b', got {text!r}"

@@ -28,13 +28,14 @@ summary { cursor: pointer; margin-top: 14px; }
 .curves figcaption { margin-left: 6px; flex: 1; }
 .curves small { display: block; font-size: 11px; }
 .curves div { height: 210px; }
-.agents span { white-space: nowrap; margin-right: 16px; }
+p { overflow-wrap: anywhere; }
+.agents span { margin-right: 16px; }
 .agents i { display: inline-block; width: 22px; height: 3px; vertical-align: middle; margin-right: 6px; }
 .table { overflow-x: auto; margin-top: 8px; }
 table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabular-nums; }
 th, td { padding: 3px 6px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--grid); }
 .words td { white-space: normal; }
-td.long { overflow-wrap: anywhere; min-width: 190px; }
+.long { overflow-wrap: anywhere; min-width: 190px; }
 th { font-weight: 600; }
 thead th { white-space: normal; vertical-align: bottom; min-width: 42px; }
 th[scope=colgroup] { text-align: center; border-left: 8px solid var(--paper); }
@@ -50,8 +51,8 @@ small { color: var(--soft); font-weight: 400; }
 .paper .table { overflow: visible; }
 .paper table { width: 100%; font-size: 7.5pt; }
 .paper .wide table { font-size: 6pt; }
-.paper :is(th, td, td.long) { padding: 1px 2px; min-width: 0; white-space: normal; }
-.paper td.long { min-width: 90px; }
+.paper :is(th, td, .long) { padding: 1px 2px; min-width: 0; white-space: normal; }
+.paper .long { min-width: 90px; }
 .paper .wide th[scope=row] { min-width: 60px; }
 .paper thead th, .paper th[scope=row] { position: static; }
 .paper .curves { grid-template-columns: repeat(3, 1fr); }

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import cycle
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from memory.rows import Array
@@ -16,6 +17,7 @@ AXIS = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outsi
 EDGE = {"mode": "lines", "line": {"width": 0}, "showlegend": False}  # of a band
 _SYMBOLS = ("diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon", "triangle-down")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_LEGEND_WIDTH = 56  # characters that fit beside a line's sample on a telephone
 
 
 class Style(NamedTuple):
@@ -57,6 +59,15 @@ def line(name: str, x: Array, y: Array, **style: Any) -> Figure:
         "hoverinfo": "skip",
         **style,
     }
+
+
+def legend_text(*parts: str) -> str:
+    """Write the parts as one line of a legend, or each in lines of its own if they are too long for one."""
+    whole = " ".join(parts)
+    lines = [whole]
+    if len(whole) > _LEGEND_WIDTH:
+        lines = [line for part in parts for line in wrap(part, _LEGEND_WIDTH, break_on_hyphens=False)]
+    return "<br>".join(map(plain_text, lines))
 
 
 def plain_text(text: str) -> str:

@@ -62,7 +62,7 @@ def to_html(table: Table) -> str:
 
 
 def _html_head(table: Table) -> list[str]:
-    titles = "".join(f'<th scope="col">{escape(column.title)}</th>' for column in table.columns)
+    titles = "".join(f'<th scope="col"{_long(column.title)}>{escape(column.title)}</th>' for column in table.columns)
     if not any(column.group for column in table.columns):
         return [f'<th scope="col">{escape(table.name)}</th>{titles}']
     spans = "".join(
@@ -74,13 +74,16 @@ def _html_head(table: Table) -> list[str]:
 def _html_row(row: Row, columns: int) -> str:
     name = escape(row.name) + _html_note(row.note)
     if not row.cells:
-        return f'<th scope="rowgroup" colspan="{columns + 1}"><div>{name}</div></th>'
-    return f'<th scope="row">{name}</th>{"".join(map(_html_cell, row.cells))}'
+        return f'<th scope="rowgroup" colspan="{columns + 1}"{_long(row.name)}><div>{name}</div></th>'
+    return f'<th scope="row"{_long(row.name)}>{name}</th>{"".join(map(_html_cell, row.cells))}'
 
 
 def _html_cell(cell: Cell) -> str:
-    long = ' class="long"' if max(map(len, cell.text.split()), default=0) > _LONG_WORD else ""
-    return f"<td{long}>{escape(cell.text)}{_html_note(cell.note, block=cell.block)}</td>"
+    return f"<td{_long(cell.text)}>{escape(cell.text)}{_html_note(cell.note, block=cell.block)}</td>"
+
+
+def _long(text: str) -> str:
+    return ' class="long"' if max(map(len, text.split()), default=0) > _LONG_WORD else ""
 
 
 def _html_note(note: str, *, block: bool = False) -> str:

@@ -1,6 +1,8 @@
 """What the plots show: the numbers of `saber.json`, and published agents that can be told apart."""
 
 import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import plotly.graph_objects
 import pytest
@@ -9,11 +11,13 @@ from saber.atari_scores import COLUMNS, REFERENCES
 from saber.report.contents import contents
 from saber.report.figures import all_figures, score_name
 from saber.report.inputs import read_inputs
+from saber.report.program import render_figures
 from saber.report.results import Results
 from saber.report.styles import published_styles
 from tests.saber_report.logs import write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
+SVG = "{http://www.w3.org/2000/svg}"
 AGENT = "agent not recorded"
 
 
@@ -82,6 +86,26 @@ def test_published_agents_can_be_told_apart_however_many_there_are() -> None:
     assert len({(style.line["dash"], style.line["color"]) for style in styles}) == 18
     for style in styles:
         plotly.graph_objects.Scatter(marker=style.marker, line=style.line)  # raises on a symbol it does not know
+
+
+def test_long_names_are_broken_in_legends(tmp_path: Path) -> None:
+    # Mutation: a name in one line, however long.
+    settings = {"rainbow_only": False, "preset": "paper", "an_option_of_many_words": 512, "synchronize_actors": 0}
+    for rate in (1e-4, 2e-4):
+        changed = dict.fromkeys(("an_option_of_many_words", "synchronize_actors", "lr_IQN"), rate)
+        for seed in (1, 2):
+            write_run(tmp_path / f"{rate}{seed}", "pong", seed, REACHED, episodes=300, **settings | changed)
+    results = Results(read_inputs([tmp_path]))
+    name = results.agents[0].name
+    assert len(name) > 56
+    for figure in all_figures(results).values():
+        (first, *_) = [trace["name"] for trace in figure["data"] if trace.get("showlegend", True)]
+        assert first.replace("<br>", " ").startswith(name) and max(map(len, first.split("<br>"))) <= 56
+    for text in render_figures(results).values():
+        picture = ET.fromstring(text)
+        for element in picture.iter(f"{SVG}text"):
+            length = 6 * len(element.text or "") if element.get("text-anchor") == "start" else 0
+            assert float(element.get("x", 0)) + length < float(picture.get("width", 0))
 
 
 def test_profiles_are_steps(results: Results) -> None:

@@ -78,6 +78,8 @@ def test_a_label_is_split_where_a_folder_follows(tmp_path: Path, monkeypatch: py
     for text in ("name", "=lr=0.1", "name=", "name=nowhere", "a\nb=lr=0.1"):
         with pytest.raises(UserError, match="--label: expected NAME=FOLDER"):
             parse_label(text)
+    with pytest.raises(UserError, match="a name of at most 60 characters, got 61"):
+        parse_label(f"{'x' * 61}=lr=0.1")
     with pytest.raises(UserError, match=r"--label: 'name': no run in lr=0\.1"):
         read_inputs([write_run(tmp_path, "pong", 1, 5000)], [Label("name", Path("lr=0.1"))])
 
