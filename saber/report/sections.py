@@ -29,7 +29,7 @@ summary { cursor: pointer; margin-top: 14px; }
 .curves small { display: block; font-size: 11px; }
 .curves div { height: 210px; }
 p { overflow-wrap: anywhere; }
-.agents span { margin-right: 16px; }
+.agents span { display: inline-block; margin-right: 16px; }
 .agents i { display: inline-block; width: 22px; height: 3px; vertical-align: middle; margin-right: 6px; }
 .table { overflow-x: auto; margin-top: 8px; }
 table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabular-nums; }
