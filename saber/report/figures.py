@@ -13,6 +13,7 @@ from saber.report.styles import (
     Figure,
     agent_colour,
     agent_line,
+    agent_symbol,
     count_lines,
     legend_text,
     line,
@@ -55,7 +56,7 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
         name, scores = score_name(results, agent, mark, WHOLE), ours[agent.name]
         data.append(_bars(name, tasks, scores) if len(agents) == 1 else _dots(name, tasks, scores, number))
         cut = _means(agent, mark, CUT, reference)
-        data.append(_points(score_name(results, agent, mark, CUT), tasks, cut, _open_circle(number)))
+        data.append(_points(score_name(results, agent, mark, CUT), tasks, cut, _open_marker(number)))
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         found = {task: published_normalised(task, column, reference) for task in tasks}
         scores = {task: score for task, score in found.items() if score is not None}
@@ -87,12 +88,13 @@ def _bars(name: str, tasks: list[Task], scores: dict[Task, float]) -> Figure:
 
 
 def _dots(name: str, tasks: list[Task], scores: dict[Task, float], number: int) -> Figure:
-    return _points(name, tasks, scores, {"symbol": "circle", "size": 11, "color": agent_colour(number)})
+    marker = {"symbol": agent_symbol(number), "size": 11, "color": agent_colour(number)}
+    return _points(name, tasks, scores, marker)
 
 
-def _open_circle(number: int) -> Figure:
+def _open_marker(number: int) -> Figure:
     edge = {"width": 1.5, "color": agent_colour(number)}
-    return {"symbol": "circle", "size": 8, "color": LIGHT["paper"], "line": edge}
+    return {"symbol": agent_symbol(number), "size": 8, "color": LIGHT["paper"], "line": edge}
 
 
 def profile_figure(results: Results, mark: int, reference: str) -> Figure:
@@ -107,7 +109,9 @@ def profile_figure(results: Results, mark: int, reference: str) -> Figure:
         data += _profile_band(agent, ours[WHOLE], number)
         stroke = agent_line(number) | {"shape": "hv"}
         data.append(_profile(score_name(results, agent, mark, WHOLE), ours[WHOLE], stroke))
-        data.append(_profile(score_name(results, agent, mark, CUT), ours[CUT], stroke | {"width": 1.5, "dash": "dash"}))
+        data.append(
+            _profile(score_name(results, agent, mark, CUT), ours[CUT], stroke | {"width": 1.5, "dash": "dashdot"})
+        )
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         if published := profiles.published.get(column):
             data.append(_profile(COLUMNS[column].label, published, style.line) | _visible(results, column))

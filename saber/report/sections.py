@@ -5,16 +5,17 @@ A report without a game of the emulator has no word about SABER, Atari's referen
 
 from collections.abc import Sequence
 from html import escape
+from itertools import count
 
 from saber.atari_scores import REFERENCES, format_frames
-from saber.colours import AGENTS
+from saber.colours import SHADES
 from saber.page import render_page
 from saber.report import method_tables, tables
 from saber.report.contents import SCORE
 from saber.report.descriptions import describe_agent, notes
 from saber.report.figures import all_figures
 from saber.report.results import WHOLE, Results
-from saber.report.styles import Figure
+from saber.report.styles import Figure, agent_line
 from saber.report.table import GAP, to_html
 from saber.scores import MARKS, SCORE_EPISODES
 
@@ -30,7 +31,7 @@ summary { cursor: pointer; margin-top: 14px; }
 .curves div { height: 210px; }
 p { overflow-wrap: anywhere; }
 .agents span { display: inline-block; margin-right: 16px; }
-.agents i { display: inline-block; width: 22px; height: 3px; vertical-align: middle; margin-right: 6px; }
+.agents i { display: inline-block; width: 22px; border-top: 3px; vertical-align: middle; margin-right: 6px; }
 .table { overflow-x: auto; margin-top: 8px; }
 table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabular-nums; }
 th, td { padding: 3px 6px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--grid); }
@@ -60,6 +61,8 @@ small { color: var(--soft); font-weight: 400; }
 .paper .curves figcaption { font-size: 12px; }
 .paper .curves small { font-size: 8px; }
 .plot { break-inside: avoid; }"""
+
+_SWATCHES = {"solid": "solid", "dash": "dashed", "dot": "dotted"}  # of CSS, by the dash of a line
 
 
 def render_report(results: Results) -> str:
@@ -130,16 +133,16 @@ def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[st
     ]
     for reference, label in REFERENCES.items():
         if f"bars-{reference}" in figures:
-            drawn = "Bars" if len(results.compared(results.mark)) == 1 else "Filled circles"
+            drawn = "Bars" if len(results.compared(results.mark)) == 1 else "Large markers"
             parts += [
                 f'<section class="plot"><h2>Normalised by {label}</h2>',
-                f"<p>{drawn}: our scores, {limit}. Other markers compare with each other: open circles for ours at 30 "
-                "minutes, coloured ones for published agents. What is at or below 0.1 % is not drawn.</p>",
+                f"<p>{drawn}: our scores, {limit}. Other markers compare with each other: open ones for ours at 30 "
+                "minutes, small filled ones for published agents. What is at or below 0.1 % is not drawn.</p>",
                 _tall_plot(f"bars-{reference}", figures),
                 f'</section><section class="plot"><h3>Performance profile, normalised by {label}</h3>',
                 f"<p>At {format_frames(results.mark)} frames, {escape(games)}. Thick, with the interval: "
-                f"our scores, {limit}. Dashed in the same colour: ours at 30 minutes, to compare with published "
-                "agents.</p>",
+                f"our scores, {limit}. Thin and dash-dotted in the same colour: ours at 30 minutes, to compare with "
+                "published agents.</p>",
                 _tall_plot(f"profile-{reference}", figures),
                 "</section>",
             ]
@@ -180,9 +183,9 @@ def _agent_legend(results: Results) -> str:
     if len(results.agents) == 1:
         return ""
     names = [
-        f'<span><i style="background: light-dark({colour.light}, {colour.dark})"></i>{escape(agent.name)}</span>'
-        for number, agent in enumerate(results.agents)
-        for colour in [AGENTS[number % len(AGENTS)]]
+        f'<span><i style="border-color: light-dark({stroke["color"]}, {SHADES[stroke["color"]]}); '
+        f'border-top-style: {_SWATCHES[stroke["dash"]]}"></i>{escape(agent.name)}</span>'
+        for stroke, agent in zip(map(agent_line, count()), results.agents, strict=False)
     ]
     return f'<p class="agents">{"".join(names)}</p>'
 

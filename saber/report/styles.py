@@ -17,6 +17,7 @@ AXIS = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outsi
 EDGE = {"mode": "lines", "line": {"width": 0}, "showlegend": False}  # of a band
 _SYMBOLS = ("diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon", "triangle-down")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_TURNS = (("solid", "circle"), ("dash", "square"), ("dot", "diamond"))  # of ours, each with all colours
 _LEGEND_WIDTH = 56  # characters that fit beside a line's sample on a telephone
 
 
@@ -39,8 +40,16 @@ def published_styles(columns: Iterable[Column]) -> list[Style]:
 
 def agent_line(number: int) -> Figure:
     """The line of our agent of this number."""
-    dash = _DASHES[number // len(AGENTS) % len(_DASHES)]
-    return {"width": 2.5, "color": agent_colour(number), "dash": dash}
+    return {"width": 2.5, "color": agent_colour(number), "dash": _turn(number)[0]}
+
+
+def agent_symbol(number: int) -> str:
+    """The symbol of our agent of this number."""
+    return _turn(number)[1]
+
+
+def _turn(number: int) -> tuple[str, str]:
+    return _TURNS[number // len(AGENTS) % len(_TURNS)]
 
 
 def agent_colour(number: int) -> str:

@@ -1,6 +1,7 @@
 """What the plots show: the numbers of `saber.json`, and published agents that can be told apart."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import plotly.graph_objects
 import pytest
 
 from saber.atari_scores import COLUMNS, REFERENCES
+from saber.colours import AGENTS
 from saber.report.contents import contents
 from saber.report.figures import all_figures, score_name
 from saber.report.inputs import read_inputs
 from saber.report.program import render_figures
 from saber.report.results import Results
+from saber.report.sections import render_report
 from saber.report.styles import published_styles
 from tests.saber_report.logs import write_run
 
@@ -86,6 +89,26 @@ def test_published_agents_can_be_told_apart_however_many_there_are() -> None:
     assert len({(style.line["dash"], style.line["color"]) for style in styles}) == 18
     for style in styles:
         plotly.graph_objects.Scatter(marker=style.marker, line=style.line)  # raises on a symbol it does not know
+
+
+def test_agents_of_ours_can_be_told_apart_however_many_there_are(tmp_path: Path) -> None:
+    # Mutations: one symbol for all; a dash for what was cut that an agent's own line has, too.
+    count = len(AGENTS) + 2
+    for number in range(count):
+        write_run(tmp_path / str(number), "pong", 1, REACHED, episodes=300, lr_IQN=number)
+    results = Results(read_inputs([tmp_path]))
+    figures = all_figures(results)
+    published = {about.label for about in COLUMNS.values()}
+    for name in ("bars-human", "profile-human"):
+        ours = [trace for trace in figures[name]["data"] if trace["name"] not in published]
+        assert len(ours) == 2 * count
+        looks = [json.dumps([trace.get("marker"), trace.get("line")]) for trace in ours]
+        assert len(set(looks[::2])) == count and not set(looks[::2]) & set(looks[1::2])
+    dashes = [{trace["line"]["dash"] for trace in figures["profile-human"]["data"][start:16:2]} for start in (0, 1)]
+    assert not dashes[0] & dashes[1]
+    page = render_report(results)
+    swatches = re.findall(r'<i style="([^"]+)"', page)
+    assert len(swatches) == len(set(swatches)) == count
 
 
 def test_long_names_are_broken_in_legends(tmp_path: Path) -> None:
