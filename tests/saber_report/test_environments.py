@@ -17,7 +17,13 @@ from tests.saber_report.logs import write_log, write_run
 from tests.saber_report.test_evaluations import write_evaluation
 
 SETTINGS = {"rainbow_only": False, "preset": "cpu", "game": "pong", "proba_sticky_actions": 0.25, "atoms": 51}
-SETTINGS |= {"disable_SABER_mode": False, "action_repeat": 4, "kappa": 1.0, "hidden_size": 512}
+SETTINGS |= {
+    "architecture": "canonical",
+    "disable_SABER_mode": False,
+    "action_repeat": 4,
+    "kappa": 1.0,
+    "hidden_size": 512,
+}
 
 
 def write_environment(folder: Path, env: str, seed: int = 1) -> None:
@@ -54,6 +60,7 @@ def test_a_report_of_gymnasium_has_nothing_of_atari(tmp_path: Path) -> None:
         "700",
     ):
         assert word in text
+    assert "Rainbow-IQN, 512 hidden units." in text, "a network of convolutions needs images"
     assert "69.5" in text, "the mean of the last 100 episodes, now"
     assert sorted(render_figures(results)) == [
         "curve-gymnasium-CartPole-v1.svg",
