@@ -63,7 +63,7 @@ def _method(results: Results) -> dict[str, Any]:
         "score": SCORE,
         "marks_frames": list(MARKS),
         "limits": {limit: results.protocols.limit_name(limit) for limit in LIMITS},
-        "now": f"mean over the last {SCORE_EPISODES} episodes, or all so far, of a run short of the first mark",
+        "now": f"mean over the last {SCORE_EPISODES} episodes, or all so far, of a run that has no score at a mark",
         "normalised": "(score - random) / (reference - random)",
         "aggregates": "over the games of which all agents with a score at the mark have a normalised score there",
         "confidence": CONFIDENCE,

@@ -58,12 +58,12 @@ def _games(results: Results) -> _Rows:
 
 
 def _now(results: Results) -> _Rows:
-    """Each run that is short of the first mark."""
+    """Each run that has no score at a mark."""
     for agent in results.agents:
         for task, game in agent.games.items():
-            for number, now in enumerate(game.now):
-                yield {"agent": agent.name, "game": task.key, "run": number, "frames": now.frames} | {
-                    "episodes": now.episodes, **dict(zip(LIMITS, now.scores, strict=True)),
+            for now in game.now:
+                yield {"agent": agent.name, "game": task.key, "seed": now.seed, "frames": now.frames} | {
+                    "episodes": now.episodes, **dict(zip(LIMITS, now.scores, strict=True)), "log": now.log,
                 }  # fmt: skip
 
 

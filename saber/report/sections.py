@@ -198,7 +198,7 @@ def _game_section(results: Results) -> list[str]:
         parts.append(to_html(tables.game_table(results)))
     if (now := tables.now_table(results)).rows:
         parts.append(
-            f"<p>Runs short of {format_frames(MARKS[0])} frames, now: mean over their last {SCORE_EPISODES} training "
+            f"<p>Runs without a score at a mark, now: mean over their last {SCORE_EPISODES} training "
             "episodes, or over all so far. Runs of other lengths do not compare.</p>"
         )
         parts.append(to_html(now))

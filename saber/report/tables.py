@@ -117,7 +117,7 @@ def _mark_cells(results: Results, game: Game) -> list[Cell]:
 
 
 def now_table(results: Results) -> Table:
-    """Scores of runs that are short of the first mark, with the frames that they have made."""
+    """Scores of runs that have none at a mark, with the frames that they have made."""
     columns = [Column(results.protocols.limit_name(limit), "now") for limit in _ORDER]
     columns += [Column(f"% {label}", "now") for label in REFERENCES.values()]
     columns += [Column(title, "now") for title in ("frames", "episodes", "runs")]

@@ -104,6 +104,13 @@ def test_csv_files_hold_the_numbers_of_the_report(results: Results) -> None:
     }
 
 
+def test_scores_of_now_name_their_run(tmp_path: Path) -> None:
+    # Mutation: a number in the place of the seed.
+    logs = [write_run(tmp_path / str(seed), "pong", seed, 5000) for seed in (5, 7)]
+    rows = list(csv.DictReader(render_tables(Results(read_inputs([tmp_path])))["now.csv"].splitlines()))
+    assert [(row["seed"], row["log"]) for row in rows] == [("5", str(logs[0])), ("7", str(logs[1]))]
+
+
 def test_latex_tables_have_as_many_cells_in_each_row() -> None:
     # Mutations: escape nothing; forget the longtable.
     columns = [Column("a_b", "100 %"), Column("c", "100 %"), Column("d", "x & y")]
