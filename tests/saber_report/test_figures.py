@@ -17,7 +17,7 @@ from saber.report.program import render_figures
 from saber.report.results import Results
 from saber.report.sections import render_report
 from saber.report.styles import published_styles
-from tests.saber_report.logs import write_run
+from tests.saber_report.logs import write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 SVG = "{http://www.w3.org/2000/svg}"
@@ -129,6 +129,17 @@ def test_long_names_are_broken_in_legends(tmp_path: Path) -> None:
         for element in picture.iter(f"{SVG}text"):
             length = 6 * len(element.text or "") if element.get("text-anchor") == "start" else 0
             assert float(element.get("x", 0)) + length < float(picture.get("width", 0))
+
+
+def test_the_mean_goes_on_where_a_run_ends(tmp_path: Path) -> None:
+    # Mutations: the mean where all runs have a score; where one has.
+    for seed, end in enumerate((4000, 3000, 100)):
+        write_log(tmp_path / str(seed), "pong", [n * end // 100 for n in range(1, 101)], [float(seed)] * 100)
+    data = all_figures(Results(read_inputs([tmp_path])))["curve-0"]["data"]
+    traces = {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in data}
+    mean = traces["mean of up to 3 runs"]
+    assert mean[4 * 100] == 1 and mean[4 * 3000] == 0.5 and mean[4 * 4000] is None
+    assert (traces["lowest to highest run"][4 * 3000], traces["highest run"][4 * 3000]) == (0, 1)
 
 
 def test_profiles_are_steps(results: Results) -> None:
