@@ -106,6 +106,11 @@ def _reach(results: Results) -> str:
             f"No run has a score at a mark yet: that takes {format_frames(MARKS[0])} frames, of which the longest run "
             f"has made {longest:,}, and {SCORE_EPISODES} episodes by then."
         )
+    if not results.profiles:
+        return (
+            f"At {format_frames(results.mark)} frames no game has known references and a score of every agent, so there "
+            "is no plot over games."
+        )
     games = {
         task for agent in results.agents for task, game in agent.games.items()
         if task.is_atari and game.mean(results.mark, WHOLE) is not None
@@ -116,7 +121,7 @@ def _reach(results: Results) -> str:
 
 
 def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[str]:
-    if results.mark is None:
+    if results.mark is None or not any(results.aggregates.values()):
         return []
     limit, games = results.protocols.limit_name(WHOLE), tables.describe_games(results, results.mark)
     parts = [
@@ -162,8 +167,8 @@ def _curve_section(results: Results, figures: dict[str, Figure]) -> list[str]:
     return [
         "<h2>Training curves</h2>",
         "<p>Score of whole episodes, mean of the last 100 training episodes (of all so far while there are fewer). "
-        "Thin: each run. Thick, with a band from the lowest to the highest run: mean of all runs, as far as all of "
-        f"them reach.{lines}</p>",
+        "Thin: each run. Thick, with a band from the lowest to the highest run: mean of the runs that have come so "
+        f"far, while two or more have.{lines}</p>",
         _agent_legend(results),
         '<div class="curves">',
         *plots,

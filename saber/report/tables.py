@@ -24,7 +24,7 @@ def aggregate_table(results: Results) -> Table:
             for agent in results.compared(mark):
                 found = [results.aggregates[agent.name, mark, limit, reference] for reference in REFERENCES]
                 name = results.protocols.limit_name(limit) + f", {agent.name}" * (len(results.agents) > 1)
-                rows.append(Row(name, _aggregate_cells(found), _missing_runs(agent, mark)))
+                rows += [Row(name, _aggregate_cells(found), _missing_runs(agent, mark))] if any(found) else []
     columns = [Column(part, f"100 % = {label}") for label in REFERENCES.values() for part in _PARTS]
     return Table("", columns, [*rows, *_published_rows(results)])
 

@@ -125,7 +125,11 @@ def test_agents_without_a_common_game_are_not_compared(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "pong", 1, REACHED, episodes=300, **IQN)
     write_run(tmp_path / "b", "alien", 1, REACHED, episodes=300, **RAINBOW)
     results = Results(read_inputs([tmp_path]))
-    assert "over the 0 games that both agents here have a score of; not all have Alien, Pong" in render_report(results)
+    page = render_report(results)
+    assert "no game has known references and a score of every agent, so there is no plot over games." in page
+    assert "<h2>Over games" not in page and "in a legend" not in page
+    (row,) = aggregate_table(results).rows
+    assert row.note == "over the 0 games that both agents here have a score of; not all have Alien, Pong"
     assert not results.profiles and not any(results.aggregates.values())
 
 
