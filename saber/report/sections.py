@@ -108,8 +108,8 @@ def _reach(results: Results) -> str:
         )
     if not results.profiles:
         return (
-            f"At {format_frames(results.mark)} frames no game has known references and a score of every agent, so there "
-            "is no plot over games."
+            f"At {format_frames(results.mark)} frames no game has known references and a score of every agent, so "
+            "there is no plot over games."
         )
     games = {
         task for agent in results.agents for task, game in agent.games.items()

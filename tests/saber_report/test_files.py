@@ -122,11 +122,19 @@ def test_latex_tables_have_as_many_cells_in_each_row() -> None:
     assert lines[1] == r"game & a\_b & c & d"
     assert lines[2] == r"\multicolumn{4}{l}{\textit{heads {\tiny note}}}"
     assert lines[3] == (
-        r"r\textbackslash{}w \#1 {\tiny \{2 of 3\}} & 1 \% {\tiny [0, 2]} & \textless{}\$5\textgreater{} & --"
+        r"{}r\textbackslash{}w \#1 {\tiny \{2 of 3\}} & 1 \% {\tiny [0, 2]} & \textless{}\$5\textgreater{} & --"
     )
     assert "Needs no package" in text and "{lrrr}" in text
     long = to_latex(Table("game", columns, rows * 30))
     assert r"\usepackage{longtable}" in long and r"\begin{longtable}{lrrr}" in long and r"\endhead" in long
+
+
+def test_no_name_is_an_option_of_latex() -> None:
+    # Mutation: a row, or a line of a title, that begins with its text.
+    columns = [Column("[a] title of many words"), Column("agent=[b]")]
+    text = to_latex(Table("game", columns, [Row("[new] agent", [Cell()] * 2), Row("*", [Cell()] * 2)]))
+    assert r"\shortstack{{}[a] title of \\ {}many words} & agent=[b] \\" in text
+    assert not re.search(r"\\\\\s*[\[*]", text)
 
 
 def test_files_of_an_older_report_do_not_stay(tmp_path: Path) -> None:
