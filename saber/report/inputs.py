@@ -49,11 +49,14 @@ def parse_label(text: str) -> Label:
 def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
     """Read all runs and evaluations in these folders and files, and those of the labels.
 
-    Raises UserError for a path that is no folder and no log, a label without runs, and if there is no run.
+    Raises UserError for a path that is no folder and no log, a label without logs, and if there is no run.
     """
     found = _Found()
     for order, label in sorted(enumerate(labels), key=lambda item: -len(item[1].path.resolve().parts)):
+        known = len(found.logs)
         found.search(label.path, label.name, order)  # the deepest first: it says most of what lies in it
+        if len(found.logs) == known:
+            raise UserError(f"--label: {label.name!r}: {_why_nothing_is_new(label.path)}")
     for order, path in enumerate(paths, start=len(labels)):
         found.search(path, None, order)
     left_out = found.left_out
@@ -63,14 +66,17 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
             runs.append(run)
         else:
             left_out.append(f"{log.path}: no episode has ended yet")
-    for order, label in enumerate(labels):
-        if not any(run.label is not None and run.order == order for run in runs):
-            raise UserError(f"--label: {label.name!r}: no run in {label.path} that has no other label")
     runs = without_copies(sorted(runs, key=lambda run: (run.game, str(run.path))), left_out)
     if not runs:
         given = ", ".join(map(str, [*paths, *(label.path for label in labels)]))
         raise UserError(f"{given}: no training log with an episode; name folders with <game>.csv, or such files")
     return Inputs(runs, _read_evaluations(found.evaluations, left_out), left_out)
+
+
+def _why_nothing_is_new(path: Path) -> str:
+    if path.is_file() or any(_starts_with(file, TRAINING) for file in _files_below(path)):
+        return f"all logs in {path} have a label already"
+    return f"there is no training log in {path}"
 
 
 def _read_evaluations(paths: Sequence[Path], left_out: list[str]) -> list[Evaluation]:
