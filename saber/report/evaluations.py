@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from memory.rows import Array
 from saber.episode_fields import is_sound
 from saber.evaluation_log import EvaluationRecord, read_evaluation, read_evaluation_record
@@ -69,6 +71,10 @@ class Evaluation:
             low, high = student_interval(values) or (None, None)
             found[limit] = Estimate(float(self.scores[:, column].mean()), low, high)
         return found
+
+    def equals(self, other: "Evaluation") -> bool:
+        """Whether the other is a copy: of the same weights, seed, rules and episodes."""
+        return self.record.decisive == other.record.decisive and np.array_equal(self.scores, other.scores)
 
     def agent(self, groups: Sequence[Group]) -> str | None:
         """Name the agent of whose run the snapshot is; None unless the snapshot was in the folder of such a run."""

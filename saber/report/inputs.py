@@ -74,19 +74,22 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
 
 
 def _why_nothing_is_new(path: Path) -> str:
-    if path.is_file() or any(_starts_with(file, TRAINING) for file in _files_below(path)):
+    if path.is_file() or any(_starts_with(file, TRAINING) for file in _files_below(path, [])):
         return f"all logs in {path} have a label already"
     return f"there is no training log in {path}"
 
 
 def _read_evaluations(paths: Sequence[Path], left_out: list[str]) -> list[Evaluation]:
-    evaluations = []
+    evaluations: list[Evaluation] = []
     for path in sorted(paths):
         try:
-            if evaluation := read_one_evaluation(path):
-                evaluations.append(evaluation)
-            else:
+            evaluation = read_one_evaluation(path)
+            if evaluation is None:
                 left_out.append(f"{path}: no episode has ended yet")
+            elif twin := next((one for one in evaluations if evaluation.equals(one)), None):
+                left_out.append(f"{path}: the same episodes as {twin.path}")
+            else:
+                evaluations.append(evaluation)
         except (OSError, ValueError) as error:
             left_out.append(f"{path}: cannot be reported: {error}")
     return evaluations
@@ -116,7 +119,7 @@ class _Found:
     def search(self, path: Path, label: str | None, order: int) -> None:
         """Take in a log, or all logs and evaluations in a folder and below."""
         if path.is_dir():
-            for child in _files_below(path):
+            for child in _files_below(path, self.left_out):
                 self._add(child, label, order)
         elif not path.is_file():
             raise UserError(f"{path}: no such file or folder; expected a results folder or a <game>.csv in one")
@@ -136,11 +139,18 @@ class _Found:
             self.left_out.append(f"{path}: not a training log")
 
 
-def _files_below(folder: Path) -> list[Path]:
-    """All files `*.csv`, also behind links to folders, each folder once; without the tables of other reports."""
+def _files_below(folder: Path, notes: list[str]) -> list[Path]:
+    """All files `*.csv`, also behind links to folders, each folder once; without the tables of other reports.
+
+    Adds a line to `notes` for each folder that cannot be read.
+    """
+
+    def note(error: OSError) -> None:
+        notes.append(f"{error.filename}: {error.strerror}")
+
     found: list[Path] = []
     seen: set[Path] = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for place, folders, names in os.walk(folder, onerror=note, followlinks=True):
         if (real := Path(place).resolve()) in seen or real.name == TABLES:
             folders.clear()
             continue

@@ -1,5 +1,6 @@
 """Evaluations stand in the report with their protocol, apart from scores of training."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,17 @@ def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:
     write_run(tmp_path / "results", "pong", 1, 5000, rainbow_only=False)
     results = results_of(tmp_path)
     assert [one.agent(results.groups) for one in results.evaluations] == ["Rainbow"]
+
+
+def test_a_copy_is_no_second_evaluation(tmp_path: Path) -> None:
+    # Mutations: list both; compare the weights alone.
+    write_run(tmp_path / "a", "pong", 1, 5000)
+    first = write_evaluation(tmp_path / "a", Path("../last_model_pong_5000.pth"))
+    write_evaluation(tmp_path / "a", Path("../best_model_pong.pth"), disable_SABER_mode=True)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    inputs = read_inputs([tmp_path])
+    assert [one.path.parent for one in inputs.evaluations] == [first.parent] * 2
+    assert f"{tmp_path}/b/evaluations/{first.name}: the same episodes as {first}" in inputs.left_out
 
 
 def test_an_evaluation_changes_no_score_of_training(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Which logs are runs, and which are the same run."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -74,6 +76,22 @@ def test_odd_trees_are_searched(tmp_path: Path) -> None:
     inputs = read_inputs([results])
     runs, notes = inputs.runs, inputs.left_out
     assert [run.path for run in runs] == [results / "linked" / "pong.csv"] and notes == []
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: pass over it.
+    write_run(tmp_path / "a", "pong", 1, 5000)
+    closed = str(tmp_path / "closed")
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def refuse(path: str) -> object:  # root may read everything
+        if path == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scan(path)
+
+    monkeypatch.setattr("os.scandir", refuse)
+    assert read_inputs([tmp_path]).left_out == [f"{closed}: Permission denied"]
 
 
 def test_runs_begun_from_snapshots_of_their_games_agree(tmp_path: Path) -> None:
