@@ -1,4 +1,4 @@
-"""The numbers of a report as CSV files: one line for each number with what it is of, to be read by other programs.
+"""The numbers of a report as CSV files, each line with what its numbers are of, to be read by other programs.
 
 Scores are in points and not rounded, normalised scores are fractions; a missing number is an empty cell.
 """

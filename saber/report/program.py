@@ -1,4 +1,4 @@
-"""Writes a report: page, JSON, figures as SVG, tables as CSV and LaTeX; `saber_report.py` is its command line."""
+"""Writes a report, as `saber_report.py` asks: page, JSON, figures as SVG, numbers as CSV, tables as LaTeX."""
 
 import json
 import re
@@ -64,7 +64,7 @@ def render_figures(results: Results) -> dict[str, str]:
 
 
 def render_tables(results: Results) -> dict[str, str]:
-    """Every table as CSV for programs and as LaTeX for papers, by the name of its file."""
+    """Write numbers as CSV for programs, and tables of scores as LaTeX for papers, by the name of the file."""
     written = {
         "aggregates": tables.aggregate_table(results),
         "games": tables.game_table(results),

@@ -241,7 +241,8 @@ def _method_section(results: Results) -> list[str]:
         parts += [
             "<h3>Differences of the agents</h3>",
             "<p>Settings that take part in learning and are not the same; what only tells runs and machines apart, as "
-            "seeds and numbers of actors, is none.</p>",
+            "seeds and numbers of actors, is none. Nor is the length of a run, T_max, though the importance-sampling "
+            "exponent rises over it.</p>",
             to_html(method_tables.difference_table(results)),
         ]
     parts += ["<h3>Runs</h3>", to_html(method_tables.run_table(results))]

@@ -130,6 +130,7 @@ def test_agents_are_compared_over_the_games_in_common(two: Results) -> None:
     assert {found.games for found in two.published_aggregates.values() if found} == {2}
     page = render_report(two)
     assert "over the 2 games that both agents here have a score of; not all have Qbert, Skiing" in page
+    assert "Nor is the length of a run, T_max" in page
     assert contents(two)["games_in_common"][str(two.mark)]["human"] == ["alien", "pong"]
 
 
