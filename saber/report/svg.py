@@ -112,9 +112,7 @@ def _parts(trace: Figure, x_axis: Axis, y_axis: Axis) -> Iterator[_Points]:
 
 def _steps(points: _Points) -> _Points:
     """With the corners of steps, which go on at their height until the next point."""
-    corners = [corner for (_, y), (x, _) in pairwise(points) for corner in ((x, y),)]
-    mixed = [point for pair in zip(points, corners, strict=False) for point in pair]
-    return [*mixed, points[-1]]
+    return [point for (x0, y0), (x1, _) in pairwise(points) for point in ((x0, y0), (x1, y0))] + [points[-1]]
 
 
 def _band_parts(trace: Figure, before: Figure, x_axis: Axis, y_axis: Axis) -> Iterator[tuple[_Points, _Points]]:

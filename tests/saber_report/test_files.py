@@ -11,6 +11,7 @@ from saber.report.figures import all_figures
 from saber.report.inputs import TABLES, read_inputs
 from saber.report.program import FIGURES, render_figures, render_tables, write_report
 from saber.report.results import Results
+from saber.report.styles import plain_text
 from saber.report.svg import to_svg
 from saber.report.svg_axes import format_tick, make_axis, round_values, ticks
 from saber.report.table import Cell, Column, Row, Table, to_latex
@@ -58,6 +59,15 @@ def test_a_line_goes_through_its_points_and_profiles_have_steps() -> None:
         assert first[0][0] < first[-1][0] and first[0][1] > first[-1][1], "upwards on the picture"
         if shape == "hv":
             assert first[1] == (first[2][0], first[0][1])
+
+
+def test_a_legend_shows_names_as_they_are() -> None:
+    # Mutation: read the entities of plotly's texts twice.
+    axis = {"range": [0.0, 4.0]}
+    line = {"x": [0], "y": [0], "mode": "lines", "line": {"width": 1, "color": "#246cd8"}}
+    data = [line | {"name": plain_text(name)} for name in ("&lt;i&gt;", "<b>")]
+    picture = ET.fromstring(to_svg({"data": data, "layout": {"xaxis": axis, "yaxis": axis}}, 400, 300))
+    assert {"&lt;i&gt;", "<b>"} <= {element.text for element in picture.iter(f"{SVG}text")}
 
 
 def test_axes_have_round_ticks() -> None:
