@@ -31,13 +31,19 @@ _LEGEND |= {"y": 1, "yref": "container", "yanchor": "top", "maxheight": 1}  # be
 
 
 def all_figures(results: Results) -> dict[str, Figure]:
-    """Every plot by the id of its element in the page: normalised ones if games have a score in common at a mark."""
+    """Every plot by the id of its element in the page."""
+    curves = {f"curve-{number}": curve_figure(results, task) for number, task in enumerate(results.tasks)}
+    return normalised_figures(results) | curves
+
+
+def normalised_figures(results: Results) -> dict[str, Figure]:
+    """Plots of normalised scores, by the ids of their elements, if games have a score in common at a mark."""
     figures: dict[str, Figure] = {}
     if results.mark is not None:
         for reference in results.profiles:
             figures[f"bars-{reference}"] = bar_figure(results, results.mark, reference)
             figures[f"profile-{reference}"] = profile_figure(results, results.mark, reference)
-    return figures | {f"curve-{number}": curve_figure(results, task) for number, task in enumerate(results.tasks)}
+    return figures
 
 
 def bar_figure(results: Results, mark: int, reference: str) -> Figure:

@@ -12,7 +12,7 @@ from saber.report.contents import contents
 from saber.report.curves import curve_figure
 from saber.report.descriptions import notes
 from saber.report.exports import all_exports
-from saber.report.figures import all_figures
+from saber.report.figures import normalised_figures
 from saber.report.inputs import TABLES, Label, read_inputs
 from saber.report.results import Results
 from saber.report.runs import printable
@@ -52,10 +52,10 @@ def write_report(paths: Sequence[Path], folder: Path, labels: Sequence[Label] = 
 
 def render_figures(results: Results) -> dict[str, str]:
     """Every figure as SVG, by the name of its file."""
-    texts = {}
-    for name, figure in all_figures(results).items():
-        if not name.startswith("curve-"):
-            texts[f"{name}.svg"] = to_svg(figure, _WIDE, figure["layout"]["height"])
+    texts = {
+        f"{name}.svg": to_svg(figure, _WIDE, figure["layout"]["height"])
+        for name, figure in normalised_figures(results).items()
+    }
     for number, task in enumerate(results.tasks):
         name = re.sub(r"[^\w.-]", "-", task.key)[:80]
         unique = name if f"curve-{name}.svg" not in texts else f"{name}-{number}"
