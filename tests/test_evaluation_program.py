@@ -152,7 +152,7 @@ def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluati
     assert len(rows) >= 30
     assert sum(line.startswith("episode ") for line in out.splitlines()) == len(rows)
     assert f"\n{len(rows):,} episodes" in out
-    assert f"stopped: {len(rows)} of 1000000 episodes" in out
+    assert f"stopped: {len(rows):,} of 1,000,000 episodes" in out
     wait_for_ends(children)
 
 

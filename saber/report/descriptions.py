@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from saber.plural import counted
 from saber.report.groups import Group
 from saber.report.runs import Run
 from saber.report.settings import agent_name, applicable, is_atari
@@ -56,14 +57,14 @@ def _notes_of_runs(runs: Sequence[Run]) -> list[str]:
     known = [run for run in runs if run.record]
     lines = []
     if unknown := len(runs) - len(known):
-        lines.append(f"{unknown} of {counted_runs(runs)} have no record: how they were made is not known")
+        lines.append(f"{unknown} of {counted(len(runs), 'run')} have no record: how they were made is not known")
     names = {name for run in known for name in run.comparable}
     if partly := sorted(name for name in names if any(name not in run.comparable for run in known)):
         lines.append(f"only some of the runs with a record say what these settings were: {', '.join(partly)}")
     if changed := [run for run in runs if run.changed]:
         names = {name for run in changed for name in run.changed}
         lines.append(
-            f"settings that changed when a run was resumed, in {len(changed)} of {counted_runs(runs)}: "
+            f"settings that changed when a run was resumed, in {len(changed)} of {counted(len(runs), 'run')}: "
             f"{', '.join(sorted(names))}"
         )
     return lines
@@ -72,8 +73,3 @@ def _notes_of_runs(runs: Sequence[Run]) -> list[str]:
 def format_changes(run: Run) -> str:
     """Write what changed within a run, as in "lr 1.0, then 0.5"."""
     return "; ".join(f"{name} {', then '.join(map(str, values))}" for name, values in run.changed.items())
-
-
-def counted_runs(runs: Sequence[Run]) -> str:
-    """Write their number."""
-    return f"{len(runs)} run{'s' * (len(runs) > 1)}"

@@ -16,7 +16,7 @@ from saber.report.figures import normalised_figures
 from saber.report.inputs import TABLES, Label, read_inputs
 from saber.report.results import Results
 from saber.report.runs import printable
-from saber.report.sections import counted, render_report
+from saber.report.sections import extent, render_report
 from saber.report.svg import to_svg
 from saber.report.table import to_latex
 
@@ -46,7 +46,7 @@ def write_report(paths: Sequence[Path], folder: Path, labels: Sequence[Label] = 
     lines += [f"left out: {line}" for line in results.left_out]
     lines += [f"agent: {agent.name}" for agent in results.agents] if len(results.agents) > 1 else []
     written = [*sorted(pages), f"{FIGURES}/", f"{TABLES}/"]
-    lines.append(f"{counted(results)}: {', '.join(f'{folder}/{name}' for name in written)}")
+    lines.append(f"{extent(results)}: {', '.join(f'{folder}/{name}' for name in written)}")
     return [printable(line) for line in lines]
 
 

@@ -10,6 +10,7 @@ from itertools import count
 from saber.atari_scores import REFERENCES, format_frames
 from saber.colours import SHADES
 from saber.page import render_page
+from saber.plural import counted
 from saber.report import method_tables, tables
 from saber.report.contents import SCORE
 from saber.report.descriptions import describe_agent, notes
@@ -77,19 +78,17 @@ def render_report(results: Results) -> str:
     return render_page(title, "\n".join(parts), figures, _STYLE)
 
 
-def counted(results: Results) -> str:
+def extent(results: Results) -> str:
     """How much there is, in a few words."""
-    runs = len(results.runs)
     what = "game" if not results.others else "environment"
-    texts = [f"{len(results.tasks)} {what}{'s' * (len(results.tasks) > 1)}", f"{runs} run{'s' * (runs > 1)}"]
+    texts = [counted(len(results.tasks), what), counted(len(results.runs), "run")]
     texts += [f"{len(results.agents)} agents"] * (len(results.agents) > 1)
-    if count := len(results.evaluations):
-        texts.append(f"{count} evaluation{'s' * (count > 1)}")
+    texts += [counted(len(results.evaluations), "evaluation")] * bool(results.evaluations)
     return ", ".join(texts)
 
 
 def _header(title: str, results: Results) -> str:
-    lines = [counted(results)]
+    lines = [extent(results)]
     if results.atari:
         found = sum(task.scores is not None and task.scores.in_atari57 for task in results.atari)
         lines[0] += f"; {found} of the 57 games that most papers report. {_reach(results)}"
