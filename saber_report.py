@@ -3,8 +3,8 @@
 python saber_report.py results/ more_results/pong.csv --output report/
 python saber_report.py results/ --label "large batch=runs/b" --output report/
 
-Written are saber.html, one page that opens offline, and saber.json; the figures as SVG in saber_figures/; the tables
-as CSV and LaTeX in saber_tables/.
+Written are saber.html, one page that opens offline, and saber.json; the figures as SVG in saber_figures/; in
+saber_tables/ the numbers as CSV, and the tables of scores and of the agents' differences as LaTeX.
 """
 
 import argparse

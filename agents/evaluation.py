@@ -1,6 +1,7 @@
 """Evaluates a snapshot: one episode per seed, under the rules of training, noise on and no epsilon."""
 
 import glob
+import os
 import tempfile
 import threading
 from contextlib import closing
@@ -16,10 +17,11 @@ from agents.programs import device_name, open_environment, select_device
 from agents.randomness import derive_seed
 from args import Args
 from memory.errors import Stopped, UserError
-from saber.atari_scores import read_scores
+from saber import task
 from saber.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
 from saber.evaluation_summary import format_evaluation
 from saber.files import folder_to_write
+from saber.plural import counted
 from saber.run_record import commit, versions
 from saber.video import MAX_SECONDS, write_video
 
@@ -45,7 +47,10 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
         for line in other_rules(args, saved):
             print(line, flush=True)
         there = f"; {len(log.episodes)} of them in {log.path}" if log.episodes else ""
-        print(f"{args.model} plays {args.task}: {_count(args.evaluation_episodes)} on {device}{there}", flush=True)
+        print(
+            f"{args.model} plays {args.task}: {counted(args.evaluation_episodes, 'episode')} on {device}{there}",
+            flush=True,
+        )
         try:
             with make_progress(args.evaluation_episodes) as progress:
                 _play(players, args, log, progress)
@@ -75,9 +80,15 @@ def _try_to_record(args: Args, folder: Path) -> None:
             raise UserError(f"--record: {error}") from error
 
 
+def _from_folder(folder: Path, model: Path) -> str:
+    """Return the path of a snapshot from `folder`, which stays right when both are moved together."""
+    return str(Path(os.path.relpath(model.parent.resolve(), folder.resolve())) / model.name)
+
+
 def _open_log(path: Path, args: Args, saved: dict[str, Any], weights: str, device: torch.device) -> EvaluationLog:
+    assert args.model is not None
     record = EvaluationRecord(
-        model=str(args.model),
+        model=_from_folder(path.parent, args.model),
         weights=weights,
         seed=args.seed,
         settings=decisive_settings(args, device),
@@ -105,27 +116,23 @@ def _play(players: OwnProcess | Processes, args: Args, log: EvaluationLog, progr
         for episode in range(args.evaluation_episodes)
         if episode not in known
     )
-    for task, record in players.play(tasks):
+    for played, record in players.play(tasks):
         progress.add(record)
-        log.add(task.seed, record)
+        log.add(played.seed, record)
 
 
 def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
     records = [record for _, record in log.episodes]
     if not records:
         return
-    print(format_evaluation(records, action_repeat, read_scores().get(args.game) if args.env == "atari" else None))
+    print(format_evaluation(records, action_repeat, task.Task(args.task, args.env).scores))
     if len(records) < args.evaluation_episodes:
         print(
-            f"stopped: {len(records)} of {_count(args.evaluation_episodes)}; those that still ran are missing, and "
-            "long ones more often than short ones; the same command plays the others"
+            f"stopped: {len(records):,} of {counted(args.evaluation_episodes, 'episode')}; those that still ran are "
+            "missing, and long ones more often than short ones; the same command plays the others"
         )
     log.write()
     print(f"episodes: {log.path}", flush=True)
-
-
-def _count(episodes: int) -> str:
-    return f"{episodes} episode{'' if episodes == 1 else 's'}"
 
 
 def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEpisode]:

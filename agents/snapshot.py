@@ -204,7 +204,8 @@ def choose(path: Path, game: str | None) -> Path:
     games = ", ".join(sorted({of for _, _, of in found}))
     fitting = [(steps, file) for steps, file, of in found if game in (None, of)]
     if not fitting:
-        wanted = f"{'' if game is None else f' of {game}'} (last_model_{game or '<game>'}_<steps>.pth)"
+        name = f"model_{game or '<game>'}_<steps>.pth"
+        wanted = f"{'' if game is None else f' of {game}'} ({name} or last_{name})"
         raise UserError(f"--model: {path} holds no snapshot{wanted}{games and f', only of {games}'}")
     if game is None and ", " in games:
         raise UserError(f"--game: {path} holds snapshots of {games}: name one of them (--env, if it is no Atari game)")

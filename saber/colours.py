@@ -21,7 +21,16 @@ BLUE = Colour("#246cd8", "#609cf0")
 ORANGE = Colour("#b86a14", "#d08a3c")
 TEAL = Colour("#1f8272", "#2f9e8a")
 REFERENCE = Colour("#6b7280", "#8a92a3")  # of lines for the random agent, the human and the world record
-AGENTS = (BLUE, Colour("#9c3c00", "#fc9c00"), Colour("#54306c", "#30f0e4"), Colour("#f0606c", "#cc4860"))
+AGENTS = (
+    BLUE,
+    Colour("#244800", "#ccfc00"),
+    Colour("#a89000", "#847800"),
+    Colour("#c03c84", "#c02490"),
+    Colour("#6c6c00", "#b4c000"),
+    Colour("#901860", "#3ce4d8"),
+    Colour("#f0609c", "#d87890"),
+    Colour("#6c00a8", "#6054f0"),
+)
 PUBLISHED = (
     Colour("#6090f0", "#90ccfc"),
     Colour("#845490", "#b4fccc"),

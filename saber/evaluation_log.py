@@ -6,6 +6,7 @@ another evaluation they would be wrong, and it is refused before anything is pla
 
 import fcntl
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from saber.files import replace_file
+from saber.run_record import finite_number, is_count
 from saber.scores import EpisodeRecord
 from saber.training_log import Cell, format_cell, parse_csv
 
@@ -34,7 +36,7 @@ class EvaluatedEpisode(NamedTuple):
 class EvaluationRecord:
     """How an evaluation is made."""
 
-    model: str  # path of the snapshot
+    model: str  # path of the snapshot, from the folder of the CSV unless it is absolute
     weights: str  # hash of its parameters, as the learner prints it
     seed: int
     settings: dict[str, Any]  # of policy, game and rules, by name; plain values
@@ -96,7 +98,7 @@ class EvaluationLog:
         now, then = self._record.decisive, before.decisive
         if names := [name for name in now | then if now.get(name) != then.get(name)]:
             differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
-            raise ValueError(f"{self.path} is of another evaluation (of {before.model}): {differences}")
+            raise ValueError(f"{self.path} is of another evaluation (of {Path(before.model).name}): {differences}")
         self._record = replace(
             self._record,
             commits=list(dict.fromkeys([*before.commits, *self._record.commits])),
@@ -148,13 +150,37 @@ def _line(episode: EvaluatedEpisode) -> str:
 def read_evaluation_record(path: Path) -> EvaluationRecord:
     """Read the JSON of an evaluation; raises ValueError if it is none, OSError if it cannot be read."""
     try:
-        record = EvaluationRecord(**json.loads(path.read_bytes()))
+        values = json.loads(path.read_bytes(), parse_constant=finite_number, parse_float=finite_number)
+        record = EvaluationRecord(**values)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: not an evaluation's record ({error})") from error
-    kinds = {"settings": dict, "versions": dict, "commits": list, "episodes": int, "trained_steps": int | None}
-    if wrong := [name for name, kind in kinds.items() if not isinstance(getattr(record, name), kind)]:
+    if wrong := [name for name, holds in _HOLDS.items() if not holds(getattr(record, name))]:
         raise ValueError(f"{path}: not an evaluation's record ({', '.join(wrong)})")
     return record
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_path(value: object) -> bool:
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+
+
+_HOLDS: dict[str, Callable[[Any], bool]] = {  # what a record must be, by field
+    "model": _is_path,
+    "weights": _is_text,
+    "seed": lambda seed: type(seed) is int,
+    "settings": lambda settings: isinstance(settings, dict),
+    "device": _is_text,
+    "versions": lambda versions: isinstance(versions, dict),
+    "commits": lambda commits: isinstance(commits, list),
+    "episodes": lambda episodes: is_count(episodes, 1),
+    "trained_steps": lambda steps: steps is None or is_count(steps, 0),
+}
 
 
 def _write_record(path: Path, record: EvaluationRecord) -> None:

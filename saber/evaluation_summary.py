@@ -9,6 +9,7 @@ from typing import NamedTuple
 from scipy.stats import t as student_t
 
 from saber.atari_scores import REFERENCES, GameScores
+from saber.plural import counted
 from saber.scores import FRAMES_PER_MINUTE, EpisodeRecord
 
 LEVEL = 0.95  # of the interval
@@ -40,7 +41,7 @@ def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, tabl
     `action_repeat` is the number of frames per agent step; without a row of the `table` nothing is normalised.
     """
     scores = {title: [float(getattr(record, name)) for record in records] for title, name in _SCORES.items()}
-    title = f"{len(records):,} episode{'' if len(records) == 1 else 's'}"
+    title = counted(len(records), "episode")
     lines = [(title, list(scores))]
     for label, statistic in _statistics(table):
         lines.append((f"  {label}", [_cell(statistic(values)) for values in scores.values()]))

@@ -6,8 +6,9 @@ from saber.atari_scores import GameScores, format_points
 from saber.colours import REFERENCE
 
 _DASHES = {"random": "dot", "human": "dash", "world record": "longdashdot"}
-_PLACES = {"random": "start", "human": "middle", "world record": "end"}  # of the names, which so never overlap
-_MARGIN = 0.08  # of an axis beyond its lines, in lengths of its range
+# Of the names, which so never overlap: every curve begins near the random agent, and ends near the record if at all.
+_PLACES = {"random": "end", "human": "middle", "world record": "start"}
+_BELOW, _ABOVE = 0.08, 0.15  # of an axis beyond its lines, in lengths of its range: above stands a name
 _REACH = 1.0  # how far beyond the scores an axis may grow for a line, in lengths of the scores' range
 
 
@@ -42,8 +43,8 @@ def references(scores: GameScores | None) -> dict[str, float]:
 
 
 def _y_axis(values: list[float]) -> dict[str, Any]:
-    margin = _MARGIN * ((max(values) - min(values)) or 1.0)
-    return {"range": [min(values) - margin, max(values) + margin]}
+    length = (max(values) - min(values)) or 1.0
+    return {"range": [min(values) - _BELOW * length, max(values) + _ABOVE * length]}
 
 
 def _line(name: str, value: float) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from saber.atari_scores import format_points
 from saber.colours import BLUE, ORANGE, TEAL, band
 from saber.files import replace_file
 from saber.page import render_page
+from saber.plural import counted
 from saber.reference_lines import ReferenceLines, reference_lines, references
 from saber.scores import FRAMES_PER_MINUTE, EpisodeRecord
 from saber.summary import Moment, Summary, rolling_summaries
@@ -58,7 +59,8 @@ def reward_figure(moments: Sequence[Moment], task: Task, action_repeat: int) -> 
     lower = [None if spread is None else mean - spread for mean, spread in zip(means, spreads, strict=True)]
     minima = [summary.minimum for summary in summaries]
     maxima = [summary.maximum for summary in summaries]
-    lines = reference_lines(task.scores if moments else None, min(minima, default=0.0), max(maxima, default=0.0))
+    drawn = [value for values in (lower, upper, minima, maxima) for value in values if value is not None] or [0.0]
+    lines = reference_lines(task.scores if moments else None, min(drawn), max(drawn))
     texts = [_hover_text(moment, task, action_repeat) for moment in moments]
     return {
         "data": [
@@ -108,7 +110,7 @@ def _hover_text(moment: Moment, task: Task, action_repeat: int) -> str:
         [
             f"<b>mean {_mean_and_spread(summary)}</b>",
             f"min {summary.minimum:,.0f}, max {summary.maximum:,.0f}",
-            f"{_episodes(summary.episodes)}, mean length {summary.mean_length:,.0f} agent steps",
+            f"{counted(summary.episodes, 'episode')}, mean length {summary.mean_length:,.0f} agent steps",
             f"longest {longest.length:,} agent steps{minutes}",
             f"score of the longest {longest.score_saber:,.0f}",
             f"agent step {moment.newest.T_actors:,}",
@@ -123,7 +125,7 @@ def _describe(moments: Sequence[Moment], total: int, task: Task, action_repeat: 
     summary, steps = moments[-1].summary, moments[-1].newest.T_actors
     which = f"the last {summary.episodes} of {total:,} training episodes"
     if summary.episodes == total:
-        which = f"the {_episodes(total)} so far"
+        which = f"the {counted(total, 'episode')} so far"
     frames = f" ({steps * action_repeat:,} frames)" if task.is_atari else ""
     return f"Mean {_mean_and_spread(summary)} over {which}, at {steps:,} agent steps{frames}."
 
@@ -137,7 +139,3 @@ def _describe_references(task: Task) -> str:
 def _mean_and_spread(summary: Summary) -> str:
     spread = "" if summary.standard_deviation is None else f" ± {summary.standard_deviation:,.1f}"
     return f"{summary.mean:,.1f}{spread}"
-
-
-def _episodes(count: int) -> str:
-    return f"{count:,} episode{'' if count == 1 else 's'}"

@@ -62,7 +62,7 @@ def write_record(path: Path, record: RunRecord) -> None:
 def read_record(path: Path) -> RunRecord | None:
     """Read a record; None if there is no file. Raises ValueError if it is none."""
     try:
-        values = json.loads(path.read_bytes(), parse_constant=_number, parse_float=_number)
+        values = json.loads(path.read_bytes(), parse_constant=finite_number, parse_float=finite_number)
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -70,15 +70,16 @@ def read_record(path: Path) -> RunRecord | None:
     try:
         starts = tuple(_start(**start) for start in values.pop("starts"))
         record = RunRecord(**values, starts=starts)
-        right = isinstance(record.game, str) and starts and _is_count(record.reached, 0)
-        if not (right and _is_count(record.action_repeat, 1)):
+        right = isinstance(record.game, str) and starts and is_count(record.reached, 0)
+        if not (right and is_count(record.action_repeat, 1)):
             raise ValueError("a value is missing or of another kind")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a run's record ({error})") from error
     return record
 
 
-def _number(text: str) -> float:
+def finite_number(text: str) -> float:
+    """Read a number of JSON; raises ValueError for those that are none, though Python reads them."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text} is no number of JSON")
     return number
@@ -92,7 +93,8 @@ def _start(settings: Any, versions: Any, commit: Any) -> Start:
     return Start(settings, versions, commit)
 
 
-def _is_count(value: object, least: int) -> bool:
+def is_count(value: object, least: int) -> bool:
+    """Whether it is a whole number that is not too great for an array."""
     return type(value) is int and least <= value < 2**63
 
 

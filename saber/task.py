@@ -28,6 +28,13 @@ class Task:
         return self.env.partition(":")[2] or self.name
 
     @property
+    def key(self) -> str:
+        """Name it for programs, no two tasks alike: a game as in the names of files, other environments as `--env`."""
+        if self.is_atari:
+            return self.name
+        return self.env if ":" in self.env else f"{self.env}:{self.name}"
+
+    @property
     def scores(self) -> GameScores | None:
         """The game's row of `saber/atari_scores.csv`, None if it has none."""
         return read_scores().get(self.name) if self.is_atari else None

@@ -152,7 +152,7 @@ def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluati
     assert len(rows) >= 30
     assert sum(line.startswith("episode ") for line in out.splitlines()) == len(rows)
     assert f"\n{len(rows):,} episodes" in out
-    assert f"stopped: {len(rows)} of 1000000 episodes" in out
+    assert f"stopped: {len(rows):,} of 1,000,000 episodes" in out
     wait_for_ends(children)
 
 
@@ -204,7 +204,8 @@ def test_missing_episodes_are_played_and_no_others(evaluations: Evaluations, car
     code, out, errors = evaluations.run(cartpole, *more, "--replay-frequency", "2", "--force")
     assert (code, out, errors.count("\n")) == (2, "", 1)
     assert (
-        f"is of another evaluation (of {cartpole}): replay_frequency is 2, and was 4; move it away with its" in errors
+        f"is of another evaluation (of {cartpole.name}): replay_frequency is 2, and was 4; move it away with its"
+        in errors
     )
 
 
@@ -254,7 +255,10 @@ def test_a_folder_is_enough(evaluations: Evaluations, cartpole: Path) -> None:
         f"The newest snapshot in {evaluations.folder} is {path.name}",
         f"{path} plays CartPole-v1: 2 episodes on cpu",
     ]
-    assert len(evaluations.rows("CartPole-v1_last_model_CartPole-v1_2000_seed123.csv")) == 2
+    name = "CartPole-v1_last_model_CartPole-v1_2000_seed123.csv"
+    assert len(evaluations.rows(name)) == 2
+    record = json.loads((evaluations.folder / "evaluations" / name).with_suffix(".json").read_text())
+    assert record["model"] == f"../{path.name}", "as seen from the CSV, so that both can be moved"
 
 
 def test_other_games_and_networks_are_refused_by_both_names(evaluations: Evaluations, breakout: Path) -> None:

@@ -16,7 +16,7 @@ from saber.run_record import commit
 from saber.scores import MARKS, SCORE_EPISODES
 from saber.task import Task
 
-FORMAT = 2  # of the file; changes when the meaning of a key does
+FORMAT = 3  # of the file; changes when the meaning of a key does
 SCORE = (
     f"mean over the last {SCORE_EPISODES} consecutive training episodes that had ended at the mark; null where the "
     f"run has not made the mark's frames, or has ended fewer than {SCORE_EPISODES} episodes by then"
@@ -41,9 +41,9 @@ def contents(results: Results) -> dict[str, Any]:
         "evaluations": [_evaluation(results, evaluation) for evaluation in results.evaluations],
         "notes": notes(results.groups),
         "left_out": list(results.left_out),
-        "games": {task.title if not task.is_atari else task.name: _task(results, task) for task in results.tasks},
+        "games": {task.key: _task(results, task) for task in results.tasks},
         "games_in_common": {
-            str(mark): {reference: [task.name for task in results.common(mark, reference)] for reference in REFERENCES}
+            str(mark): {reference: [task.key for task in results.common(mark, reference)] for reference in REFERENCES}
             for mark in MARKS
         },
         "aggregates": _nested(results.aggregates),
@@ -63,7 +63,7 @@ def _method(results: Results) -> dict[str, Any]:
         "score": SCORE,
         "marks_frames": list(MARKS),
         "limits": {limit: results.protocols.limit_name(limit) for limit in LIMITS},
-        "now": f"mean over the last {SCORE_EPISODES} episodes, or all so far, of a run short of the first mark",
+        "now": f"mean over the last {SCORE_EPISODES} episodes, or all so far, of a run that has no score at a mark",
         "normalised": "(score - random) / (reference - random)",
         "aggregates": "over the games of which all agents with a score at the mark have a normalised score there",
         "confidence": CONFIDENCE,
@@ -84,7 +84,7 @@ def _agent(agent: Agent) -> dict[str, Any]:
 def _evaluation(results: Results, evaluation: Evaluation) -> dict[str, Any]:
     record = evaluation.record
     return {
-        "game": evaluation.task.title if not evaluation.task.is_atari else evaluation.task.name,
+        "game": evaluation.task.key,
         "file": evaluation.name,
         "snapshot": evaluation.snapshot,
         "weights": record.weights,
@@ -125,7 +125,7 @@ def _profile(found: Profile) -> dict[str, list[float | None] | None]:
 def _run(agent: Agent, run: Run) -> dict[str, Any]:
     return {
         "agent": agent.name,
-        "game": run.game,
+        "game": run.task.key,
         "file": run.name,
         "seed": run.settings.get("seed"),
         "frames": run.reached,

@@ -7,7 +7,7 @@ import numpy as np
 from saber.colours import band
 from saber.reference_lines import reference_lines
 from saber.report.results import Game, Results
-from saber.report.styles import AXIS, EDGE, Figure, agent_colour, agent_line, line, plain_text
+from saber.report.styles import AXIS, EDGE, Figure, agent_colour, agent_line, legend_text, line
 from saber.task import Task
 
 
@@ -16,7 +16,7 @@ def curve_figure(results: Results, task: Task) -> Figure:
     data: list[Figure] = []
     for number, agent in enumerate(results.agents):
         if game := agent.games.get(task):
-            data += _agent_curves(game, plain_text(agent.name) if len(results.agents) > 1 else "", number)
+            data += _agent_curves(game, agent.name if len(results.agents) > 1 else "", number)
     scores = [value for trace in data for value in trace["y"] if value is not None]
     lines = reference_lines(task.scores, min(scores), max(scores))
     layout = {
@@ -38,13 +38,14 @@ def curve_figure(results: Results, task: Task) -> Figure:
 
 
 def _agent_curves(game: Game, agent: str, number: int) -> list[Figure]:
-    """Every run as a thin line; where all runs have one, their mean and a band from the lowest to the highest."""
+    """Every run as a thin line; where two or more have one, their mean and a band from the lowest to the highest."""
     frames, runs = game.curves
-    mean = runs.mean(0)  # nan where a run has nothing
+    having = (~np.isnan(runs)).sum(0)  # [points]
+    mean = np.where(having >= min(2, len(runs)), np.nansum(runs, 0) / np.maximum(1, having), np.nan)
     colour = agent_colour(number)
     data: list[Figure] = []
     if len(runs) > 1:
-        high, low = (np.where(np.isnan(mean), np.nan, bound) for bound in (runs.max(0), runs.min(0)))
+        high, low = (np.where(np.isnan(mean), np.nan, bound) for bound in (np.fmax.reduce(runs), np.fmin.reduce(runs)))
         data.append(line(_named(agent, "highest run"), frames, high, **EDGE))
         fill = {"fill": "tonexty", "fillcolor": band(colour)}
         data.append(line(_named(agent, "lowest to highest run"), frames, low, **EDGE, **fill))
@@ -52,7 +53,7 @@ def _agent_curves(game: Game, agent: str, number: int) -> list[Figure]:
         data += [
             line(_named(agent, _run_name(game, index)), frames, values, **thin) for index, values in enumerate(runs)
         ]
-    name = f"mean of {len(runs)} runs" if len(runs) > 1 else _run_name(game, 0)
+    name = f"mean of {'up to ' * (len(runs) > 2)}{len(runs)} runs" if len(runs) > 1 else _run_name(game, 0)
     unit = "frames" if game.task.is_atari else "steps"
     text = f"%{{fullData.name}}<br>%{{x:.4s}} {unit}<br>score %{{y:,.1f}}<extra></extra>"
     shown = {"hovertemplate": text, "mode": "lines" if len(frames) > 30 else "lines+markers"}
@@ -61,9 +62,9 @@ def _agent_curves(game: Game, agent: str, number: int) -> list[Figure]:
 
 
 def _named(agent: str, text: str) -> str:
-    return f"{agent}: {text}" if agent else text
+    return legend_text(f"{agent}:", text) if agent else legend_text(text)
 
 
 def _run_name(game: Game, number: int) -> str:
     seed = game.runs[number].settings.get("seed")
-    return f"run {number + 1}" if seed is None else plain_text(f"seed {seed}")
+    return f"run {number + 1}" if seed is None else f"seed {seed}"

@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from saber.plural import counted
 from saber.report.groups import Group
 from saber.report.runs import Run
-from saber.report.settings import agent_name, applicable
+from saber.report.settings import agent_name, applicable, is_atari
 
 _OF_AGENT = {"architecture": "network", "hidden_size": "hidden units", "multi_step": "steps per return"}
+_OF_IMAGES = {"architecture"}  # no record tells whether another environment has images
 _IN_RUN_TABLE = {"seed", "game"}  # of each run: what it is the run of
 
 
@@ -17,7 +19,8 @@ def describe_agent(group: Group) -> str:
     if "agent" not in settings:
         return "Which agent it was is not recorded."
     parts = [str(settings["agent"])]
-    parts += [f"{settings[name]} {what}" for name, what in _OF_AGENT.items() if name in settings]
+    told = settings.keys() - (set() if is_atari(settings) else _OF_IMAGES)
+    parts += [f"{settings[name]} {what}" for name, what in _OF_AGENT.items() if name in told]
     parts += ["begun from weights of another run"] if settings.get("model", "none") != "none" else []
     return f"{', '.join(parts)}."
 
@@ -54,14 +57,14 @@ def _notes_of_runs(runs: Sequence[Run]) -> list[str]:
     known = [run for run in runs if run.record]
     lines = []
     if unknown := len(runs) - len(known):
-        lines.append(f"{unknown} of {counted_runs(runs)} have no record: how they were made is not known")
+        lines.append(f"{unknown} of {counted(len(runs), 'run')} have no record: how they were made is not known")
     names = {name for run in known for name in run.comparable}
     if partly := sorted(name for name in names if any(name not in run.comparable for run in known)):
         lines.append(f"only some of the runs with a record say what these settings were: {', '.join(partly)}")
     if changed := [run for run in runs if run.changed]:
         names = {name for run in changed for name in run.changed}
         lines.append(
-            f"settings that changed when a run was resumed, in {len(changed)} of {counted_runs(runs)}: "
+            f"settings that changed when a run was resumed, in {len(changed)} of {counted(len(runs), 'run')}: "
             f"{', '.join(sorted(names))}"
         )
     return lines
@@ -70,8 +73,3 @@ def _notes_of_runs(runs: Sequence[Run]) -> list[str]:
 def format_changes(run: Run) -> str:
     """Write what changed within a run, as in "lr 1.0, then 0.5"."""
     return "; ".join(f"{name} {', then '.join(map(str, values))}" for name, values in run.changed.items())
-
-
-def counted_runs(runs: Sequence[Run]) -> str:
-    """Write their number."""
-    return f"{len(runs)} run{'s' * (len(runs) > 1)}"

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from memory.rows import Array
+from saber.episode_fields import is_sound
 from saber.evaluation_log import EvaluationRecord, read_evaluation, read_evaluation_record
 from saber.evaluation_summary import student_interval
 from saber.report.aggregates import Estimate
@@ -48,7 +51,7 @@ class Evaluation:
     @property
     def snapshot(self) -> str:
         """The snapshot's file for readers."""
-        return printable(Path(str(self.record.model)).name)
+        return printable(Path(self.record.model).name)
 
     @property
     def frames(self) -> int | None:
@@ -69,12 +72,16 @@ class Evaluation:
             found[limit] = Estimate(float(self.scores[:, column].mean()), low, high)
         return found
 
+    def equals(self, other: "Evaluation") -> bool:
+        """Whether the other is a copy: of the same weights, seed, rules and episodes."""
+        return self.record.decisive == other.record.decisive and np.array_equal(self.scores, other.scores)
+
     def agent(self, groups: Sequence[Group]) -> str | None:
         """Name the agent of whose run the snapshot is; None unless the snapshot was in the folder of such a run."""
-        model = Path(str(self.record.model))
+        folder = (self.path.parent / self.record.model).resolve().parent
         for group in groups:
             for run in group.runs:
-                if run.task.title == self.task.title and run.path.resolve().parent == model.resolve().parent:
+                if run.task.title == self.task.title and run.path.resolve().parent == folder:
                     return group.name
         return None
 
@@ -82,8 +89,10 @@ class Evaluation:
 def read_one_evaluation(path: Path) -> Evaluation | None:
     """Read a CSV of an evaluation with its record; None if no episode has ended.
 
-    Raises OSError if one of the files is missing, ValueError or UserError if one is damaged.
+    Raises OSError if one of the files is missing, ValueError if one is damaged.
     """
     record = read_evaluation_record(path.with_suffix(".json"))
     episodes = [episode.record for episode in read_evaluation(path)]
-    return Evaluation(path, record, score_array(path, episodes)) if episodes else None
+    if not all(map(is_sound, episodes)):
+        raise ValueError(f"{path}: it holds values that no episode can have")
+    return Evaluation(path, record, score_array(episodes)) if episodes else None

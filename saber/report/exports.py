@@ -1,4 +1,4 @@
-"""The numbers of a report as CSV files: one line for each number with what it is of, to be read by other programs.
+"""The numbers of a report as CSV files, each line with what its numbers are of, to be read by other programs.
 
 Scores are in points and not rounded, normalised scores are fractions; a missing number is an empty cell.
 """
@@ -50,7 +50,7 @@ def _games(results: Results) -> _Rows:
                 for limit in LIMITS:
                     if (mean := game.mean(mark, limit)) is not None:
                         shares = {name: game.normalised(mark, limit, name) for name in REFERENCES}
-                        yield {"agent": agent.name, "game": task.name, "frames": mark, "limit": limit} | {
+                        yield {"agent": agent.name, "game": task.key, "frames": mark, "limit": limit} | {
                             "runs": len(game.scores(mark, limit)),
                             "mean": mean,
                             **{f"of_{name}": "" if s is None else float(s.mean()) for name, s in shares.items()},
@@ -58,12 +58,12 @@ def _games(results: Results) -> _Rows:
 
 
 def _now(results: Results) -> _Rows:
-    """Each run that is short of the first mark."""
+    """Each run that has no score at a mark."""
     for agent in results.agents:
         for task, game in agent.games.items():
-            for number, now in enumerate(game.now):
-                yield {"agent": agent.name, "game": task.name, "run": number, "frames": now.frames} | {
-                    "episodes": now.episodes, **dict(zip(LIMITS, now.scores, strict=True)),
+            for now in game.now:
+                yield {"agent": agent.name, "game": task.key, "seed": now.seed, "frames": now.frames} | {
+                    "episodes": now.episodes, **dict(zip(LIMITS, now.scores, strict=True)), "log": now.log,
                 }  # fmt: skip
 
 
@@ -90,13 +90,13 @@ def _published(results: Results) -> _Rows:
     for task in results.atari:
         if table := task.scores:
             known = {name: getattr(table, name) for name in BASELINES}
-            yield {"game": task.name, **known, **{column: table.published.get(column) for column in COLUMNS}}
+            yield {"game": task.key, **known, **{column: table.published.get(column) for column in COLUMNS}}
 
 
 def _evaluations(results: Results) -> _Rows:
     for one in results.evaluations:
         row: dict[str, Any] = {
-            "game": one.task.title if not one.task.is_atari else one.task.name,
+            "game": one.task.key,
             "snapshot": one.snapshot,
             "agent": one.agent(results.groups),
             "frames": one.frames,
@@ -113,6 +113,6 @@ def _evaluations(results: Results) -> _Rows:
 def _runs(results: Results) -> _Rows:
     for agent in results.agents:
         for run in agent.group.runs:
-            yield {"agent": agent.name, "game": run.game, "seed": run.settings.get("seed"), "frames": run.reached} | {
-                "episodes": len(run.frames), "log": run.name,
+            yield {"agent": agent.name, "game": run.task.key, "seed": run.settings.get("seed")} | {
+                "frames": run.reached, "episodes": len(run.frames), "log": run.name,
             }  # fmt: skip

@@ -13,7 +13,9 @@ from saber.report.styles import (
     Figure,
     agent_colour,
     agent_line,
+    agent_symbol,
     count_lines,
+    legend_text,
     line,
     plain_text,
     published_styles,
@@ -26,17 +28,22 @@ _AT_REFERENCE |= {"line": {"width": 1, "dash": "dash", "color": REFERENCE.light}
 # At the top of its element, which keeps it off the plot however its lines break.
 _LEGEND = {"orientation": "h", "traceorder": "normal", "x": 0, "xref": "container"}
 _LEGEND |= {"y": 1, "yref": "container", "yanchor": "top", "maxheight": 1}  # beyond half of it, it would scroll
-_LEGEND_WIDTH = 56  # characters that fit beside a line's sample on a telephone
 
 
 def all_figures(results: Results) -> dict[str, Figure]:
-    """Every plot by the id of its element in the page: normalised ones if games have a score in common at a mark."""
+    """Every plot by the id of its element in the page."""
+    curves = {f"curve-{number}": curve_figure(results, task) for number, task in enumerate(results.tasks)}
+    return normalised_figures(results) | curves
+
+
+def normalised_figures(results: Results) -> dict[str, Figure]:
+    """Plots of normalised scores, by the ids of their elements, if games have a score in common at a mark."""
     figures: dict[str, Figure] = {}
     if results.mark is not None:
         for reference in results.profiles:
             figures[f"bars-{reference}"] = bar_figure(results, results.mark, reference)
             figures[f"profile-{reference}"] = profile_figure(results, results.mark, reference)
-    return figures | {f"curve-{number}": curve_figure(results, task) for number, task in enumerate(results.tasks)}
+    return figures
 
 
 def bar_figure(results: Results, mark: int, reference: str) -> Figure:
@@ -55,7 +62,7 @@ def bar_figure(results: Results, mark: int, reference: str) -> Figure:
         name, scores = score_name(results, agent, mark, WHOLE), ours[agent.name]
         data.append(_bars(name, tasks, scores) if len(agents) == 1 else _dots(name, tasks, scores, number))
         cut = _means(agent, mark, CUT, reference)
-        data.append(_points(score_name(results, agent, mark, CUT), tasks, cut, _open_circle(number)))
+        data.append(_points(score_name(results, agent, mark, CUT), tasks, cut, _open_marker(number)))
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         found = {task: published_normalised(task, column, reference) for task in tasks}
         scores = {task: score for task, score in found.items() if score is not None}
@@ -87,12 +94,13 @@ def _bars(name: str, tasks: list[Task], scores: dict[Task, float]) -> Figure:
 
 
 def _dots(name: str, tasks: list[Task], scores: dict[Task, float], number: int) -> Figure:
-    return _points(name, tasks, scores, {"symbol": "circle", "size": 11, "color": agent_colour(number)})
+    marker = {"symbol": agent_symbol(number), "size": 11, "color": agent_colour(number)}
+    return _points(name, tasks, scores, marker)
 
 
-def _open_circle(number: int) -> Figure:
+def _open_marker(number: int) -> Figure:
     edge = {"width": 1.5, "color": agent_colour(number)}
-    return {"symbol": "circle", "size": 8, "color": LIGHT["paper"], "line": edge}
+    return {"symbol": agent_symbol(number), "size": 8, "color": LIGHT["paper"], "line": edge}
 
 
 def profile_figure(results: Results, mark: int, reference: str) -> Figure:
@@ -107,7 +115,9 @@ def profile_figure(results: Results, mark: int, reference: str) -> Figure:
         data += _profile_band(agent, ours[WHOLE], number)
         stroke = agent_line(number) | {"shape": "hv"}
         data.append(_profile(score_name(results, agent, mark, WHOLE), ours[WHOLE], stroke))
-        data.append(_profile(score_name(results, agent, mark, CUT), ours[CUT], stroke | {"width": 1.5, "dash": "dash"}))
+        data.append(
+            _profile(score_name(results, agent, mark, CUT), ours[CUT], stroke | {"width": 1.5, "dash": "dashdot"})
+        )
     for column, style in zip(COLUMNS, published_styles(COLUMNS.values()), strict=True):
         if published := profiles.published.get(column):
             data.append(_profile(COLUMNS[column].label, published, style.line) | _visible(results, column))
@@ -132,9 +142,8 @@ def _profile_band(agent: Agent, found: Profile, number: int) -> list[Figure]:
 
 def score_name(results: Results, agent: Agent, mark: int, limit: str) -> str:
     """What to call an agent's scores at a mark and a limit where published ones stand beside them."""
-    name = plain_text(f"{agent.name}, {results.protocols.limit_name(limit)}")
-    rules = plain_text(f"({agent.group.protocols.label}, {format_frames(mark)})")
-    return f"{name} {rules}" if len(name) + len(rules) < _LEGEND_WIDTH else f"{name}<br>{rules}"
+    rules = f"({agent.group.protocols.label}, {format_frames(mark)})"
+    return legend_text(f"{agent.name}, {results.protocols.limit_name(limit)}", rules)
 
 
 def _visible(results: Results, column: str) -> Figure:

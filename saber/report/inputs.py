@@ -13,6 +13,7 @@ from saber.report.runs import Run, read_run, without_copies
 from saber.training_log import HEADER as TRAINING
 
 TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
+_LONGEST_LABEL = 60  # characters: plots and tables repeat the name
 
 
 class Label(NamedTuple):
@@ -32,11 +33,13 @@ class Inputs:
 
 
 def parse_label(text: str) -> Label:
-    """Read NAME=FOLDER, of which both may hold further "="; raises UserError if no such folder or file exists."""
+    """Read NAME=FOLDER, of which both may hold further "="; raises UserError without such a folder or file."""
     parts = text.split("=")
     for count in range(1, len(parts)):
         name, path = "=".join(parts[:count]).strip(), "=".join(parts[count:])
         if name and name.isprintable() and path and Path(path).exists():
+            if len(name) > _LONGEST_LABEL:
+                raise UserError(f"--label: expected a name of at most {_LONGEST_LABEL} characters, got {len(name)}")
             return Label(name, Path(path))
     raise UserError(
         f"--label: expected NAME=FOLDER with a folder that exists, as in 'large batch=runs/b', got {text!r}"
@@ -46,23 +49,23 @@ def parse_label(text: str) -> Label:
 def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
     """Read all runs and evaluations in these folders and files, and those of the labels.
 
-    Raises UserError for a path that is no folder and no log, a label without runs, and if there is no run.
+    Raises UserError for a path that is no folder and no log, a label without logs, and if there is no run.
     """
     found = _Found()
     for order, label in sorted(enumerate(labels), key=lambda item: -len(item[1].path.resolve().parts)):
+        known = len(found.logs)
         found.search(label.path, label.name, order)  # the deepest first: it says most of what lies in it
+        if len(found.logs) == known:
+            raise UserError(f"--label: {label.name!r}: {_why_nothing_is_new(label.path)}")
     for order, path in enumerate(paths, start=len(labels)):
         found.search(path, None, order)
     left_out = found.left_out
     runs = []
     for log in found.logs.values():
-        if run := read_run(*log):
+        if run := read_run(*log, left_out):
             runs.append(run)
         else:
             left_out.append(f"{log.path}: no episode has ended yet")
-    for order, label in enumerate(labels):
-        if not any(run.label is not None and run.order == order for run in runs):
-            raise UserError(f"--label: {label.name!r}: no run in {label.path} that has no other label")
     runs = without_copies(sorted(runs, key=lambda run: (run.game, str(run.path))), left_out)
     if not runs:
         given = ", ".join(map(str, [*paths, *(label.path for label in labels)]))
@@ -70,15 +73,24 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
     return Inputs(runs, _read_evaluations(found.evaluations, left_out), left_out)
 
 
+def _why_nothing_is_new(path: Path) -> str:
+    if path.is_file() or any(_starts_with(file, TRAINING) for file in _files_below(path, [])):
+        return f"all logs in {path} have a label already"
+    return f"there is no training log in {path}"
+
+
 def _read_evaluations(paths: Sequence[Path], left_out: list[str]) -> list[Evaluation]:
-    evaluations = []
+    evaluations: list[Evaluation] = []
     for path in sorted(paths):
         try:
-            if evaluation := read_one_evaluation(path):
-                evaluations.append(evaluation)
-            else:
+            evaluation = read_one_evaluation(path)
+            if evaluation is None:
                 left_out.append(f"{path}: no episode has ended yet")
-        except (OSError, ValueError, UserError) as error:
+            elif twin := next((one for one in evaluations if evaluation.equals(one)), None):
+                left_out.append(f"{path}: the same episodes as {twin.path}")
+            else:
+                evaluations.append(evaluation)
+        except (OSError, ValueError) as error:
             left_out.append(f"{path}: cannot be reported: {error}")
     return evaluations
 
@@ -107,7 +119,7 @@ class _Found:
     def search(self, path: Path, label: str | None, order: int) -> None:
         """Take in a log, or all logs and evaluations in a folder and below."""
         if path.is_dir():
-            for child in _files_below(path):
+            for child in _files_below(path, self.left_out):
                 self._add(child, label, order)
         elif not path.is_file():
             raise UserError(f"{path}: no such file or folder; expected a results folder or a <game>.csv in one")
@@ -127,11 +139,18 @@ class _Found:
             self.left_out.append(f"{path}: not a training log")
 
 
-def _files_below(folder: Path) -> list[Path]:
-    """All files `*.csv`, also behind links to folders, each folder once; without the tables of other reports."""
+def _files_below(folder: Path, notes: list[str]) -> list[Path]:
+    """All files `*.csv`, also behind links to folders, each folder once; without the tables of other reports.
+
+    Adds a line to `notes` for each folder that cannot be read.
+    """
+
+    def note(error: OSError) -> None:
+        notes.append(f"{error.filename}: {error.strerror}")
+
     found: list[Path] = []
     seen: set[Path] = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for place, folders, names in os.walk(folder, onerror=note, followlinks=True):
         if (real := Path(place).resolve()) in seen or real.name == TABLES:
             folders.clear()
             continue

@@ -6,7 +6,7 @@ ends after the mark is not among them, whenever it began. A run that has not mad
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,19 +28,21 @@ def score_at(run: Run, mark: int) -> list[float] | None:
 
 
 class Now(NamedTuple):
-    """What a run that is short of the first mark has come to."""
+    """What a run without a score at a mark has come to."""
 
+    seed: Any  # as its record has it; None if it is not known
+    log: str  # path for readers
     frames: int
     episodes: int  # newest ones that the scores are the mean of
     scores: list[float]  # [LIMITS]
 
 
 def score_now(run: Run) -> Now | None:
-    """Mean scores over the last 100 episodes, or all so far, of a run short of the first mark; None beyond it."""
-    if run.reached >= MARKS[0]:
+    """Mean scores over the last 100 episodes, or all so far, of a run that has no score at a mark; None if it has."""
+    if any(score_at(run, mark) for mark in MARKS):
         return None
     last = run.scores[-SCORE_EPISODES:]
-    return Now(run.reached, len(last), last.mean(0).tolist())
+    return Now(run.settings.get("seed"), run.name, run.reached, len(last), last.mean(0).tolist())
 
 
 class Curves(NamedTuple):

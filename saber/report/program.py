@@ -1,4 +1,4 @@
-"""Writes a report: page, JSON, figures as SVG, tables as CSV and LaTeX; `saber_report.py` is its command line."""
+"""Writes a report, as `saber_report.py` asks: page, JSON, figures as SVG, numbers as CSV, tables as LaTeX."""
 
 import json
 import re
@@ -12,11 +12,11 @@ from saber.report.contents import contents
 from saber.report.curves import curve_figure
 from saber.report.descriptions import notes
 from saber.report.exports import all_exports
-from saber.report.figures import all_figures
+from saber.report.figures import normalised_figures
 from saber.report.inputs import TABLES, Label, read_inputs
 from saber.report.results import Results
 from saber.report.runs import printable
-from saber.report.sections import counted, render_report
+from saber.report.sections import extent, render_report
 from saber.report.svg import to_svg
 from saber.report.table import to_latex
 
@@ -46,25 +46,25 @@ def write_report(paths: Sequence[Path], folder: Path, labels: Sequence[Label] = 
     lines += [f"left out: {line}" for line in results.left_out]
     lines += [f"agent: {agent.name}" for agent in results.agents] if len(results.agents) > 1 else []
     written = [*sorted(pages), f"{FIGURES}/", f"{TABLES}/"]
-    lines.append(f"{counted(results)}: {', '.join(f'{folder}/{name}' for name in written)}")
+    lines.append(f"{extent(results)}: {', '.join(f'{folder}/{name}' for name in written)}")
     return [printable(line) for line in lines]
 
 
 def render_figures(results: Results) -> dict[str, str]:
     """Every figure as SVG, by the name of its file."""
-    texts = {}
-    for name, figure in all_figures(results).items():
-        if not name.startswith("curve-"):
-            texts[f"{name}.svg"] = to_svg(figure, _WIDE, figure["layout"]["height"])
+    texts = {
+        f"{name}.svg": to_svg(figure, _WIDE, figure["layout"]["height"])
+        for name, figure in normalised_figures(results).items()
+    }
     for number, task in enumerate(results.tasks):
-        name = re.sub(r"[^\w.-]", "-", task.title if not task.is_atari else task.name)[:80]
+        name = re.sub(r"[^\w.-]", "-", task.key)[:80]
         unique = name if f"curve-{name}.svg" not in texts else f"{name}-{number}"
         texts[f"curve-{unique}.svg"] = to_svg(curve_figure(results, task), *_CURVE)
     return texts
 
 
 def render_tables(results: Results) -> dict[str, str]:
-    """Every table as CSV for programs and as LaTeX for papers, by the name of its file."""
+    """Write numbers as CSV for programs, and tables of scores as LaTeX for papers, by the name of the file."""
     written = {
         "aggregates": tables.aggregate_table(results),
         "games": tables.game_table(results),

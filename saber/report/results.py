@@ -42,11 +42,11 @@ class Game:
 
     @cached_property
     def now(self) -> list[Now]:
-        """Of the runs that are short of the first mark."""
+        """Of the runs that have no score at a mark."""
         return [now for run in self.runs if (now := score_now(run))]
 
     def now_mean(self, limit: str) -> float:
-        """Mean over the runs that are short of the first mark, of which there is one at least."""
+        """Mean over the runs that have no score at a mark, of which there is one at least."""
         return float(np.mean([now.scores[LIMITS.index(limit)] for now in self.now]))
 
     @cached_property
@@ -131,7 +131,12 @@ class Results:
     def mark(self) -> int | None:
         """The mark of the plots: of those that most games of all agents have a score at the last; None without any."""
         counts = {
-            mark: sum(agent.games[task].mean(mark, WHOLE) is not None for agent in self.agents for task in agent.games)
+            mark: sum(
+                agent.games[task].mean(mark, WHOLE) is not None
+                for agent in self.agents
+                for task in agent.games
+                if task.is_atari
+            )
             for mark in self.marks
         }
         return max(self.marks, key=lambda mark: (counts[mark], mark), default=None)

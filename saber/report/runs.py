@@ -14,6 +14,7 @@ import numpy as np
 
 from memory.errors import UserError
 from memory.rows import Array
+from saber.episode_fields import is_sound
 from saber.report.settings import agree, comparable
 from saber.run_record import RunRecord, read_record
 from saber.scores import SCORE_EPISODES, EpisodeRecord
@@ -21,7 +22,6 @@ from saber.task import Task, task_without_record
 from saber.training_log import read_records
 
 ACTION_REPEAT = 4  # frames per agent step in SABER, and of a run without a record
-_LARGEST = 1e15  # points; sums of such scores are finite
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: it holds arrays
@@ -84,13 +84,20 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def read_run(path: Path, label: str | None, order: int) -> Run | None:
-    """Read a training log with its record; None if no episode has ended. Raises UserError for damaged files."""
+def read_run(path: Path, label: str | None, order: int, notes: list[str]) -> Run | None:
+    """Read a training log with its record; None if no episode has ended. Raises UserError for damaged files.
+
+    Leaves out episodes with values that no episode can have, as the learner does, and adds a line with their number to
+    `notes`.
+    """
     try:
         record = read_record(path.with_suffix(".json"))
-        episodes = sorted(read_records(path), key=lambda episode: episode.T_actors)
+        lines = read_records(path)
     except ValueError as error:
         raise UserError(str(error)) from error
+    episodes = sorted(filter(is_sound, lines), key=lambda episode: episode.T_actors)
+    if unsound := len(lines) - len(episodes):
+        notes.append(f"{path}: {unsound} of {len(lines)} lines have values that no episode can have")
     if not episodes:
         return None
     repeat = record.action_repeat if record else ACTION_REPEAT
@@ -99,18 +106,15 @@ def read_run(path: Path, label: str | None, order: int) -> Run | None:
         task=record.task if record else task_without_record(path.stem),
         record=record,
         frames=np.array([episode.T_actors * repeat for episode in episodes], np.int64),
-        scores=score_array(path, episodes),
+        scores=score_array(episodes),
         label=label,
         order=order,
     )
 
 
-def score_array(path: Path, episodes: Sequence[EpisodeRecord]) -> Array:
-    """The scores [episodes, 3] of a file; raises UserError for one whose sums would not be finite."""
-    scores = np.array([[e.score_5min, e.score_30min, e.score_saber] for e in episodes], np.float64)
-    if (largest := np.abs(scores).max()) > _LARGEST:
-        raise UserError(f"{path}: no game has a score of {largest:g}")
-    return scores
+def score_array(episodes: Sequence[EpisodeRecord]) -> Array:
+    """Return the scores [episodes, 3]."""
+    return np.array([[e.score_5min, e.score_30min, e.score_saber] for e in episodes], np.float64)
 
 
 def without_copies(runs: list[Run], notes: list[str]) -> list[Run]:

@@ -5,16 +5,18 @@ A report without a game of the emulator has no word about SABER, Atari's referen
 
 from collections.abc import Sequence
 from html import escape
+from itertools import count
 
 from saber.atari_scores import REFERENCES, format_frames
-from saber.colours import AGENTS
+from saber.colours import SHADES
 from saber.page import render_page
+from saber.plural import counted
 from saber.report import method_tables, tables
 from saber.report.contents import SCORE
 from saber.report.descriptions import describe_agent, notes
 from saber.report.figures import all_figures
 from saber.report.results import WHOLE, Results
-from saber.report.styles import Figure
+from saber.report.styles import Figure, agent_line
 from saber.report.table import GAP, to_html
 from saber.scores import MARKS, SCORE_EPISODES
 
@@ -28,13 +30,14 @@ summary { cursor: pointer; margin-top: 14px; }
 .curves figcaption { margin-left: 6px; flex: 1; }
 .curves small { display: block; font-size: 11px; }
 .curves div { height: 210px; }
-.agents span { white-space: nowrap; margin-right: 16px; }
-.agents i { display: inline-block; width: 22px; height: 3px; vertical-align: middle; margin-right: 6px; }
+p { overflow-wrap: anywhere; }
+.agents span { display: inline-block; margin-right: 16px; }
+.agents i { display: inline-block; width: 22px; border-top: 3px; vertical-align: middle; margin-right: 6px; }
 .table { overflow-x: auto; margin-top: 8px; }
 table { border-collapse: collapse; font-size: 12px; font-variant-numeric: tabular-nums; }
 th, td { padding: 3px 6px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--grid); }
 .words td { white-space: normal; }
-td.long { overflow-wrap: anywhere; min-width: 190px; }
+.long { overflow-wrap: anywhere; min-width: 190px; }
 th { font-weight: 600; }
 thead th { white-space: normal; vertical-align: bottom; min-width: 42px; }
 th[scope=colgroup] { text-align: center; border-left: 8px solid var(--paper); }
@@ -50,8 +53,8 @@ small { color: var(--soft); font-weight: 400; }
 .paper .table { overflow: visible; }
 .paper table { width: 100%; font-size: 7.5pt; }
 .paper .wide table { font-size: 6pt; }
-.paper :is(th, td, td.long) { padding: 1px 2px; min-width: 0; white-space: normal; }
-.paper td.long { min-width: 90px; }
+.paper :is(th, td, .long) { padding: 1px 2px; min-width: 0; white-space: normal; }
+.paper .long { min-width: 90px; }
 .paper .wide th[scope=row] { min-width: 60px; }
 .paper thead th, .paper th[scope=row] { position: static; }
 .paper .curves { grid-template-columns: repeat(3, 1fr); }
@@ -59,6 +62,8 @@ small { color: var(--soft); font-weight: 400; }
 .paper .curves figcaption { font-size: 12px; }
 .paper .curves small { font-size: 8px; }
 .plot { break-inside: avoid; }"""
+
+_SWATCHES = {"solid": "solid", "dash": "dashed", "dot": "dotted"}  # of CSS, by the dash of a line
 
 
 def render_report(results: Results) -> str:
@@ -73,19 +78,17 @@ def render_report(results: Results) -> str:
     return render_page(title, "\n".join(parts), figures, _STYLE)
 
 
-def counted(results: Results) -> str:
+def extent(results: Results) -> str:
     """How much there is, in a few words."""
-    runs = len(results.runs)
     what = "game" if not results.others else "environment"
-    texts = [f"{len(results.tasks)} {what}{'s' * (len(results.tasks) > 1)}", f"{runs} run{'s' * (runs > 1)}"]
+    texts = [counted(len(results.tasks), what), counted(len(results.runs), "run")]
     texts += [f"{len(results.agents)} agents"] * (len(results.agents) > 1)
-    if count := len(results.evaluations):
-        texts.append(f"{count} evaluation{'s' * (count > 1)}")
+    texts += [counted(len(results.evaluations), "evaluation")] * bool(results.evaluations)
     return ", ".join(texts)
 
 
 def _header(title: str, results: Results) -> str:
-    lines = [counted(results)]
+    lines = [extent(results)]
     if results.atari:
         found = sum(task.scores is not None and task.scores.in_atari57 for task in results.atari)
         lines[0] += f"; {found} of the 57 games that most papers report. {_reach(results)}"
@@ -102,6 +105,11 @@ def _reach(results: Results) -> str:
             f"No run has a score at a mark yet: that takes {format_frames(MARKS[0])} frames, of which the longest run "
             f"has made {longest:,}, and {SCORE_EPISODES} episodes by then."
         )
+    if not results.profiles:
+        return (
+            f"At {format_frames(results.mark)} frames no game has known references and a score of every agent, so "
+            "there is no plot over games."
+        )
     games = {
         task for agent in results.agents for task, game in agent.games.items()
         if task.is_atari and game.mean(results.mark, WHOLE) is not None
@@ -112,7 +120,7 @@ def _reach(results: Results) -> str:
 
 
 def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[str]:
-    if results.mark is None:
+    if results.mark is None or not any(results.aggregates.values()):
         return []
     limit, games = results.protocols.limit_name(WHOLE), tables.describe_games(results, results.mark)
     parts = [
@@ -129,16 +137,16 @@ def _normalised_section(results: Results, figures: dict[str, Figure]) -> list[st
     ]
     for reference, label in REFERENCES.items():
         if f"bars-{reference}" in figures:
-            drawn = "Bars" if len(results.compared(results.mark)) == 1 else "Filled circles"
+            drawn = "Bars" if len(results.compared(results.mark)) == 1 else "Large markers"
             parts += [
                 f'<section class="plot"><h2>Normalised by {label}</h2>',
-                f"<p>{drawn}: our scores, {limit}. Other markers compare with each other: open circles for ours at 30 "
-                "minutes, coloured ones for published agents. What is at or below 0.1 % is not drawn.</p>",
+                f"<p>{drawn}: our scores, {limit}. Other markers compare with each other: open ones for ours at 30 "
+                "minutes, small filled ones for published agents. What is at or below 0.1 % is not drawn.</p>",
                 _tall_plot(f"bars-{reference}", figures),
                 f'</section><section class="plot"><h3>Performance profile, normalised by {label}</h3>',
                 f"<p>At {format_frames(results.mark)} frames, {escape(games)}. Thick, with the interval: "
-                f"our scores, {limit}. Dashed in the same colour: ours at 30 minutes, to compare with published "
-                "agents.</p>",
+                f"our scores, {limit}. Thin and dash-dotted in the same colour: ours at 30 minutes, to compare with "
+                "published agents.</p>",
                 _tall_plot(f"profile-{reference}", figures),
                 "</section>",
             ]
@@ -158,8 +166,8 @@ def _curve_section(results: Results, figures: dict[str, Figure]) -> list[str]:
     return [
         "<h2>Training curves</h2>",
         "<p>Score of whole episodes, mean of the last 100 training episodes (of all so far while there are fewer). "
-        "Thin: each run. Thick, with a band from the lowest to the highest run: mean of all runs, as far as all of "
-        f"them reach.{lines}</p>",
+        "Thin: each run. Thick, with a band from the lowest to the highest run: mean of the runs that have come so "
+        f"far, while two or more have.{lines}</p>",
         _agent_legend(results),
         '<div class="curves">',
         *plots,
@@ -179,9 +187,9 @@ def _agent_legend(results: Results) -> str:
     if len(results.agents) == 1:
         return ""
     names = [
-        f'<span><i style="background: light-dark({colour.light}, {colour.dark})"></i>{escape(agent.name)}</span>'
-        for number, agent in enumerate(results.agents)
-        for colour in [AGENTS[number % len(AGENTS)]]
+        f'<span><i style="border-color: light-dark({stroke["color"]}, {SHADES[stroke["color"]]}); '
+        f'border-top-style: {_SWATCHES[stroke["dash"]]}"></i>{escape(agent.name)}</span>'
+        for stroke, agent in zip(map(agent_line, count()), results.agents, strict=False)
     ]
     return f'<p class="agents">{"".join(names)}</p>'
 
@@ -194,7 +202,7 @@ def _game_section(results: Results) -> list[str]:
         parts.append(to_html(tables.game_table(results)))
     if (now := tables.now_table(results)).rows:
         parts.append(
-            f"<p>Runs short of {format_frames(MARKS[0])} frames, now: mean over their last {SCORE_EPISODES} training "
+            f"<p>Runs without a score at a mark, now: mean over their last {SCORE_EPISODES} training "
             "episodes, or over all so far. Runs of other lengths do not compare.</p>"
         )
         parts.append(to_html(now))
@@ -232,7 +240,8 @@ def _method_section(results: Results) -> list[str]:
         parts += [
             "<h3>Differences of the agents</h3>",
             "<p>Settings that take part in learning and are not the same; what only tells runs and machines apart, as "
-            "seeds and numbers of actors, is none.</p>",
+            "seeds and numbers of actors, is none. Nor is the length of a run, T_max, though the importance-sampling "
+            "exponent rises over it.</p>",
             to_html(method_tables.difference_table(results)),
         ]
     parts += ["<h3>Runs</h3>", to_html(method_tables.run_table(results))]

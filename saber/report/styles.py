@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import cycle
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from memory.rows import Array
@@ -16,6 +17,8 @@ AXIS = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outsi
 EDGE = {"mode": "lines", "line": {"width": 0}, "showlegend": False}  # of a band
 _SYMBOLS = ("diamond", "square", "cross", "x", "triangle-up", "star", "pentagon", "hexagon", "triangle-down")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_TURNS = (("solid", "circle"), ("dash", "square"), ("dot", "diamond"))  # of ours, each with all colours
+_LEGEND_WIDTH = 56  # characters that fit beside a line's sample on a telephone
 
 
 class Style(NamedTuple):
@@ -37,8 +40,16 @@ def published_styles(columns: Iterable[Column]) -> list[Style]:
 
 def agent_line(number: int) -> Figure:
     """The line of our agent of this number."""
-    dash = _DASHES[number // len(AGENTS) % len(_DASHES)]
-    return {"width": 2.5, "color": agent_colour(number), "dash": dash}
+    return {"width": 2.5, "color": agent_colour(number), "dash": _turn(number)[0]}
+
+
+def agent_symbol(number: int) -> str:
+    """The symbol of our agent of this number."""
+    return _turn(number)[1]
+
+
+def _turn(number: int) -> tuple[str, str]:
+    return _TURNS[number // len(AGENTS) % len(_TURNS)]
 
 
 def agent_colour(number: int) -> str:
@@ -57,6 +68,15 @@ def line(name: str, x: Array, y: Array, **style: Any) -> Figure:
         "hoverinfo": "skip",
         **style,
     }
+
+
+def legend_text(*parts: str) -> str:
+    """Write the parts as one line of a legend, or each in lines of its own if they are too long for one."""
+    whole = " ".join(parts)
+    lines = [whole]
+    if len(whole) > _LEGEND_WIDTH:
+        lines = [line for part in parts for line in wrap(part, _LEGEND_WIDTH, break_on_hyphens=False)]
+    return "<br>".join(map(plain_text, lines))
 
 
 def plain_text(text: str) -> str:

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator
 from html import escape, unescape
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from saber.colours import LIGHT
 from saber.report.styles import Figure
@@ -27,12 +27,13 @@ def to_svg(figure: Figure, width: int, height: int) -> str:
     data = [trace for trace in figure["data"] if trace.get("visible", True) is True]
     legend = _legend(data, width)
     heading = [text for text in layout.get("meta", ()) if text]
-    top = 14 + _LINE * (len(legend) + len(heading))
-    height += _LINE * len(legend)
+    rows = [0, *accumulate(max(len(_legend_lines(trace)) for trace in items) for items in legend)]  # of texts, above
+    top = 14 + _LINE * (rows[-1] + len(heading))
+    height += _LINE * rows[-1]
     x_axis, y_axis = _axes(layout, data, (width, height), top)
     body = [f'<rect width="{width}" height="{height}" fill="{LIGHT["paper"]}"/>']
     body += [_text(8, 16 + _LINE * row, line, bold=row == 0) for row, line in enumerate(heading)]
-    for row, items in enumerate(legend):
+    for row, items in zip(rows, legend, strict=False):
         body += _legend_row(items, 8, 14 + _LINE * (len(heading) + row))
     body += _frame(layout, x_axis, y_axis)
     for index, trace in enumerate(data):
@@ -111,9 +112,7 @@ def _parts(trace: Figure, x_axis: Axis, y_axis: Axis) -> Iterator[_Points]:
 
 def _steps(points: _Points) -> _Points:
     """With the corners of steps, which go on at their height until the next point."""
-    corners = [corner for (_, y), (x, _) in pairwise(points) for corner in ((x, y),)]
-    mixed = [point for pair in zip(points, corners, strict=False) for point in pair]
-    return [*mixed, points[-1]]
+    return [point for (x0, y0), (x1, _) in pairwise(points) for point in ((x0, y0), (x1, y0))] + [points[-1]]
 
 
 def _band_parts(trace: Figure, before: Figure, x_axis: Axis, y_axis: Axis) -> Iterator[tuple[_Points, _Points]]:
@@ -200,7 +199,7 @@ def _legend(data: list[Figure], width: int) -> list[list[Figure]]:
     used = math.inf
     for trace in data:
         if trace.get("showlegend", True):
-            length = 46 + _CHARACTER * len(_legend_text(trace))
+            length = _legend_length(trace)
             if used + length > width:
                 rows.append([])
                 used = 0
@@ -209,8 +208,12 @@ def _legend(data: list[Figure], width: int) -> list[list[Figure]]:
     return rows if sum(map(len, rows)) > 1 else []
 
 
-def _legend_text(trace: Figure) -> str:
-    return unescape(str(trace["name"]).replace("<br>", " "))
+def _legend_lines(trace: Figure) -> list[str]:
+    return str(trace["name"]).split("<br>")
+
+
+def _legend_length(trace: Figure) -> float:
+    return 46 + _CHARACTER * max(len(unescape(line)) for line in _legend_lines(trace))
 
 
 def _legend_row(items: list[Figure], x: float, y: float) -> list[str]:
@@ -222,8 +225,8 @@ def _legend_row(items: list[Figure], x: float, y: float) -> list[str]:
             elements.append(_symbol(x + 12, y, trace["marker"]))
         else:
             elements.append(f'<path d="M{x} {y}h24" {_stroke(trace["line"])}/>')
-        elements.append(_text(x + 30, y + 4, _legend_text(trace)))
-        x += 46 + _CHARACTER * len(_legend_text(trace))
+        elements += [_text(x + 30, y + 4 + _LINE * row, line) for row, line in enumerate(_legend_lines(trace))]
+        x += _legend_length(trace)
     return elements
 
 

@@ -4,12 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
+from textwrap import wrap
 from typing import NamedTuple
 
 GAP = "–"
 _LONG_WORD = 20  # characters; longer ones, such as paths, may be broken anywhere
 _PAGE_ROWS = 48  # of a tabular in LaTeX, which cannot be broken over pages
 _LATEX_LINE = 60  # characters of a note that are not broken
+_LATEX_TITLE = 12  # characters of a column's title that are not broken
+_START = "{}"  # of what follows a "\\\\" in LaTeX, which would take a "[" or "*" there for an option of its own
 _LATEX = {char: f"\\{char}" for char in "{}$&#_%"} | {"\\": "\\textbackslash{}"}
 _LATEX |= {"^": "\\textasciicircum{}", "~": "\\textasciitilde{}", "<": "\\textless{}", ">": "\\textgreater{}"}
 _LATEX |= {"–": "--", "“": "``", "”": "''", "×": "$\\times$"}
@@ -62,7 +65,7 @@ def to_html(table: Table) -> str:
 
 
 def _html_head(table: Table) -> list[str]:
-    titles = "".join(f'<th scope="col">{escape(column.title)}</th>' for column in table.columns)
+    titles = "".join(f'<th scope="col"{_long(column.title)}>{escape(column.title)}</th>' for column in table.columns)
     if not any(column.group for column in table.columns):
         return [f'<th scope="col">{escape(table.name)}</th>{titles}']
     spans = "".join(
@@ -74,13 +77,16 @@ def _html_head(table: Table) -> list[str]:
 def _html_row(row: Row, columns: int) -> str:
     name = escape(row.name) + _html_note(row.note)
     if not row.cells:
-        return f'<th scope="rowgroup" colspan="{columns + 1}"><div>{name}</div></th>'
-    return f'<th scope="row">{name}</th>{"".join(map(_html_cell, row.cells))}'
+        return f'<th scope="rowgroup" colspan="{columns + 1}"{_long(row.name)}><div>{name}</div></th>'
+    return f'<th scope="row"{_long(row.name)}>{name}</th>{"".join(map(_html_cell, row.cells))}'
 
 
 def _html_cell(cell: Cell) -> str:
-    long = ' class="long"' if max(map(len, cell.text.split()), default=0) > _LONG_WORD else ""
-    return f"<td{long}>{escape(cell.text)}{_html_note(cell.note, block=cell.block)}</td>"
+    return f"<td{_long(cell.text)}>{escape(cell.text)}{_html_note(cell.note, block=cell.block)}</td>"
+
+
+def _long(text: str) -> str:
+    return ' class="long"' if max(map(len, text.split()), default=0) > _LONG_WORD else ""
 
 
 def _html_note(note: str, *, block: bool = False) -> str:
@@ -99,7 +105,7 @@ def to_latex(table: Table) -> str:
     first = "% Needs \\usepackage{longtable}." if long else "% Needs no package."
     align = ("l" if table.words else "r") * len(table.columns)
     lines = [
-        f"{first} Long names may need a smaller font, or \\tabcolsep.",
+        f"{first} Long names may need a smaller font, or \\tabcolsep; names in other scripts than Latin, XeLaTeX.",
         f"{{\\scriptsize\\setlength{{\\tabcolsep}}{{3pt}}\n\\begin{{{kind}}}{{l{align}}}",
         "\\hline",
         *_latex_head(table),
@@ -112,11 +118,16 @@ def to_latex(table: Table) -> str:
 
 
 def _latex_head(table: Table) -> list[str]:
-    titles = " & ".join([_tex(table.name), *(_tex(column.title) for column in table.columns)])
+    titles = " & ".join([_tex(table.name), *(_latex_title(column.title) for column in table.columns)])
     if not any(column.group for column in table.columns):
         return [f"{titles} \\\\"]
     spans = [f"\\multicolumn{{{span}}}{{c}}{{{_tex(title)}}}" for title, span in _groups(table.columns)]
     return [f"{' & '.join(['', *spans])} \\\\", f"{titles} \\\\"]
+
+
+def _latex_title(title: str) -> str:
+    lines = [_START + _tex(line) for line in wrap(title, _LATEX_TITLE, break_long_words=False)]
+    return "\\shortstack{" + " \\\\ ".join(lines) + "}" if len(lines) > 1 else _tex(title)
 
 
 def _latex_row(row: Row, columns: int) -> str:
@@ -124,7 +135,7 @@ def _latex_row(row: Row, columns: int) -> str:
     if not row.cells:
         width = "p{0.9\\linewidth}" if len(row.note) > _LATEX_LINE else "l"
         return f"\\multicolumn{{{columns + 1}}}{{{width}}}{{\\textit{{{name}}}}} \\\\"
-    return " & ".join([name, *(_tex(cell.text) + _latex_note(cell.note) for cell in row.cells)]) + " \\\\"
+    return _START + " & ".join([name, *(_tex(cell.text) + _latex_note(cell.note) for cell in row.cells)]) + " \\\\"
 
 
 def _latex_note(note: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from saber.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames, format_points
+from saber.plural import counted
 from saber.report.aggregates import Aggregate, Estimate
 from saber.report.evaluations import Evaluation
 from saber.report.marks import LIMITS
@@ -24,7 +25,7 @@ def aggregate_table(results: Results) -> Table:
             for agent in results.compared(mark):
                 found = [results.aggregates[agent.name, mark, limit, reference] for reference in REFERENCES]
                 name = results.protocols.limit_name(limit) + f", {agent.name}" * (len(results.agents) > 1)
-                rows.append(Row(name, _aggregate_cells(found), _missing_runs(agent, mark)))
+                rows += [Row(name, _aggregate_cells(found), _missing_runs(agent, mark))] if any(found) else []
     columns = [Column(part, f"100 % = {label}") for label in REFERENCES.values() for part in _PARTS]
     return Table("", columns, [*rows, *_published_rows(results)])
 
@@ -47,14 +48,14 @@ def describe_games(results: Results, mark: int) -> str:
     """Say over which games agents are compared at a mark, and which are left out of the comparison."""
     reference = next(iter(REFERENCES))
     common = results.common(mark, reference)
-    counted = f"{len(common)} game{'s' * (len(common) != 1)}"
+    games = counted(len(common), "game")
     agents = results.compared(mark)
     if len(agents) == 1:
-        return f"{counted}" if len(results.agents) == 1 else f"{counted}, {agents[0].name} alone"
+        return games if len(results.agents) == 1 else f"{games}, {agents[0].name} alone"
     others = {task for agent in agents for task in agent.normalised(mark, WHOLE, reference)} - set(common)
     left_out = f"; not all have {', '.join(task.title for task in sorted(others))}" if others else ""
     all_of_them = "both agents" if len(agents) == 2 else f"all {len(agents)} agents"
-    return f"over the {counted} that {all_of_them} here have a score of{left_out}"
+    return f"over the {games} that {all_of_them} here have a score of{left_out}"
 
 
 def _missing_runs(agent: Agent, mark: int) -> str:
@@ -117,7 +118,7 @@ def _mark_cells(results: Results, game: Game) -> list[Cell]:
 
 
 def now_table(results: Results) -> Table:
-    """Scores of runs that are short of the first mark, with the frames that they have made."""
+    """Scores of runs that have none at a mark, with the frames that they have made."""
     columns = [Column(results.protocols.limit_name(limit), "now") for limit in _ORDER]
     columns += [Column(f"% {label}", "now") for label in REFERENCES.values()]
     columns += [Column(title, "now") for title in ("frames", "episodes", "runs")]

@@ -160,12 +160,15 @@ def test_the_newest_snapshot_of_a_folder(tmp_path: Path, capsys: pytest.CaptureF
     ):
         snapshot.choose(tmp_path, None)
     with pytest.raises(
-        UserError, match=r"holds no snapshot of krull \(last_.*_krull_<steps>\.pth\), only of Cart.*pong$"
+        UserError, match=r"holds no snapshot of krull \(.* or last_model_krull_<steps>\.pth\), only of Cart.*pong$"
     ):
         snapshot.choose(tmp_path, "krull")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "best_model_pong.pth").touch()
-    with pytest.raises(UserError, match=r"^--model: .* holds no snapshot \(last_model_<game>_<steps>\.pth\)$"):
+    with pytest.raises(
+        UserError,
+        match=r"^--model: .* holds no snapshot \(model_<game>_<steps>\.pth or last_model_<game>_<steps>\.pth\)$",
+    ):
         snapshot.choose(tmp_path / "empty", None)
 
 

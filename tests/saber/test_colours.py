@@ -54,6 +54,13 @@ def test_lines_of_a_plot_can_be_told_apart(group: tuple[Colour, ...], display: s
     assert nearest > 0.1, "a step of 0.02 is just visible"
 
 
+@pytest.mark.parametrize("display", ["light", "dark"])
+def test_no_agent_has_nearly_the_colour_of_a_published_one(display: str) -> None:
+    # Mutation: two shades of violet.
+    seen = [oklab(linear(getattr(colour, display))) for colour in (*AGENTS, *PUBLISHED)]
+    assert min(float(np.linalg.norm(one - other)) for one, other in itertools.combinations(seen, 2)) > 0.09
+
+
 @pytest.mark.parametrize("colour", [*AGENTS, *PUBLISHED])
 def test_lines_stand_out_from_their_background(colour: Colour) -> None:
     assert contrast(colour.light, LIGHT["paper"]) >= 3 and contrast(colour.dark, DARK["paper"]) >= 2.5

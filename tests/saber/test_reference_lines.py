@@ -36,6 +36,14 @@ def test_equal_scores_have_an_axis(value: float) -> None:
         assert lines.y_axis["range"][0] < value < lines.y_axis["range"][1]
 
 
+def test_names_stand_clear_of_the_edge_and_of_where_curves_begin() -> None:
+    # Mutations: the margin of below; the name of the random agent at the start.
+    lines = reference_lines(PONG, -21, 18)
+    low, high = lines.y_axis["range"]
+    assert 110 * (high - 21) / (high - low) > 12, "pixels above the topmost line of a plot on paper, for 10 of a name"
+    assert [shape["label"]["textposition"] for shape in lines.shapes] == ["end", "middle", "start"]
+
+
 def test_games_without_references_have_none() -> None:
     assert reference_lines(None, 0, 1) == ([], "", {})
     assert "world record" not in drawn(read_scores()["surround"], -10, 10)

@@ -1,5 +1,6 @@
 """Evaluations stand in the report with their protocol, apart from scores of training."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,27 @@ def test_a_snapshot_from_elsewhere_is_no_agents(tmp_path: Path) -> None:
     assert results.evaluations[0].agent(results.groups) is None
 
 
+def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:
+    # Mutation: look for the snapshot from the folder that the report is made in.
+    write_run(tmp_path / "results", "pong", 1, 5000, rainbow_only=True)
+    write_evaluation(tmp_path / "results", Path("../last_model_pong_5000.pth"))
+    (tmp_path / "results").rename(tmp_path / "old")
+    write_run(tmp_path / "results", "pong", 1, 5000, rainbow_only=False)
+    results = results_of(tmp_path)
+    assert [one.agent(results.groups) for one in results.evaluations] == ["Rainbow"]
+
+
+def test_a_copy_is_no_second_evaluation(tmp_path: Path) -> None:
+    # Mutations: list both; compare the weights alone.
+    write_run(tmp_path / "a", "pong", 1, 5000)
+    first = write_evaluation(tmp_path / "a", Path("../last_model_pong_5000.pth"))
+    write_evaluation(tmp_path / "a", Path("../best_model_pong.pth"), disable_SABER_mode=True)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    inputs = read_inputs([tmp_path])
+    assert [one.path.parent for one in inputs.evaluations] == [first.parent] * 2
+    assert f"{tmp_path}/b/evaluations/{first.name}: the same episodes as {first}" in inputs.left_out
+
+
 def test_an_evaluation_changes_no_score_of_training(tmp_path: Path) -> None:
     write_run(tmp_path, "pong", 1, 2_500_000, episodes=300)
     before = contents(results_of(tmp_path))
@@ -101,7 +123,7 @@ def test_damaged_evaluations_are_left_out_and_named(tmp_path: Path) -> None:
     for name in (
         "torn_seed7.csv, line 5",
         "alone_seed7.json",
-        "no game has a score of 1e+300",
+        "huge_seed7.csv: it holds values that no episode can have",
         "not an evaluation's record",
     ):
         assert name in told

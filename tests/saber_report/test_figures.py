@@ -1,19 +1,26 @@
 """What the plots show: the numbers of `saber.json`, and published agents that can be told apart."""
 
 import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import plotly.graph_objects
 import pytest
 
 from saber.atari_scores import COLUMNS, REFERENCES
+from saber.colours import AGENTS
 from saber.report.contents import contents
 from saber.report.figures import all_figures, score_name
 from saber.report.inputs import read_inputs
+from saber.report.program import render_figures
 from saber.report.results import Results
+from saber.report.sections import render_report
 from saber.report.styles import published_styles
-from tests.saber_report.logs import write_run
+from tests.saber_report.logs import write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
+SVG = "{http://www.w3.org/2000/svg}"
 AGENT = "agent not recorded"
 
 
@@ -82,6 +89,57 @@ def test_published_agents_can_be_told_apart_however_many_there_are() -> None:
     assert len({(style.line["dash"], style.line["color"]) for style in styles}) == 18
     for style in styles:
         plotly.graph_objects.Scatter(marker=style.marker, line=style.line)  # raises on a symbol it does not know
+
+
+def test_agents_of_ours_can_be_told_apart_however_many_there_are(tmp_path: Path) -> None:
+    # Mutations: one symbol for all; a dash for what was cut that an agent's own line has, too.
+    count = len(AGENTS) + 2
+    for number in range(count):
+        write_run(tmp_path / str(number), "pong", 1, REACHED, episodes=300, lr_IQN=number)
+    results = Results(read_inputs([tmp_path]))
+    figures = all_figures(results)
+    published = {about.label for about in COLUMNS.values()}
+    for name in ("bars-human", "profile-human"):
+        ours = [trace for trace in figures[name]["data"] if trace["name"] not in published]
+        assert len(ours) == 2 * count
+        looks = [json.dumps([trace.get("marker"), trace.get("line")]) for trace in ours]
+        assert len(set(looks[::2])) == count and not set(looks[::2]) & set(looks[1::2])
+    dashes = [{trace["line"]["dash"] for trace in figures["profile-human"]["data"][start:16:2]} for start in (0, 1)]
+    assert not dashes[0] & dashes[1]
+    page = render_report(results)
+    swatches = re.findall(r'<i style="([^"]+)"', page)
+    assert len(swatches) == len(set(swatches)) == count
+
+
+def test_long_names_are_broken_in_legends(tmp_path: Path) -> None:
+    # Mutation: a name in one line, however long.
+    settings = {"rainbow_only": False, "preset": "paper", "an_option_of_many_words": 512, "synchronize_actors": 0}
+    for rate in (1e-4, 2e-4):
+        changed = dict.fromkeys(("an_option_of_many_words", "synchronize_actors", "lr_IQN"), rate)
+        for seed in (1, 2):
+            write_run(tmp_path / f"{rate}{seed}", "pong", seed, REACHED, episodes=300, **settings | changed)
+    results = Results(read_inputs([tmp_path]))
+    name = results.agents[0].name
+    assert len(name) > 56
+    for figure in all_figures(results).values():
+        (first, *_) = [trace["name"] for trace in figure["data"] if trace.get("showlegend", True)]
+        assert first.replace("<br>", " ").startswith(name) and max(map(len, first.split("<br>"))) <= 56
+    for text in render_figures(results).values():
+        picture = ET.fromstring(text)
+        for element in picture.iter(f"{SVG}text"):
+            length = 6 * len(element.text or "") if element.get("text-anchor") == "start" else 0
+            assert float(element.get("x", 0)) + length < float(picture.get("width", 0))
+
+
+def test_the_mean_goes_on_where_a_run_ends(tmp_path: Path) -> None:
+    # Mutations: the mean where all runs have a score; where one has.
+    for seed, end in enumerate((4000, 3000, 100)):
+        write_log(tmp_path / str(seed), "pong", [n * end // 100 for n in range(1, 101)], [float(seed)] * 100)
+    data = all_figures(Results(read_inputs([tmp_path])))["curve-0"]["data"]
+    traces = {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in data}
+    mean = traces["mean of up to 3 runs"]
+    assert mean[4 * 100] == 1 and mean[4 * 3000] == 0.5 and mean[4 * 4000] is None
+    assert (traces["lowest to highest run"][4 * 3000], traces["highest run"][4 * 3000]) == (0, 1)
 
 
 def test_profiles_are_steps(results: Results) -> None:

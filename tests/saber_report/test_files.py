@@ -11,6 +11,7 @@ from saber.report.figures import all_figures
 from saber.report.inputs import TABLES, read_inputs
 from saber.report.program import FIGURES, render_figures, render_tables, write_report
 from saber.report.results import Results
+from saber.report.styles import plain_text
 from saber.report.svg import to_svg
 from saber.report.svg_axes import format_tick, make_axis, round_values, ticks
 from saber.report.table import Cell, Column, Row, Table, to_latex
@@ -60,6 +61,15 @@ def test_a_line_goes_through_its_points_and_profiles_have_steps() -> None:
             assert first[1] == (first[2][0], first[0][1])
 
 
+def test_a_legend_shows_names_as_they_are() -> None:
+    # Mutation: read the entities of plotly's texts twice.
+    axis = {"range": [0.0, 4.0]}
+    line = {"x": [0], "y": [0], "mode": "lines", "line": {"width": 1, "color": "#246cd8"}}
+    data = [line | {"name": plain_text(name)} for name in ("&lt;i&gt;", "<b>")]
+    picture = ET.fromstring(to_svg({"data": data, "layout": {"xaxis": axis, "yaxis": axis}}, 400, 300))
+    assert {"&lt;i&gt;", "<b>"} <= {element.text for element in picture.iter(f"{SVG}text")}
+
+
 def test_axes_have_round_ticks() -> None:
     assert round_values(0, 200e6) == [0, 50e6, 100e6, 150e6, 200e6]
     assert [format_tick(value) for value in (0, 0.5, -20, 1500, 5e7, 2e9)] == [
@@ -104,6 +114,13 @@ def test_csv_files_hold_the_numbers_of_the_report(results: Results) -> None:
     }
 
 
+def test_scores_of_now_name_their_run(tmp_path: Path) -> None:
+    # Mutation: a number in the place of the seed.
+    logs = [write_run(tmp_path / str(seed), "pong", seed, 5000) for seed in (5, 7)]
+    rows = list(csv.DictReader(render_tables(Results(read_inputs([tmp_path])))["now.csv"].splitlines()))
+    assert [(row["seed"], row["log"]) for row in rows] == [("5", str(logs[0])), ("7", str(logs[1]))]
+
+
 def test_latex_tables_have_as_many_cells_in_each_row() -> None:
     # Mutations: escape nothing; forget the longtable.
     columns = [Column("a_b", "100 %"), Column("c", "100 %"), Column("d", "x & y")]
@@ -115,11 +132,19 @@ def test_latex_tables_have_as_many_cells_in_each_row() -> None:
     assert lines[1] == r"game & a\_b & c & d"
     assert lines[2] == r"\multicolumn{4}{l}{\textit{heads {\tiny note}}}"
     assert lines[3] == (
-        r"r\textbackslash{}w \#1 {\tiny \{2 of 3\}} & 1 \% {\tiny [0, 2]} & \textless{}\$5\textgreater{} & --"
+        r"{}r\textbackslash{}w \#1 {\tiny \{2 of 3\}} & 1 \% {\tiny [0, 2]} & \textless{}\$5\textgreater{} & --"
     )
     assert "Needs no package" in text and "{lrrr}" in text
     long = to_latex(Table("game", columns, rows * 30))
     assert r"\usepackage{longtable}" in long and r"\begin{longtable}{lrrr}" in long and r"\endhead" in long
+
+
+def test_no_name_is_an_option_of_latex() -> None:
+    # Mutation: a row, or a line of a title, that begins with its text.
+    columns = [Column("[a] title of many words"), Column("agent=[b]")]
+    text = to_latex(Table("game", columns, [Row("[new] agent", [Cell()] * 2), Row("*", [Cell()] * 2)]))
+    assert r"\shortstack{{}[a] title of \\ {}many words} & agent=[b] \\" in text
+    assert not re.search(r"\\\\\s*[\[*]", text)
 
 
 def test_files_of_an_older_report_do_not_stay(tmp_path: Path) -> None:
@@ -136,6 +161,6 @@ def test_names_of_files_lead_nowhere_else(tmp_path: Path) -> None:
     path = write_run(tmp_path, "pong", 1, 5000, env="gymnasium:../../x/y")
     write_run(tmp_path / "b", "pong", 2, 5000, env="gymnasium:..-..-x:y")
     assert sorted(render_figures(Results(read_inputs([path.parent])))) == [
-        "curve-..-..-x-y-1.svg",
-        "curve-..-..-x-y.svg",
+        "curve-gymnasium-..-..-x-y-1.svg",
+        "curve-gymnasium-..-..-x-y.svg",
     ]

@@ -16,7 +16,7 @@ from saber.report.sections import render_report
 from saber.report.table import to_html
 from saber.report.tables import aggregate_table, game_table
 from saber.task import Task
-from tests.saber_report.logs import write_run
+from tests.saber_report.logs import write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 IQN = {"rainbow_only": False, "preset": "cpu", "lr_IQN": 1e-4, "lr_Rainbow": 1e-5, "nb_actor": 1}
@@ -78,8 +78,22 @@ def test_a_label_is_split_where_a_folder_follows(tmp_path: Path, monkeypatch: py
     for text in ("name", "=lr=0.1", "name=", "name=nowhere", "a\nb=lr=0.1"):
         with pytest.raises(UserError, match="--label: expected NAME=FOLDER"):
             parse_label(text)
-    with pytest.raises(UserError, match=r"--label: 'name': no run in lr=0\.1"):
-        read_inputs([write_run(tmp_path, "pong", 1, 5000)], [Label("name", Path("lr=0.1"))])
+    with pytest.raises(UserError, match="a name of at most 60 characters, got 61"):
+        parse_label(f"{'x' * 61}=lr=0.1")
+
+
+def test_a_label_without_a_log_of_its_own_tells_why(tmp_path: Path) -> None:
+    # Mutation: ask for a run, which a log without an episode is not yet.
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"--label: 'name': there is no training log in .*empty"):
+        read_inputs([], [Label("name", tmp_path / "empty")])
+    log = write_run(tmp_path / "a", "pong", 1, 5000)
+    for path in (log, log.parent):
+        with pytest.raises(UserError, match=r"--label: 'same': all logs in .* have a label already"):
+            read_inputs([], [Label("same", log.parent), Label("same", path)])
+    fresh = write_log(tmp_path / "b", "pong", [], [])
+    inputs = read_inputs([tmp_path / "a"], [Label("name", tmp_path / "b")])
+    assert len(inputs.runs) == 1 and inputs.left_out == [f"{fresh}: no episode has ended yet"]
 
 
 def test_a_setting_that_not_all_record_is_compared_among_those_that_do(tmp_path: Path) -> None:
@@ -116,6 +130,7 @@ def test_agents_are_compared_over_the_games_in_common(two: Results) -> None:
     assert {found.games for found in two.published_aggregates.values() if found} == {2}
     page = render_report(two)
     assert "over the 2 games that both agents here have a score of; not all have Qbert, Skiing" in page
+    assert "Nor is the length of a run, T_max" in page
     assert contents(two)["games_in_common"][str(two.mark)]["human"] == ["alien", "pong"]
 
 
@@ -123,7 +138,11 @@ def test_agents_without_a_common_game_are_not_compared(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "pong", 1, REACHED, episodes=300, **IQN)
     write_run(tmp_path / "b", "alien", 1, REACHED, episodes=300, **RAINBOW)
     results = Results(read_inputs([tmp_path]))
-    assert "over the 0 games that both agents here have a score of; not all have Alien, Pong" in render_report(results)
+    page = render_report(results)
+    assert "no game has known references and a score of every agent, so there is no plot over games." in page
+    assert "<h2>Over games" not in page and "in a legend" not in page
+    (row,) = aggregate_table(results).rows
+    assert row.note == "over the 0 games that both agents here have a score of; not all have Alien, Pong"
     assert not results.profiles and not any(results.aggregates.values())
 
 

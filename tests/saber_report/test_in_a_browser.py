@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from saber.colours import AGENTS
+from saber.report.inputs import Label
 from saber.report.program import write_report
 from saber.reward_plot import write_reward_plot
 from saber.task import Task
@@ -32,6 +33,11 @@ IN_THE_WAY = """[...document.querySelectorAll(".js-plotly-plot")].filter(e => e.
   const texts = [...e.querySelectorAll(".legendtext")].map(text => text.getBoundingClientRect().right);
   return box.bottom - top > e._fullLayout._size.t || Math.max(...texts) > document.documentElement.clientWidth;
 }).map(e => e.id)"""
+# Right edges [pixels] of what would be cut off on paper: tables, cells, plots and texts.
+BEYOND_PAPER = """[...document.querySelectorAll("main *, header *")].filter(e => !e.closest(".js-plotly-plot"))
+  .concat([...document.querySelectorAll(".main-svg")])
+  .filter(e => e.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 1)
+  .map(e => e.outerHTML.slice(0, 200))"""
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 
@@ -70,6 +76,19 @@ def test_a_few_games_of_which_not_all_is_known(browser: Browser, tmp_path: Path)
         check_page(browser, tmp_path / "saber.html", 3 + 4, width=width, dark=False)
 
 
+def test_long_names_fit_the_page(browser: Browser, tmp_path: Path) -> None:
+    # Mutations: names that are not broken, in legends, above the plots and in tables.
+    for seed in (1, 2):
+        write_run(tmp_path / "a" / str(seed), "pong", seed, 2_500_000, an_option_of_many_words=1, lr_IQN=1e-4)
+        write_run(tmp_path / "b" / str(seed), "pong", seed, 2_500_000, an_option_of_many_words=2, lr_IQN=2e-4)
+        write_run(tmp_path / "c" / str(seed), "pong", seed, 2_500_000)
+    write_report([tmp_path], tmp_path, [Label("large_batch_" * 5, tmp_path / "c")])
+    for width in (400, 1280):
+        check_page(browser, tmp_path / "saber.html", 1 + 4, width=width, dark=False)
+    browser.value("dispatchEvent(new Event('beforeprint'))")
+    assert browser.value(BEYOND_PAPER) == []
+
+
 def test_one_short_run(browser: Browser, tmp_path: Path) -> None:
     write_run(tmp_path, "pong", 1, 50_000, episodes=5)
     write_report([tmp_path], tmp_path)
@@ -93,13 +112,6 @@ def test_all_plots_are_drawn_before_the_page_counts_as_loaded(browser: Browser, 
     browser.open(tmp_path / "saber.html", width=400, height=600, first=f"let atLoad; {noted}")
     marks = browser.value("atLoad")
     assert len(marks) == 30 and min(marks.values()) > 0
-
-
-# Right edges [pixels] of what would be cut off on paper: tables, cells, plots and texts.
-BEYOND_PAPER = """[...document.querySelectorAll("main *, header *")].filter(e => !e.closest(".js-plotly-plot"))
-  .concat([...document.querySelectorAll(".main-svg")])
-  .filter(e => e.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 1)
-  .map(e => e.outerHTML.slice(0, 200))"""
 
 
 @pytest.fixture(scope="module")

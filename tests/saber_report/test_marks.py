@@ -77,10 +77,15 @@ def test_a_curve_is_the_mean_of_the_last_100(tmp_path: Path) -> None:
     assert np.isnan(curve(run, np.array([4 * ends[-1] + 1]))[0])
 
 
-def test_a_run_short_of_the_first_mark_has_a_score_now(tmp_path: Path) -> None:
-    # Mutations: `>` for `>=`; all episodes in the place of the last 100.
+def test_a_run_without_a_score_at_a_mark_has_one_now(tmp_path: Path) -> None:
+    # Mutations: none beyond the first mark; all episodes in the place of the last 100.
     few = score_now(run_of(tmp_path / "few", [10, 20], [1.0, 3.0], 50))
     assert few and (few.frames, few.episodes, few.scores) == (200, 2, [0.5, 1.0, 2.0])
     many = score_now(run_of(tmp_path / "many", list(range(1, 151)), [900.0] * 50 + [4.0] * 100))
     assert many and (many.frames, many.episodes, many.scores) == (600, 100, [1.0, 2.0, 4.0])
-    assert score_now(run_of(tmp_path / "at the mark", [10, 20], [1.0, 3.0], STEPS)) is None
+    beyond = score_now(run_of(tmp_path / "long episodes", [10, 20], [1.0, 3.0], STEPS))
+    assert beyond and (beyond.frames, beyond.scores) == (MARK, [0.5, 1.0, 2.0])
+    ended = list(range(100))
+    assert score_now(run_of(tmp_path / "at the mark", ended, [1.0] * 100, STEPS)) is None
+    later = run_of(tmp_path / "at a later mark", [n + STEPS for n in ended], [1.0] * 100, 5 * STEPS)
+    assert score_at(later, MARK) is None and score_now(later) is None

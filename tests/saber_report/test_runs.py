@@ -1,5 +1,7 @@
 """Which logs are runs, and which are the same run."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -76,6 +78,22 @@ def test_odd_trees_are_searched(tmp_path: Path) -> None:
     assert [run.path for run in runs] == [results / "linked" / "pong.csv"] and notes == []
 
 
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: pass over it.
+    write_run(tmp_path / "a", "pong", 1, 5000)
+    closed = str(tmp_path / "closed")
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def refuse(path: str) -> object:  # root may read everything
+        if path == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scan(path)
+
+    monkeypatch.setattr("os.scandir", refuse)
+    assert read_inputs([tmp_path]).left_out == [f"{closed}: Permission denied"]
+
+
 def test_runs_begun_from_snapshots_of_their_games_agree(tmp_path: Path) -> None:
     write_run(tmp_path, "pong", 1, 5000, model="pong.pth")
     write_run(tmp_path, "alien", 1, 5000, model="alien.pth")
@@ -85,9 +103,15 @@ def test_runs_begun_from_snapshots_of_their_games_agree(tmp_path: Path) -> None:
     assert names == ["agent not recorded (model a snapshot)", "agent not recorded (model none)"]
 
 
-def test_a_score_that_no_game_has_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"pong\.csv: no game has a score of 1\.7e\+308"):
-        read_inputs([write_log(tmp_path, "pong", [1, 2], [1.0, -1.7e308])])
+@pytest.mark.parametrize("line", ["9,9,0,0,9,0,0,1e16,9,game_over", f"{2**62},9,0,0,9,0,0,0,9,game_over"])
+def test_lines_that_no_episode_can_be_are_left_out_and_counted(tmp_path: Path, line: str) -> None:
+    # Mutation: report all lines, as the learner does not.
+    path = write_log(tmp_path, "pong", [1, 2], [1.0, 2.0])
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    inputs = read_inputs([path])
+    assert [run.scores[:, 2].tolist() for run in inputs.runs] == [[1.0, 2.0]] and inputs.runs[0].reached == 8
+    assert inputs.left_out == [f"{path}: 1 of 3 lines have values that no episode can have"]
 
 
 def test_other_seeds_are_other_runs_however_equal_their_episodes(tmp_path: Path) -> None:

@@ -121,6 +121,15 @@ def test_lines_of_the_games_references_are_drawn() -> None:
     assert "To compare: random 227.8, human 7,128, world record 251,916." in page
 
 
+def test_all_that_is_drawn_is_within_the_axis() -> None:
+    # Mutation: take the axis from the smallest and the largest score alone.
+    records = [EpisodeRecord(100 * n, 0, 0, 0, n, 0.0, 0.0, -21.0 + (n % 5 == 0), 9, "game_over") for n in range(1, 61)]
+    figure = figure_of(render_reward_plot(records, Task("pong")))
+    values = [value for trace in figure["data"] for value in trace["y"] if value is not None]
+    low, high = figure["layout"]["yaxis"]["range"]
+    assert low < min(values) < -21 and max(values) < high
+
+
 def test_another_environment_is_named_by_its_id_and_not_measured_by_ataris_rules(stream: Stream) -> None:
     page = render_reward_plot(stream(30), Task("CartPole-v1", "gymnasium:CartPole-v1"), 1)
     text = page[page.index("<body>") : page.index("<script>") + 1]
