@@ -22,7 +22,7 @@ from saber.files import replace_file
 
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"
-_OF_STEPS = re.compile(r"(?:last_)?model_([\w.-]+)_(\d+)\.pth")
+_OF_STEPS = re.compile(r"(last_)?model_([\w.-]+)_(\d+)\.pth")
 _ZIP = b"PK\3\4"  # by these four bytes torch.load tells an archive from a snapshot of the old format
 _FOLDER = 0x10  # attribute of an archive's entry
 _READ_BYTES = 1 << 20
@@ -185,7 +185,9 @@ def find_last_model(folder: Path, game: str) -> Path | None:
 def choose(path: Path, game: str | None) -> Path:
     """Return the snapshot that `--model` names, or the newest of a game in the folder that it names, and print which.
 
-    The newest has the most agent steps. `best_model_<game>.pth` is none of them: its scores were chosen to be high.
+    The newest is the checkpoint with the most steps, and where there is none the kept weights with the most steps. The
+    two are not compared: without lockstep one counts the learner's steps, the other the actors'.
+    `best_model_<game>.pth` is none of them: its scores were chosen to be high.
 
     Args:
         path: a file, which is taken as it is, or a folder.
@@ -200,15 +202,15 @@ def choose(path: Path, game: str | None) -> Path:
         matches = [(_OF_STEPS.fullmatch(file.name), file) for file in path.iterdir()]
     except OSError as error:
         raise UserError(f"--model: {path} cannot be read ({error.strerror})") from error
-    found = [(int(match[2]), file, match[1]) for match, file in matches if match]
-    games = ", ".join(sorted({of for _, _, of in found}))
-    fitting = [(steps, file) for steps, file, of in found if game in (None, of)]
+    found = [(bool(match[1]), int(match[3]), file, match[2]) for match, file in matches if match]
+    games = ", ".join(sorted({of for *_, of in found}))
+    fitting = [candidate for candidate in found if game in (None, candidate[-1])]
     if not fitting:
         wanted = f"{'' if game is None else f' of {game}'} (last_model_{game or '<game>'}_<steps>.pth)"
         raise UserError(f"--model: {path} holds no snapshot{wanted}{games and f', only of {games}'}")
     if game is None and ", " in games:
         raise UserError(f"--game: {path} holds snapshots of {games}: name one of them (--env, if it is no Atari game)")
-    _, newest = max(fitting)
+    _, _, newest, _ = max(fitting)
     print(f"The newest snapshot in {path} is {newest.name}", flush=True)
     return newest
 
