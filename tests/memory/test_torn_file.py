@@ -116,7 +116,7 @@ def test_what_follows_a_torn_write_is_read_again(
 
 
 def test_a_server_that_cannot_write_its_file_anew_is_used_all_the_same(
-    server: RedisServer, client: Client, capsys: pytest.CaptureFixture[str]
+    client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pid = client.info("server")["process_id"]
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3))  # no pipe to a child; as where it has no memory for one
