@@ -241,7 +241,7 @@ supervise() { # FOLDER NAME COMMAND...
   [[ ! -e $folder/stopping ]] || kill -TERM "$pid" 2>/dev/null || true
   while ((woken)); do
     woken=0
-    wait "$pid" 2>/dev/null && code=0 || code=$? # where bash would tell "line 234: 4711 Killed ..."
+    wait "$pid" 2>/dev/null && code=0 || code=$? # where bash would tell "line N: 4711 Killed ..."
   done
   trap - INT TERM HUP
   kill -KILL -- "-$pid" 2>/dev/null || true # helpers that it left behind
@@ -413,7 +413,7 @@ start_redis() {
     --appendfilename "redis_$port.aof" \
     >"$run/redis.log" 2>&1 </dev/null &
   redis_pid=$!
-  disown "$redis_pid" # or bash would tell "line 401: 4711 Killed ..."
+  disown "$redis_pid" # or bash would tell "line N: 4711 Killed ..."
   set +m
   wait_for_redis
   say "Redis: started $server at $host:$port"
@@ -480,22 +480,32 @@ start_again() { # INDEX
   local name=${names[$1]} code lived=$((SECONDS - started[$1]))
   code=$(exit_code_of "$name")
   ((lived < 60)) || restarts[$1]=0
-  ((code != 0 && code != 2 && lived >= 5 && ${restarts[$1]:-0} < 5)) || return 1
+  ((code != 0 && code != 2 && lived >= 5 && ${restarts[$1]:-0} < 5)) || was_sent_home "$1" || return 1
   restarts[$1]=$((${restarts[$1]:-0} + 1))
   say "$name has ended with exit code $code and is started again"
   rm -f "$run/$name.exit" "$run/$name.pid"
   start_process "$1"
 }
 
+# Whether an actor that has ended was sent home by the learner before this one, which has failed while it left. Within a
+# minute, that is: later on only this learner can have done so, when it has finished.
+was_sent_home() { # INDEX
+  (($(exit_code_of "${names[$1]}") == 0 && started[$1] < started[0] && SECONDS - started[0] < 60))
+}
+
 # Until the learner ends for good, or has nobody left to learn from.
 watch() {
-  local i code reported=' ' failed=0 ended=0
+  local i code reported=() failed=0 ended=0
   until has_ended learner && ! start_again 0; do
     [[ -z $redis_pid ]] || redis_is_alive || restart_redis
     for ((i = 1; i <= actors; i++)); do
-      if has_ended "${names[$i]}" && [[ $reported != *" $i "* ]] && ! start_again "$i"; then
-        reported+="$i " code=$(exit_code_of "${names[$i]}")
-        ended=$((ended + 1))
+      has_ended "${names[$i]}" || continue
+      if [[ ${reported[$i]:-} ]]; then
+        was_sent_home "$i" || continue
+        reported[$i]='' ended=$((ended - 1))
+      fi
+      if ! start_again "$i"; then
+        reported[$i]=1 ended=$((ended + 1)) code=$(exit_code_of "${names[$i]}")
         ((code == 0)) || failed=$code
         say "${names[$i]} has ended with exit code $code; $((actors - ended)) of $actors still run"
       fi

@@ -21,11 +21,12 @@ def points_to_keep(args: Args, action_repeat: int) -> list[int]:
 
 
 class KeptWeights:
-    """Writes each of a run's snapshots once, when the run passes its point; `done` are the steps of a resumed run.
+    """Writes a run's snapshots, each when the run passes its point; `done` are the steps of a resumed run.
 
     The file is named after its point. Its weights are of the update that passed the point, a few steps later: their own
-    counts are in the file. A checkpoint must not be written before `keep` was called for its steps, so that a run that
-    resumes from it has the file of every point that it does not pass again.
+    counts are in the file. A run that resumes from before a point passes it again, and replaces the file. A checkpoint
+    must not be written before `keep` was called for its steps, so that a run that resumes from it has the file of every
+    point that it does not pass again.
     """
 
     def __init__(self, folder: Path, game: str, points: Sequence[int], done: int) -> None:

@@ -264,7 +264,8 @@ class Learner:
         return steps_made(asdict(self.progress), lockstep=self._limiter.synchronize)
 
     def _keep_weights(self) -> None:
-        self._kept.keep(self._steps_made, self.agent, self._values())
+        steps = self._args.T_max if self._finished else self._steps_made  # without lockstep actors may have played less
+        self._kept.keep(steps, self.agent, self._values())
 
     def _save(self) -> None:
         """Write a checkpoint, and drop from the log what neither it nor the one before it needs."""

@@ -5,6 +5,7 @@ A snapshot is a dictionary of tensors and plain values that `torch.load(weights_
 for `model_<game>_<steps>.pth`, which hold weights alone.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -22,7 +23,7 @@ from saber.files import replace_file
 
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"
-_OF_STEPS = re.compile(r"(?:last_)?model_([\w.-]+)_(\d+)\.pth")
+_OF_STEPS = re.compile(r"(last_)?model_([\w.-]+)_(\d+)\.pth")
 _ZIP = b"PK\3\4"  # by these four bytes torch.load tells an archive from a snapshot of the old format
 _FOLDER = 0x10  # attribute of an archive's entry
 _READ_BYTES = 1 << 20
@@ -63,16 +64,16 @@ def load(path: Path, option: str) -> dict[str, Any]:
 
     Raises:
         DamagedError: the file holds no snapshot, or one that has changed since it was written.
-        UserError: the file cannot be opened, or no network can use its weights.
+        UserError: the file cannot be opened or read, there is no memory for it, or no network can use its weights.
     """
     try:
         with path.open("rb") as file, warnings.catch_warnings(action="ignore"):  # one line shall name what is wrong
             _check_archive(file)
             snapshot = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        opened = not (isinstance(error, OSError) and error.filename)
-        kind = DamagedError if opened else UserError
-        raise kind(f"{option}: {path} cannot be read as a snapshot ({_reason(error)})") from error
+        hindrance = _hindrance(error)
+        kind = UserError if hindrance else DamagedError
+        raise kind(f"{option}: {path} cannot be read as a snapshot ({hindrance or _damage(error)})") from error
     if not isinstance(snapshot, dict) or not isinstance(weights := snapshot.get(_MODEL), dict):
         raise UserError(f"{option}: {path} is not a snapshot: it holds no {_MODEL}")
     if fault := check_weights(weights):
@@ -177,15 +178,12 @@ def last_model(folder: Path, game: str, steps: int) -> Path:
     return folder / f"last_model_{game}_{steps}.pth"
 
 
-def find_last_model(folder: Path, game: str) -> Path | None:
-    """The newest snapshot to resume from, None if there is none."""
-    return next(iter(last_models(folder, game)), None)
-
-
 def choose(path: Path, game: str | None) -> Path:
     """Return the snapshot that `--model` names, or the newest of a game in the folder that it names, and print which.
 
-    The newest has the most agent steps. `best_model_<game>.pth` is none of them: its scores were chosen to be high.
+    The newest is the checkpoint with the most steps, and where there is none the kept weights with the most steps. The
+    two are not compared: without lockstep one counts the learner's steps, the other the actors'.
+    `best_model_<game>.pth` is none of them: its scores were chosen to be high.
 
     Args:
         path: a file, which is taken as it is, or a folder.
@@ -200,31 +198,38 @@ def choose(path: Path, game: str | None) -> Path:
         matches = [(_OF_STEPS.fullmatch(file.name), file) for file in path.iterdir()]
     except OSError as error:
         raise UserError(f"--model: {path} cannot be read ({error.strerror})") from error
-    found = [(int(match[2]), file, match[1]) for match, file in matches if match]
-    games = ", ".join(sorted({of for _, _, of in found}))
-    fitting = [(steps, file) for steps, file, of in found if game in (None, of)]
+    found = [(bool(match[1]), int(match[3]), file, match[2]) for match, file in matches if match]
+    games = ", ".join(sorted({of for *_, of in found}))
+    fitting = [candidate for candidate in found if game in (None, candidate[-1])]
     if not fitting:
         name = f"model_{game or '<game>'}_<steps>.pth"
         wanted = f"{'' if game is None else f' of {game}'} ({name} or last_{name})"
         raise UserError(f"--model: {path} holds no snapshot{wanted}{games and f', only of {games}'}")
     if game is None and ", " in games:
         raise UserError(f"--game: {path} holds snapshots of {games}: name one of them (--env, if it is no Atari game)")
-    _, newest = max(fitting)
+    _, _, newest, _ = max(fitting)
     print(f"The newest snapshot in {path} is {newest.name}", flush=True)
     return newest
 
 
 def last_models(folder: Path, game: str) -> list[Path]:
     """The snapshots to resume from, the newest first."""
-    pattern = re.compile(rf"last_model_{re.escape(game)}_(\d+)\.pth")
-    matches = ((pattern.fullmatch(path.name), path) for path in folder.glob("last_model_*.pth"))
-    return [path for _, path in sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)]
+    matches = ((_OF_STEPS.fullmatch(path.name), path) for path in folder.glob("last_model_*.pth"))
+    found = [(int(match[3]), path) for match, path in matches if match and match[2] == game]
+    return [path for _, path in sorted(found, reverse=True)]
 
 
-def _reason(error: Exception) -> str:
-    """What is wrong with a file: whatever it holds instead of a snapshot decides what torch raises."""
-    if isinstance(error, OSError) and error.filename:  # it cannot be opened
+def _hindrance(error: Exception) -> str:
+    """Return what keeps this process from reading a file that may be whole; empty if the file is at fault."""
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: an offset in a torn archive
         return error.strerror or type(error).__name__
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        return "there is not enough memory for it"
+    return ""
+
+
+def _damage(error: Exception) -> str:
+    """Return what is wrong with a file: whatever it holds instead of a snapshot decides what torch raises."""
     if isinstance(error, _ChecksumError):
         return "its content has changed since it was written: a checksum in it does not fit; use another copy"
     # torch's own text tells how to run what is in the file, or of its reader's inner life.

@@ -38,26 +38,31 @@ def wait_for_run(
 ) -> RunRecord:  # fmt: skip
     """Wait until a learner leads the run of this name; raises UserError if its settings differ from ours.
 
-    `command` tells how the learner is started, see `RollCall`.
+    A learner that was killed leaves its record and, for a while, its lease: the settings of a record that nobody writes
+    any more refuse nobody. `command` tells how the learner is started, see `RollCall`.
     """
+    first = read_run(client, name)
     patience = Patience(f"the learner of run {name!r}", hint=RollCall(client, Keys(name, ""), 0, command).absent)
     while True:
         record = read_run(client, name)
         if record and record.status == "running" and client.exists(Keys(name, record.run_id).learner_lease):
-            break
+            _refuse_other_version(record, name)
+            if not (differing := _differing(record, name, settings)):
+                return record
+            if first is None or (record, record.written) != (first, first.written):
+                raise UserError("\n".join(differing))
         patience.check()
         if stop.wait(0.5):
             raise Stopped
-    _refuse_other_version(record, name)
-    differing = [
+
+
+def _differing(record: RunRecord, name: str, settings: dict[str, Any]) -> list[str]:
+    return [
         f"--{key.replace('_', '-')} is {settings.get(key)!r} here and {record.settings.get(key)!r} at the learner of "
         f"run {name!r}: start both with the same settings, or use another --run-name"
         for key in sorted(settings.keys() | record.settings.keys())
         if settings.get(key) != record.settings.get(key)
     ]
-    if differing:
-        raise UserError("\n".join(differing))
-    return record
 
 
 def _refuse_other_version(record: RunRecord, name: str) -> None:
@@ -134,11 +139,7 @@ class ActorLink:
         """Append messages and store the state that goes with them, exactly once; raises RunError if that cannot be."""
         self.lease.check()
         commit = Commit(self._sequence + 1, [encode_message(message) for message in messages], state)
-        try:
-            written = self._append(commit)
-        except RunError:
-            self.record()  # raises RunOver if this run was abandoned
-            raise
+        written = self._append(commit)
         now = time.monotonic()
         self._kept.append((now, written))
         while self._kept[0][0] < now - _KEPT_S:
@@ -153,6 +154,9 @@ class ActorLink:
                 raise RunError(f"{taken}, and no number is left: start the run afresh") from taken
             print(f"Going on with the next number: {taken}", flush=True)
             return self._append(commit._replace(first=taken.last + 1), allow_gap=True)
+        except RunError:
+            self.record()  # raises RunOver if the learner has left, or leads another run
+            raise
         if known is not None:
             self._send_again(known)
             return self._append(commit, allow_gap=True)

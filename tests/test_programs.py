@@ -99,6 +99,18 @@ def test_two_actors_without_lockstep(programs: Programs, tmp_path: Path, rainbow
     assert {key[:2] for key in keys} == {(str(actor), str(env)) for actor in range(2) for env in range(3)}
 
 
+@pytest.mark.redis
+def test_a_learner_that_is_ahead_of_its_actors_keeps_the_last_weights(programs: Programs, tmp_path: Path) -> None:
+    more = "--synchronize-actors-with-learner 0 --learn-start 600 --T-max 1200 --keep-checkpoints 2".split()
+    more += ["--force", "--replay-frequency", "100"]
+    processes = [programs.start(name, "--id-actor", "0", *more) for name in ("launch_learner.py", "launch_actor.py")]
+    for process in processes:
+        out, errors = communicate(process, 90)
+        assert (process.returncode, errors) == (0, ""), out
+    kept = snapshot.load(tmp_path / "results" / "model_chain_1200.pth", "test")
+    assert kept["T_actors"] < 1200 <= kept["T_learner"], "or this shows nothing"
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -152,8 +164,7 @@ def test_strangers_are_refused_and_a_stop_saves(programs: Programs, tmp_path: Pa
     learner.send_signal(signal.SIGINT)
     for process in (learner, actor):
         assert finish(process, 30) == 0
-    path = snapshot.find_last_model(tmp_path / "results", "chain")
-    assert path is not None
+    path = snapshot.last_models(tmp_path / "results", "chain")[0]
     assert snapshot.load(path, "test")["T_learner"] >= 4000
     code, _, errors = programs.run("launch_learner.py", "--multi-step", "3", "--nb-env-per-actor", "2")
     assert (code, errors.count("\n")) == (2, 2), errors

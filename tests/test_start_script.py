@@ -255,6 +255,30 @@ def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> No
     workplace.assert_nothing_left()
 
 
+@pytest.mark.parametrize("first", ["actor", "learner"])
+def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(workplace: Workplace, first: str) -> None:
+    # Mutation: start_again without was_sent_home, and the learner would wait for ever.
+    workplace.start("--windows", "none")
+    workplace.argv("actor0")
+    time.sleep(5.5)
+    if first == "learner":
+        workplace.processes("launch_learner.py")[0].kill()
+        workplace.wait_for_line(".*learner has ended with exit code 137 and is started again")
+    workplace.tell("actor0", 0)
+    if first == "actor":
+        workplace.wait_for_line(".*actor 0 has ended with exit code 0; 0 of 1 still run")
+        (workplace.folder / "actor0.exit").unlink()
+        workplace.processes("launch_learner.py")[0].kill()
+    workplace.wait_for_line(".*actor 0 has ended with exit code 0 and is started again")
+    workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
+    (workplace.folder / "actor0.exit").unlink(missing_ok=True)
+    workplace.tell("actor0", 0)
+    workplace.wait_for_line(".*actor 0 has ended with exit code 0; 0 of 1 still run")  # this learner has sent it home
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    workplace.assert_nothing_left()
+
+
 @pytest.mark.parametrize("name", ["learner", "actor"])
 def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Workplace, name: str) -> None:
     # Mutations: `wait` that is not silenced; Redis not disowned.

@@ -142,19 +142,20 @@ def test_a_package_is_imported_for_a_snapshot_whose_user_names_it() -> None:
 
 
 def test_the_newest_snapshot_of_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # Mutation: compare the steps as texts.
+    # Mutations: compare the steps as texts; compare those of checkpoints with those of kept weights.
     names = (
-        "last_model_pong_900.pth model_pong_1000.pth model_pong_500.pth best_model_pong.pth best_model_pong_7000.pth"
+        "last_model_pong_900.pth last_model_pong_1000.pth model_pong_2000.pth best_model_pong.pth "
+        "best_model_pong_7000.pth"
     )
     for name in (*names.split(), ".last_model_pong_8000.pth.1f2e.tmp", "pong.csv"):
         (tmp_path / name).touch()
-    assert snapshot.choose(tmp_path, None) == snapshot.choose(tmp_path, "pong") == tmp_path / "model_pong_1000.pth"
-    assert capsys.readouterr().out == 2 * f"The newest snapshot in {tmp_path} is model_pong_1000.pth\n"
+    assert snapshot.choose(tmp_path, None) == snapshot.choose(tmp_path, "pong") == tmp_path / "last_model_pong_1000.pth"
+    assert capsys.readouterr().out == 2 * f"The newest snapshot in {tmp_path} is last_model_pong_1000.pth\n"
     assert snapshot.choose(tmp_path / "best_model_pong.pth", None) == tmp_path / "best_model_pong.pth", (
         "a file is itself"
     )
     (tmp_path / "last_model_CartPole-v1_5000.pth").touch()
-    assert snapshot.choose(tmp_path, "pong").name == "model_pong_1000.pth"
+    assert snapshot.choose(tmp_path, "pong").name == "last_model_pong_1000.pth"
     with pytest.raises(
         UserError, match=r"^--game: .* holds snapshots of CartPole-v1, pong: name one of them \(--env, "
     ):
@@ -170,6 +171,9 @@ def test_the_newest_snapshot_of_a_folder(tmp_path: Path, capsys: pytest.CaptureF
         match=r"^--model: .* holds no snapshot \(model_<game>_<steps>\.pth or last_model_<game>_<steps>\.pth\)$",
     ):
         snapshot.choose(tmp_path / "empty", None)
+    for steps in (900, 1000):
+        (tmp_path / "empty" / f"model_pong_{steps}.pth").touch()
+    assert snapshot.choose(tmp_path / "empty", None).name == "model_pong_1000.pth"
 
 
 def test_the_name_of_a_snapshot_without_settings_tells_its_game(tmp_path: Path) -> None:

@@ -78,10 +78,30 @@ def test_an_actor_waits_for_its_learner(client: Client, run_name: str) -> None:
         with after(0.2, lambda: learner.progress("running", 3, 4, {})):
             record = wait_for_run(client, run_name, SETTINGS, threading.Event())
         assert record == RunRecord("id", "running", SETTINGS, 3, 4, owner=HERE)
-        with pytest.raises(UserError, match=r"--discount is 0.9 here and 0.99 .*\n--seed is 2 here and 1 .*--run-name"):
+        told = r"--discount is 0.9 here and 0.99 .*\n--seed is 2 here and 1 .*--run-name"
+        with after(0.2, lambda: learner.progress("running", 3, 5, {})), pytest.raises(UserError, match=told):
             wait_for_run(client, run_name, SETTINGS | {"discount": 0.9, "seed": 2}, threading.Event())
-        with pytest.raises(UserError, match=r"--new-one is 1 here and None"):
+        told = r"--new-one is 1 here and None"
+        with after(1.1, lambda: learner.progress("running", 3, 5, {})), pytest.raises(UserError, match=told):
             wait_for_run(client, run_name, SETTINGS | {"new_one": 1}, threading.Event())
+
+
+def test_what_a_killed_learner_left_refuses_nobody(client: Client, run_name: str) -> None:
+    # Mutation: refuse without regard to whether the record has been written since.
+    changed = SETTINGS | {"nb_actor": 3}
+    with learner_link(client, run_name) as killed:
+        killed.progress("running", 3, 4, {})
+        token = client.get(killed.keys.learner_lease)
+    client.set(killed.keys.learner_lease, token or b"", px=700)  # as if it had not been given back
+
+    def succeed() -> None:
+        with LearnerLink(client, run_name, changed, 3) as learner:  # waits for the lease
+            learner.lead("id")
+            learner.progress("running", 5, 6, {})
+            time.sleep(1)
+
+    with after(0, succeed):
+        assert wait_for_run(client, run_name, changed, threading.Event()).t_learner == 5
 
 
 @pytest.mark.parametrize("status", ["running", "stopped", "finished"])
@@ -120,6 +140,20 @@ def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, ru
         assert learner.last_sequence(0) == 0
         assert not client.exists(Keys(run_name, "id").log(0), Keys(run_name, "id").state(0))
     assert len(rounds_of(client, run_name + "2")) == 2
+
+
+def test_the_numbers_of_an_abandoned_run_count_for_nothing(client: Client, run_name: str) -> None:
+    # Mutation: leave in the record what was read of actors that the new run does not have yet.
+    with learner_link(client, run_name) as learner:
+        learner.progress("running", 0, 0, {0: 500, 4095: 400})
+    with learner_link(client, run_name, "new", afresh=True) as learner:
+        with ActorLink(client, run_name, "new", 4095, threading.Event()) as actor:
+            assert actor.saved() is None
+            play(actor, 0)
+        assert learner.last_sequence(4095) == 1
+        learner.progress("running", 0, 0, {4095: 1})
+    with learner_link(client, run_name, "new") as learner:
+        assert client.hget(learner.keys.run, "read:4095") == b"1", "a run that goes on keeps its own"
 
 
 def test_an_actor_of_an_abandoned_run_leaves_nothing_behind(
@@ -467,6 +501,18 @@ def test_nothing_is_taken_in_once_the_learner_has_left_in_good_order(
         with learner_link(client, run_name) as learner:  # goes on with a run that was stopped
             play(actor, 2)
         assert rounds_of(client, run_name) == expected(2)
+
+
+def test_what_is_sent_again_while_the_learner_leaves_ends_the_actor_in_good_order(
+    client: Client, run_name: str
+) -> None:
+    # Mutation: ask for the record after a refusal in `commit` alone.
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.progress("running", 0, 0, {})
+        play(actor, 1)
+        learner.progress("stopped", 0, 0, {})
+        with pytest.raises(RunOver, match="stopped"):
+            actor._send_again(0)  # as `pause` does, which had read the record just before
 
 
 def test_a_waiting_actor_can_be_stopped(client: Client, run_name: str) -> None:
