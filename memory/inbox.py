@@ -274,6 +274,8 @@ class Inbox:
         if not self._left_out[actor] or time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _IDLE_S
+        if self._is_behind(actor):
+            return
         try:
             playing = round_under_way(self._client, self._keys, actor, self._reach().round + 1)
         except ValueError as error:
@@ -282,9 +284,11 @@ class Inbox:
                 f"them, and its saved state does not tell either ({error}): the run cannot go on in lockstep; start it "
                 "afresh, with the same release of this program everywhere"
             ) from error
-        newest = newest_sequence(self._client, self._keys.log(actor))  # after the state, which holds no more then
-        if playing and playing.number > round_ and newest <= self._received[actor]:
+        if playing and playing.number > round_ and not self._is_behind(actor):  # asked after the state was read
             self._append(Entry(ChunkId(actor, self._received[actor]), RoundEnd(playing.number - 1)))
+
+    def _is_behind(self, actor: int) -> bool:
+        return newest_sequence(self._client, self._keys.log(actor)) > self._received[actor]
 
     def wait(self, patience: Patience) -> None:
         """Wait a moment for a message; raises Stopped when the process shall stop, RunError when reading failed."""

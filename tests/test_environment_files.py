@@ -264,6 +264,7 @@ def test_a_package_that_cannot_be_had_is_named(machine: Machine) -> None:
     assert machine.version_of("small") == "1.0"
 
 
+@pytest.mark.slow
 def test_an_interrupted_installation_is_repaired(machine: Machine) -> None:
     machine.make()
     package = next((machine.folder / ".venv").rglob("small.py"))
@@ -273,6 +274,7 @@ def test_an_interrupted_installation_is_repaired(machine: Machine) -> None:
     assert package.exists()
 
 
+@pytest.mark.slow
 def test_a_killed_installation_is_seen_by_the_next_call(machine: Machine) -> None:
     with killed(machine.start()) as process:
         mark = machine.folder / ".venv" / ".installing"

@@ -156,6 +156,7 @@ def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluati
     wait_for_ends(children)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after_s", [0.0, 0.4, 0.8, 1.5])
 def test_ctrl_c_while_processes_begin_says_nothing_of_them(
     evaluations: Evaluations, cartpole: Path, after_s: float
@@ -185,6 +186,7 @@ def test_ctrl_c_does_not_wait_for_a_process_that_still_loads(evaluations: Evalua
     wait_for_ends(workers)
 
 
+@pytest.mark.slow
 def test_missing_episodes_are_played_and_no_others(evaluations: Evaluations, cartpole: Path) -> None:
     path = evaluations.folder / "evaluations" / "CartPole-v1_cart_seed123.csv"
     more = [*CARTPOLE[:2], "--evaluation-episodes", "60", "--evaluation-workers", "2"]
@@ -209,6 +211,7 @@ def test_missing_episodes_are_played_and_no_others(evaluations: Evaluations, car
     )
 
 
+@pytest.mark.slow
 def test_processes_end_with_a_killed_parent_and_its_episodes_are_there(
     evaluations: Evaluations, cartpole: Path
 ) -> None:
@@ -221,6 +224,7 @@ def test_processes_end_with_a_killed_parent_and_its_episodes_are_there(
     assert len(evaluations.rows("CartPole-v1_cart_seed123.csv")) >= 3
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_an_error_that_keeps_what_has_ended(evaluations: Evaluations, cartpole: Path) -> None:
     more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
     process = evaluations.start(cartpole, *more)

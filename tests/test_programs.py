@@ -83,6 +83,7 @@ ONE_PROCESS = ("--evaluation-workers", "1")  # others would not know the chain
 SHORT = "--learn-start 600 --T-max 2400 --nb-actor 2 --synchronize-actors-with-learner False --log-interval 600".split()
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.parametrize("rainbow_only", ["0", "1"])
 def test_two_actors_without_lockstep(programs: Programs, tmp_path: Path, rainbow_only: str) -> None:
@@ -145,6 +146,7 @@ def test_lockstep_logs_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(others) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_strangers_are_refused_and_a_stop_saves(programs: Programs, tmp_path: Path) -> None:
     learner = programs.start("launch_learner.py")
@@ -208,6 +210,7 @@ def test_an_evaluation_needs_no_network_options_and_repeats_itself(programs: Pro
         assert row in out
 
 
+@pytest.mark.slow
 def test_files_that_are_no_snapshots_are_refused(programs: Programs, model: Path, tmp_path: Path) -> None:
     (tmp_path / "text.pth").write_text("weights")
     (tmp_path / "torn.pth").write_bytes(model.read_bytes()[:-500])

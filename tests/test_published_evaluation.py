@@ -72,6 +72,7 @@ def test_a_published_snapshot_plays_without_network_options(tmp_path: Path, name
     ]
 
 
+@pytest.mark.slow
 def test_snapshots_that_cannot_play_are_refused_in_one_line(tmp_path: Path) -> None:
     wrong = {"six.pth": "the snapshot chooses among 6 actions, this environment has 18"}
     snapshot(tmp_path / "six.pth", "rainbow_iqn", actions=6)
@@ -89,6 +90,7 @@ def test_snapshots_that_cannot_play_are_refused_in_one_line(tmp_path: Path) -> N
         assert errors.startswith("test_multiple_seed.py: error: --model: ") and reason in errors
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int, run_name: str) -> None:
     torch.manual_seed(0)

@@ -79,6 +79,7 @@ def test_one_actor(run: Run) -> None:
     assert learner_slow.scores != other.scores
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_three_actors_of_two_environments(run: Run) -> None:
     assert_equal_but_not_empty(*run([*CHAIN, "--nb-env-per-actor", "2"], 3, LEARNER_SLOW, ACTORS_SLOW))

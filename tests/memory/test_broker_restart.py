@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from memory import wire
 from memory.connection import Client, connect
@@ -111,6 +112,7 @@ def forge(server: RedisServer) -> None:
             client.hset(keys.state(0), "sequence", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("disturb", [keep, lose, fill, forge])
 def test_a_run_survives_restarts(undisturbed: str, own_server: RedisServer, tmp_path: Path, disturb: Disturb) -> None:
     assert undisturbed.count("\n") > 100
@@ -152,6 +154,32 @@ def test_a_run_goes_on_when_redis_loses_all_and_an_actor_is_gone(own_server: Red
 
 
 @pytest.mark.slow
+def test_numbers_that_redis_has_lost_count_for_nothing_after_another_kill(
+    own_server: RedisServer, tmp_path: Path
+) -> None:
+    # Mutation: a learner that notices the loss, but saves nothing before its next checkpoint is due.
+    port, results = own_server.port, tmp_path / "results"
+    with (
+        launched("launch_learner.py", port, results) as learner,
+        launched("launch_actor.py", port, results, "--id-actor", "0"),
+    ):
+        wait_until(port, has_played, "messages of the actor")
+        learner.terminate()
+        assert deadline.finish(learner, 30) == 0
+    assert counted(results)[0] > 0
+    own_server.restart_without(since=0)
+    with launched("launch_learner.py", port, results):
+        deadline.wait_until(lambda: counted(results) == {0: 0}, "a checkpoint that knows of the loss", 60)
+
+
+def counted(results: Path) -> dict[int, int]:
+    """Return, by actor, the newest message that the newest checkpoint counts."""
+    path = max(results.glob("last_model_*.pth"), key=lambda path: int(path.stem.split("_")[-1]))
+    numbers: dict[int, int] = torch.load(path, weights_only=True)["counted"]
+    return numbers
+
+
+@pytest.mark.slow
 def test_a_run_goes_on_after_redis_was_away_for_long(undisturbed: str, own_server: RedisServer, tmp_path: Path) -> None:
     port, results = own_server.port, tmp_path / "results"
     with (
@@ -165,6 +193,7 @@ def test_a_run_goes_on_after_redis_was_away_for_long(undisturbed: str, own_serve
     assert episodes_of_a_run(own_server, results, lambda _: None) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_everything_was_stopped(undisturbed: str, own_server: RedisServer, tmp_path: Path) -> None:
     port, results = own_server.port, tmp_path / "results"
     with launched("launch_learner.py", port, results) as learner:

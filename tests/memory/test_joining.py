@@ -12,7 +12,7 @@ from memory.errors import UserError
 from memory.inbox import Entry, Inbox
 from memory.learner_link import LearnerLink
 from memory.limiter import MAX_ACTORS, Crew
-from memory.messages import Joined, RoundEnd, decode_message
+from memory.messages import Episode, Joined, RoundEnd, decode_message
 from memory.transport import Keys
 from memory.waiting import Patience
 
@@ -107,6 +107,20 @@ def test_rounds_of_those_who_have_left_are_not_waited_for(client: Client, keys: 
         assert rounds == [[(0, 1), (0, 2), (1, 1), (1, 2)], [(0, 3), (1, 3)]]
         play(client, keys, 0, 2)
         assert [entry.id for entry in inbox.take_round(2)] == [(0, 4)]
+
+
+def test_what_an_actor_left_unfinished_does_not_come_back_with_it(client: Client, keys: Keys) -> None:
+    """Actor 1 leaves in round 1, and plays again from round 3 on."""
+    play(client, keys, 0, 0, 1, 2, 3)
+    play(client, keys, 1, 0)
+    with ActorLink(client, keys.name, keys.run_id, 1, threading.Event()) as link:
+        link.commit([Episode({"actor": 1, "env": 0, "episode": 0}), Joined(3)], b"state")
+    play(client, keys, 1, 3)
+    with open_inbox(client, keys, 2) as inbox:
+        rounds = [inbox.take_round(0), inbox.take_round(1, 1), inbox.take_round(2, 1), inbox.take_round(3, 2, 1)]
+        assert [[entry.id for entry in round_] for round_ in rounds] == [
+            [(0, 1), (0, 2), (1, 1), (1, 2)], [(0, 3)], [(0, 4)], [(0, 5), (1, 5)],
+        ]  # fmt: skip
 
 
 def test_an_actor_leaves_when_lockstep_goes_on_with_others(client: Client, run_name: str) -> None:
