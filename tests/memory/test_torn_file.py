@@ -1,6 +1,7 @@
 """A crash in the middle of a write to Redis's append-only file: what comes after it is not lost at the next start."""
 
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -15,6 +16,7 @@ from memory.actor_link import ActorLink
 from memory.connection import Client, connect
 from memory.learner_link import LearnerLink
 from memory.messages import RoundEnd, decode_message
+from memory.transport import rewrite_file
 from tests.conftest import RedisServer
 from tests.test_environment_files import redis_servers
 
@@ -111,3 +113,13 @@ def test_what_follows_a_torn_write_is_read_again(
         assert rounds_in_log(client) == [1, 2, 13, 14]
         assert client.hget("riqx:{run}:id:state:0", "state") == b"state 14"
     assert check.returncode == 0 and "is valid" in check.stdout, check
+
+
+def test_a_server_that_cannot_write_its_file_anew_is_used_all_the_same(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pid = client.info("server")["process_id"]
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3))  # no pipe to a child; as where it has no memory for one
+    rewrite_file(client)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("The Redis server does not write its append-only file anew: ")
