@@ -38,26 +38,31 @@ def wait_for_run(
 ) -> RunRecord:  # fmt: skip
     """Wait until a learner leads the run of this name; raises UserError if its settings differ from ours.
 
-    `command` tells how the learner is started, see `RollCall`.
+    A learner that was killed leaves its record and, for a while, its lease: the settings of a record that nobody writes
+    any more refuse nobody. `command` tells how the learner is started, see `RollCall`.
     """
+    first = read_run(client, name)
     patience = Patience(f"the learner of run {name!r}", hint=RollCall(client, Keys(name, ""), 0, command).absent)
     while True:
         record = read_run(client, name)
         if record and record.status == "running" and client.exists(Keys(name, record.run_id).learner_lease):
-            break
+            _refuse_other_version(record, name)
+            if not (differing := _differing(record, name, settings)):
+                return record
+            if first is None or (record, record.written) != (first, first.written):
+                raise UserError("\n".join(differing))
         patience.check()
         if stop.wait(0.5):
             raise Stopped
-    _refuse_other_version(record, name)
-    differing = [
+
+
+def _differing(record: RunRecord, name: str, settings: dict[str, Any]) -> list[str]:
+    return [
         f"--{key.replace('_', '-')} is {settings.get(key)!r} here and {record.settings.get(key)!r} at the learner of "
         f"run {name!r}: start both with the same settings, or use another --run-name"
         for key in sorted(settings.keys() | record.settings.keys())
         if settings.get(key) != record.settings.get(key)
     ]
-    if differing:
-        raise UserError("\n".join(differing))
-    return record
 
 
 def _refuse_other_version(record: RunRecord, name: str) -> None:

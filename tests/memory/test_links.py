@@ -78,10 +78,30 @@ def test_an_actor_waits_for_its_learner(client: Client, run_name: str) -> None:
         with after(0.2, lambda: learner.progress("running", 3, 4, {})):
             record = wait_for_run(client, run_name, SETTINGS, threading.Event())
         assert record == RunRecord("id", "running", SETTINGS, 3, 4, owner=HERE)
-        with pytest.raises(UserError, match=r"--discount is 0.9 here and 0.99 .*\n--seed is 2 here and 1 .*--run-name"):
+        told = r"--discount is 0.9 here and 0.99 .*\n--seed is 2 here and 1 .*--run-name"
+        with after(0.2, lambda: learner.progress("running", 3, 5, {})), pytest.raises(UserError, match=told):
             wait_for_run(client, run_name, SETTINGS | {"discount": 0.9, "seed": 2}, threading.Event())
-        with pytest.raises(UserError, match=r"--new-one is 1 here and None"):
+        told = r"--new-one is 1 here and None"
+        with after(1.1, lambda: learner.progress("running", 3, 5, {})), pytest.raises(UserError, match=told):
             wait_for_run(client, run_name, SETTINGS | {"new_one": 1}, threading.Event())
+
+
+def test_what_a_killed_learner_left_refuses_nobody(client: Client, run_name: str) -> None:
+    # Mutation: refuse without regard to whether the record has been written since.
+    changed = SETTINGS | {"nb_actor": 3}
+    with learner_link(client, run_name) as killed:
+        killed.progress("running", 3, 4, {})
+        token = client.get(killed.keys.learner_lease)
+    client.set(killed.keys.learner_lease, token or b"", px=700)  # as if it had not been given back
+
+    def succeed() -> None:
+        with LearnerLink(client, run_name, changed, 3) as learner:  # waits for the lease
+            learner.lead("id")
+            learner.progress("running", 5, 6, {})
+            time.sleep(1)
+
+    with after(0, succeed):
+        assert wait_for_run(client, run_name, changed, threading.Event()).t_learner == 5
 
 
 @pytest.mark.parametrize("status", ["running", "stopped", "finished"])
