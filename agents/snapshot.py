@@ -5,6 +5,7 @@ A snapshot is a dictionary of tensors and plain values that `torch.load(weights_
 for `model_<game>_<steps>.pth`, which hold weights alone.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -63,16 +64,16 @@ def load(path: Path, option: str) -> dict[str, Any]:
 
     Raises:
         DamagedError: the file holds no snapshot, or one that has changed since it was written.
-        UserError: the file cannot be opened, or no network can use its weights.
+        UserError: the file cannot be opened or read, there is no memory for it, or no network can use its weights.
     """
     try:
         with path.open("rb") as file, warnings.catch_warnings(action="ignore"):  # one line shall name what is wrong
             _check_archive(file)
             snapshot = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
-        opened = not (isinstance(error, OSError) and error.filename)
-        kind = DamagedError if opened else UserError
-        raise kind(f"{option}: {path} cannot be read as a snapshot ({_reason(error)})") from error
+        hindrance = _hindrance(error)
+        kind = UserError if hindrance else DamagedError
+        raise kind(f"{option}: {path} cannot be read as a snapshot ({hindrance or _damage(error)})") from error
     if not isinstance(snapshot, dict) or not isinstance(weights := snapshot.get(_MODEL), dict):
         raise UserError(f"{option}: {path} is not a snapshot: it holds no {_MODEL}")
     if fault := check_weights(weights):
@@ -222,10 +223,17 @@ def last_models(folder: Path, game: str) -> list[Path]:
     return [path for _, path in sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)]
 
 
-def _reason(error: Exception) -> str:
-    """What is wrong with a file: whatever it holds instead of a snapshot decides what torch raises."""
-    if isinstance(error, OSError) and error.filename:  # it cannot be opened
+def _hindrance(error: Exception) -> str:
+    """Return what keeps this process from reading a file that may be whole; empty if the file is at fault."""
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: an offset in a torn archive
         return error.strerror or type(error).__name__
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        return "there is not enough memory for it"
+    return ""
+
+
+def _damage(error: Exception) -> str:
+    """Return what is wrong with a file: whatever it holds instead of a snapshot decides what torch raises."""
     if isinstance(error, _ChecksumError):
         return "its content has changed since it was written: a checksum in it does not fit; use another copy"
     # torch's own text tells how to run what is in the file, or of its reader's inner life.

@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,27 @@ def test_a_torn_newest_one_costs_only_itself(
         damage(path)
     with pytest.raises(UserError, match=r"^--path-to-results: .*last_model_chain_200\.pth"):
         Checkpoints(tmp_path, "chain").load()
+
+
+def test_one_that_cannot_be_read_now_is_not_passed_over(tmp_path: Path, agent: Agent) -> None:
+    # Mutation: take every error for damage, and the next two checkpoints delete the newest one.
+    first = Checkpoints(tmp_path, "chain")
+    save(first, agent, 100, 100)
+    unreadable = tmp_path / "last_model_chain_200.pth"
+    unreadable.symlink_to("/proc/self/mem")  # which can be opened
+    with pytest.raises(UserError, match=r"last_model_chain_200\.pth .*\(Input/output error\)$"):
+        Checkpoints(tmp_path, "chain").load()
+    unreadable.unlink()
+    first.save(agent, {"T_learner": 200, "large": torch.zeros(1 << 24)}, {})
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 24), limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"last_model_chain_200\.pth .*\(there is not enough memory for it\)$"):
+            Checkpoints(tmp_path, "chain").load()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert (Checkpoints(tmp_path, "chain").load() or ("",))[0] == unreadable
 
 
 def test_a_torn_one_that_is_written_again_takes_its_own_place(tmp_path: Path, agent: Agent) -> None:
