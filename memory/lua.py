@@ -63,7 +63,9 @@ if known ~= first - 1 and ARGV[3] == '0' then
   known = math.min(known or held, held)
   if held ~= first - 1 and (known > first - 1 or not entry(first - 1)) then return known end
 end
-local begins = not sequence or redis.call('EXISTS', KEYS[1]) == 0
+if not sequence or redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('XADD', KEYS[5], 'MAXLEN', '4096', '*', 'actor', ARGV[4])
+end
 for i = 6, #ARGV do
   local added = redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])
   if type(added) == 'table' and added.err then
@@ -71,7 +73,6 @@ for i = 6, #ARGV do
     return redis.error_reply('TAKEN ' .. last_id(KEYS[1]))
   end
 end
-if begins then redis.call('XADD', KEYS[5], 'MAXLEN', '4096', '*', 'actor', ARGV[4]) end
 redis.call('HSET', KEYS[2], 'state', ARGV[5], 'sequence', number, 'owner', ARGV[1])
 return -1
 """

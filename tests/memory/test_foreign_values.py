@@ -153,3 +153,15 @@ def test_a_lease_of_another_type_is_named_at_a_start(client: Client, run_name: s
     link = LearnerLink(client, run_name, SETTINGS, 1) if who == "learner" else actor_link(client, run_name)
     with pytest.raises(RunError, match=f"the Redis key {re.escape(key)} holds another type"), link:
         pass
+
+
+def test_a_first_commit_beside_a_value_of_another_type_appends_nothing(client: Client, run_name: str) -> None:
+    # Mutation: let COMMIT write the actor's number down after its messages.
+    with actor_link(client, run_name) as actor:
+        client.set(actor.keys.actors, "somebody else's")
+        with pytest.raises(RunError, match=f"the Redis key {re.escape(actor.keys.actors)} holds another type"):
+            play(actor, 1, 2)
+        assert rounds_of(client, run_name) == []
+        client.delete(actor.keys.actors)
+        play(actor, 1, 2)
+    assert rounds_of(client, run_name) == expected(2)
