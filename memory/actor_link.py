@@ -139,11 +139,7 @@ class ActorLink:
         """Append messages and store the state that goes with them, exactly once; raises RunError if that cannot be."""
         self.lease.check()
         commit = Commit(self._sequence + 1, [encode_message(message) for message in messages], state)
-        try:
-            written = self._append(commit)
-        except RunError:
-            self.record()  # raises RunOver if this run was abandoned
-            raise
+        written = self._append(commit)
         now = time.monotonic()
         self._kept.append((now, written))
         while self._kept[0][0] < now - _KEPT_S:
@@ -158,6 +154,9 @@ class ActorLink:
                 raise RunError(f"{taken}, and no number is left: start the run afresh") from taken
             print(f"Going on with the next number: {taken}", flush=True)
             return self._append(commit._replace(first=taken.last + 1), allow_gap=True)
+        except RunError:
+            self.record()  # raises RunOver if the learner has left, or leads another run
+            raise
         if known is not None:
             self._send_again(known)
             return self._append(commit, allow_gap=True)

@@ -489,6 +489,18 @@ def test_nothing_is_taken_in_once_the_learner_has_left_in_good_order(
         assert rounds_of(client, run_name) == expected(2)
 
 
+def test_what_is_sent_again_while_the_learner_leaves_ends_the_actor_in_good_order(
+    client: Client, run_name: str
+) -> None:
+    # Mutation: ask for the record after a refusal in `commit` alone.
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.progress("running", 0, 0, {})
+        play(actor, 1)
+        learner.progress("stopped", 0, 0, {})
+        with pytest.raises(RunOver, match="stopped"):
+            actor._send_again(0)  # as `pause` does, which had read the record just before
+
+
 def test_a_waiting_actor_can_be_stopped(client: Client, run_name: str) -> None:
     stop = threading.Event()
     with actor_link(client, run_name, stop=stop) as actor:
