@@ -13,7 +13,7 @@ from memory.inbox import Decoder, Inbox
 from memory.lease import Lease
 from memory.limiter import Crew
 from memory.roll_call import RollCall, plain_command
-from memory.run_record import Owner, RunRecord, read_run, record_fields, write_run
+from memory.run_record import Owner, RunRecord, actors_read, read_run, record_fields, write_run
 from memory.story import Reach
 from memory.transport import Keys, Scripts, forget_run, last_sequence, newest_version, rewrite_file
 from memory.wire import VERSION, other_version
@@ -98,8 +98,10 @@ class LearnerLink:
         known = Keys(self._name, before.run_id) if before else self.keys
         self._scripts.trim(known, self.lease.token, dict.fromkeys(range(self._nb_actor), 0))
         rewrite_file(self._client)  # the server may have been started again while no learner ran
-        write_run(self._client, self._name, self._record, {})  # first, so that actors of the old run write no more
-        if before and before.run_id != run_id:
+        other = before is not None and before.run_id != run_id
+        void = dict.fromkeys(actors_read(self._client, self._name), 0) if other else {}
+        write_run(self._client, self._name, self._record, void)  # first, so that actors of the old run write no more
+        if before and other:
             print(f"Deleting the experience of the other run {self._name!r}, of {before.whose}", flush=True)
             forget_run(self._client, self._name, before.run_id)
 

@@ -11,7 +11,7 @@ from memory import wire
 from memory.connection import Client
 from memory.errors import RunError
 from memory.holder import MAX_HOST, is_moment, local_time, printable, this_host
-from memory.limiter import Crew, check_crews
+from memory.limiter import MAX_ACTORS, Crew, check_crews
 from memory.transport import Keys
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
@@ -141,6 +141,12 @@ def whole_number(text: bytes | None) -> int:
     if text is None or not re.fullmatch(rb"[0-9]{1,20}", text):
         raise ValueError("a count is no whole number")
     return int(text)
+
+
+def actors_read(client: Client, name: str) -> list[int]:
+    """The actors of which the record of the run of this name tells how far their logs were read."""
+    told = client.hmget(Keys(name, "").run, [f"read:{actor}" for actor in range(MAX_ACTORS)])
+    return [actor for actor, sequence in enumerate(cast(list[bytes | None], told)) if sequence is not None]
 
 
 def write_run(client: Client, name: str, record: RunRecord, read: dict[int, int]) -> None:

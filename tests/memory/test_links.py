@@ -142,6 +142,20 @@ def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, ru
     assert len(rounds_of(client, run_name + "2")) == 2
 
 
+def test_the_numbers_of_an_abandoned_run_count_for_nothing(client: Client, run_name: str) -> None:
+    # Mutation: leave in the record what was read of actors that the new run does not have yet.
+    with learner_link(client, run_name) as learner:
+        learner.progress("running", 0, 0, {0: 500, 4095: 400})
+    with learner_link(client, run_name, "new", afresh=True) as learner:
+        with ActorLink(client, run_name, "new", 4095, threading.Event()) as actor:
+            assert actor.saved() is None
+            play(actor, 0)
+        assert learner.last_sequence(4095) == 1
+        learner.progress("running", 0, 0, {4095: 1})
+    with learner_link(client, run_name, "new") as learner:
+        assert client.hget(learner.keys.run, "read:4095") == b"1", "a run that goes on keeps its own"
+
+
 def test_an_actor_of_an_abandoned_run_leaves_nothing_behind(
     client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
