@@ -138,10 +138,10 @@ class Reports:
     def save_checkpoint(self, agent: Agent, values: dict[str, Any], needs: FirstMessages) -> FirstMessages:
         """Write a checkpoint, and how far the run got; see `Checkpoints.save`."""
         older = self.checkpoints.save(agent, values | {"best_mean": self.best_mean}, needs)
-        self.record_progress(values)
+        self._record_progress(values)
         return older
 
-    def record_progress(self, values: dict[str, Any]) -> None:
+    def _record_progress(self, values: dict[str, Any]) -> None:
         """Write down how far the run got. The log alone cannot tell: no episode needs to end where a run ends."""
         if self._record:
             lockstep = self._record.starts[-1].settings["synchronize_actors_with_learner"]

@@ -178,11 +178,6 @@ def last_model(folder: Path, game: str, steps: int) -> Path:
     return folder / f"last_model_{game}_{steps}.pth"
 
 
-def find_last_model(folder: Path, game: str) -> Path | None:
-    """The newest snapshot to resume from, None if there is none."""
-    return next(iter(last_models(folder, game)), None)
-
-
 def choose(path: Path, game: str | None) -> Path:
     """Return the snapshot that `--model` names, or the newest of a game in the folder that it names, and print which.
 
@@ -218,9 +213,9 @@ def choose(path: Path, game: str | None) -> Path:
 
 def last_models(folder: Path, game: str) -> list[Path]:
     """The snapshots to resume from, the newest first."""
-    pattern = re.compile(rf"last_model_{re.escape(game)}_(\d+)\.pth")
-    matches = ((pattern.fullmatch(path.name), path) for path in folder.glob("last_model_*.pth"))
-    return [path for _, path in sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)]
+    matches = ((_OF_STEPS.fullmatch(path.name), path) for path in folder.glob("last_model_*.pth"))
+    found = [(int(match[3]), path) for match, path in matches if match and match[2] == game]
+    return [path for _, path in sorted(found, reverse=True)]
 
 
 def _hindrance(error: Exception) -> str:

@@ -46,7 +46,7 @@ class Story:
         self._episodes: dict[int, _Count] = {}  # by environment, since the actor joined
         self._missing_joined: int | None = None  # messages that were missing when the actor joined; None: it has not
 
-    def follow(self, actor: int, entry_id: bytes) -> int:
+    def follow(self, actor: int, entry_id: bytes) -> None:
         """Take the next message's sequence number; raises WireError if no actor of ours can have given it."""
         sequence, part = (int(number) for number in entry_id.split(b"-"))
         if self._sequence is not None:
@@ -54,7 +54,6 @@ class Story:
         self._sequence = sequence
         if part or sequence > MAX_SEQUENCE:
             raise WireError(f"actor {actor} numbers no message so")
-        return sequence
 
     def leave_out(self) -> None:
         """Count a message that was left out."""

@@ -47,9 +47,7 @@ def run_system(port: int, name: str, folder: Path, *more: str) -> options.Args:
 
 def trained_agent(args: options.Args) -> QLearningAgent:
     """The agent of the last snapshot, without noise."""
-    path = snapshot.find_last_model(args.path_to_results, args.task)
-    assert path is not None
-    saved = snapshot.load(path, "test")
+    saved = snapshot.load(snapshot.last_models(args.path_to_results, args.task)[0], "test")
     assert saved["T_learner"] >= args.T_max
     environment = ChainEnvironment(0)
     device = torch.device("cpu")

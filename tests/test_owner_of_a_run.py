@@ -36,7 +36,7 @@ class User:
         place = ["--path-to-results", str(self.folder / folder), "--run-name", name]
         args = options.parse([*self._options, *place, *more], "launch_learner.py", "")
         self._stop.clear()
-        if snapshot.find_last_model(self.folder / folder, "chain"):
+        if snapshot.last_models(self.folder / folder, "chain"):
             self._stop.set()  # a fresh learner would leave without a trace
         stops = threading.Thread(target=self._stop_when_led, args=(name, read_run(self.client, name)))
         stops.start()
@@ -65,9 +65,7 @@ class User:
         return record.run_id
 
     def snapshot(self, folder: str) -> Path:
-        path = snapshot.find_last_model(self.folder / folder, "chain")
-        assert path
-        return path
+        return snapshot.last_models(self.folder / folder, "chain")[0]
 
     def change_snapshot(self, folder: str, **values: object) -> None:
         saved = torch.load(self.snapshot(folder), weights_only=True) | values

@@ -164,8 +164,7 @@ def test_strangers_are_refused_and_a_stop_saves(programs: Programs, tmp_path: Pa
     learner.send_signal(signal.SIGINT)
     for process in (learner, actor):
         assert finish(process, 30) == 0
-    path = snapshot.find_last_model(tmp_path / "results", "chain")
-    assert path is not None
+    path = snapshot.last_models(tmp_path / "results", "chain")[0]
     assert snapshot.load(path, "test")["T_learner"] >= 4000
     code, _, errors = programs.run("launch_learner.py", "--multi-step", "3", "--nb-env-per-actor", "2")
     assert (code, errors.count("\n")) == (2, 2), errors

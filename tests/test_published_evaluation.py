@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from agents.randomness import derive_seed
-from agents.snapshot import find_last_model
+from agents.snapshot import last_models
 from memory.rows import Kind
 from saber.environment import EnvironmentSettings, make_environment
 from tests.deadline import communicate
@@ -114,9 +114,7 @@ def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int
     assert (code, errors) == (0, "")
     assert f"Starting from the weights of {path}\n" in out and "Adam goes on with the snapshot's moments" in out
     assert end(actor)[0] == 0
-    path = find_last_model(tmp_path, GAME)
-    assert path
-    trained = torch.load(path, weights_only=True)
+    trained = torch.load(last_models(tmp_path, GAME)[0], weights_only=True)
     updates = trained["counters_state_dict"]["updates"]
     steps = {float(state["step"]) for state in trained["optimiser_state_dict"]["state"].values()}
     assert updates > 0 and steps == {7.0 + updates}, "Adam goes on, the run's counts begin anew"

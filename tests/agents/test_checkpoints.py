@@ -148,4 +148,4 @@ def test_whatever_happens_one_damaged_file_never_costs_the_run(tmp_path: Path, a
             checkpoints.needs, at = {0: saved["needs"]}, saved["T_learner"]
         shutil.rmtree(copy, ignore_errors=True)
     assert written == 2 and trimmed > 10
-    assert snapshot.find_last_model(folder, "chain")
+    assert snapshot.last_models(folder, "chain")

@@ -52,7 +52,7 @@ def test_each_point_is_kept_once_and_a_resumed_run_goes_on(tmp_path: Path, agent
     assert names(tmp_path) == ["model_pong_100.pth", "model_pong_230.pth"], "weights are not kept under two names"
     resumed.keep(310, agent, {"T_learner": 310})
     assert names(tmp_path)[-1] == "model_pong_300.pth"
-    assert snapshot.find_last_model(tmp_path, "pong") is None, "they are no checkpoints"
+    assert snapshot.last_models(tmp_path, "pong") == [], "they are no checkpoints"
 
 
 def names(folder: Path) -> list[str]:

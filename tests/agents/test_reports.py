@@ -101,7 +101,7 @@ def test_the_record_tells_how_far_a_run_got(tmp_path: Path) -> None:
         with Reports(tmp_path, "chain", 3) as reports:
             reports.begin(start_of(lockstep), afresh=True)
             assert read_record(tmp_path / "chain.json") == RunRecord("chain", 3, 0, (start_of(lockstep),))
-            reports.record_progress({"T_actors": 800, "T_learner": 900})
+            reports._record_progress({"T_actors": 800, "T_learner": 900})
         record = read_record(tmp_path / "chain.json")
         assert record and record.reached == reached
 
@@ -122,7 +122,7 @@ def test_a_resumed_run_keeps_its_record(tmp_path: Path) -> None:
     for commit in "abb":
         with Reports(tmp_path, "chain", 3) as reports:
             reports.begin(start_of(True, commit), afresh=commit == "a")
-            reports.record_progress({"T_actors": 7, "T_learner": 0})
+            reports._record_progress({"T_actors": 7, "T_learner": 0})
     record = read_record(tmp_path / "chain.json")
     assert record and [start.commit for start in record.starts] == ["a", "b"] and record.reached == 7
     (tmp_path / "chain.json").write_text("{}")
