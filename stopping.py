@@ -39,5 +39,5 @@ def _watch(reading: int, stop: threading.Event) -> None:
     stop.set()
     line = "\n" if sys.stdout.isatty() else ""  # a terminal has shown ^C, perhaps in the line of a progress bar
     with suppress(OSError):  # nobody may be reading any more
-        # At one blow: `print` hands over a line and its end apart, and the main thread may be printing, too.
+        # In one write: `print` hands over a line and its end apart, and the main thread may be printing, too.
         os.write(1, f"{line}Stopping: saving what there is\n".encode())

@@ -24,7 +24,7 @@ from memory.connection import Client
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
 from memory.messages import Joined, Message, RoundEnd
-from memory.roll_call import RollCall
+from memory.roll_call import LEARNER, RollCall
 from memory.run_record import RunRecord
 from memory.transport import Keys
 from saber.vector import VectorEnvironment
@@ -153,7 +153,7 @@ def _link(args: Args, client: Client, run: RunRecord, stop: threading.Event, *, 
 
 def run_actor(args: Args, stop: threading.Event) -> None:
     """Play for the run of these settings until it is over or this process shall stop."""
-    if args.id_actor < 0:
+    if args.id_actor == LEARNER:
         raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}")
     torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
     budget.check_actor(args)

@@ -11,6 +11,7 @@ import torch
 from agents import snapshot
 from agents.precision import precision_in_use
 from agents.published import sizes_of
+from agents.reports import steps_made
 from args import Args, verify
 from command_line import flag_of
 from memory.errors import UserError
@@ -137,13 +138,12 @@ def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:
 
 
 def trained_steps(args: Args, saved: dict[str, Any]) -> int | None:
-    """Agent steps that a snapshot was trained for; None if it does not tell.
-
-    In lockstep the updates stand for the steps: the last round is played but not counted in T_actors.
-    """
+    """Agent steps that a snapshot was trained for; None if it does not tell."""
     lockstep = _settings(args, saved).get("synchronize_actors_with_learner", False)
-    steps = saved.get("T_learner" if lockstep else "T_actors")
-    return steps if type(steps) is int and 0 <= steps < 2**63 else None
+    counts = {name: saved.get(name) for name in ("T_actors", *(["T_learner"] if lockstep else []))}
+    if not all(type(count) is int and 0 <= count < 2**63 for count in counts.values()):
+        return None
+    return steps_made(counts, lockstep=lockstep)
 
 
 def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:

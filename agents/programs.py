@@ -20,6 +20,7 @@ from memory.chunk import Field
 from memory.connection import BrokerError, Client, connect
 from memory.errors import RunError, Stopped, UserError
 from memory.limiter import Crew, RateLimiter
+from memory.roll_call import LEARNER
 from saber.environment import Environment, EnvironmentSettings, make_environment
 from stopping import stop_on_signals
 
@@ -50,10 +51,10 @@ def run_program(main: Main, program: str, description: str) -> None:
 
 
 def launch_command(args: Args, id_actor: int) -> str:
-    """The command that starts an actor of this run, or for -1 its learner, with the options given to this process."""
+    """The command that starts an actor of this run, or its LEARNER, with the options given to this process."""
     own = {"id_actor", "gpu_number", "render", "model", "abandon_other_run"}
     given = {name: value for name, value in vars(args).items() if name in args.given - own}
-    program, number = ("launch_learner.py", {}) if id_actor < 0 else ("launch_actor.py", {"id_actor": id_actor})
+    program, number = ("launch_learner.py", {}) if id_actor == LEARNER else ("launch_actor.py", {"id_actor": id_actor})
     return command_line.compose(program, number | given)
 
 

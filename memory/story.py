@@ -1,7 +1,8 @@
 """What one actor has written so far, as far as it decides what can come next in its stream.
 
 An actor of ours numbers messages, rounds and the episodes of each environment upwards by one. It begins anew only with
-Joined: then at the newest weights version, with episodes above the agent steps that the run's record tells.
+Joined: at the newest weights version, or at the first round of a crew that it joins, which may be the version after.
+Its episodes are numbered above the agent steps that the run's record tells then.
 """
 
 from dataclasses import dataclass

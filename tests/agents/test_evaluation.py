@@ -44,6 +44,7 @@ def test_the_record_tells_how_long_a_snapshot_was_trained() -> None:
         words = ["--nb-actor", "2", "--synchronize-actors-with-learner", lockstep]
         settings = json.dumps(options.parse(words, "test", "").shared)
         assert trained_steps(args, {"T_actors": 800, "T_learner": 900, "settings": settings}) == steps
+        assert trained_steps(args, {"T_actors": 70, "T_learner": 0, "settings": settings}) == 70, "as in a report"
     assert trained_steps(args, {"T_actors": 700}) == 700, "of others, who have no settings"
     for odd in ({}, {"T_actors": "7"}, {"T_actors": -1}, {"T_actors": True}):
         assert trained_steps(args, odd) is None
