@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import command_line
-from command_line import flag_of, option
-from memory import access
+from agents.options import flag_of, option
+from memory.broker import access
 from memory.errors import UserError
 from memory.limiter import MAX_ACTORS
-from presets import PRESETS
-from saber.environment import ENVIRONMENTS
+from programs import command_line
+from programs.presets import PRESETS
 from saber.games import check_game
+from saber.registry import ENVIRONMENTS
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ def main() -> None:
     if not given.runs and not given.label:
         parser.error("name folders with <game>.csv, or such files, as in: saber_report.py results/")
 
-    from command_line import fail  # after --help, which shall not wait for these
     from memory.errors import UserError
+    from programs.command_line import fail  # after --help, which shall not wait for these
     from saber.report.inputs import parse_label
     from saber.report.program import write_report
 

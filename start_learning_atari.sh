@@ -101,9 +101,9 @@ import signal
 import sys
 import args
 import command_line
-from memory.access import OPEN, find_server
+from memory.broker.access import OPEN, find_server
 from memory.errors import UserError
-from saber.files import folder_to_write
+from saber.results.files import folder_to_write
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is no reason for a traceback
 
 gpus, options, preset = sys.argv[1].split(), sys.argv[2:], "-"
@@ -347,8 +347,8 @@ import signal
 import sys
 import args
 import command_line
-from memory.access import find_server
-from memory.connection import connect
+from memory.broker.access import find_server
+from memory.broker.connection import connect
 from memory.errors import UserError
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -1,11 +1,12 @@
 """Evaluate a snapshot over several seeds and print its scores."""
 
-import stopping
+from programs import processor, stopping
 
 if __name__ == "__main__":
     stopping.end_at_once()  # also during the imports that follow, which take seconds
-    from agents.evaluation import run_evaluation
-    from agents.programs import run_program
+    processor.prepare()
+    from programs.common import run_program
+    from programs.evaluation.program import run_evaluation
 
     run_program(
         run_evaluation,

@@ -8,7 +8,8 @@ import numpy as np
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkSpec
 from memory.rows import Kind
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 
 GAMES = ("pong", "space_invaders", "breakout", "ms_pacman", "montezuma_revenge")
 SPEC = ChunkSpec(stack=4, burn_in=0, length=64, tail=3, stride=64, sample=1)  # Rainbow-IQN's, with n = 3

@@ -20,7 +20,8 @@ from benchmarks.environment_peers import ale_vector, atari_preprocessing
 from benchmarks.harness import SLICE_S, Comparison, Rate, Work, compare, run
 from memory.rows import Kind
 from saber.atari import NB_ACTIONS, open_emulator
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 
 SETTINGS = EnvironmentSettings(game="space_invaders")
 FRAMES = SETTINGS.action_repeat  # a step

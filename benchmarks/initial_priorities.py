@@ -24,11 +24,6 @@ import numpy as np
 import torch
 
 import args as options
-import command_line
-from agents import snapshot
-from agents.evaluation_settings import load_model
-from agents.player import Player
-from agents.programs import observation_of, open_environment, select_device
 from agents.q_learning import QLearningAgent
 from agents.randomness import derive_seed
 from agents.registry import make_agent
@@ -39,7 +34,11 @@ from memory.chunk import Chunk, ChunkId, Field
 from memory.errors import UserError
 from memory.replay import Batch, Replay
 from memory.rows import Array
-from saber.run_record import commit
+from programs import command_line, snapshot
+from programs.actor.rollout import Player
+from programs.common import observation_of, open_environment, select_device
+from programs.evaluation.settings import load_model
+from saber.results.run_record import commit
 from saber.vector import VectorEnvironment
 
 PROGRAM = "python -m benchmarks.initial_priorities"

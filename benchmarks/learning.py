@@ -29,10 +29,10 @@ from benchmarks.environment_info import machine
 from benchmarks.learning_plot import LAST
 from benchmarks.learning_report import Score, report
 from benchmarks.policies import best_constant_action, random_policy
-from presets import PRESETS
+from programs.presets import PRESETS
 from saber.games import check_game
-from saber.run_record import commit
-from saber.training_log import TrainingLog
+from saber.results.run_record import commit
+from saber.results.training_log import TrainingLog
 
 _LOG_INTERVAL = 1000  # agent steps; all lengths of runs are multiples of it
 

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agents.precision import computes_in_bfloat16
 from agents.registry import make_agent
-from agents.updates import make_updates
+from agents.trainer import make_updates
 from args import Args
 from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Work, compare, run

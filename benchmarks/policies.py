@@ -6,7 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from memory.rows import Kind
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 
 _TRIALS = 5  # episodes per action from which the best one is chosen; its score comes from others
 

@@ -20,15 +20,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import IO
 
-from agents.budget import available_memory
 from benchmarks.chunks import SPEC, random_chunks
 from benchmarks.harness import Comparison, Rate, run
 from benchmarks.redis_server import RedisServer
-from memory.actor_link import ActorLink
-from memory.connection import connect
+from memory.broker.actor_client import ActorLink
+from memory.broker.connection import connect
+from memory.broker.run_status import read_run
 from memory.messages import encode_message
-from memory.run_record import read_run
-from saber.run_record import ROOT
+from programs.learner.budget import available_memory
+from saber.results.run_record import ROOT
 
 _TRANSITIONS = 1_000_000
 _SHARE = 0.7  # of the memory there is, for the replay

@@ -18,17 +18,16 @@ from pathlib import Path
 
 import numpy as np
 
-from agents import weights_packet
 from agents.networks import QuantileNetwork, Shape
 from benchmarks.chunks import SPEC
 from benchmarks.environment_info import machine
 from benchmarks.harness import Work
 from benchmarks.redis_server import RedisServer
 from benchmarks.transport import System, Writers, empty_replay, running, take_in
-from memory import wire
+from memory import weights_packet, wire
+from memory.broker.connection import connect
 from memory.chunk import Field
-from memory.connection import connect
-from saber.run_record import commit
+from saber.results.run_record import commit
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WINDOW_S = 4.0

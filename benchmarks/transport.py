@@ -22,20 +22,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from agents.decoder import MessageDecoder
 from benchmarks.chunks import GAMES, SPEC, random_chunks
 from benchmarks.harness import Comparison, Rate, Work, compare, run
 from benchmarks.redis_server import RedisServer
 from benchmarks.transport_writer import NAME, RUN
+from memory.broker.connection import connect
+from memory.broker.experience_reader import Inbox
+from memory.broker.learner_client import LearnerLink
+from memory.broker.story import ANYWHERE
 from memory.chunk import Chunk, ChunkId, Field
-from memory.connection import connect
-from memory.inbox import Inbox
-from memory.learner_link import LearnerLink
 from memory.messages import decode_message, encode_message
 from memory.replay import Replay
-from memory.story import ANYWHERE
 from memory.waiting import Patience
-from saber.run_record import ROOT
+from programs.learner.decoder import MessageDecoder
+from saber.results.run_record import ROOT
 
 _OBSERVATION = Field((84, 84), "uint8")
 _COMMIT = 4  # chunks of a commit

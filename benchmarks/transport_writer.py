@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from memory.actor_link import ActorLink, RunOver
-from memory.connection import connect
+from memory.broker.actor_client import ActorLink, RunOver
+from memory.broker.connection import connect
 from memory.messages import decode_message
 
 NAME, RUN = "benchmark", "run"

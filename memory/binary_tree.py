@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from memory.draws import Drawn
 from memory.rows import Array
-from memory.segment_tree import Drawn
 
 _OK, _NO_LEAF, _NO_PRIORITY = 0, 1, 2
 

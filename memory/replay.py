@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from memory.chunk import Chunk, ChunkId, ChunkSpec, Field
+from memory.draws import importance_weights
 from memory.rows import Array
-from memory.segment_tree import importance_weights, make_tree
+from memory.segment_tree import SegmentTree
 
 _DTYPES = {"uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "float32": torch.float32}
 
@@ -214,3 +215,12 @@ def _tensor(array: Array) -> Tensor:
     """A tensor of an array that may be read-only."""
     view: Any = array if array.flags.writeable else array.copy()
     return torch.from_numpy(view)
+
+
+def make_tree(capacity: int, device: torch.device) -> Any:
+    """Return the fastest tree for a device: a `SegmentTree`, or a `BinaryTree`, which has the same interface."""
+    if device.type == "cpu":
+        from memory.binary_tree import BinaryTree  # numba is loaded where there is a replay, and in no actor
+
+        return BinaryTree(capacity)
+    return SegmentTree(capacity, device, checked=False)  # looking at values would make every draw wait for the GPU

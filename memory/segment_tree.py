@@ -5,20 +5,10 @@ gather, a prefix sum and a search. An update recomputes the sums of the touched 
 them, so rounding errors do not pile up, however often it is called. Letters: B batch, F fan-out.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from memory.binary_tree import BinaryTree
-
-
-class Drawn(NamedTuple):
-    """A prioritised batch of leaves."""
-
-    indices: Tensor  # [B] int64
-    probabilities: Tensor  # [B] float64, p_i / Σp at the moment of the draw
+from memory.draws import Drawn
 
 
 class SegmentTree:
@@ -163,32 +153,6 @@ class SegmentTree:
         low, high = values.aminmax()  # both are NaN if any value is
         if not (low.item() >= 0 and high.item() < torch.inf):
             raise ValueError(f"priorities must be finite and >= 0, not {low.item()} to {high.item()}")
-
-
-def make_tree(capacity: int, device: torch.device) -> "SegmentTree | BinaryTree":
-    """The fastest tree for a device."""
-    if device.type == "cpu":
-        from memory.binary_tree import BinaryTree  # numba is loaded where there is a replay, and in no actor
-
-        return BinaryTree(capacity)
-    return SegmentTree(capacity, device, checked=False)  # looking at values would make every draw wait for the GPU
-
-
-def importance_weights(probabilities: Tensor, beta: float | Tensor) -> Tensor:
-    """Compute the weights [B] in (0, 1]: (N · P)^(−β), divided by the largest (Schaul et al. 2016, section 3.4).
-
-    The division cancels N, the number of leaves that can be drawn, and the largest is that of the least probability.
-
-    Args:
-        probabilities: [B] float, P(i) > 0 of each sample.
-        beta: β in [0, 1]; 1 corrects the whole bias.
-
-    Raises:
-        ValueError: `probabilities` is not [B].
-    """
-    if probabilities.dim() != 1:
-        raise ValueError(f"probabilities {tuple(probabilities.shape)} must be [B]")
-    return (probabilities.min() / probabilities) ** beta
 
 
 def _prefix_sums(children: Tensor, nodes: Tensor) -> Tensor:

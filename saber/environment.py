@@ -1,4 +1,4 @@
-"""What an environment is, and the register of those that there are.
+"""Interface of environments, and the settings that they are made from.
 
     environment = make_environment(EnvironmentSettings(game="pong"), seed)
     row = environment.reset()                   # FIRST
@@ -6,10 +6,9 @@
         row = environment.step(choose(row))     # MID ..., LAST
     print(environment.end)                      # "game_over", "stuck" or "time_limit"
 
-A new environment is one file and one line in `ENVIRONMENTS`.
+A new environment is one file and one line in `saber.registry`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +21,7 @@ from memory.rows import Array, Arrays, Row
 class EnvironmentSettings:
     """What an environment is made from; one without frames or stickiness ignores what it has no use for."""
 
-    env: str = "atari"  # a key of ENVIRONMENTS; what follows a colon is the environment's own, as in "gymnasium:<id>"
+    env: str = "atari"  # a name in `saber.registry`; what follows a colon is its own, as in gymnasium:<id>
     game: str = "pong"  # snake_case, see saber.games
     proba_sticky_actions: float = 0.25  # per frame; 0.25: Machado et al. 2018
     action_repeat: int = 4  # frames per agent step
@@ -64,29 +63,3 @@ class Environment(Protocol):
     def close(self) -> None:
         """Give back windows, files and processes."""
         ...
-
-
-def _atari(settings: EnvironmentSettings, seed: int) -> Environment:
-    from saber.atari import AtariEnvironment  # other environments need neither the emulator nor OpenCV
-
-    return AtariEnvironment(settings, seed)
-
-
-def _gymnasium(settings: EnvironmentSettings, seed: int) -> Environment:
-    from saber.gymnasium_environment import GymnasiumEnvironment
-
-    return GymnasiumEnvironment(settings, seed)
-
-
-ENVIRONMENTS: dict[str, Callable[[EnvironmentSettings, int], Environment]] = {
-    "atari": _atari,
-    "gymnasium": _gymnasium,
-}
-
-
-def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
-    """Make the environment that `settings.env` names; `seed` decides all its randomness."""
-    name = settings.env.partition(":")[0]
-    if name not in ENVIRONMENTS:
-        raise ValueError(f"unknown environment {settings.env!r}; there are: {', '.join(sorted(ENVIRONMENTS))}")
-    return ENVIRONMENTS[name](settings, seed)

@@ -12,7 +12,7 @@ from pathlib import Path
 import cv2
 
 from memory.rows import Array
-from saber.files import written_aside
+from saber.results.files import written_aside
 
 MAX_SECONDS = 30 * 60  # of a video; an episode may last 100 hours
 _HEIGHT = 400  # pixels; smaller pictures are enlarged by a whole factor

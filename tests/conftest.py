@@ -16,8 +16,8 @@ import pytest
 import redis
 from hypothesis import settings
 
+from memory.broker.connection import Client, connect
 from memory.chunk import ChunkSpec
-from memory.connection import Client, connect
 from memory.rows import Array, Arrays, Kind, Row
 from tests.deadline import Deadline, finish
 

@@ -23,7 +23,7 @@ STAND_IN = """
 import json, os, signal, sys, time
 from pathlib import Path
 import redis, args
-from memory.access import find_server
+from memory.broker.access import find_server
 given = args.parse(sys.argv[1:], "stand-in", "")
 name = "learner" if given.id_actor < 0 else f"actor{given.id_actor}"
 stop = []

@@ -16,7 +16,7 @@ import redis
 import torch
 
 from memory.messages import Episode, decode_message
-from saber.training_log import read_records
+from saber.results.training_log import read_records
 from tests.deadline import finish, wait_until
 
 ROOT = Path(__file__).parent.parent

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("agents", "memory", "saber", "benchmarks", "tests")
+FOLDERS = ("agents", "memory", "saber", "programs", "benchmarks", "tests")
 LAUNCHERS = {"launch_learner", "launch_actor", "saber_report", "test_multiple_seed"}
 MAX_FILE, MAX_FUNCTION = 350, 60  # lines
-OWN = {"agents", "memory", "saber", "args", "command_line", "presets", "stopping", "tests", "benchmarks", *LAUNCHERS}
+OWN = {*FOLDERS, "args", *LAUNCHERS}
+ABOVE = {"args", "programs"}  # what nothing below may know
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -58,20 +59,26 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
     """Every import of a file that points the wrong way."""
     module = module_of(path)
     folder = module.split(".")[0]
+    is_broker, is_pure = module.startswith("memory.broker"), module.startswith("agents.ops")
     for name in sorted(imports(path, text)):
         top = name.split(".")[0]
         forbidden = {
             "a launcher is imported": top in LAUNCHERS,
-            "the program imports its tests or benchmarks": top in {"tests", "benchmarks"} and folder not in FOLDERS[3:],
-            "memory and saber know nothing of agents": folder in {"memory", "saber"}
-            and top in {"agents", "args", "command_line", "presets"},
+            "the program imports its tests or benchmarks": top in {"tests", "benchmarks"} and folder not in FOLDERS[4:],
+            "memory and saber know nothing of agents": folder in {"memory", "saber"} and top in {"agents", *ABOVE},
             "memory knows nothing of saber": folder == "memory" and top == "saber",
-            "args knows nothing of agents": folder in {"args", "command_line", "presets"} and top == "agents",
-            "agents.ops imports torch and agents.ops only": module.startswith("agents.ops")
+            "agents know nothing of environments and programs": folder == "agents" and top in {"saber", "programs"},
+            "only programs know of the broker": name.startswith("memory.broker")
+            and not (is_broker or folder in {*ABOVE, "benchmarks", "tests"}),
+            "args knows the options of agents alone": folder == "args"
+            and top == "agents"
+            and name != "agents"
+            and ".options" not in name,
+            "agents.ops imports torch and agents.ops only": is_pure
             and not (top == "torch" or name.startswith("agents.ops") or name == "agents" or _standard(top)),
             "an agent imports another": module in agents and name in agents - {module},
-            "only memory/connection.py imports redis": top == "redis" and module != "memory.connection",
-            "only memory/lease.py imports redlock": top == "redlock" and module != "memory.lease",
+            "only memory/broker/connection.py imports redis": top == "redis" and module != "memory.broker.connection",
+            "only memory/broker/lease.py imports redlock": top == "redlock" and module != "memory.broker.lease",
         }
         yield from (f"{path}: {name}: {rule}" for rule, broken in forbidden.items() if broken)
 
@@ -122,7 +129,7 @@ def _is_false(value: ast.expr) -> bool:
 
 
 def test_there_is_something_to_look_at() -> None:
-    expected = {"args.py", "memory/wire.py", "agents/learner.py", "agents/ops/n_step.py", "saber/atari.py"}
+    expected = {"args.py", "memory/wire.py", "programs/learner/loop.py", "agents/ops/n_step.py", "saber/atari.py"}
     assert expected <= SOURCES.keys()
     assert agent_modules(SOURCES["agents/registry.py"]) == {"agents.rainbow", "agents.rainbow_iqn"}
 
@@ -134,6 +141,31 @@ def test_imports_point_one_way(path: str) -> None:
     if path.startswith("tests/"):
         errors = [error for error in errors if not any(rule in error for rule in rules_of_tests)]
     assert errors == []
+
+
+def circles(sources: dict[str, str]) -> list[list[str]]:
+    """Return the groups of modules that import one another, wherever in a file that stands."""
+    modules = {module_of(path): path for path in sources}
+    graph = {module: imports(path, sources[path]) & modules.keys() - {module} for module, path in modules.items()}
+    reached: dict[str, set[str]] = {}
+    for module in graph:
+        found, waiting = set[str](), list(graph[module])
+        while waiting:
+            if (other := waiting.pop()) not in found:
+                found.add(other)
+                waiting += graph[other]
+        reached[module] = found
+    return [[a, b] for a in sorted(reached) for b in sorted(reached[a]) if a < b and a in reached[b]]
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circles(PROGRAM) == []
+
+
+def test_a_circle_is_noticed() -> None:
+    pair = {"memory/a.py": "def f():\n    from memory.b import g", "memory/b.py": "from memory.a import f"}
+    assert circles(pair) == [["memory.a", "memory.b"]]
+    assert circles(pair | {"memory/b.py": "import json"}) == []
 
 
 @pytest.mark.parametrize("path", PROGRAM)
@@ -152,14 +184,19 @@ def test_nothing_can_run_code_from_outside(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("memory/x.py", "from agents.actor import Player"),
+        ("memory/x.py", "from programs.actor.rollout import Player"),
+        ("memory/x.py", "from memory.broker.transport import Keys"),
+        ("agents/x.py", "from memory.broker import connection"),
+        ("agents/x.py", "from saber.scores import EpisodeScore"),
+        ("agents/x.py", "from args import Args"),
+        ("saber/x.py", "from programs import command_line"),
         ("memory/x.py", "def f():\n    import agents"),
         ("memory/x.py", "from args import Args"),
         ("memory/x.py", "from saber import games"),
         ("memory/x.py", "import redis"),
         ("memory/x.py", "from redis.retry import Retry"),
-        ("memory/transport.py", "from redlock import Redlock"),
-        ("memory/lease.py", "import redis"),
+        ("memory/broker/transport.py", "from redlock import Redlock"),
+        ("memory/broker/lease.py", "import redis"),
         ("memory/x.py", "from .. import agents"),
         ("saber/x.py", "import agents.ops.n_step"),
         ("saber/x.py", "import launch_actor"),
@@ -185,7 +222,7 @@ def test_a_wrong_import_is_noticed(path: str, text: str) -> None:
     [
         ("agents/ops/x.py", "import math\nfrom torch.nn import functional\nfrom agents.ops.shapes import check_shapes"),
         ("agents/rainbow.py", "from agents.networks import Heads\nfrom memory.chunk import Field"),
-        ("memory/connection.py", "import redis"),
+        ("memory/broker/connection.py", "import redis"),
         ("saber/x.py", "from memory.rows import Row"),
     ],
 )

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from agents.options import flag_of
 from args import Args, describe_preset, parse
-from command_line import flag_of
 from memory.errors import UserError
-from presets import PRESETS
+from programs.presets import PRESETS
 
 # The table of the outward interface: option, default.
 INTERFACE: list[tuple[str, Any]] = [

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import args
+from agents.options import flag_of
 from args import GROUPS, Args
-from command_line import flag_of
 from tests.deadline import run
 from tests.test_args import FLAGS, INTERFACE, read
 

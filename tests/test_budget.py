@@ -12,13 +12,15 @@ import pytest
 import torch
 
 import args as options
-from agents import budget, snapshot, weights_packet
 from agents.interface import Network
 from agents.registry import make_agent
+from memory import weights_packet
+from memory.broker.connection import Client, connect
+from memory.broker.transport import Keys, memory_use
 from memory.chunk import ChunkSpec, Field
-from memory.connection import Client, connect
 from memory.errors import UserError
-from memory.transport import Keys, memory_use
+from programs import snapshot
+from programs.learner import budget
 from tests.conftest import RedisServer
 from tests.deadline import finish, killed, run
 from tests.system import ROOT

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import args as options
-from agents import snapshot
 from agents.networks import CategoricalNetwork, QuantileNetwork
 from agents.precision import computes_in_bfloat16
-from agents.programs import observation_of
 from agents.q_learning import QLearningAgent
 from agents.registry import make_agent
-from saber.run_record import read_record
+from programs import snapshot
+from programs.common import observation_of
+from saber.results.run_record import read_record
 from tests.chain.environment import GAMBLE, RETURNS, SAFE, START, ChainEnvironment, one_hot
 from tests.deadline import finish
 

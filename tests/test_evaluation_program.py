@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import args as options
-from agents import snapshot
 from agents.randomness import derive_seed
 from agents.registry import make_agent
 from memory.chunk import Field
+from programs import snapshot
 from tests.deadline import communicate, wait_until
 
 ROOT = Path(__file__).parent.parent

@@ -13,9 +13,9 @@ import psutil
 import pytest
 import redis
 
-from memory.access import find_server
-from memory.connection import connect
-from memory.learner_link import LearnerLink
+from memory.broker.access import find_server
+from memory.broker.connection import connect
+from memory.broker.learner_client import LearnerLink
 from tests.conftest import RedisServer
 from tests.deadline import run
 from tests.memory.test_redis_users import make_users

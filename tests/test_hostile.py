@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.connection import Client
+from memory.broker.connection import Client
 from tests.deadline import communicate, finish
 from tests.test_chain import ROOT
 from tests.test_programs import Programs, wait_for

@@ -12,11 +12,11 @@ import torch
 
 import args as options
 import tests.chain.environment  # noqa: F401 - adds it
-from agents import snapshot
-from agents.learner_program import run_learner
-from memory.connection import Client
+from memory.broker.connection import Client
+from memory.broker.run_status import RunRecord, read_run
 from memory.errors import Stopped, UserError
-from memory.run_record import RunRecord, read_run
+from programs import snapshot
+from programs.learner.program import run_learner
 from tests.test_chain import SETTINGS
 
 NOBODY = 65534

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 import args as options
-from agents import snapshot
-from agents.programs import IntervalLog, launch_command
 from agents.registry import make_agent
 from memory.chunk import Field
+from programs import snapshot
+from programs.common import IntervalLog, launch_command
 from tests.chain.environment import ChainEnvironment
 from tests.deadline import Deadline, communicate, finish
 from tests.test_chain import ROOT, SETTINGS

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from agents.randomness import derive_seed
-from agents.snapshot import last_models
 from memory.rows import Kind
-from saber.environment import EnvironmentSettings, make_environment
+from programs.snapshot import last_models
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 from tests.deadline import communicate
 from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
 

@@ -15,7 +15,8 @@ import pytest
 from memory.chunk import Field
 from memory.rows import Array
 from saber import video
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 from saber.video import write_video
 from tests.browser import Browser, needs_browser
 from tests.deadline import communicate

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents import snapshot
+from programs import snapshot
 from tests.agents.test_checkpoints import Damage, flip, truncate
 from tests.system import LEARNER, System
 from tests.test_chain import SETTINGS

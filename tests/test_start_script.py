@@ -29,8 +29,8 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
         "make_environment.sh",
         "redis_rainbow_6379.conf",
         "args.py",
-        "command_line.py",
-        "presets.py",
+        "programs/command_line.py",
+        "programs/presets.py",
     ):
         shutil.copy(ROOT / name, folder)
     for name in ("memory", "saber"):

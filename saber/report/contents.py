@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from saber.atari_scores import BASELINES, COLUMNS, REFERENCES
 from saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Profile
 from saber.report.descriptions import notes
 from saber.report.evaluations import Evaluation
@@ -12,9 +11,10 @@ from saber.report.groups import differences
 from saber.report.marks import LIMITS
 from saber.report.results import THRESHOLDS, Agent, Game, Profiles, Results, plain, published_normalised
 from saber.report.runs import Run
-from saber.run_record import commit
+from saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES
+from saber.results.run_record import commit
+from saber.results.task import Task
 from saber.scores import MARKS, SCORE_EPISODES
-from saber.task import Task
 
 FORMAT = 3  # of the file; changes when the meaning of a key does
 SCORE = (

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from saber.colours import band
-from saber.reference_lines import reference_lines
 from saber.report.results import Game, Results
 from saber.report.styles import AXIS, EDGE, Figure, agent_colour, agent_line, legend_text, line
-from saber.task import Task
+from saber.results.colours import band
+from saber.results.reference_lines import reference_lines
+from saber.results.task import Task
 
 
 def curve_figure(results: Results, task: Task) -> Figure:

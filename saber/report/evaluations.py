@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from memory.rows import Array
-from saber.episode_fields import is_sound
-from saber.evaluation_log import EvaluationRecord, read_evaluation, read_evaluation_record
-from saber.evaluation_summary import student_interval
 from saber.report.aggregates import Estimate
 from saber.report.groups import Group
 from saber.report.marks import LIMITS
 from saber.report.protocol import protocol_of
 from saber.report.runs import ACTION_REPEAT, printable, score_array
-from saber.task import Task
+from saber.results.episode_fields import is_sound
+from saber.results.evaluation_log import EvaluationRecord, read_evaluation, read_evaluation_record
+from saber.results.evaluation_summary import student_interval
+from saber.results.task import Task
 
 
 @dataclass(frozen=True, eq=False)

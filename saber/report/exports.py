@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from saber.atari_scores import BASELINES, COLUMNS, REFERENCES
 from saber.report.aggregates import Aggregate
 from saber.report.marks import LIMITS
 from saber.report.results import Results
+from saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES
 from saber.scores import MARKS
 
 _Rows = Iterable[dict[str, Any]]

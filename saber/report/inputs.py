@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memory.errors import UserError
-from saber.evaluation_log import HEADER as EVALUATION
 from saber.report.evaluations import Evaluation, read_one_evaluation
 from saber.report.runs import Run, read_run, without_copies
-from saber.training_log import HEADER as TRAINING
+from saber.results.evaluation_log import HEADER as EVALUATION
+from saber.results.training_log import HEADER as TRAINING
 
 TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
 _LONGEST_LABEL = 60  # characters: plots and tables repeat the name

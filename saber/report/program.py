@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memory.errors import UserError
-from saber.files import replace_file
 from saber.report import method_tables, tables
 from saber.report.contents import contents
 from saber.report.curves import curve_figure
@@ -19,6 +18,7 @@ from saber.report.runs import printable
 from saber.report.sections import extent, render_report
 from saber.report.svg import to_svg
 from saber.report.table import to_latex
+from saber.results.files import replace_file
 
 FIGURES = "saber_figures"
 _WIDE, _CURVE = 900, (480, 320)  # pixels of figures

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from saber.atari_scores import STICKY
 from saber.report.runs import ACTION_REPEAT, Run
 from saber.report.settings import is_atari
+from saber.results.atari_scores import STICKY
 
 SABER_STICKINESS = 0.25  # also that of the published scores with sticky actions (Machado et al. 2018)
 

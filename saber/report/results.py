@@ -7,7 +7,6 @@ from functools import cached_property
 import numpy as np
 
 from memory.rows import Array
-from saber.atari_scores import COLUMNS, REFERENCES, GameScores
 from saber.report.aggregates import Aggregate, Profile, aggregate, profile
 from saber.report.evaluations import Evaluation
 from saber.report.groups import Group, group_runs
@@ -15,8 +14,9 @@ from saber.report.inputs import Inputs
 from saber.report.marks import LIMITS, Curves, Now, curves, score_at, score_now
 from saber.report.protocol import protocols_of
 from saber.report.runs import Run
+from saber.results.atari_scores import COLUMNS, REFERENCES, GameScores
+from saber.results.task import Task
 from saber.scores import MARKS
-from saber.task import Task
 
 FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
 THRESHOLDS = np.geomspace(FLOOR, 100, 101)  # of performance profiles

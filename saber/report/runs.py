@@ -14,12 +14,12 @@ import numpy as np
 
 from memory.errors import UserError
 from memory.rows import Array
-from saber.episode_fields import is_sound
 from saber.report.settings import agree, comparable
-from saber.run_record import RunRecord, read_record
+from saber.results.episode_fields import is_sound
+from saber.results.run_record import RunRecord, read_record
+from saber.results.task import Task, task_without_record
+from saber.results.training_log import read_records
 from saber.scores import SCORE_EPISODES, EpisodeRecord
-from saber.task import Task, task_without_record
-from saber.training_log import read_records
 
 ACTION_REPEAT = 4  # frames per agent step in SABER, and of a run without a record
 

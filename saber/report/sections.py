@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from html import escape
 from itertools import count
 
-from saber.atari_scores import REFERENCES, format_frames
-from saber.colours import SHADES
-from saber.page import render_page
 from saber.plural import counted
 from saber.report import method_tables, tables
 from saber.report.contents import SCORE
@@ -18,6 +15,9 @@ from saber.report.figures import all_figures
 from saber.report.results import WHOLE, Results
 from saber.report.styles import Figure, agent_line
 from saber.report.table import GAP, to_html
+from saber.results.atari_scores import REFERENCES, format_frames
+from saber.results.colours import SHADES
+from saber.results.page import render_page
 from saber.scores import MARKS, SCORE_EPISODES
 
 _STYLE = """main { padding: 0 20px 40px; }

@@ -7,9 +7,9 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 from memory.rows import Array
-from saber.atari_scores import Column
-from saber.colours import AGENTS, PUBLISHED
 from saber.report.results import plain
+from saber.results.atari_scores import Column
+from saber.results.colours import AGENTS, PUBLISHED
 
 Figure = dict[str, Any]
 

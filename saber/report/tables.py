@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from saber.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames, format_points
 from saber.plural import counted
 from saber.report.aggregates import Aggregate, Estimate
 from saber.report.evaluations import Evaluation
 from saber.report.marks import LIMITS
 from saber.report.results import WHOLE, Agent, Game, Results
 from saber.report.table import GAP, Cell, Column, Row, Table
+from saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames, format_points
+from saber.results.task import Task
 from saber.scores import MARKS
-from saber.task import Task
 
 _ORDER = tuple(reversed(LIMITS))  # what matters most is seen first
 _PARTS = ("median", "mean", "IQM", "above", "games")

@@ -10,17 +10,16 @@ import pytest
 import torch
 
 import args as options
-from agents import weights_packet
-from agents.learner import beta
 from agents.ops.n_step import n_step
-from agents.player import Player
 from agents.q_learning import QLearningAgent
 from agents.registry import AGENTS, make_agent
-from memory import wire
+from memory import weights_packet, wire
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkId, Field
 from memory.replay import Batch, Replay
 from memory.rows import Array, Kind, Row, Rows
+from programs.actor.rollout import Player
+from programs.learner.loop import beta
 from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.categorical import project as slow_project

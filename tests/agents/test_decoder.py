@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agents.decoder import MessageDecoder
-from agents.reports import Reports
 from memory.chunk import Chunk, ChunkSpec, Field
 from memory.messages import Episode, encode_message
 from memory.rows import Kind
-from saber.episode_fields import EPISODE_FIELDS, MOST
+from programs.learner.decoder import MessageDecoder
+from programs.learner.results_folder import Reports
+from saber.results.episode_fields import EPISODE_FIELDS, MOST
+from saber.results.training_log import HEADER, TrainingLog, format_record, read_records
 from saber.scores import EpisodeRecord
-from saber.training_log import HEADER, TrainingLog, format_record, read_records
 
 SPEC = ChunkSpec(stack=2, burn_in=0, length=4, tail=1, stride=4, sample=1)
 RECORD = EpisodeRecord(300, 0, 1, 2, 7, 1.5, -3.0, 21.0, 90, "game_over")

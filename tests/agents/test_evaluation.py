@@ -12,15 +12,15 @@ import pytest
 import torch
 
 import args as options
-from agents import snapshot
-from agents.evaluation import best_median_worst, run_evaluation
-from agents.evaluation_progress import Bar, Lines
-from agents.evaluation_settings import network_args, other_rules, trained_steps
-from agents.evaluation_workers import number_of_workers
 from agents.registry import make_agent
 from memory.chunk import Field
 from memory.errors import UserError
-from saber.evaluation_log import EvaluatedEpisode
+from programs import snapshot
+from programs.evaluation.program import best_median_worst, run_evaluation
+from programs.evaluation.progress import Bar, Lines
+from programs.evaluation.settings import network_args, other_rules, trained_steps
+from programs.evaluation.workers import number_of_workers
+from saber.results.evaluation_log import EvaluatedEpisode
 from saber.scores import EpisodeRecord
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
 

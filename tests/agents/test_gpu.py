@@ -9,7 +9,7 @@ import torch
 
 from agents.q_learning import QLearningAgent
 from agents.registry import AGENTS, make_agent
-from agents.updates import EagerUpdates, GraphUpdates, make_updates
+from agents.trainer import EagerUpdates, GraphUpdates, make_updates
 from memory.chunk import ChunkId
 from memory.replay import Replay
 from tests.agents.test_agents import ACTIONS, OBSERVATION, agent_of, arguments, play

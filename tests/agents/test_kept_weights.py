@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import args as options
-from agents import snapshot
-from agents.evaluation_settings import network_args
 from agents.interface import Agent
-from agents.kept_weights import KeptWeights, points_to_keep
 from agents.registry import make_agent
 from memory.chunk import Field
 from memory.errors import UserError
+from programs import snapshot
+from programs.evaluation.settings import network_args
+from programs.learner.kept_weights import KeptWeights, points_to_keep
 
 FRAME = Field((84, 84), "uint8")
 MARKS = [2_500_000, 12_500_000, 25_000_000, 50_000_000]  # agent steps of four frames

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents import snapshot
-from memory.connection import Client
+from memory.broker.connection import Client
+from programs import snapshot
 from tests.test_chain import run_system
 
 pytestmark = pytest.mark.redis

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 import args as options
-from agents import snapshot
-from agents.evaluation_settings import network_args
-from agents.evaluation_workers import play_episode, seed_agent
 from agents.interface import Agent
 from agents.networks import CategoricalNetwork, QuantileNetwork
 from agents.q_learning import QLearningAgent
 from agents.registry import make_agent
 from memory.chunk import Field
+from programs import snapshot
+from programs.evaluation.settings import network_args
+from programs.evaluation.workers import play_episode, seed_agent
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
 

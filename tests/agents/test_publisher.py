@@ -6,14 +6,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from agents import weights_packet
 from agents.interface import Network
-from agents.publisher import Publisher
-from memory import wire
-from memory.connection import Client
+from memory import weights_packet, wire
+from memory.broker.connection import Client
+from memory.broker.learner_client import LearnerLink
+from memory.broker.transport import newest_version
 from memory.errors import RunError
-from memory.learner_link import LearnerLink
-from memory.transport import newest_version
+from programs.learner.publisher import Publisher
 from tests.agents.test_agents import agent_of
 from tests.deadline import Clock
 

@@ -3,9 +3,9 @@
 import pytest
 
 import args as options
-from agents.learner import Progress, reach_of_earlier
 from args import Args
 from memory.limiter import RateLimiter
+from programs.learner.loop import Progress, reach_of_earlier
 
 ROUND = 100  # agent steps
 

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from agents.networks import NoisyLinear
-from agents.reports import Reports
-from agents.snapshot import weights_hash
 from memory.errors import UserError
 from memory.messages import Episode
-from saber.run_record import RunRecord, Start, read_record
+from programs.learner.results_folder import Reports
+from programs.snapshot import weights_hash
+from saber.results.run_record import RunRecord, Start, read_record
 from saber.scores import EpisodeRecord
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from agents import snapshot
 from memory.errors import UserError
+from programs import snapshot
 from tests.agents.test_published_snapshots import published, saved
 from tests.ground_truth.published_network import snapshot_of
 

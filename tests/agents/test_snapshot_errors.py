@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import args as options
-from agents import snapshot
-from agents.evaluation_settings import network_args
 from agents.interface import Agent
 from agents.registry import make_agent
 from memory.errors import UserError
+from programs import snapshot
+from programs.evaluation.settings import network_args
 from tests.agents.test_published_snapshots import ACTIONS, CPU, FRAME, published, saved
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
 

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import memory.replay
 from agents.q_learning import QLearningAgent
 from agents.registry import AGENTS
-from agents.updates import EagerUpdates, make_updates
+from agents.trainer import EagerUpdates, make_updates
 from memory.replay import Replay
 from memory.segment_tree import SegmentTree
 from tests.agents.test_agents import agent_of, replay_of

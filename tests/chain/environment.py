@@ -15,7 +15,7 @@ import json
 import numpy as np
 
 from memory.rows import Array, Arrays, Kind, Row
-from saber.environment import ENVIRONMENTS
+from saber.registry import ENVIRONMENTS
 
 START, GAMBLE, LAST_CHANCE, SAFE, END = range(5)
 RETURNS = {0: (-1, 0, 3, 4), 1: (1,), 2: (-1,)}  # equally likely, per first action; no discount

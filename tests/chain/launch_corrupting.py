@@ -4,7 +4,7 @@ import random
 import runpy
 import sys
 
-import memory.actor_link
+import memory.broker.actor_client
 import tests.chain.environment  # noqa: F401 - adds it
 from memory.messages import Message, encode_message
 
@@ -17,6 +17,6 @@ def _encode(message: Message) -> bytes:
 
 
 if __name__ == "__main__":
-    memory.actor_link.encode_message = _encode
+    memory.broker.actor_client.encode_message = _encode
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tests.chain.environment  # noqa: F401 - adds it
-from memory.learner_link import LearnerLink
+from memory.broker.learner_client import LearnerLink
 
 _progress = LearnerLink.progress
 

@@ -13,7 +13,7 @@ from memory import wire
 from memory.chunk import Chunk, ChunkSpec
 from memory.messages import Episode, Joined, Message, decode_message
 from memory.rows import Arrays, Kind, section
-from saber.training_log import read_records
+from saber.results.training_log import read_records
 
 _LOST = 0  # sequence number before the first
 

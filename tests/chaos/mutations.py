@@ -3,9 +3,9 @@
 import time
 from typing import Any
 
-from memory import lease, lua
-from memory.learner_link import LearnerLink
-from memory.transport import Commit, Keys, Scripts
+from memory.broker import lease, lua
+from memory.broker.learner_client import LearnerLink
+from memory.broker.transport import Commit, Keys, Scripts
 
 _APPEND = """redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])"""
 _APPEND_WHEN_IT_IS = """redis.pcall('XADD', KEYS[1], '*', 'm', ARGV[i])"""

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from agents import learner
-from memory import connection, inbox, lease, lua
+from memory.broker import connection, lease, lua
+from memory.broker import experience_reader as inbox
+from programs.learner import loop as learner
 from tests.chaos import mutations
 
 TTL_S = 3.0  # of leases: so that outliving one takes a test no longer than it must
@@ -18,7 +19,9 @@ SNAPSHOT_S = 1.0  # often, as a log is trimmed with each
 
 _context = multiprocessing.get_context("forkserver")
 # What the programs import, now or with their first update or first episode.
-_IMPORTED = "agents.learner_program agents.actor memory.binary_tree saber.gymnasium_environment torch._dynamo"
+_IMPORTED = (
+    "programs.learner.program programs.actor.program memory.binary_tree saber.gymnasium_environment torch._dynamo"
+)
 _context.set_forkserver_preload([__name__, *_IMPORTED.split(), "gymnasium.envs.classic_control.cartpole"])
 
 

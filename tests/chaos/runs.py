@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agents import snapshot
+from memory.broker.transport import Keys
 from memory.chunk import ChunkSpec
-from memory.transport import Keys
+from programs import snapshot
 from tests.chaos.checks import check_replay, check_scores, check_streams, check_what_was_read
 from tests.chaos.system import Chaos, chaos
 

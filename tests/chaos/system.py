@@ -14,7 +14,7 @@ from typing import Any
 
 import redis
 
-from memory.transport import Keys
+from memory.broker.transport import Keys
 from tests.chaos import programs
 from tests.chaos.faults import LEARNER, REDIS, Fault
 from tests.chaos.proxy import Proxy

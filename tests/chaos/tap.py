@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from memory.transport import Keys
+from memory.broker.transport import Keys
 from tests.deadline import Deadline
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.transport import Keys, last_sequence
+from memory.broker.transport import Keys, last_sequence
 from tests.chaos.faults import LEARNER, Fault
 from tests.chaos.runs import asynchronous_run
 from tests.chaos.system import Chaos

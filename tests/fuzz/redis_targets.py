@@ -5,12 +5,12 @@ import random
 import threading
 from typing import Any
 
-from memory.actor_link import ActorLink
-from memory.connection import BrokerError, Client, connect
+from memory.broker.actor_client import ActorLink
+from memory.broker.connection import BrokerError, Client, connect
+from memory.broker.learner_client import LearnerLink
+from memory.broker.run_status import Owner, RunRecord, read_run, write_run
+from memory.broker.transport import Commit, Keys, NumberTakenError, last_sequence, newest_version
 from memory.errors import RunError, Stopped, UserError
-from memory.learner_link import LearnerLink
-from memory.run_record import Owner, RunRecord, read_run, write_run
-from memory.transport import Commit, Keys, NumberTakenError, last_sequence, newest_version
 from tests.fuzz.mutate import damage, damage_json, json_text
 from tests.fuzz.target import Target
 

@@ -11,26 +11,26 @@ import numpy as np
 import torch
 
 import args as options
-from agents import snapshot, weights_packet
-from agents.decoder import MessageDecoder
-from agents.learner_program import _of_snapshot, _progress
-from agents.player import Place, Player
 from agents.registry import make_agent
-from agents.reports import training_record
-from memory import wire
-from memory.actor_link import Saved
+from memory import weights_packet, wire
+from memory.broker.actor_client import Saved
 from memory.chunk import Chunk, ChunkId, Field
 from memory.errors import RunError, UserError
 from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
 from memory.replay import Checkpoint, Replay
-from saber import training_log
+from programs import snapshot
+from programs.actor.rollout import Place, Player
+from programs.learner.decoder import MessageDecoder
+from programs.learner.program import _of_snapshot, _progress
+from programs.learner.results_folder import training_record
 from saber.environment import Environment, EnvironmentSettings
 from saber.gymnasium_environment import GymnasiumEnvironment
-from saber.reward_plot import reward_figure
+from saber.results import training_log
+from saber.results.reward_plot import reward_figure
+from saber.results.summary import rolling_summaries
+from saber.results.task import Task
+from saber.results.training_log import HEADER, format_record, read_records
 from saber.scores import EpisodeRecord
-from saber.summary import rolling_summaries
-from saber.task import Task
-from saber.training_log import HEADER, format_record, read_records
 from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
 from tests.fuzz.mutate import bomb, damage_lines, forge_archive, forge_packet

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from agents import decoder, player, snapshot, weights_packet
-from memory import messages, run_record, wire
-from saber import training_log
+from memory import messages, weights_packet, wire
+from memory.broker import run_status as run_record
+from programs import snapshot
+from programs.actor import rollout as player
+from programs.learner import decoder
+from saber.results import training_log
 from saber.scores import EpisodeRecord
 from tests.fuzz.run import fuzz
 from tests.fuzz.target import Target

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from memory.access import OPEN, Access, Tls, check_url, find_server, hide_passwords
+from memory.broker.access import OPEN, Access, Tls, check_url, find_server, hide_passwords
 from memory.errors import UserError
 
 SECRET = "s3cr:t/@?#%"  # all that means something in a URL

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from memory import wire
-from memory.connection import Client, connect
+from memory.broker.connection import Client, connect
+from memory.broker.transport import Keys
 from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
-from memory.transport import Keys
 from saber.scores import EpisodeRecord
 from tests import deadline
 from tests.conftest import RedisServer

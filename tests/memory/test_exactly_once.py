@@ -10,10 +10,10 @@ from contextlib import closing, suppress
 
 import pytest
 
-from memory.actor_link import ActorLink
-from memory.connection import connect
+from memory.broker.actor_client import ActorLink
+from memory.broker.connection import connect
+from memory.broker.transport import Keys
 from memory.messages import RoundEnd, decode_message, encode_message
-from memory.transport import Keys
 
 pytestmark = pytest.mark.redis
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from memory.actor_link import ActorLink
-from memory.connection import Client
+from memory.broker.actor_client import ActorLink
+from memory.broker.connection import Client
+from memory.broker.experience_reader import Inbox
+from memory.broker.learner_client import LearnerLink
+from memory.broker.transport import Keys
 from memory.errors import RunError, Stopped
-from memory.inbox import Inbox
-from memory.learner_link import LearnerLink
 from memory.messages import RoundEnd, decode_message, encode_message
-from memory.transport import Keys
 from tests.conftest import RedisServer
 from tests.memory import test_links
 from tests.memory.test_links import SETTINGS, actor_link, after, expected, learner_link, play, rounds_of, weights

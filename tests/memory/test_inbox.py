@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from memory.actor_link import ActorLink
+from memory.broker.actor_client import ActorLink
+from memory.broker.connection import Client, _Away, connect
+from memory.broker.experience_reader import Entry, Inbox
+from memory.broker.transport import READ_BYTES, Keys
 from memory.chunk import ChunkId
-from memory.connection import Client, _Away, connect
 from memory.errors import RunError, Stopped
-from memory.inbox import Entry, Inbox
 from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
-from memory.transport import READ_BYTES, Keys
 from memory.waiting import Patience
 from tests.conftest import RedisServer
 from tests.deadline import Clock, Deadline, wait_until
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.redis
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.inbox.BLOCK_MS", 30)
+    monkeypatch.setattr("memory.broker.experience_reader.BLOCK_MS", 30)
 
 
 @pytest.fixture
@@ -203,8 +203,10 @@ def test_the_rest_is_what_the_log_holds_by_then(client: Client, keys: Keys, monk
         assert sorted(ids(rest)) == [*((0, number) for number in range(1, 301)), (1, 5), (1, 6)]
         assert ids(inbox.take_rest()) == [(1, 7)]
         assert ids(inbox.take_rest()) == []
-        monkeypatch.setattr("memory.inbox._REST_S", 0.1)
-        monkeypatch.setattr("memory.inbox.newest_sequence", lambda *_: 1000)  # of a server that has lost its newest
+        monkeypatch.setattr("memory.broker.experience_reader._REST_S", 0.1)
+        monkeypatch.setattr(
+            "memory.broker.experience_reader.newest_sequence", lambda *_: 1000
+        )  # of a server that has lost its newest
         with pytest.raises(RunError, match="have gone from Redis"):
             list(inbox.take_rest())
 
@@ -263,7 +265,7 @@ def test_an_error_of_the_reader_reaches_who_waits(client: Client, keys: Keys, ho
 
 
 def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.connection.AWAY_S", 0.5)
+    monkeypatch.setattr("memory.broker.connection.AWAY_S", 0.5)
     keys = Keys("run", "id")
     with closing(connect("127.0.0.1", own_server.port)) as client, open_inbox(client, keys) as inbox:
         own_server.stop()
@@ -274,7 +276,7 @@ def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, mon
 def test_a_learner_that_is_busy_holds_the_reader_back(
     client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memory.inbox._QUEUE_SIZE", 4)
+    monkeypatch.setattr("memory.broker.experience_reader._QUEUE_SIZE", 4)
     say(client, keys, 0, 1, *(episode(i) for i in range(50)))
     with open_inbox(client, keys) as inbox:
         wait_until(lambda: inbox._reader.entries.qsize() == 4, "a full queue", 5)
@@ -297,7 +299,7 @@ def test_a_read_brings_no_more_bytes_than_it_may(
     client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Mutation: take replies of any size. Messages of all sizes are told apart, each once, and others go on."""
-    monkeypatch.setattr("memory.inbox.READ_BYTES", 100_000)
+    monkeypatch.setattr("memory.broker.experience_reader.READ_BYTES", 100_000)
     most = 0
     receive = _Away.receive
 
@@ -326,7 +328,7 @@ def test_an_actor_that_floods_the_log_keeps_nobody_waiting(
     client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: no `rotate`."""
-    monkeypatch.setattr("memory.inbox.READ_BYTES", 100_000)
+    monkeypatch.setattr("memory.broker.experience_reader.READ_BYTES", 100_000)
     say(client, keys, 0, 1, *[b"z" * 99_000] * 30)
     say(client, keys, 1, 1, episode(0))
     with open_inbox(client, keys) as inbox:

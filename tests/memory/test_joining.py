@@ -6,14 +6,14 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from memory.actor_link import ActorLink
-from memory.connection import Client
+from memory.broker.actor_client import ActorLink
+from memory.broker.connection import Client
+from memory.broker.experience_reader import Entry, Inbox
+from memory.broker.learner_client import LearnerLink
+from memory.broker.transport import Keys
 from memory.errors import UserError
-from memory.inbox import Entry, Inbox
-from memory.learner_link import LearnerLink
 from memory.limiter import MAX_ACTORS, Crew
 from memory.messages import Episode, Joined, RoundEnd, decode_message
-from memory.transport import Keys
 from memory.waiting import Patience
 
 pytestmark = pytest.mark.redis

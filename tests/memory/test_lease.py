@@ -10,10 +10,10 @@ from datetime import datetime
 
 import pytest
 
-from memory import lease as module
-from memory.connection import Client, connect
+from memory.broker import lease as module
+from memory.broker.connection import Client, connect
+from memory.broker.lease import Lease
 from memory.errors import RunError, UserError
-from memory.lease import Lease
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 
@@ -22,7 +22,7 @@ TTL_S = 1.0
 HOLDER = """
 import sys, time
 from memory import lease
-from memory.connection import connect
+from memory.broker.connection import connect
 lease.TTL_MS = int(sys.argv[3])
 with lease.Lease(connect("127.0.0.1", int(sys.argv[1])), sys.argv[2], "the holder", "advice"):
     print("held", flush=True)
@@ -222,7 +222,7 @@ def test_a_restart_that_lost_the_lease(own_server: RedisServer) -> None:
 
 
 def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.connection.AWAY_S", 0.5)
+    monkeypatch.setattr("memory.broker.connection.AWAY_S", 0.5)
     with closing(connect("127.0.0.1", own_server.port)) as client:
         with lease(client, "key") as held:
             own_server.stop()
@@ -236,7 +236,7 @@ def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypat
 def test_nothing_is_logged_when_it_cannot_be_released(
     own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("memory.connection.AWAY_S", 0.5)
+    monkeypatch.setattr("memory.broker.connection.AWAY_S", 0.5)
     monkeypatch.setattr(module, "TTL_MS", 60_000)  # it is not renewed meanwhile
     with closing(connect("127.0.0.1", own_server.port)) as client, lease(client, "key"):
         own_server.stop()

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from memory import lease, wire
-from memory.actor_link import ActorLink, RunOver, wait_for_run
-from memory.connection import Client, connect
+from memory import wire
+from memory.broker import lease
+from memory.broker.actor_client import ActorLink, RunOver, wait_for_run
+from memory.broker.connection import Client, connect
+from memory.broker.learner_client import LearnerLink
+from memory.broker.run_status import Owner, RunRecord, read_run, write_run
+from memory.broker.transport import Keys
 from memory.errors import RunError, Stopped, UserError
-from memory.learner_link import LearnerLink
 from memory.messages import Joined, RoundEnd, decode_message, encode_message
-from memory.run_record import Owner, RunRecord, read_run, write_run
-from memory.transport import Keys
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 
@@ -27,7 +28,7 @@ HERE = Owner.of(Path())
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.actor_link.BLOCK_MS", 50)
+    monkeypatch.setattr("memory.broker.actor_client.BLOCK_MS", 50)
 
 
 @pytest.fixture
@@ -358,7 +359,7 @@ def test_a_successor_goes_on_after_what_the_learner_has_read(
 def test_what_is_older_than_a_few_seconds_is_not_kept(
     own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memory.actor_link._KEPT_S", 0.2)
+    monkeypatch.setattr("memory.broker.actor_client._KEPT_S", 0.2)
     monkeypatch.setattr(lease, "TTL_MS", 400)
     with actor_link(own_client, "run") as actor:
         play(actor, 1)
@@ -372,7 +373,7 @@ def test_what_is_older_than_a_few_seconds_is_not_kept(
 
 
 def test_a_server_that_stays_away_ends_the_actor(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.connection.AWAY_S", 0.5)
+    monkeypatch.setattr("memory.broker.connection.AWAY_S", 0.5)
     with closing(connect("127.0.0.1", own_server.port)) as client, actor_link(client, "run") as actor:
         own_server.stop()
         for use in (lambda: play(actor, 1), actor.record, actor.unread, actor.newest_version, actor.saved):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from memory import wire
-from memory.actor_link import wait_for_run
-from memory.connection import Client
+from memory.broker.actor_client import wait_for_run
+from memory.broker.connection import Client
+from memory.broker.learner_client import LearnerLink
+from memory.broker.run_status import RunRecord, read_run, write_run
+from memory.broker.transport import Keys
 from memory.errors import RunError, UserError
-from memory.learner_link import LearnerLink
 from memory.messages import Episode
-from memory.run_record import RunRecord, read_run, write_run
-from memory.transport import Keys
 from tests.memory.test_links import HERE, SETTINGS, actor_link, learner_link
 
 pytestmark = pytest.mark.redis

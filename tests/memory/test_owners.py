@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from memory import wire
-from memory.connection import Client
+from memory.broker.connection import Client
+from memory.broker.holder import this_host
+from memory.broker.learner_client import LearnerLink
+from memory.broker.run_status import RunRecord, read_run, write_run
+from memory.broker.transport import Keys
 from memory.errors import UserError
-from memory.holder import this_host
-from memory.learner_link import LearnerLink
-from memory.run_record import RunRecord, read_run, write_run
-from memory.transport import Keys
 
 pytestmark = pytest.mark.redis
 SETTINGS = {"seed": 1}

@@ -6,13 +6,14 @@ from contextlib import AbstractContextManager, closing
 
 import pytest
 
-from memory import quarantine, wire
-from memory.connection import Client, connect
+from memory import wire
+from memory.broker import quarantine
+from memory.broker.connection import Client, connect
+from memory.broker.experience_reader import Inbox
+from memory.broker.quarantine import Quarantine
+from memory.broker.transport import Keys
 from memory.errors import RunError
-from memory.inbox import Inbox
 from memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
-from memory.quarantine import Quarantine
-from memory.transport import Keys
 from memory.waiting import Patience
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
@@ -25,7 +26,7 @@ BAD = b"\x80nonsense"
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.inbox.BLOCK_MS", 30)
+    monkeypatch.setattr("memory.broker.experience_reader.BLOCK_MS", 30)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The users that make_redis_users.py makes, on real servers: what they need they may, and nothing else."""
+"""The users that programs/make_redis_users.py makes, on real servers: what they need they may, and nothing else."""
 
 import os
 import re
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import pytest
 import redis
 
-from memory.access import find_server
-from memory.actor_link import ActorLink, RunOver, wait_for_run
-from memory.connection import Client, connect
+from memory.broker.access import find_server
+from memory.broker.actor_client import ActorLink, RunOver, wait_for_run
+from memory.broker.connection import Client, connect
+from memory.broker.learner_client import LearnerLink
+from memory.broker.lease import Lease
+from memory.broker.transport import Scripts
 from memory.errors import UserError
-from memory.learner_link import LearnerLink
-from memory.lease import Lease
 from memory.messages import RoundEnd
-from memory.transport import Scripts
 from tests.conftest import RedisServer
 from tests.test_environment_files import ROOT, redis_servers
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.redis
 
 def make_users(folder: Path, *options: str) -> dict[str, dict[str, str]]:
     """The variables of each user, as they stand in its file."""
-    command = [sys.executable, "make_redis_users.py", str(folder), *options]
+    command = [sys.executable, "programs/make_redis_users.py", str(folder), *options]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return {
         user: dict(re.findall("export (.*)=(.*)", (folder / f"{user}.env").read_text()))
@@ -267,7 +267,7 @@ def test_files_are_their_owner_s_and_hold_no_password_twice(tmp_path: Path) -> N
     assert not any(password in (folder / "users.acl").read_text() for password in passwords)
     (folder / "users.acl").unlink()
     before = {path: path.read_text() for path in folder.iterdir()}
-    command = [sys.executable, "make_redis_users.py", str(folder)]
+    command = [sys.executable, "programs/make_redis_users.py", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert str(folder / "learner.env") in done.stderr

@@ -8,21 +8,21 @@ from contextlib import ExitStack, closing
 import pytest
 
 from memory import waiting
-from memory.actor_link import ActorLink, wait_for_run
-from memory.connection import Client
+from memory.broker.actor_client import ActorLink, wait_for_run
+from memory.broker.connection import Client
+from memory.broker.learner_client import LearnerLink
+from memory.broker.roll_call import LEARNER, RollCall
+from memory.broker.story import ANYWHERE
+from memory.broker.transport import Keys
 from memory.errors import Stopped
-from memory.learner_link import LearnerLink
 from memory.messages import Joined, decode_message
-from memory.roll_call import LEARNER, RollCall
-from memory.story import ANYWHERE
-from memory.transport import Keys
 
 pytestmark = pytest.mark.redis
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.actor_link.BLOCK_MS", 50)
+    monkeypatch.setattr("memory.broker.actor_client.BLOCK_MS", 50)
     monkeypatch.setattr(waiting, "INTERVAL_S", 0.2)
 
 

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from memory import binary_tree, segment_tree
 from memory.binary_tree import BinaryTree
+from memory.draws import Drawn
 from memory.rows import Array
-from memory.segment_tree import Drawn, SegmentTree
+from memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
 
 Make = Callable[..., SegmentTree | BinaryTree]

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from memory.binary_tree import BinaryTree
-from memory.segment_tree import SegmentTree, importance_weights, make_tree
+from memory.draws import importance_weights
+from memory.replay import make_tree
+from memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
 from tests.memory.test_segment_tree import Make, binary, each_host_tree, filled
 

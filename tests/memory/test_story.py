@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from memory.broker.story import ANYWHERE, Reach, Story
 from memory.chunk import Chunk
 from memory.messages import Episode, Joined, Message, RoundEnd
-from memory.story import ANYWHERE, Reach, Story
 from memory.wire import WireError
 
 FAR = Reach(50, 10**9)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from memory.access import find_server
-from memory.actor_link import ActorLink, wait_for_run
-from memory.connection import Client, connect
+from memory.broker.access import find_server
+from memory.broker.actor_client import ActorLink, wait_for_run
+from memory.broker.connection import Client, connect
+from memory.broker.learner_client import LearnerLink
 from memory.errors import UserError
-from memory.learner_link import LearnerLink
 from memory.messages import RoundEnd
 from tests.conftest import RedisServer
 from tests.deadline import Clock
@@ -77,7 +77,7 @@ def test_a_run_goes_over_tls(redis_server: RedisServer, ours: Authority, run_nam
 def test_what_is_sent_and_read_in_many_tries_is_whole(
     own_server: RedisServer, ours: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memory.connection._TICK_S", 0.02)
+    monkeypatch.setattr("memory.broker.connection._TICK_S", 0.02)
     whole = os.urandom(30_000_000)  # more than the buffers on the way hold
     with (
         TlsServer(own_server.port, ours.server("localhost")) as tls,

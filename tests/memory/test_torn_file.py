@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from memory import lease
-from memory.actor_link import ActorLink
-from memory.connection import Client, connect
-from memory.learner_link import LearnerLink
+from memory.broker import lease
+from memory.broker.actor_client import ActorLink
+from memory.broker.connection import Client, connect
+from memory.broker.learner_client import LearnerLink
+from memory.broker.transport import rewrite_file
 from memory.messages import RoundEnd, decode_message
-from memory.transport import rewrite_file
 from tests.conftest import RedisServer
 from tests.test_environment_files import redis_servers
 

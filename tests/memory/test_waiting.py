@@ -9,10 +9,11 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 
-from memory import connection, waiting
-from memory.connection import BrokerError, Client, connect
+from memory import waiting
+from memory.broker import connection
+from memory.broker.connection import BrokerError, Client, connect
+from memory.broker.transport import Commit, Keys, Scripts
 from memory.errors import RunError, Stopped
-from memory.transport import Commit, Keys, Scripts
 from memory.waiting import Patience
 from tests.conftest import RedisServer
 from tests.deadline import Clock, Deadline

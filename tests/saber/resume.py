@@ -4,7 +4,8 @@ import sys
 
 import numpy as np
 
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 from tests.saber.reference import play
 
 with np.load(sys.argv[1]) as file:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from memory.rows import Kind
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 from tests.saber.reference import Reference, bilinear, end_after, observation, random_actions, resized
 
 

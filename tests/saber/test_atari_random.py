@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 from tests.saber.reference import play, random_actions, same
 
 RIGHT, LEFT, PADDLE_STEP = 3, 4, -23_000  # of Breakout; what ALE adds to the paddle's position in a frame of RIGHT

@@ -4,7 +4,8 @@ import pytest
 
 from memory.rows import Kind
 from saber.atari import AtariEnvironment, unroll
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 from tests.saber.reference import end_after, random_actions, say_rewards
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memory.rows import Array
-from saber.colours import AGENTS, DARK, LIGHT, PUBLISHED, SHADES, Colour, band
+from saber.results.colours import AGENTS, DARK, LIGHT, PUBLISHED, SHADES, Colour, band
 
 # Machado, Oliveira and Fernandes 2009: how the three kinds of colour blindness see linear RGB.
 SIGHTS = {

@@ -11,7 +11,8 @@ from memory import wire
 from memory.rows import Kind
 from saber import emulator_state
 from saber.atari import AtariEnvironment
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 from tests.saber.reference import play, random_actions, same, say_rewards
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,8 @@ import pytest
 
 from memory.rows import Kind, Row
 from saber.display import check_display
-from saber.environment import ENVIRONMENTS, EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import ENVIRONMENTS, make_environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,7 +102,8 @@ def test_wayland_is_asked_before_it_is_believed(monkeypatch, tmp_path):
 def test_rendering_changes_no_row():
     play = (
         "import sys\n"
-        "from saber.environment import EnvironmentSettings, make_environment\n"
+        "from saber.environment import EnvironmentSettings\n"
+        "from saber.registry import make_environment\n"
         "environment = make_environment(EnvironmentSettings(render=sys.argv[1] == 'yes'), 1)\n"
         "sys.stdout.buffer.write(environment.reset().obs.tobytes())\n"
         "for step in range(20): sys.stdout.buffer.write(environment.step(step % 18).obs.tobytes())\n"

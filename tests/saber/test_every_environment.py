@@ -9,7 +9,8 @@ import pytest
 
 from memory import wire
 from memory.rows import Kind, Row
-from saber.environment import ENVIRONMENTS, Environment, EnvironmentSettings, make_environment
+from saber.environment import Environment, EnvironmentSettings
+from saber.registry import ENVIRONMENTS, make_environment
 from tests.saber.reference import play, same
 
 ROOT = Path(__file__).parents[2]

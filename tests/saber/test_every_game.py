@@ -10,8 +10,9 @@ from ale_py import roms
 import saber
 from memory.rows import Kind
 from saber.atari import AtariEnvironment
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
 from saber.games import check_game
+from saber.registry import make_environment
 from tests.saber.reference import Reference, bilinear, observation, play, random_actions, same, say_rewards
 
 TABLE = Path(saber.__file__).with_name("atari_scores.csv")

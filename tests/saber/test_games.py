@@ -2,8 +2,9 @@ import pytest
 from ale_py import roms
 
 import saber.games as games_module
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
 from saber.games import check_game, games
+from saber.registry import make_environment
 
 # Every game with a published score: the usual 57, and 5 more that Dopamine played.
 SCORED = """

@@ -9,13 +9,14 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from agents.programs import open_environment
 from args import Args
 from memory import wire
 from memory.errors import RunError, UserError
 from memory.rows import Kind, Row
-from saber.environment import EnvironmentSettings, make_environment
+from programs.common import open_environment
+from saber.environment import EnvironmentSettings
 from saber.gymnasium_environment import GymnasiumEnvironment
+from saber.registry import make_environment
 from tests.saber.reference import bilinear
 
 BYTES = spaces.Box(0, 255, (84, 84), np.uint8)

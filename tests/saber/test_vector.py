@@ -3,7 +3,8 @@ import pytest
 
 from memory.rows import Kind, Row
 from saber.atari import AtariEnvironment
-from saber.environment import EnvironmentSettings, make_environment
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
 from saber.vector import VectorEnvironment
 from tests.saber.reference import Reference
 

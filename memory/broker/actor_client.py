@@ -1,0 +1,266 @@
+"""An actor's end of the transport: joins a run, appends experience, fetches weights."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+from memory import wire
+from memory.broker.connection import BLOCK_MS, Client
+from memory.broker.lease import Lease
+from memory.broker.roll_call import RollCall, plain_command
+from memory.broker.run_status import RunRecord, read_run, whole_number
+from memory.broker.transport import MAX_SEQUENCE, Commit, Keys, NumberTakenError, Scripts, last_sequence, newest_version
+from memory.errors import RunError, Stopped, UserError
+from memory.limiter import Crew
+from memory.messages import Message, encode_message
+from memory.waiting import Patience
+from memory.wire import Packet
+
+_KEPT_S = 5.0  # experience that a broker's restart could lose: its file is synced every second
+
+
+class Saved(NamedTuple):
+    """What an actor left behind."""
+
+    state: bytes
+    sequence: int
+
+
+class RunOver(Stopped):
+    """The learner has finished or was stopped; says which."""
+
+
+def wait_for_run(
+    client: Client, name: str, settings: dict[str, Any], stop: threading.Event,
+    command: Callable[[int], str] = plain_command,
+) -> RunRecord:  # fmt: skip
+    """Wait until a learner leads the run of this name; raises UserError if its settings differ from ours.
+
+    A learner that was killed leaves its record and, for a while, its lease: the settings of a record that nobody writes
+    any more refuse nobody. `command` tells how the learner is started, see `RollCall`.
+    """
+    first = read_run(client, name)
+    patience = Patience(f"the learner of run {name!r}", hint=RollCall(client, Keys(name, ""), 0, command).absent)
+    while True:
+        record = read_run(client, name)
+        if record and record.status == "running" and client.exists(Keys(name, record.run_id).learner_lease):
+            _refuse_other_version(record, name)
+            if not (differing := _differing(record, name, settings)):
+                return record
+            if first is None or (record, record.written) != (first, first.written):
+                raise UserError("\n".join(differing))
+        patience.check()
+        if stop.wait(0.5):
+            raise Stopped
+
+
+def _differing(record: RunRecord, name: str, settings: dict[str, Any]) -> list[str]:
+    return [
+        f"--{key.replace('_', '-')} is {settings.get(key)!r} here and {record.settings.get(key)!r} at the learner of "
+        f"run {name!r}: start both with the same settings, or use another --run-name"
+        for key in sorted(settings.keys() | record.settings.keys())
+        if settings.get(key) != record.settings.get(key)
+    ]
+
+
+def _refuse_other_version(record: RunRecord, name: str) -> None:
+    if record.wire_version != wire.VERSION:
+        raise UserError(
+            f"the learner of run {name!r} is of another release: its {wire.other_version(record.wire_version)}"
+        )
+
+
+def _is_version(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+class ActorLink:
+    """Appends one actor's messages under its lease; use as a context manager.
+
+    In lockstep it knows the `crews` of the run, and has to leave if the learner goes on with others. `roll_call` finds
+    out who is missing while the learner is waited for; `break_stale` is as in `Lease`.
+    """
+
+    def __init__(
+        self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event, crews: tuple[Crew, ...] = (),
+        *, roll_call: RollCall | None = None, break_stale: bool = False,
+    ) -> None:  # fmt: skip
+        self.keys = Keys(name, run_id)
+        self.actor = actor
+        self._client = client
+        self._scripts = Scripts(client)
+        self._stop = stop
+        self._crews = crews
+        self._sequence = 0  # of the last message
+        self._kept: deque[tuple[float, Commit]] = deque()
+        self.lease = Lease(
+            client,
+            self.keys.actor_lease(actor),
+            f"actor {actor} of run {name!r}",
+            "give each actor its own --id-actor",
+            break_stale=break_stale,
+        )
+        self._absent = (roll_call or RollCall(client, self.keys, 0)).absent
+
+    def __enter__(self) -> "ActorLink":
+        self.lease.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.lease.__exit__(*error)
+
+    def saved(self, *, repeats: bool = False) -> Saved | None:
+        """What this actor's predecessor left with its last message, None for a first start.
+
+        The learner may have read messages that a broker's restart has lost since, and reads what follows them. An actor
+        that `repeats` exactly what its predecessor did gives them their old numbers; any other goes on after them.
+        """
+        state, sequence = self._client.hmget(self.keys.state(self.actor), "state", "sequence")
+        read, newest = self._read(), last_sequence(self._client, self.keys.log(self.actor))
+        known = min(self._count(sequence or b"0"), max(newest, read))  # a greater one is none of ours
+        self._sequence = known
+        if read > self._sequence and (state is None or not repeats):
+            unknown = f"messages {self._sequence + 1} to {read} of actor {self.actor}"
+            print(f"The learner has read {unknown}, which Redis does not know: going on after them", flush=True)
+            self._sequence = read
+        return None if state is None or sequence is None else Saved(cast(bytes, state), known)
+
+    def _count(self, text: Any) -> int:
+        try:
+            return whole_number(text)
+        except ValueError as error:
+            raise RunError(
+                f"what Redis holds of actor {self.actor} in run {self.keys.name!r} is damaged: {error}"
+            ) from error
+
+    def commit(self, messages: list[Message], state: bytes) -> None:
+        """Append messages and store the state that goes with them, exactly once; raises RunError if that cannot be."""
+        self.lease.check()
+        commit = Commit(self._sequence + 1, [encode_message(message) for message in messages], state)
+        written = self._append(commit)
+        now = time.monotonic()
+        self._kept.append((now, written))
+        while self._kept[0][0] < now - _KEPT_S:
+            self._kept.popleft()
+
+    def _append(self, commit: Commit, *, allow_gap: bool = False) -> Commit:
+        """Append a commit, after those that Redis has lost, and return it with the numbers that it has got."""
+        try:
+            known = self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=allow_gap)
+        except NumberTakenError as taken:
+            if taken.last > MAX_SEQUENCE // 2:  # the learner takes what has been counted up from there
+                raise RunError(f"{taken}, and no number is left: start the run afresh") from taken
+            print(f"Going on with the next number: {taken}", flush=True)
+            return self._append(commit._replace(first=taken.last + 1), allow_gap=True)
+        except RunError:
+            self.record()  # raises RunOver if the learner has left, or leads another run
+            raise
+        if known is not None:
+            self._send_again(known)
+            return self._append(commit, allow_gap=True)
+        self._sequence = commit.last
+        return commit
+
+    def _send_again(self, known: int) -> None:
+        print(
+            f"Redis knows the messages of actor {self.actor} up to {known} of {self._sequence}: sending again",
+            flush=True,
+        )
+        lost = [(at, self._append(commit, allow_gap=True)) for at, commit in self._kept if commit.first > known]
+        self._kept = deque([kept for kept in self._kept if kept[1].first <= known] + lost)
+
+    def _known(self) -> int:
+        """Number of this actor's last message that Redis holds: the log tells, or its state once others have added."""
+        log = self.keys.log(self.actor)
+        self._client.xread({log: "$"}, count=1)  # brings nothing, but raises RunError for a log that is none
+        told = self._client.hget(self.keys.state(self.actor), "sequence")
+        if told == b"%d" % self._sequence:  # as nearly always, and it costs Redis nothing
+            return self._sequence
+        newest = last_sequence(self._client, log)
+        return newest if newest <= self._sequence else self._count(told or b"0")
+
+    def record(self) -> RunRecord:
+        """The run's record; raises RunOver if the learner has left in good order, or leads another run now.
+
+        Raises UserError if the learner goes on with another number of actors in lockstep.
+        """
+        record = read_run(self._client, self.keys.name)
+        if record and record.run_id != self.keys.run_id:
+            raise RunOver("begun another run")
+        if record:
+            _refuse_other_version(record, self.keys.name)
+        if record and record.over:
+            raise RunOver(record.status)
+        if record and self._crews and record.crews != self._crews:
+            raise UserError(
+                f"--nb-actor: the learner of run {self.keys.name!r} goes on with another number of actors: start this "
+                "one again with the same"
+            )
+        return record or RunRecord(self.keys.run_id, "running", {}, 0, 0)
+
+    def unread(self) -> int:
+        """Messages of this actor that the learner has not read yet."""
+        return max(0, self._sequence - self._read())
+
+    def _read(self) -> int:
+        return self._count(self._client.hget(self.keys.run, f"read:{self.actor}") or b"0")
+
+    def newest_version(self) -> int:
+        """The newest weights version, -1 if there is none."""
+        return newest_version(self._client, self.keys)
+
+    def patience(self, what: str) -> Patience:
+        """Patience for something that the learner does, whose lines tell who is missing."""
+        return Patience(what, hint=self._absent)
+
+    def wait_for_version(self, version: int) -> int:
+        """Wait until this or a later version is published, and return the newest; raises RunOver, Stopped."""
+        patience = self.patience(f"the learner to publish weights version {version}")
+        while (newest := self.newest_version()) < version:
+            self.wait_for_change(version, patience)
+        return newest
+
+    def wait_for_change(self, version: int, patience: Patience) -> None:
+        """Wait a moment for this version, with which the learner also says what it has read; raises as `pause`."""
+        self.pause(patience)
+        self._client.xread({self.keys.versions: f"{version}-0"}, count=1, block=BLOCK_MS)
+
+    def pause(self, patience: Patience) -> None:
+        """Call while waiting: says what for; raises RunOver, Stopped or RunError when there is no more sense in it."""
+        self.record()
+        self.lease.check()
+        if self._kept and self._kept[-1][1].last > (known := self._known()):
+            self._send_again(known)
+        patience.check()
+        if self._stop.is_set():
+            raise Stopped
+
+    def weights(self, version: int, max_bytes: int = wire.MAX_PAYLOAD_BYTES, *, or_newest: bool = False) -> Packet:
+        """The weights of this version, or newer ones that have taken their place: see the packet's "version".
+
+        Raises RunError for a packet that is none, or has more than `max_bytes` of weights.
+        Older ones are there after a learner was killed and has gone on from a snapshot: it will come here again, but
+        `or_newest` does not wait for that.
+        """
+        patience = self.patience(f"the learner to publish weights version {version} again")
+        while (packet := self._packet(version, max_bytes)) is None or packet.meta["version"] < version:
+            self.pause(patience)
+            self._stop.wait(0.1)
+            if or_newest:
+                version = max(0, self.newest_version())
+        return packet
+
+    def _packet(self, version: int, max_bytes: int) -> Packet | None:
+        key = self.keys.weights(version)
+        data = self._client.get(key)
+        if data is None:
+            return None
+        try:
+            packet = wire.decode(cast(bytes, data), max_bytes)
+            if packet.tag is not wire.Tag.WEIGHTS or not _is_version(packet.meta.get("version")):
+                raise wire.WireError("it is no packet of weights")
+        except wire.WireError as error:
+            raise RunError(f"the weights in Redis, {key}, cannot be used: {error}") from error
+        return packet

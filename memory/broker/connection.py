@@ -1,0 +1,282 @@
+"""The connection to the Redis server: made, tried again, and given up in time. Alone in importing redis."""
+
+import math
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import redis
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.exceptions import OutOfMemoryError
+from redis.retry import Retry
+
+from memory import waiting
+from memory.broker.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
+from memory.broker.key_types import probes
+from memory.errors import RunError, Stopped, UserError
+
+BrokerError: Final = redis.RedisError
+ResponseError: Final = redis.ResponseError  # the server answers, and refuses
+
+BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
+_SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
+AWAY_S = 60.0  # an absence that a process survives
+_AGAIN_S = 2.0  # for a command after one that was given up
+_PROBE_S = 10.0  # for the first answer of a server
+_STOP_S = 8.0  # for a command under way when the process is asked to stop, or that it needs in order to stop
+_TICK_S = 0.5  # from a request to stop until a command under way heeds it
+
+_WRONG_TYPE = "WRONGTYPE"  # in errors of commands, and of scripts
+# What a server says that may write again soon, and what is to be done.
+_CANNOT_WRITE = {
+    "OOM command": "has no room: raise its maxmemory (docs/access.md, as administrator)",
+    "MISCONF": "cannot write its file: make room on its disk, or see its log",
+    "BUSY Redis": "is busy with somebody's script that does not end: `script kill` (docs/access.md, as administrator)",
+}
+
+
+class ReplyTooLargeError(Exception):
+    """A reply is larger than its reader takes: the rest has not been read, and the connection is closed."""
+
+
+class Client(redis.Redis):
+    """A connection whose server may stay away, or be unable to write, for a minute; then a command raises RunError.
+
+    A command that the Redis user may not give raises UserError.
+    """
+
+    away: "_Away"
+    stop: threading.Event  # set when this process shall stop
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Send a command."""
+        self.away.begin()
+        with waiting.waiting("the Redis server"):
+            answer = self._execute_in_time(args, options)
+        self.away.given_up = False
+        return answer
+
+    def once(self, *args: Any) -> Any:
+        """Send a command, and raise BrokerError if the server refuses it, whatever for."""
+        self.away.begin()
+        with waiting.waiting("the Redis server"):
+            return super().execute_command(*args)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def replies_up_to(self, most: int) -> Iterator[None]:
+        """Take no reply of more than `most` bytes in this thread; a larger one raises ReplyTooLargeError."""
+        self.away.limit(most)
+        try:
+            yield
+        finally:
+            self.away.limit(math.inf)
+
+    def _execute_in_time(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """A script that a server cannot write for is refused as a whole, so it can be tried again."""
+        closed = 0
+        while True:
+            try:
+                return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+            except (redis.ConnectionError, redis.TimeoutError):
+                # redis-py tries again by itself, but for connections that close just after they have opened.
+                time.sleep(self.away.compute(closed := closed + 1))
+            except redis.ResponseError as error:
+                if denied := explain_denial(str(error)):
+                    raise UserError(denied) from error
+                if _WRONG_TYPE in str(error):
+                    raise RunError(self._explain_type(args)) from error
+                how = _cannot_write(error)
+                if not how:
+                    raise
+                waiting.instead(f"the Redis server, which {how}")
+                time.sleep(0.5)
+                self.away.check(f"{how}, and start again what has stopped")
+
+    def _explain_type(self, args: tuple[Any, ...]) -> str:
+        """What to say of a command that met a value of another type than ours."""
+        known = probes(args)
+        wrong = " and ".join(key for key, probe in known.items() if self._is_refused(probe)) or " or ".join(known)
+        return (
+            f"the Redis key {wrong} holds another type of value than this program writes there, so somebody else has "
+            "written it: delete it with redis-cli, and start again what has stopped"
+        )
+
+    def _is_refused(self, probe: tuple[str, ...]) -> bool:
+        try:
+            super().execute_command(*probe)  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            return _WRONG_TYPE in str(error)
+        return False
+
+
+def _cannot_write(error: redis.ResponseError) -> str | None:
+    """What hinders a server for a time, None for other errors."""
+    said = "OOM command" if isinstance(error, OutOfMemoryError) else str(error)  # a script's is no such error
+    return next((how for words, how in _CANNOT_WRITE.items() if words in said), None)
+
+
+class _Away(ExponentialWithJitterBackoff):
+    """Waits between tries of a command, which end after a minute, or soon when the process is asked to stop."""
+
+    def __init__(self, stop: threading.Event, seconds: float | None = None) -> None:
+        super().__init__(cap=2.0, base=0.02)
+        self._stop = stop
+        self._stopping = math.inf  # since when, as far as a command has noticed
+        self._seconds = seconds
+        self._began = threading.local()
+        self.given_up = False  # a command was, and none has been answered since
+
+    def __deepcopy__(self, _: object) -> "_Away":
+        return self  # every connection gets a copy, and all heed the same stop
+
+    @property
+    def seconds(self) -> float:
+        """How long a command is tried."""
+        return self._seconds or AWAY_S
+
+    @property
+    def over(self) -> bool:
+        """Whether this thread's command has been tried for long enough."""
+        now, began = time.monotonic(), getattr(self._began, "at", math.inf)
+        if self._stop.is_set():
+            self._stopping = min(self._stopping, now)
+        return now > min(began + getattr(self._began, "seconds", 0.0), max(began, self._stopping) + _STOP_S)
+
+    def begin(self) -> None:
+        """A command begins in this thread; after one that was given up there is little sense in waiting long again."""
+        self._began.at, self._began.why, self._began.received = time.monotonic(), None, 0
+        self._began.seconds = min(self.seconds, _AGAIN_S) if self.given_up else self.seconds
+
+    def limit(self, most: float) -> None:
+        """Let the replies to this thread's commands have at most so many bytes."""
+        self._began.most = most
+
+    def receive(self, count: int) -> None:
+        """Count bytes of a reply; raises ReplyTooLargeError if they are too many."""
+        self._began.received = getattr(self._began, "received", 0) + count
+        if self._began.received > getattr(self._began, "most", math.inf):
+            raise ReplyTooLargeError
+
+    def check(self, how: str) -> None:
+        """Raise RunError if it has been tried for long enough; tries to connect are nested in those to send."""
+        if self._stop.is_set():
+            self.given_up = True
+            raise RunError(f"the Redis server {how}, and this process shall stop")
+        if self.over:
+            self.given_up = True
+            raise RunError(f"the Redis server, tried for {self.seconds:.0f} sec, {how}")
+
+    def compute(self, failures: int) -> float:
+        """Seconds to wait after so many failures."""
+        if not (self.over and self._began.why):  # what fails afterwards fails for want of time
+            self._began.why = sys.exception()
+        self.check(f"stays away: {self._began.why}")
+        return super().compute(failures)
+
+    def greet(self, connection: Any) -> None:
+        """Set a connection up that has just been made.
+
+        With TLS a reply is read, and session tickets with it: redis-py would take them, unread, for a reply that a
+        former user of the connection has left.
+        """
+        connection._sock = _Socket(connection._sock, self)
+        connection.on_connect()
+        if hasattr(connection._sock, "pending"):
+            connection.send_command("PING", check_health=False)
+            connection.read_response()
+
+
+class _Socket:
+    """A socket that gives a command up in time.
+
+    The timeout of a plain one begins anew with every byte, and knows of no request to stop.
+    """
+
+    def __init__(self, plain: Any, away: _Away) -> None:
+        self._plain = plain
+        self._away = away
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    def recv_into(self, buffer: Any) -> int:
+        """Read some bytes; raises TimeoutError when none come in time, or ReplyTooLargeError."""
+        count = self._in_time(self._plain.recv_into, buffer)
+        self._away.receive(count)
+        return count
+
+    def sendall(self, data: bytes) -> None:
+        """Send all bytes; raises as `recv_into`."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._in_time(self._plain.send, rest) :]
+
+    def _in_time(self, transfer: Callable[[Any], int], data: Any) -> int:
+        """Transfer some bytes within the socket's own timeout, in short tries: each may be the last one."""
+        timeout = self._plain.gettimeout()
+        patience = math.inf if timeout is None else timeout
+        try:
+            while not self._away.over and patience > 0:
+                self._plain.settimeout(min(patience, _TICK_S))
+                patience -= _TICK_S
+                with suppress(TimeoutError):
+                    return transfer(data)
+            raise TimeoutError
+        finally:
+            self._plain.settimeout(timeout)
+
+
+def connect(host: str, port: int, stop: threading.Event | None = None, access: Access = OPEN) -> Client:
+    """Connect, and see that a Redis server answers and lets us in; raises UserError if none does.
+
+    While the server stays away, commands are tried again for about a minute. When `stop` is set, a command under way
+    has a few seconds left. Raises Stopped if none answers by then.
+    """
+    where = access.told_by or f"--host-redis {host} --port-redis {port}"
+    errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
+
+    def client(away: _Away, retry: Retry, timeout: float, kind: type[redis.Redis] = Client) -> Any:
+        greet: Any = away.greet  # redis-py declares another signature
+        return kind(
+            host,
+            port,
+            protocol=2,
+            retry=retry,
+            retry_on_error=errors,
+            socket_timeout=timeout,
+            socket_connect_timeout=min(5.0, timeout),
+            driver_info=None,  # nobody needs to know it, and our Redis users have no right to tell it
+            redis_connect_func=greet,
+            **access.options(),
+        )
+
+    stop = stop or threading.Event()
+    first = _Away(stop, _PROBE_S)
+    first.begin()
+    probe = client(first, Retry(NoBackoff(), 1), timeout=2.0, kind=redis.Redis)
+    try:
+        version = probe.info("server")["redis_version"]
+    except redis.AuthenticationError as error:
+        advice = f"{USERNAME} and {PASSWORD} must be those of a user of this server"
+        raise UserError(f"{where}: the server does not let us in ({error}); {advice}") from error
+    except (redis.ConnectionError, redis.TimeoutError) as error:
+        if stop.is_set():
+            raise Stopped from error
+        raise UserError(f"{where}: {explain(error, access)}") from error
+    except redis.ResponseError as error:
+        raise UserError(explain_denial(str(error)) or f"{where}: the server refuses us: {error}") from error
+    except (redis.RedisError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"{where}: who answers is no Redis server, or wants TLS (rediss://): {error}") from error
+    finally:
+        probe.close()
+    numbers = re.match(r"(\d+)\.(\d+)", str(version))
+    if not numbers or tuple(map(int, numbers.groups())) < (6, 2):
+        raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
+    away = _Away(stop)
+    connected: Client = client(away, Retry(away, -1), _SOCKET_TIMEOUT_S)
+    connected.away, connected.stop = away, stop
+    return connected

@@ -1,0 +1,177 @@
+"""The learner's end of the transport: takes the run over, publishes weights and progress, trims what replay evicted."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from memory.broker.actor_state import RoundUnderWay, round_under_way
+from memory.broker.connection import Client
+from memory.broker.experience_reader import Decoder, Inbox
+from memory.broker.lease import Lease
+from memory.broker.roll_call import RollCall, plain_command
+from memory.broker.run_status import Owner, RunRecord, actors_read, read_run, record_fields, write_run
+from memory.broker.story import Reach
+from memory.broker.transport import Keys, Scripts, forget_run, last_sequence, newest_version, rewrite_file
+from memory.errors import UserError
+from memory.limiter import Crew
+from memory.wire import VERSION, WireError, other_version
+
+
+class LearnerLink:
+    """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
+
+    `folder` is where the run's results are. The experience of another folder's run of this name is deleted only if this
+    learner may `abandon_other` runs. `command` tells how an actor is started, see `RollCall`.
+    """
+
+    keys: Keys
+
+    def __init__(
+        self, client: Client, name: str, settings: dict[str, Any], nb_actor: int, *,
+        folder: Path = Path(), abandon_other: bool = False, command: Callable[[int], str] = plain_command,
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._name = name
+        self._settings = settings
+        self._scripts = Scripts(client)
+        self._nb_actor = nb_actor
+        self._owner = Owner.of(folder)
+        self._abandon_other = abandon_other
+        self._command = command
+        self._weights: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
+        self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
+        self.lease = Lease(
+            client,
+            Keys(name, "").learner_lease,
+            f"a learner of run {name!r}",
+            "stop it first, or name this run differently with --run-name",
+            break_stale=abandon_other,
+        )
+
+    def __enter__(self) -> "LearnerLink":
+        self.lease.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.lease.__exit__(*error)
+
+    def check_name(self, run_id: str, *, afresh: bool) -> RunRecord | None:
+        """Return what the server holds under the run's name; raises UserError if this run may not take its place.
+
+        It may if it is that run, or if that run has finished. A run that begins `afresh` may also take the place of one
+        of the same folder: whoever wants to start afresh there moves the results away.
+        """
+        before = read_run(self._client, self._name)
+        if before is None:
+            return None
+        if before.run_id == run_id:
+            if before.wire_version != VERSION:
+                raise UserError(
+                    f"the experience of run {self._name!r} is of another release "
+                    f"({other_version(before.wire_version)}): go on with that one, or start afresh in another "
+                    "--path-to-results under another --run-name"
+                )
+            return before
+        own_place = afresh and before.owner == self._owner
+        if not (self._abandon_other or own_place or before.status == "finished"):
+            raise UserError(
+                f"--run-name: run {self._name!r} on the Redis server is another one than that of {self._owner}: its "
+                f"results are in {before.whose}; name this run differently, or give --abandon-other-run to delete what "
+                "the server holds of the other"
+            )
+        return before
+
+    def lead(self, run_id: str, crews: tuple[Crew, ...] = (), *, afresh: bool = False) -> None:
+        """Lead this run with these crews; abandon one of another id that had the name, and delete its keys.
+
+        Raises UserError as `check_name` does.
+        """
+        before = self.check_name(run_id, afresh=afresh)
+        self.keys = Keys(self._name, run_id)
+        now = int(time.time())
+        self._record = RunRecord(run_id, "starting", self._settings, 0, 0, crews, owner=self._owner, written=now)
+        if before and before.run_id == run_id:  # its actors go on meanwhile, and look how far the run is
+            self._record = replace(self._record, t_learner=before.t_learner, t_actors=before.t_actors)
+        # A Redis user without the learner's rights is refused now, not when the replay is full: this trims nothing.
+        known = Keys(self._name, before.run_id) if before else self.keys
+        self._scripts.trim(known, self.lease.token, dict.fromkeys(range(self._nb_actor), 0))
+        rewrite_file(self._client)  # the server may have been started again while no learner ran
+        other = before is not None and before.run_id != run_id
+        void = dict.fromkeys(actors_read(self._client, self._name), 0) if other else {}
+        write_run(self._client, self._name, self._record, void)  # first, so that actors of the old run write no more
+        if before and other:
+            print(f"Deleting the experience of the other run {self._name!r}, of {before.whose}", flush=True)
+            forget_run(self._client, self._name, before.run_id)
+
+    def inbox(
+        self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], reach: Callable[[], Reach], *,
+        known: int = 0, joining: bool = False,
+    ) -> Inbox:  # fmt: skip
+        """All messages of the actors, within their `reach`; `idle` is called while the learner waits for them.
+
+        Logs of as many actors as `known` are read, also of those that have left. With `joining`, actors of other
+        numbers are taken in.
+        """
+        more: dict[str, Any] = {"absent": self.absent, "reach": reach, "known": known, "joining": joining}
+        return Inbox(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
+
+    def absent(self) -> str:
+        """Which actors are not there: the end of a line about waiting for them."""
+        return RollCall(self._client, self.keys, self._nb_actor, self._command).absent()
+
+    def rounds_under_way(self, run_id: str, nb_actor: int, most: int) -> tuple[int, dict[int, RoundUnderWay]]:
+        """Return the newest round whose weights are there, and the round of each actor that has a state.
+
+        Of actors 0 to `nb_actor` - 1; a number beyond `most` is none that this run has written, and is left out.
+        """
+        keys, playing = Keys(self._name, run_id), {}
+        for actor in range(nb_actor):
+            with suppress(WireError):
+                if round_ := round_under_way(self._client, keys, actor, most):
+                    playing[actor] = round_
+        return min(newest_version(self._client, keys), most), playing
+
+    @property
+    def told(self) -> int:
+        """Most agent steps that the run's record has ever told the actors, also for learners before this one."""
+        return self._record.t_actors
+
+    def last_sequence(self, actor: int) -> int:
+        """Number of the newest message of an actor that Redis knows, 0 for none."""
+        return last_sequence(self._client, self.keys.log(actor))
+
+    def publish(self, version: int, weights: bytes, *, restart: bool = False) -> None:
+        """Publish weights as `version`; `restart` makes it the only one known."""
+        self.lease.check()
+        with self._publishing:
+            last = {} if restart else dict(list(self._weights.items())[-1:])
+            announced = self._scripts.publish(self.keys, self.lease.token, {version: weights}, restart=restart)
+            self._weights = last | {version: weights}
+            if announced < max(last, default=-1):  # a restarted broker has lost it, and an actor may need it still
+                self._scripts.publish(self.keys, self.lease.token, self._weights, restart=False)
+                rewrite_file(self._client)
+
+    def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
+        """Write the run's record; publish the weights again if they are not the newest, as after a broker's restart.
+
+        `t_actors` of the record never falls: a learner that resumes goes back, but no actor has played less since.
+        """
+        self.lease.check()
+        now, most = int(time.time()), max(t_actors, self.told)
+        self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=most, written=now)
+        self._scripts.write_record(self.keys, self.lease.token, record_fields(self._record, read))
+        with self._publishing:
+            newest = max(self._weights, default=-1)
+            known = newest_version(self._client, self.keys) if self._weights else newest
+            if known != newest:
+                self._scripts.publish(self.keys, self.lease.token, self._weights, restart=False)
+            if known < newest:  # the server has been started again
+                rewrite_file(self._client)
+
+    def trim(self, oldest: dict[int, int]) -> None:
+        """Drop the messages of each actor that are older than the given sequence number."""
+        self._scripts.trim(self.keys, self.lease.token, oldest)

@@ -1,0 +1,125 @@
+"""Leases: at most one learner of a run and at most one actor of an id, held with redlock and renewed in a thread."""
+
+import math
+import threading
+from contextlib import suppress
+from typing import Any
+
+from redlock import Redlock
+
+from memory.broker.connection import BrokerError, Client
+from memory.broker.holder import name_of_this_process, read_holder
+from memory.broker.transport import HeldLease, Scripts
+from memory.errors import RunError, Stopped, UserError
+from memory.waiting import Patience
+
+TTL_MS = 10_000
+
+
+class _Redlock(Redlock):  # type: ignore[misc]  # has no types
+    """Writes who holds a lock behind its random value.
+
+    A lock that the server does not take back is left to its end: redlock-py would log a traceback of that.
+    """
+
+    def get_unique_id(self) -> bytes:
+        """A value for a lock of this process."""
+        return bytes(super().get_unique_id()) + name_of_this_process()
+
+    def unlock_instance(self, server: Client, resource: str, val: bytes) -> None:
+        """Give the lock back."""
+        with suppress(BrokerError, RunError, UserError):
+            server.eval(self.unlock_script, 1, resource, val)
+
+
+class Lease:
+    """A lock that its holder must keep renewing; use as a context manager, and call `check` before what it protects.
+
+    A process that was killed leaves its lease behind for `TTL_MS`; its successor waits for that. A holder that is alive
+    renews it meanwhile, and then the successor is refused.
+
+    A lease that lasts for longer than `TTL_MS` was left before the server's clock was set back, or by somebody else.
+    The successor is refused, too. If it may `break_stale` leases, it takes this one when nobody has renewed it for
+    `TTL_MS`.
+    """
+
+    def __init__(self, client: Client, key: str, what: str, advice: str, *, break_stale: bool = False) -> None:
+        self._key = key
+        self._client = client
+        self._break_stale = break_stale
+        self._what = what
+        self._advice = advice
+        self._redlock = _Redlock([client], retry_count=1, retry_delay=0.01)
+        self._scripts = Scripts(client)
+        self._left = threading.Event()
+        self._error: str | None = None
+        self._thread = threading.Thread(target=self._keep, name=f"lease of {what}", daemon=True)
+
+    def __enter__(self) -> "Lease":
+        self._lock = self._acquire()
+        self.token: bytes = self._lock.key
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._thread.join()
+        if not self._error:  # else it is not ours any more, or nobody answers
+            self._redlock.unlock(self._lock)
+
+    def check(self) -> None:
+        """Raise RunError if the lease is lost."""
+        if self._error:
+            raise RunError(self._error)
+
+    def _acquire(self) -> Any:  # redlock's Lock has no types
+        patience: Patience | None = None
+        remaining: float = TTL_MS
+        may_break = self._break_stale
+        while not (lock := self._redlock.lock(self._key, TTL_MS)):
+            held = self._scripts.read_lease(self._key)
+            if held.left_ms > TTL_MS and may_break:
+                self._break(held)
+                may_break = False
+                continue
+            if held.left_ms > remaining:  # renewed, so its holder lives; or longer than any that a living holder has
+                if not held.value:
+                    self._client.get(self._key)  # raises RunError, which names the key, if it holds no text
+                raise UserError(self._refusal(held))
+            remaining = held.left_ms
+            patience = patience or Patience(f"the lease of {self._what} to run out, {_holder(held)}", interval=2)
+            patience.check()
+            if self._client.stop.wait(min(0.25, remaining / 1000 + 0.01)):
+                raise Stopped
+        return lock
+
+    def _refusal(self, held: HeldLease) -> str:
+        lasts = "never ends" if math.isinf(held.left_ms) else f"lasts {held.left_ms / 1000:.0f} more seconds"
+        refusal = f"{self._what} is already running, {_holder(held)}; its lease {lasts}"
+        if held.left_ms <= TTL_MS:
+            return f"{refusal} unless it is renewed: {self._advice}"
+        return (
+            f"{refusal}, not {TTL_MS / 1000:.0f} at most: the server's clock may have been set back; {self._advice}; "
+            "--abandon-other-run takes the lease if that process is gone"
+        )
+
+    def _break(self, held: HeldLease) -> None:
+        """Take a lease that lasts for too long, unless a living holder renews it meanwhile."""
+        print(f"Taking the lease of {self._what} unless it is renewed, {_holder(held)}", flush=True)
+        if self._client.stop.wait(TTL_MS / 1000):
+            raise Stopped
+        self._scripts.break_lease(self._key, held.value, TTL_MS)
+
+    def _keep(self) -> None:
+        while not self._left.wait(TTL_MS / 4000):
+            try:
+                if not self._scripts.renew(self._key, self.token, TTL_MS):
+                    self._error = f"the lease of {self._what} was lost: another process has taken its place"
+                    return
+            except Exception as error:  # noqa: BLE001 - raised again by `check` in the main thread
+                self._error = f"the lease of {self._what} could not be renewed: {error}"
+                return
+
+
+def _holder(held: HeldLease) -> str:
+    return str(read_holder(held.value) or "a process that has not left its name")

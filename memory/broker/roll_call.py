@@ -1,0 +1,40 @@
+"""Finds out which processes of a run are not there, for those who wait for them, and how each is started."""
+
+from collections.abc import Callable
+
+from memory.broker.connection import Client
+from memory.broker.transport import Keys
+
+LEARNER = -1  # in the place of an actor's number
+_MOST_NAMED = 8
+
+
+def plain_command(process: int) -> str:
+    """The command that starts a process with all settings at their defaults."""
+    return "python launch_learner.py" if process == LEARNER else f"python launch_actor.py --id-actor {process}"
+
+
+class RollCall:
+    """Knows the processes of a run by their leases; `command` tells how an actor or the LEARNER is started."""
+
+    def __init__(self, client: Client, keys: Keys, actors: int, command: Callable[[int], str] = plain_command) -> None:
+        self._client = client
+        self._keys = keys
+        self._actors = actors
+        self._command = command
+
+    def absent(self) -> str:
+        """The end of a line about waiting: who is not there, and the command to copy; empty if all are there.
+
+        A process that was killed is there for as long as its lease lasts.
+        """
+        if not self._client.exists(self._keys.learner_lease):
+            return f"; the learner is not running: {self._command(LEARNER)}"
+        absent = [actor for actor in range(self._actors) if not self._client.exists(self._keys.actor_lease(actor))]
+        if not absent:
+            return ""
+        command = self._command(absent[0])
+        if len(absent) == 1:
+            return f"; actor {absent[0]} is not running: {command}"
+        named = ", ".join(map(str, absent[:_MOST_NAMED])) + (" ..." if len(absent) > _MOST_NAMED else "")
+        return f"; {len(absent)} actors are not running ({named}), each to be started with its --id-actor: {command}"

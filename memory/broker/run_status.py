@@ -1,0 +1,172 @@
+"""The registry's record of a run: what the learner says of it to the actors, and to a learner that comes after it."""
+
+import json
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from memory import wire
+from memory.broker.connection import Client
+from memory.broker.holder import MAX_HOST, is_moment, local_time, printable, this_host
+from memory.broker.transport import Keys
+from memory.errors import RunError
+from memory.limiter import MAX_ACTORS, Crew, check_crews
+
+_STATUSES = (b"starting", b"running", b"stopped", b"finished")
+_FIRST_VERSION = b"1"  # of the wire, by those who did not write it down yet
+_MAX_FOLDER = 4096  # bytes of a path, as Linux has it
+_FIELDS = ("run_id", "status", "wire", "settings", "t_learner", "t_actors", "crews", "folder", "host", "written")
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Where the results of a run are: nobody else may take its name."""
+
+    folder: str  # absolute
+    host: str
+
+    @classmethod
+    def of(cls, folder: Path) -> "Owner":
+        """The owner of a run of this machine."""
+        return cls(os.fsdecode(os.fsencode(folder.resolve())[:_MAX_FOLDER]), this_host())
+
+    def __str__(self) -> str:
+        return f"{printable(self.folder)} on {self.host}"
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The registry's record of a run, as its learner last wrote it."""
+
+    run_id: str
+    status: str  # starting, running, stopped, finished
+    settings: dict[str, Any]
+    t_learner: int  # agent steps
+    t_actors: int  # agent steps in the replay's log
+    crews: tuple[Crew, ...] = ()  # none: the actors of the settings have played all rounds
+    wire_version: int = wire.VERSION  # of another one, settings and counts are not read
+    owner: Owner | None = None  # None: written by an earlier release
+    written: int | None = field(default=None, compare=False)  # seconds since 1970 by the learner's clock
+
+    @property
+    def over(self) -> bool:
+        """Whether the learner has left in good order."""
+        return self.status in ("stopped", "finished")
+
+    @property
+    def whose(self) -> str:
+        """Whose run it is, and when its learner wrote the record."""
+        owner = self.owner or "a folder that its release did not write down"
+        return f"{owner}, last written {local_time(self.written)}" if self.written is not None else str(owner)
+
+
+def read_run(client: Client, name: str) -> RunRecord | None:
+    """The record of the run of this name, None if there is none; raises RunError if it is none that we have written."""
+    key = Keys(name, "").run
+    values = dict(zip(_FIELDS, cast(list[bytes | None], client.hmget(key, *_FIELDS)), strict=True))
+    if values["run_id"] is None:
+        return None
+    try:
+        return _record(values)
+    except ValueError as error:
+        raise RunError(
+            f"the record of run {name!r} in Redis, {key}, is damaged: {error}; delete it with redis-cli "
+            "(docs/access.md, as administrator), and start the learner again"
+        ) from error
+
+
+def _record(values: dict[str, bytes | None]) -> RunRecord:
+    run_id, status = values["run_id"] or b"", values["status"] or b""
+    if not re.fullmatch(rb"[A-Za-z0-9_-]{1,64}", run_id):
+        raise ValueError("its run id is no name")
+    if status not in _STATUSES:
+        raise ValueError("its status is unknown")
+    record = RunRecord(
+        run_id.decode(),
+        status.decode(),
+        {},
+        0,
+        0,
+        wire_version=whole_number(values["wire"] or _FIRST_VERSION),
+        owner=_owner(values["folder"], values["host"]),
+        written=_moment(values["written"]),
+    )
+    if record.wire_version != wire.VERSION:
+        return record
+    return replace(
+        record,
+        settings=_settings(values["settings"]),
+        t_learner=whole_number(values["t_learner"]),
+        t_actors=whole_number(values["t_actors"]),
+        crews=check_crews(_json(values["crews"] or b"[]", "crews")),
+    )
+
+
+def _owner(folder: bytes | None, host: bytes | None) -> Owner | None:
+    if folder is None and host is None:
+        return None
+    if not folder or not folder.startswith(b"/") or len(folder) > _MAX_FOLDER:
+        raise ValueError("its folder is no absolute path")
+    if not host or not re.fullmatch(rb"[!-~]{1,%d}" % MAX_HOST, host):
+        raise ValueError("its host is no name")
+    return Owner(os.fsdecode(folder), host.decode())
+
+
+def _moment(text: bytes | None) -> int | None:
+    if text is None:
+        return None
+    if not is_moment(moment := whole_number(text)):
+        raise ValueError("the time at which it was written is none")
+    return moment
+
+
+def _settings(text: bytes | None) -> dict[str, Any]:
+    settings = _json(text or b"", "settings")
+    if not isinstance(settings, dict) or not all(isinstance(v, str | int | float | None) for v in settings.values()):
+        raise ValueError("its settings are no JSON object of plain values")
+    return settings
+
+
+def _json(text: bytes, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its {what} are no JSON") from error
+
+
+def whole_number(text: bytes | None) -> int:
+    """A number as this project writes it into Redis; raises ValueError for anything else."""
+    if text is None or not re.fullmatch(rb"[0-9]{1,20}", text):
+        raise ValueError("a count is no whole number")
+    return int(text)
+
+
+def actors_read(client: Client, name: str) -> list[int]:
+    """The actors of which the record of the run of this name tells how far their logs were read."""
+    told = client.hmget(Keys(name, "").run, [f"read:{actor}" for actor in range(MAX_ACTORS)])
+    return [actor for actor, sequence in enumerate(cast(list[bytes | None], told)) if sequence is not None]
+
+
+def write_run(client: Client, name: str, record: RunRecord, read: dict[int, int]) -> None:
+    """Write the record, and up to which sequence number each actor's log was read."""
+    client.hset(Keys(name, "").run, mapping=record_fields(record, read))
+
+
+def record_fields(record: RunRecord, read: dict[int, int]) -> dict[Any, Any]:
+    """The record as the registry holds it."""
+    fields: dict[Any, Any] = {
+        "run_id": record.run_id,
+        "status": record.status,
+        "wire": record.wire_version,
+        "settings": json.dumps(record.settings),
+        "t_learner": record.t_learner,
+        "t_actors": record.t_actors,
+        "crews": json.dumps(record.crews),
+    }
+    if record.owner:
+        fields |= {"folder": os.fsencode(record.owner.folder), "host": record.owner.host}
+    if record.written is not None:
+        fields["written"] = record.written
+    return fields | {f"read:{actor}": sequence for actor, sequence in read.items()}

@@ -1,0 +1,114 @@
+"""What one actor has written so far, as far as it decides what can come next in its stream.
+
+An actor of ours numbers messages, rounds and the episodes of each environment upwards by one. It begins anew only with
+Joined: at the newest weights version, or at the first round of a crew that it joins, which may be the version after.
+Its episodes are numbered above the agent steps that the run's record tells then.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from memory.broker.transport import MAX_SEQUENCE
+from memory.chunk import Chunk
+from memory.messages import MOST, Episode, Joined, Message, RoundEnd
+from memory.wire import WireError
+
+_UNFINISHED = 1000  # agent steps that an environment has made since its last chunk, at most
+
+
+class Reach(NamedTuple):
+    """How far actors can have come: what the learners of their run have published, and told in its record."""
+
+    round: int  # newest weights version
+    steps: int  # agent steps over all actors
+
+
+ANYWHERE = Reach(MOST, MOST)
+
+
+@dataclass
+class _Count:
+    """Where the episodes of an environment stand."""
+
+    newest: int
+    missing: int  # messages of the actor that were missing when it came
+    refused: int = -1  # number that has been refused since
+
+
+class Story:
+    """Checks the messages of an actor in their order."""
+
+    def __init__(self) -> None:
+        self._sequence: int | None = None  # of the last message
+        self._round: int | None = None  # that ended last
+        self._missing = 0  # messages that were lost or left out, ever
+        self._missing_before = 0  # of these, those before the end of the last round
+        self._rows = 0  # rows of all chunks
+        self._episodes: dict[int, _Count] = {}  # by environment, since the actor joined
+        self._missing_joined: int | None = None  # messages that were missing when the actor joined; None: it has not
+
+    def follow(self, actor: int, entry_id: bytes) -> None:
+        """Take the next message's sequence number; raises WireError if no actor of ours can have given it."""
+        sequence, part = (int(number) for number in entry_id.split(b"-"))
+        if self._sequence is not None:
+            self._missing += max(0, sequence - self._sequence - 1)
+        self._sequence = sequence
+        if part or sequence > MAX_SEQUENCE:
+            raise WireError(f"actor {actor} numbers no message so")
+
+    def leave_out(self) -> None:
+        """Count a message that was left out."""
+        self._missing += 1
+
+    def check(self, actor: int, message: Message, reach: Reach) -> None:
+        """Raise WireError for a message that cannot come now."""
+        match message:
+            case Chunk(rows={"kind": kind}):
+                self._rows += len(kind)
+            case Episode(record=record) if record.get("actor", actor) != actor:
+                raise WireError("the episode is another actor's")
+            case Episode(record={"env": int(env), "episode": int(number)}):
+                self._check_episode(env, number, reach)
+            case RoundEnd(round=ended):
+                self._check_round(ended, reach)
+                self._end_round(ended)
+            case Joined(round=first):
+                _check_published(first, reach)
+                self._end_round(first - 1)
+                self._episodes.clear()
+                self._missing_joined = self._missing
+
+    def _check_round(self, ended: int, reach: Reach) -> None:
+        _check_published(ended, reach)
+        missing = self._missing - self._missing_before
+        if self._round is not None and not 0 <= ended - self._round - 1 <= missing:
+            raise WireError(f"the end of round {ended} does not follow that of round {self._round}")
+
+    def _end_round(self, ended: int) -> None:
+        self._round, self._missing_before = ended, self._missing
+
+    def _check_episode(self, env: int, number: int, reach: Reach) -> None:
+        """Refuse a number beyond those that can have been played, and one that does not follow.
+
+        The training log ignores all numbers below the greatest: one wrong number would silence the environment. Older
+        numbers pass, as messages can come again after a restart of Redis. The second of two numbers in a row passes,
+        too: an actor may have begun anew, and its Joined be lost.
+        """
+        played = reach.steps + self._rows + _UNFINISHED  # an episode takes at least one step
+        if (count := self._episodes.get(env)) is None:
+            anew = self._missing_joined is not None
+            most = reach.steps + self._missing - (self._missing_joined or 0) if anew else played
+        else:
+            most = max(count.newest + 1, min(played, count.newest + 1 + self._missing - count.missing))
+            most = number if count.refused + 1 == number <= played else most
+        if number > most:
+            if count:
+                count.refused = number
+            raise WireError(f"episode {number} of environment {env} cannot come here: at most {most} can")
+        if count is None or number >= count.newest:
+            self._episodes[env] = _Count(number, self._missing)
+
+
+def _check_published(round_: int, reach: Reach) -> None:
+    if round_ > reach.round:
+        raise WireError(f"round {round_} cannot have begun: its weights have not been published")

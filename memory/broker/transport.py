@@ -1,0 +1,297 @@
+"""The Redis server as this project uses it: key names and scripts.
+
+All keys of a run carry the hash tag `{<run name>}`: they live on one node of a cluster and a script may touch several.
+
+    riqx:{name}                     hash: run id, settings, status, progress - the registry's record of the run
+    riqx:{name}:learner             lease of the learner: a random value, and who holds it, see memory/broker/holder.py
+    riqx:{name}:<id>:versions       stream of published weights versions, entry id = version-1, as 0-0 is none
+    riqx:{name}:<id>:weights:<k>    packet with the weights of version v, k = v mod 2
+    riqx:{name}:<id>:actors         stream of the actors' numbers, one entry when an actor's log begins
+    riqx:{name}:<id>:log:<actor>    stream of the actor's messages, entry id = sequence number
+    riqx:{name}:<id>:state:<actor>  hash: state, sequence, owner - what the actor needs to go on after its last message
+    riqx:{name}:<id>:actor:<actor>  lease of the actor
+    riqx:{name}:<id>:quarantine:<actor>  stream of messages that could not be read, see quarantine.py
+
+The run id is new with every fresh start, so that nothing of an abandoned run can reach its successor. Only commands of
+Redis 6.2 are used, and none that touches keys of anybody else.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from memory.broker import lua
+from memory.broker.connection import Client, ResponseError
+from memory.errors import RunError
+from memory.limiter import MAX_ACTORS
+
+READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
+CUT_BYTES = 1 << 14  # what is read of a message that is too large
+MAX_SEQUENCE = 2**53  # of a message: the scripts in Redis count with floating-point numbers
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Names of a run's keys (bytes-safe ASCII)."""
+
+    name: str
+    run_id: str
+
+    @property
+    def run(self) -> str:
+        """The registry's record of the run."""
+        return f"riqx:{{{self.name}}}"
+
+    @property
+    def learner_lease(self) -> str:
+        """Lease of the learner, shared by all runs of this name."""
+        return f"{self.run}:learner"
+
+    def _own(self, what: str) -> str:
+        return f"{self.run}:{self.run_id}:{what}"
+
+    @property
+    def versions(self) -> str:
+        """Stream of weights versions."""
+        return self._own("versions")
+
+    def weights(self, version: int) -> str:
+        """Weights of a version; two slots, for in lockstep the actors are at most one version behind."""
+        return self._own(f"weights:{version % 2}")
+
+    @property
+    def actors(self) -> str:
+        """Stream of the numbers of the actors that have a log."""
+        return self._own("actors")
+
+    def log(self, actor: int) -> str:
+        """Stream of an actor's messages."""
+        return self._own(f"log:{actor}")
+
+    def state(self, actor: int) -> str:
+        """State that goes with the last message."""
+        return self._own(f"state:{actor}")
+
+    def actor_lease(self, actor: int) -> str:
+        """Lease of an actor id."""
+        return self._own(f"actor:{actor}")
+
+    def quarantine(self, actor: int) -> str:
+        """Stream of an actor's messages that could not be read."""
+        return self._own(f"quarantine:{actor}")
+
+
+class MemoryUse(NamedTuple):
+    """Bytes of the Redis server, and where it is."""
+
+    host: str
+    used: int
+    ours: int  # of `used`: what runs of a name hold, as far as Redis can tell
+    limit: int  # maxmemory; 0: none
+    machine: int  # all memory of its machine
+    file: bool  # whether it keeps an append-only file
+
+
+def memory_use(client: Client, name: str) -> MemoryUse:
+    """What the server uses, and may use."""
+    info: Any = client.info("memory")
+    host = str(client.connection_pool.connection_kwargs.get("host"))
+    sizes: list[Any] = [client.memory_usage(key) for key in _keys_from(client, Keys(name, "").run)]
+    ours, file = sum(filter(None, sizes)), client.info("persistence")["aof_enabled"] == 1
+    return MemoryUse(host, info["used_memory"], ours, info["maxmemory"], info["total_system_memory"], file)
+
+
+class Commit(NamedTuple):
+    """Messages `first`, `first + 1`, ... of an actor, at least one, and its state after them."""
+
+    first: int
+    messages: list[bytes]
+    state: bytes
+
+    @property
+    def last(self) -> int:
+        """Sequence number of the last message."""
+        return self.first + len(self.messages) - 1
+
+
+class HeldLease(NamedTuple):
+    """A lease as somebody sees it who does not hold it."""
+
+    value: bytes  # its beginning; empty for none
+    left_ms: float  # infinite for one that never expires
+
+
+class RawMessage(NamedTuple):
+    """An entry of an actor's log, or of the stream of actors, as it was read."""
+
+    id: bytes
+    size: int  # of the message in the log
+    data: bytes  # the message, or its beginning if it is too large
+
+
+def raw_message(entry_id: bytes, fields: dict[bytes, bytes]) -> RawMessage:
+    """An entry as XREAD replies it."""
+    data = fields.get(b"m", fields.get(b"actor", b""))
+    return RawMessage(entry_id, len(data), data)
+
+
+class NumberTakenError(Exception):
+    """An actor's log has messages that are not its own, up to this number: it must number its own from the next on."""
+
+    def __init__(self, keys: Keys, actor: int, last: int) -> None:
+        super().__init__(f"somebody else has written message {last} to {keys.log(actor)}")
+        self.last = last
+
+
+class Scripts:
+    """The server-side scripts, by what they do."""
+
+    def __init__(self, client: Client) -> None:
+        self._commit = client.register_script(lua.COMMIT)
+        self._publish = client.register_script(lua.PUBLISH)
+        self._record = client.register_script(lua.RECORD)
+        self._trim = client.register_script(lua.TRIM)
+        self._renew = client.register_script(lua.RENEW)
+        self._read_lease = client.register_script(lua.READ_LEASE)
+        self._break_lease = client.register_script(lua.BREAK_LEASE)
+        self._read = client.register_script(lua.READ)
+
+    def commit(self, keys: Keys, actor: int, token: bytes, commit: Commit, *, allow_gap: bool) -> int | None:
+        """Append messages and store the state in one step, if the lease is held.
+
+        Returns None when that is done, or was done before. If Redis has lost the message before `commit.first`, and
+        `allow_gap` is not set, returns the number of the last one that it holds. Raises NumberTakenError if somebody
+        else has written under one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
+        """
+        names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run, keys.actors]
+        values: list[Any] = [token, commit.first, int(allow_gap), actor, commit.state, *commit.messages]
+        try:
+            known = self._commit(names, values)
+        except ResponseError as error:
+            if "LEASELOST" in str(error):
+                raise RunError(f"actor {actor} lost its lease: another process may have taken its place") from error
+            if taken := re.search(r"TAKEN (\d+)", str(error)):
+                raise NumberTakenError(keys, actor, int(taken[1])) from error
+            raise RunError(f"Redis refused the experience of actor {actor}: {error}") from error
+        return None if known == -1 else int(known)
+
+    def publish(self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool) -> int:
+        """Make these the weights of their versions, oldest first, and announce them, in one step.
+
+        Returns the newest version that was announced before, -1 for none; `restart` forgets it. This and what follows
+        is the learner's to do; raises RunError if its lease is lost, or the run abandoned.
+        """
+        slots = [keys.weights(version) for version in weights]
+        values = [part for item in weights.items() for part in item]
+        return self._lead(self._publish, keys, token, [keys.versions, *slots], [int(restart), *values])
+
+    def write_record(self, keys: Keys, token: bytes, fields: dict[Any, Any]) -> None:
+        """Write fields of the run's record."""
+        self._lead(self._record, keys, token, [], [part for field in fields.items() for part in field])
+
+    def trim(self, keys: Keys, token: bytes, oldest: dict[int, int]) -> None:
+        """Drop the messages of each actor that are older than the given sequence number."""
+        self._lead(self._trim, keys, token, [keys.log(actor) for actor in oldest], list(oldest.values()))
+
+    def read(self, positions: dict[Any, Any], most: int) -> list[tuple[Any, list[RawMessage]]]:
+        """The messages after these positions in their streams, by stream: as many as `most` bytes hold, at least one.
+
+        Of one that is larger than that by itself, the beginning.
+        """
+        found = self._read(list(positions), [most, CUT_BYTES, *positions.values()])
+        streams = zip(positions, found, strict=True)
+        return [(stream, [RawMessage(*message) for message in messages]) for stream, messages in streams if messages]
+
+    def _lead(self, script: Any, keys: Keys, token: bytes, more: list[str], arguments: list[Any]) -> int:
+        try:
+            return int(script([keys.learner_lease, keys.run, *more], [token, keys.run_id, *arguments]))
+        except ResponseError as error:
+            if "LEASELOST" not in str(error):
+                raise
+            raise RunError(f"the learner of run {keys.name!r} lost its lease to another process") from error
+
+    def renew(self, key: str, token: bytes, ttl_ms: int) -> bool:
+        """Prolong a lease, also one that a broker's restart has lost; False if somebody else holds it."""
+        return bool(self._renew([key], [token, ttl_ms]))
+
+    def read_lease(self, key: str) -> HeldLease:
+        """See who holds a lease, and for how long yet."""
+        value, left = self._read_lease([key])
+        return HeldLease(value, math.inf if left == -1 else max(0, left))
+
+    def break_lease(self, key: str, value: bytes, longest_ms: int) -> None:
+        """Take a lease from the holder with this value if it lasts for longer than `longest_ms`."""
+        self._break_lease([key], [value, longest_ms])
+
+
+def rewrite_file(client: Client) -> None:
+    """Let the server write its append-only file anew from what it holds; does nothing if it keeps no such file.
+
+    A crash may leave half a transaction at the end of the file. A server that starts reads what stands before it, but
+    appends behind it, and whoever reads the file after that takes what follows for a part of the transaction. This is a
+    precaution: where the server refuses, for want of memory as a rule, a line says so.
+    """
+    if client.info("persistence")["aof_enabled"] != 1:
+        return
+    try:
+        client.bgrewriteaof()
+    except ResponseError as error:
+        if "in progress" not in str(error):
+            print(f"The Redis server does not write its append-only file anew: {error}", flush=True)
+
+
+def forget_run(client: Client, name: str, run_id: str) -> None:
+    """Delete what an abandoned run of this name has left under its id, and nothing else."""
+    for key in _keys_from(client, Keys(name, run_id)._own("")):
+        client.unlink(key)
+
+
+def _keys_from(client: Client, beginning: str) -> Iterator[bytes]:
+    """All keys with this beginning."""
+    escaped = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in beginning)
+    yield from client.scan_iter(match=f"{escaped}*", count=1000)
+
+
+def last_sequence(client: Client, key: str) -> int:
+    """Sequence number of the last entry ever appended to a stream (it outlives trimming); 0 for none."""
+    return sequence_of(cast(bytes, client.eval(lua.LAST, 1, key)))
+
+
+def newest_sequence(client: Client, key: str) -> int:
+    """Sequence number of the newest entry that a stream holds, up to MAX_SEQUENCE; 0 for none."""
+    return sequence_of(cast(bytes, client.eval(lua.NEWEST, 1, key, str(MAX_SEQUENCE))))
+
+
+def sequence_of(entry_id: bytes) -> int:
+    """The sequence number in an entry's id."""
+    return int(entry_id.split(b"-")[0])
+
+
+class Registered(NamedTuple):
+    """The actors that have a log, and the position in their stream after which others will come."""
+
+    actors: set[int]
+    position: bytes
+
+
+def registered_actors(client: Client, keys: Keys) -> Registered:
+    """Read the stream of actors to its end; entries with numbers that no actor of ours can have count for nothing."""
+    scripts, actors, position = Scripts(client), set(), b"0-0"
+    while found := scripts.read({keys.actors: position}, READ_BYTES):
+        entries = found[0][1]
+        actors |= {number for entry in entries if (number := actor_number(entry.data)) is not None}
+        position = entries[-1].id
+    return Registered(actors, position)
+
+
+def actor_number(text: bytes) -> int | None:
+    """An actor's number as an actor writes it, None for anything else."""
+    return int(text) if re.fullmatch(rb"[0-9]{1,9}", text) and int(text) < MAX_ACTORS else None
+
+
+def newest_version(client: Client, keys: Keys) -> int:
+    """The newest weights version published, -1 if there is none."""
+    reply: Any = client.xrevrange(keys.versions, count=1)
+    return int(reply[0][0].split(b"-")[0]) if reply else -1

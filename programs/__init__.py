@@ -1,0 +1,1 @@
+"""The programs' loops, and what surrounds them: settings, files, signals."""

@@ -1,0 +1,177 @@
+"""The actor: plays, cuts its rows into chunks, appends them to its log, and pulls weights."""
+
+import threading
+from functools import partial
+
+import torch
+
+from agents.randomness import derive_seed
+from agents.registry import make_agent
+from args import Args
+from memory import weights_packet
+from memory.broker.actor_client import ActorLink, RunOver, Saved, wait_for_run
+from memory.broker.connection import Client
+from memory.broker.roll_call import LEARNER, RollCall
+from memory.broker.run_status import RunRecord
+from memory.broker.transport import Keys
+from memory.errors import Stopped, UserError
+from memory.limiter import RateLimiter
+from memory.messages import Joined, Message, RoundEnd
+from programs.actor.rollout import Place, Player
+from programs.common import (
+    IntervalLog,
+    connect_to_redis,
+    launch_command,
+    make_limiter,
+    observation_of,
+    open_environment,
+    select_device,
+)
+from programs.learner import budget
+from saber.vector import VectorEnvironment
+
+
+class Actor:
+    """Plays round after round, as far as the rate limiter allows."""
+
+    def __init__(
+        self, args: Args, link: ActorLink, player: Player, limiter: RateLimiter, stop: threading.Event
+    ) -> None:
+        self._args = args
+        self._link = link
+        self._player = player
+        self._limiter = limiter
+        self._stop = stop
+        self._version = -1
+        self._round = 0
+        self._round_step = 0  # agent steps of each environment in this round, in lockstep
+        self._unsent: list[Message] = []
+
+    def run(self) -> None:
+        """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
+        self._begin()
+        log = IntervalLog(f"actor {self._args.id_actor}", self._args, self._total_steps(0))
+        while True:
+            self._pull()
+            self._play_round(log)
+
+    def _begin(self) -> None:
+        """Go on where this actor's predecessor was, or join the run."""
+        saved = self._link.saved(repeats=self._limiter.synchronize)
+        if saved:
+            self._restore(saved)
+        else:
+            self._player.first_episode = self._link.record().t_actors  # at least one step an episode
+            self._join()
+
+    def _restore(self, saved: Saved) -> None:
+        place = self._player.restore(saved)
+        self._round = place.round
+        print(f"Actor {self._args.id_actor} goes on after {self._player.step} of its steps", flush=True)
+        if not self._limiter.synchronize:
+            return
+        # Earlier releases counted from round 0 on, as there was one crew only.
+        steps_before = place.round * self._limiter.crew_of(place.round).env_steps
+        self._round_step = self._player.step - steps_before if place.step is None else place.step
+        if place.round < self._limiter.joining_round(self._args.id_actor):
+            self._join()
+
+    def _join(self) -> None:
+        if self._limiter.synchronize:
+            # The learner waits for the first round before it publishes the second version after that round's. Where
+            # that is past, this actor has lost its state, and begins with the newest.
+            first, newest = self._limiter.joining_round(self._args.id_actor), self._link.wait_for_version(0)
+            self._round, self._round_step = newest if newest > first + 1 else first, 0
+        self._unsent = [Joined(self._round)]
+
+    def _total_steps(self, t_actors: int) -> int:
+        """Agent steps over all actors: exact in lockstep, else what the learner has counted so far."""
+        if self._limiter.synchronize:
+            nb_env = self._limiter.crew_of(self._round).nb_actor * self._args.nb_env_per_actor
+            return self._limiter.steps_before(self._round) + self._round_step * nb_env
+        return max(t_actors, self._player.step * self._args.nb_env_per_actor)
+
+    def _pull(self, *, again: bool = False) -> None:
+        """Wait until the next round may be played, and load its weights."""
+        patience = self._link.patience("the learner to read this actor's experience")
+        newest = self._link.wait_for_version(self._round if self._limiter.synchronize else 0)
+        while not self._limiter.may_play(self._round, newest, self._link.unread()):
+            self._link.wait_for_change(newest + 1, patience)
+            newest = self._link.newest_version()
+        lockstep = self._limiter.synchronize
+        wanted = self._round if lockstep else newest
+        if wanted == self._version and not again:
+            return
+        model = self._player.model
+        packet = self._link.weights(wanted, weights_packet.most_bytes(model), or_newest=not lockstep)
+        self._version = int(packet.meta["version"])
+        self._player.load(weights_packet.weights_for(model, packet), self._version)
+
+    def _play_round(self, log: IntervalLog) -> None:
+        record = self._link.record()
+        lockstep = self._limiter.synchronize
+        unsent_limit = self._args.length_actor_buffer - self._player.agent.spec.window
+        for i in range(self._limiter.crew_of(self._round).env_steps - self._round_step):
+            self._unsent += self._player.play(self._total_steps(record.t_actors))
+            self._round_step += lockstep
+            T = self._total_steps(record.t_actors)
+            log.passes(T, played=T, trained=record.t_learner)
+            if self._stop.is_set():
+                break
+            if (i + 1) % unsent_limit == 0:
+                self._commit()
+                self._pull(again=True)  # a successor that goes on from here has to load weights, too
+        if lockstep:
+            # What was not committed will be played again, and exactly so, by this actor's successor.
+            if self._stop.is_set():
+                raise Stopped
+            self._unsent.append(RoundEnd(self._round))
+        self._round, self._round_step = self._round + 1, 0
+        self._commit()
+        if self._stop.is_set():
+            raise Stopped
+
+    def _commit(self) -> None:
+        if self._unsent:
+            self._link.commit(self._unsent, self._player.snapshot(Place(self._round, self._round_step)))
+            self._unsent = []
+
+
+def _link(args: Args, client: Client, run: RunRecord, stop: threading.Event, *, lockstep: bool) -> ActorLink:
+    """In lockstep all wait for each other, so who is missing may be another actor."""
+    awaited = args.nb_actor if lockstep else 0
+    return ActorLink(
+        client,
+        args.name,
+        run.run_id,
+        args.id_actor,
+        stop,
+        run.crews if lockstep else (),
+        roll_call=RollCall(client, Keys(args.name, run.run_id), awaited, partial(launch_command, args)),
+        break_stale=args.abandon_other_run,
+    )
+
+
+def run_actor(args: Args, stop: threading.Event) -> None:
+    """Play for the run of these settings until it is over or this process shall stop."""
+    if args.id_actor == LEARNER:
+        raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}")
+    torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
+    budget.check_actor(args)
+    client = connect_to_redis(args, stop)
+    run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
+    device = select_device(args)
+    seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
+    environments = [open_environment(args, seed) for seed in seeds]
+    seed = derive_seed(args.seed, 2, args.id_actor)
+    agent = make_agent(
+        args, observation_of(environments[0]), environments[0].nb_actions, device, learns=False, seed=seed
+    )
+    limiter = make_limiter(args, agent, run.crews)
+    with _link(args, client, run, stop, lockstep=limiter.synchronize) as link:
+        player = Player(args, agent, VectorEnvironment(environments))
+        print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
+        try:
+            Actor(args, link, player, limiter, stop).run()
+        except RunOver as over:
+            print(f"The learner has {over}: actor {args.id_actor} leaves", flush=True)

@@ -1,0 +1,151 @@
+"""The playing part of an actor: one agent in several environments, whose rows become messages for the learner."""
+
+import math
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import torch
+
+from agents.interface import Agent, Decision, Part
+from args import Args
+from memory import wire
+from memory.assembler import Assembler
+from memory.broker.actor_client import Saved
+from memory.chunk import Chunk, Field, forms
+from memory.errors import RunError
+from memory.messages import Episode, Message
+from memory.rows import Arrays, Row, section
+from programs.common import one_line
+from saber.scores import EpisodeRecord
+from saber.vector import VectorEnvironment
+
+_ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, and an action a byte
+# What arrays of wrong names, sizes or kinds lead to, wherever they are first used; WireError is a ValueError.
+_DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+
+
+class Place(NamedTuple):
+    """Where an actor is in a run: in which round, after how many agent steps of an environment in it."""
+
+    round: int
+    step: int | None  # None: an earlier release did not write it down, and `Player.step` counts from round 0 on
+
+
+class Player:
+    """Plays several environments with one agent and turns what happens into messages.
+
+    `step` counts the agent steps of each environment. Episodes are numbered from `first_episode` on: an actor that lost
+    its state begins above all numbers it can have used before, so that none of its episodes is taken for a known one.
+    """
+
+    def __init__(self, args: Args, agent: Agent, environments: VectorEnvironment) -> None:
+        self.agent = agent
+        self.step = 0
+        self.first_episode = 0
+        self._args = args
+        self._environments = environments
+        self._assemblers = [
+            Assembler(agent.spec, env, agent.initial_priorities) for env in range(args.nb_env_per_actor)
+        ]
+        self._state: Arrays = {}
+        self._rows = environments.reset()
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The network whose weights the learner publishes."""
+        model = self.agent.parts["model"]
+        assert isinstance(model, torch.nn.Module)
+        return model
+
+    def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
+        """Act with these weights from now on."""
+        self.agent.load(weights)
+        for assembler in self._assemblers:
+            assembler.version = version
+
+    def play(self, T: int) -> list[Message]:
+        """One agent step in each environment; `T` counts agent steps over all actors."""
+        decision, self._state = self.agent.act(self._rows, self._state, T)
+        chunks = [self._add(env, self._rows.row(env), decision) for env in range(len(self._assemblers))]
+        after = self._environments.step(decision.actions)
+        chunks += [self._add(env, row, self._at_end(env, row, decision)) for env, row in after.ended.items()]
+        self._rows = after.rows
+        self.step += 1
+        episodes = [Episode(self._record(T, record)) for record in after.episodes]
+        return [*(chunk for chunk in chunks if chunk), *episodes]
+
+    def _add(self, env: int, row: Row, decision: Decision) -> Chunk | None:
+        out = {name: array[env] for name, array in decision.out.items()}
+        return self._assemblers[env].add(row, int(decision.actions[env]), out)
+
+    def _record(self, T: int, record: EpisodeRecord) -> dict[str, int | float | str]:
+        number = self.first_episode + record.episode
+        return asdict(record) | {"actor": self._args.id_actor, "T_actors": T, "episode": number}
+
+    def _at_end(self, env: int, row: Row, decision: Decision) -> Decision:
+        """What to keep with a LAST row: after a truncation its value is bootstrapped from, so the network is asked."""
+        if row.discount == 0:
+            return decision  # nobody looks at it
+        rows = self._rows._replace(**{name: array.copy() for name, array in self._rows._asdict().items()})
+        for array, value in zip(rows, row, strict=True):
+            array[env] = value
+        return self.agent.act(rows, self._state, None)[0]
+
+    def snapshot(self, place: Place) -> bytes:
+        """Everything needed to go on after this moment, which is at `place`, in another process."""
+        arrays = {f"agent.{name}": array for name, array in self._state.items()}
+        arrays |= {f"envs.{name}": array for name, array in self._environments.snapshot().items()}
+        for env, assembler in enumerate(self._assemblers):
+            arrays |= {f"rows{env}.{name}": array for name, array in assembler.snapshot().items()}
+        for name, part in self._drawing().items():
+            arrays |= {f"part.{name}.{key}": tensor.cpu().numpy() for key, tensor in part.state_dict().items()}
+        meta = {"round": place.round, "round_step": place.step, "step": self.step, "first_episode": self.first_episode}
+        return wire.encode(wire.Tag.STATE, meta, arrays)
+
+    def restore(self, saved: Saved) -> Place:
+        """Go on where a snapshot was taken; returns that place. Raises RunError for a state of other settings."""
+        try:
+            return self._restore(saved)
+        except _DAMAGED as error:
+            raise RunError(
+                f"the saved state of actor {self._args.id_actor} in Redis cannot be used: {one_line(error)}; delete "
+                "the field `state` of its key with redis-cli (docs/access.md, as administrator), and it begins anew "
+                "after its last message"
+            ) from error
+
+    def _restore(self, saved: Saved) -> Place:
+        packet = wire.decode(saved.state, self._most_bytes())
+        step, first_episode, round_ = (_count(packet.meta, name) for name in ("step", "first_episode", "round"))
+        round_step = _count(packet.meta, "round_step") if "round_step" in packet.meta else None
+        arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
+        begun, (decision, state) = forms(self._rows._asdict()), self.agent.act(self._rows, {}, None)
+        own, rows = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
+        if forms(rows._asdict()) != begun or (own and forms(own) != forms(state)):
+            raise ValueError("its rows are of another kind")
+        self._state, self._rows = own, rows
+        fields = self.agent.spec.row_fields(Field(self._rows.obs.shape[1:], self._rows.obs.dtype.name))
+        fields |= {f"out.{name}": Field(array.shape[1:], array.dtype.name) for name, array in decision.out.items()}
+        for env, assembler in enumerate(self._assemblers):
+            assembler.restore(section(arrays, f"rows{env}."), fields)
+        for name, part in self._drawing().items():
+            state = section(arrays, f"part.{name}.")
+            part.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()})
+        self.step, self.first_episode = step, first_episode
+        return Place(round_, round_step)
+
+    def _most_bytes(self) -> int:
+        """What a state can hold: the rows of a window, and some megabytes of whatever an environment needs."""
+        environments = self._environments.environments
+        row = environments[0].observation_dtype.itemsize * math.prod(environments[0].observation_shape)
+        return len(environments) * (4 * self.agent.spec.window * row + _ENVIRONMENT_BYTES)
+
+    def _drawing(self) -> dict[str, Part]:
+        """The agent's parts that change while it acts; the model comes from the learner."""
+        return {name: part for name, part in self.agent.parts.items() if name != "model"}
+
+
+def _count(meta: dict[str, Any], name: str) -> int:
+    value = meta.get(name)
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise wire.WireError(f"its {name} is no whole number")
+    return value

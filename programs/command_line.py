@@ -1,0 +1,133 @@
+"""From frozen dataclasses to a command line: one option per field, a grouped --help, and all mistakes at once.
+
+Which options there are is `args.py`'s business.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import math
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NoReturn
+
+from agents.options import flag_of
+from memory.broker.access import hide_passwords
+from memory.errors import UserError
+
+_TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
+_EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command."
+_ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
+
+
+def read(
+    groups: Sequence[type], argv: Sequence[str] | None, program: str, description: str
+) -> tuple[dict[str, Any], list[str]]:
+    """The values that a command line gives, by field, and what is wrong with it; --help exits with 0."""
+    usage = f"{program} [options]"
+    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, allow_abbrev=False)
+    for group in groups:
+        section = parser.add_argument_group(str(group.__doc__))
+        for f in dataclasses.fields(group):
+            flags = [flag_of(f.name), *filter(None, [f.metadata["short"]])]
+            section.add_argument(
+                *flags, dest=f.name, nargs="?", const=_ABSENT, default=None, metavar=_kind(f), help=_help(f)
+            )
+    given, unknown = parser.parse_known_args(argv)
+    all_fields = [f for group in groups for f in dataclasses.fields(group)]
+    flags = [flag_of(f.name) for f in all_fields]
+    errors = [_unknown(text, flags) for text in unknown if text.startswith("-")]
+    errors = errors or [_unknown(text, flags) for text in unknown]
+    values: dict[str, Any] = {}
+    for f in all_fields:
+        text = getattr(given, f.name)
+        if text is not None:
+            try:
+                values[f.name] = _convert(f, text)
+            except ValueError as error:
+                errors.append(f"{flag_of(f.name)}: {error}")
+    return values, errors
+
+
+def compose(program: str, values: dict[str, Any]) -> str:
+    """The command, to be copied into a shell, that starts a program with these settings."""
+    words = [word for name, value in values.items() for word in (flag_of(name), str(value))]
+    return shlex.join(["python", program, *words])
+
+
+def fail(program: str, error: UserError) -> NoReturn:
+    """Print a user's error, one line per bad setting, and leave with exit code 2.
+
+    A URL may have landed in any option by mistake, so passwords are taken out here.
+    """
+    for line in str(error).splitlines():
+        print(f"{program}: error: {hide_passwords(line)}", file=sys.stderr)
+    sys.exit(2)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
+def _kind(f: dataclasses.Field[Any]) -> str:
+    names = {bool: "BOOL", int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
+    return names.get(_type(f), "TEXT")
+
+
+def _type(f: dataclasses.Field[Any]) -> type:
+    return Path if f.type == Path | None else f.type  # type: ignore[return-value]
+
+
+def _help(f: dataclasses.Field[Any]) -> str:
+    default = "none" if f.default is None else "off" if f.metadata["flag"] else str(f.default)
+    text = str(f.metadata["help"]).replace("%", "%%")
+    return text if "[default" in text else f"{text} [{default}]"
+
+
+def _convert(f: dataclasses.Field[Any], text: str) -> Any:
+    kind = _type(f)
+    if text == _ABSENT:
+        if f.metadata["flag"]:
+            return True
+        raise ValueError("expected a value")
+    if kind is bool:
+        return _boolean(text)
+    if kind is int or kind is float:
+        return _number(kind, text)
+    if kind is Path and not text:
+        raise ValueError("expected a path, got ''; the present folder is .")
+    return kind(text)
+
+
+def _number(kind: type, text: str) -> Any:
+    try:
+        value = kind(_plain(text) if kind is int else text)
+    except ValueError:
+        value = math.nan
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected {'a whole' if kind is int else 'a finite'} number, got {text!r}")
+    return value
+
+
+def _plain(text: str) -> str:
+    """A whole number with an exponent, such as 1e6 or 2.5e3, in digits; anything else as it is."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?[eE]\+?[0-9]{1,2}", text):
+        return text
+    value = Decimal(text)
+    return str(int(value)) if value == int(value) else text
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    raise ValueError(f"expected 0, 1, true, false, yes or no, got {text!r}")
+
+
+def _unknown(text: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(text.split("=")[0], known, n=3)
+    return f"{text}: no such option" + (f"; did you mean {' or '.join(close)}?" if close else ", see --help")

@@ -1,0 +1,159 @@
+"""What the programs share: how they begin, stop and fail; device, environment shape, log lines."""
+
+import os
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import numpy as np
+import torch
+
+import args as options
+from agents.interface import Agent
+from args import Args
+from memory.broker.access import find_server
+from memory.broker.connection import BrokerError, Client, connect
+from memory.broker.roll_call import LEARNER
+from memory.chunk import Field
+from memory.errors import RunError, Stopped, UserError
+from memory.limiter import Crew, RateLimiter
+from programs import command_line
+from programs.stopping import stop_on_signals
+from saber.environment import Environment, EnvironmentSettings
+from saber.registry import make_environment
+
+Main = Callable[[Args, threading.Event], None]
+
+
+def run_program(main: Main, program: str, description: str) -> None:
+    """Parse the command line and run `main`; Ctrl-C and SIGTERM ask it to stop.
+
+    Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong.
+    """
+    try:
+        arguments = options.parse(None, program, description)
+        main(arguments, stop_on_signals())
+    except UserError as error:
+        command_line.fail(program, error)
+    except RunError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:  # a full disk, a results folder that was moved away
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokerError as error:
+        print(f"{program}: the Redis server failed us: {error}", file=sys.stderr)
+        sys.exit(1)
+    except Stopped:
+        pass
+
+
+def launch_command(args: Args, id_actor: int) -> str:
+    """The command that starts an actor of this run, or its LEARNER, with the options given to this process."""
+    own = {"id_actor", "gpu_number", "render", "model", "abandon_other_run"}
+    given = {name: value for name, value in vars(args).items() if name in args.given - own}
+    program, number = ("launch_learner.py", {}) if id_actor == LEARNER else ("launch_actor.py", {"id_actor": id_actor})
+    return command_line.compose(program, number | given)
+
+
+def connect_to_redis(args: Args, stop: threading.Event) -> Client:
+    """A connection to the server that the options and the environment name; raises UserError if there is none."""
+    server = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ)
+    return connect(server.host, server.port, stop, server.access)
+
+
+def select_device(args: Args) -> torch.device:
+    """The GPU that was asked for, else the CPU; raises UserError for a GPU that is not there."""
+    torch.backends.cudnn.enabled = not args.disable_cudnn
+    if args.disable_cuda or not torch.cuda.is_available():
+        return torch.device("cpu")
+    if args.gpu_number >= torch.cuda.device_count():
+        raise UserError(f"--gpu-number: there is no CUDA device {args.gpu_number}, only {torch.cuda.device_count()}")
+    return torch.device("cuda", args.gpu_number)
+
+
+def device_name(device: torch.device) -> str:
+    """What records of runs call it: "cpu", or the model of the GPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def open_environment(args: Args, seed: int, *, record: bool = False) -> Environment:
+    """One environment of the run, which keeps its pictures to `record` them; raises UserError if it cannot be made."""
+    settings = EnvironmentSettings(
+        env=args.env,
+        game=args.game,
+        proba_sticky_actions=args.proba_sticky_actions,
+        action_repeat=args.action_repeat,
+        saber_mode=not args.disable_SABER_mode,
+        render=args.render and not record,
+        record=record,
+    )
+    try:
+        return make_environment(settings, seed)
+    except RuntimeError as error:
+        raise UserError(f"{'--record' if record else '--render'}: {error}") from error
+    except ValueError as error:
+        option = "--game" if args.env == "atari" else "--env"
+        raise UserError(f"{option}: {error}") from error
+
+
+def observation_of(environment: Environment) -> Field:
+    """What one observation looks like."""
+    return Field(tuple(environment.observation_shape), np.dtype(environment.observation_dtype).name)
+
+
+def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimiter:
+    """The rate limiter of a run that has had these crews, the same in all its processes."""
+    if args.length_actor_buffer <= agent.spec.window:
+        raise UserError(f"--length-actor-buffer: must exceed the {agent.spec.window} rows of a chunk")
+    return RateLimiter.of(
+        synchronize=args.synchronize_actors_with_learner,
+        wanted_steps=args.weight_synchro_frequency,
+        nb_env_per_actor=args.nb_env_per_actor,
+        nb_actor=args.nb_actor,
+        crews=crews,
+        max_chunks=args.memory_capacity // agent.spec.stride,
+    )
+
+
+def one_line(error: Exception) -> str:
+    """An error's text for a message that must stay short."""
+    return textwrap.shorten(ascii(str(error))[1:-1] or type(error).__name__, 200)
+
+
+def timestamp() -> str:
+    """Local time as it stands in log lines."""
+    return datetime.now().strftime("%Y-%m-%dT%H:%M:%S")
+
+
+class IntervalLog:
+    """Prints progress whenever T passes a multiple of the log interval.
+
+    In lockstep T is the same in all processes. Without it, learner and actors count different steps: a line names them.
+    """
+
+    def __init__(self, who: str, args: Args, start: int) -> None:
+        self._who, self._interval, self._T_max = who, args.log_interval, args.T_max
+        self._lockstep = args.synchronize_actors_with_learner
+        self._passed = start // self._interval
+        self._time = time.monotonic()
+
+    def passes(self, T: int, *, played: int, trained: int) -> bool:
+        """Whether T has reached a multiple of the interval since the last call; prints the lines if so.
+
+        `played` and `trained` are what the actors' T and the learner's are without lockstep, as far as known here.
+        """
+        if T // self._interval <= self._passed:
+            return False
+        self._passed = T // self._interval
+        now = time.monotonic()
+        print(f"[{timestamp()}] T = {self._passed * self._interval} / {self._T_max}")
+        print(f"Time between 2 log_interval for {self._who} ({now - self._time:.3f} sec)", flush=True)
+        if not self._lockstep:
+            counts = f"agent steps played in the actors' lines ({played}), trained on in the learner's ({trained})"
+            print(f"Without lockstep T counts {counts}", flush=True)
+        self._time = now
+        return True

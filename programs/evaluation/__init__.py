@@ -1,0 +1,1 @@
+"""The evaluation of snapshots, in one process or in several."""

@@ -1,0 +1,169 @@
+"""Evaluates a snapshot: one episode per seed, under the rules of training, noise on and no epsilon."""
+
+import glob
+import os
+import tempfile
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agents.randomness import derive_seed
+from args import Args
+from memory.errors import Stopped, UserError
+from programs.common import device_name, open_environment, select_device
+from programs.evaluation.progress import Bar, Lines, make_progress
+from programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps
+from programs.evaluation.workers import OwnProcess, Processes, Task, make_players, number_of_workers
+from saber.plural import counted
+from saber.results import task
+from saber.results.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
+from saber.results.evaluation_summary import format_evaluation
+from saber.results.files import folder_to_write
+from saber.results.run_record import commit, versions
+from saber.video import MAX_SECONDS, write_video
+
+
+def run_evaluation(args: Args, stop: threading.Event) -> None:
+    """Evaluate a snapshot over `--evaluation-episodes` seeds: CSV, summary, videos.
+
+    A stop, or the death of a process, keeps the episodes that have ended by then, and the same command plays the rest.
+    """
+    if args.model is None:
+        raise UserError("--model: name a snapshot, or the folder whose newest is to play, as in --model results/")
+    args, saved = load_model(args)
+    folder = folder_to_write("--path-to-results", args.path_to_results / "evaluations")
+    if args.record is not None:
+        _try_to_record(args, folder_to_write("--record", args.record))
+    if args.render:
+        open_environment(args, args.seed).close()  # whether there is a window is known now
+    device = select_device(args)
+    with (
+        make_players(args, saved, number_of_workers(args, device), stop) as players,
+        _open_log(folder / csv_name(args), args, saved, players.player.weights_hash, device) as log,
+    ):
+        for line in other_rules(args, saved):
+            print(line, flush=True)
+        there = f"; {len(log.episodes)} of them in {log.path}" if log.episodes else ""
+        print(
+            f"{args.model} plays {args.task}: {counted(args.evaluation_episodes, 'episode')} on {device}{there}",
+            flush=True,
+        )
+        try:
+            with make_progress(args.evaluation_episodes) as progress:
+                _play(players, args, log, progress)
+        finally:
+            _report(args, log, players.player.action_repeat)
+        if args.record is not None:
+            _record(players, log.episodes, args.record, log.path.stem)
+
+
+def csv_name(args: Args) -> str:
+    """Name of the CSV of an evaluation."""
+    assert args.model is not None
+    return f"{args.task}_{args.model.stem}_seed{args.seed}.csv"
+
+
+def _try_to_record(args: Args, folder: Path) -> None:
+    """Film a picture, so that what is missing for it is missing now; raises UserError."""
+    with closing(open_environment(args, args.seed, record=True)) as environment:
+        environment.reset()
+        try:
+            with (
+                tempfile.TemporaryDirectory(dir=folder) as place,
+                write_video(Path(place) / "x.webm", environment.pictures_per_second) as video,
+            ):
+                video.add(environment.pictures())
+        except OSError as error:
+            raise UserError(f"--record: {error}") from error
+
+
+def _from_folder(folder: Path, model: Path) -> str:
+    """Return the path of a snapshot from `folder`, which stays right when both are moved together."""
+    return str(Path(os.path.relpath(model.parent.resolve(), folder.resolve())) / model.name)
+
+
+def _open_log(path: Path, args: Args, saved: dict[str, Any], weights: str, device: torch.device) -> EvaluationLog:
+    assert args.model is not None
+    record = EvaluationRecord(
+        model=_from_folder(path.parent, args.model),
+        weights=weights,
+        seed=args.seed,
+        settings=decisive_settings(args, device),
+        device=device_name(device),
+        versions=versions(),
+        commits=[commit()],
+        episodes=args.evaluation_episodes,
+        trained_steps=trained_steps(args, saved),
+    )
+    try:
+        return EvaluationLog(path, record)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"--path-to-results: {error}; move it away with its .json, or name another folder or --seed"
+        ) from error
+
+
+def _play(players: OwnProcess | Processes, args: Args, log: EvaluationLog, progress: Bar | Lines) -> None:
+    known = set()
+    for _, record in log.episodes:
+        progress.add(record)
+        known.add(record.episode)
+    tasks = (
+        Task(episode, derive_seed(args.seed, 4, episode))
+        for episode in range(args.evaluation_episodes)
+        if episode not in known
+    )
+    for played, record in players.play(tasks):
+        progress.add(record)
+        log.add(played.seed, record)
+
+
+def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
+    records = [record for _, record in log.episodes]
+    if not records:
+        return
+    print(format_evaluation(records, action_repeat, task.Task(args.task, args.env).scores))
+    if len(records) < args.evaluation_episodes:
+        print(
+            f"stopped: {len(records):,} of {counted(args.evaluation_episodes, 'episode')}; those that still ran are "
+            "missing, and long ones more often than short ones; the same command plays the others"
+        )
+    log.write()
+    print(f"episodes: {log.path}", flush=True)
+
+
+def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEpisode]:
+    """The episodes by the place of their SABER scores, none twice; of an even number the lower one is the median."""
+    ordered = sorted(episodes, key=lambda episode: (-episode.record.score_saber, episode.record.episode))
+    chosen: dict[str, EvaluatedEpisode] = {}
+    for place, index in (("best", 0), ("worst", -1), ("median", len(ordered) // 2)):
+        if ordered[index] not in chosen.values():
+            chosen[place] = ordered[index]
+    return {place: chosen[place] for place in ("best", "median", "worst") if place in chosen}
+
+
+def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], folder: Path, stem: str) -> None:
+    """Play the chosen episodes again, with the same seeds, and film them."""
+    chosen = best_median_worst(episodes)
+    print(f"Recording again in {folder}: {', '.join(chosen)}; {MAX_SECONDS // 60} minutes of each at most", flush=True)
+    names = {record.episode: f"{stem}_{place}_episode{record.episode}.webm" for place, (_, record) in chosen.items()}
+    with tempfile.TemporaryDirectory(prefix=".", dir=folder, ignore_cleanup_errors=True) as place:  # goes with a stop
+        tasks = [Task(record.episode, seed, Path(place) / names[record.episode]) for seed, record in chosen.values()]
+        try:
+            again = {film.episode: record for film, record in players.play(tasks)}
+        except Stopped:
+            print("stopped: nothing was recorded", flush=True)
+            raise
+        except OSError as error:
+            raise OSError(f"{folder}: the films cannot be written: {error.strerror or 'is the disk full?'}") from error
+        for old in folder.glob(f"{glob.escape(stem)}_*_episode*.webm"):
+            old.unlink()  # of fewer episodes, perhaps
+        for name in names.values():
+            (Path(place) / name).replace(folder / name)
+    for _, first in chosen.values():
+        print(f"{folder / names[first.episode]}: score {first.score_saber:g}", flush=True)
+        if (record := again[first.episode]) != first:  # on a GPU sums may be added in another order
+            print(f"  it did not repeat itself: its score was {record.score_saber:g}", flush=True)

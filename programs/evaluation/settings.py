@@ -1,0 +1,162 @@
+"""The settings of an evaluation: game and policy come from the snapshot, the rules from the command."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agents.foreign_snapshot import sizes_of
+from agents.options import flag_of
+from agents.precision import precision_in_use
+from args import Args, verify
+from memory.errors import UserError
+from programs import snapshot
+from programs.learner.results_folder import steps_made
+from saber.games import check_game
+
+# What belongs to a policy, and the weights' shapes do not tell, or not always: what it sees, how its values are read,
+# how long an action and a noise draw last.
+_OF_POLICY = ("history_length", "V_min", "V_max", "num_quantile_samples", "replay_frequency", "action_repeat")
+_RULES = ("proba_sticky_actions", "disable_SABER_mode")
+_PLAYED = frozenset({"env", "game"})
+_NAME = re.compile(r"[\w:./ -]{1,200}")  # of a game or of anything else that a snapshot names
+
+
+def load_model(args: Args) -> tuple[Args, dict[str, Any]]:
+    """Load the snapshot that `--model` names, and take from it what the command leaves to it.
+
+    Returns:
+        The settings as `network_args` makes them, and the snapshot.
+
+    Raises:
+        UserError: there is no such snapshot, or it cannot be evaluated with these settings.
+    """
+    assert args.model is not None
+    path = snapshot.choose(args.model, args.task if args.given & _PLAYED else None)
+    saved = snapshot.load(path, "--model")
+    return network_args(replace(args, model=path), saved), saved
+
+
+def network_args(args: Args, saved: dict[str, Any]) -> Args:
+    """Return the settings with game, environment and policy of a snapshot, so that nobody has to repeat them.
+
+    Raises UserError if the weights have other names or shapes than those of Rainbow-IQN and Rainbow, if the command
+    names another game or other settings of the network than the snapshot, or if neither names a game.
+    """
+    try:
+        sizes = sizes_of(saved["model_state_dict"])
+    except ValueError as error:
+        raise UserError(f"--model: {args.model} is not of Rainbow-IQN or Rainbow: {error}") from error
+    del sizes["nb_actions"]
+    settings = _settings(args, saved)
+    of_policy = {name: settings[name] for name in _OF_POLICY if name in settings} | sizes
+    asked = _with_game(args, settings)
+    if errors := _other_games(args, asked, settings) + _other_networks(args, of_policy, sizes):
+        raise UserError("\n".join(errors))
+    kept = args.given & of_policy.keys() if args.force else frozenset()
+    args = replace(asked, **{name: value for name, value in of_policy.items() if name not in kept})
+    if errors := verify(args):
+        raise UserError("\n".join(f"--model: the settings in {args.model} make no sense: {text}" for text in errors))
+    return args
+
+
+def _with_game(args: Args, settings: dict[str, Any]) -> Args:
+    """Return the settings with environment and game of the snapshot where the command names none."""
+    given = args.given | ({"env"} if "game" in args.given else set())  # a game alone is one of Atari
+    return replace(args, **{name: value for name, value in _learned(settings).items() if name not in given})
+
+
+def _learned(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what a snapshot has learned to play: its environment, and the game if the environment has several."""
+    played = {name: settings[name] for name in settings.keys() & _PLAYED}
+    return {"env": played["env"]} if ":" in played.get("env", "") else played
+
+
+def _other_games(args: Args, asked: Args, settings: dict[str, Any]) -> list[str]:
+    """Return why the game that is asked for cannot be played; `--force` plays another than the snapshot's."""
+    learned = _learned(settings)
+    if not args.force and any(getattr(asked, name) != value for name, value in learned.items()):
+        is_game = "game" in args.given and ("env" not in args.given or asked.env == learned.get("env", asked.env))
+        title = asked.env if ":" in asked.env or "game" not in args.given else asked.game
+        return [
+            f"--{'game' if is_game else 'env'}: {args.model} has learned {learned.get('game') or learned['env']}, "
+            f"not {title}; --force evaluates it so"
+        ]
+    if "env" not in args.given and (package := asked.env.partition(":")[2].rpartition(":")[0]):
+        return [
+            f"--env: {args.model} has learned {asked.env}, which would import {package}; if you trust that package, "
+            f"give --env {asked.env}"
+        ]
+    return [] if ":" in asked.env or "game" in learned else _other_game_than_named(args)
+
+
+def _other_game_than_named(args: Args) -> list[str]:
+    """Do the same for a snapshot without settings, as others publish them: at most its file's name tells a game."""
+    named = _game_in_name(args.model)
+    if "game" not in args.given:
+        return [f"--game: {args.model} holds no settings that tell its game: name it, as in --game {named or 'pong'}"]
+    if named in (None, args.game) or args.force:
+        return []
+    return [f"--game: {args.model} is of {named} by its name, not of {args.game}; --force evaluates it so"]
+
+
+def _game_in_name(model: Path | None) -> str | None:
+    """The game that the name of a snapshot without settings tells."""
+    match = re.fullmatch(r"(?:best_|last_)?model_(\w+?)(?:_\d+)?\.pth", model.name) if model else None
+    return match[1] if match and check_game(match[1]) is None else None
+
+
+def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]) -> list[str]:
+    """What the command gives although the snapshot says otherwise; `--force` cannot change the shapes of weights."""
+    errors = []
+    for name in sorted(args.given & of_policy.keys()):
+        learned, asked = of_policy[name], getattr(args, name)
+        if learned != asked and (name in sizes or not args.force):
+            advice = "leave it out" if name in sizes else "leave it out, or --force evaluates it so"
+            errors.append(f"{flag_of(name)}: {args.model} has learned with {learned}, not {asked}; {advice}")
+    return errors
+
+
+def decisive_settings(args: Args, device: torch.device) -> dict[str, Any]:
+    """The settings on which evaluated episodes depend, besides the weights; plain values."""
+    played = ("env", "game") if args.env == "atari" else ("env",)
+    settings = {name: getattr(args, name) for name in (*played, *_OF_POLICY, *_RULES)}
+    return settings | {"precision": precision_in_use(args.precision, device)}
+
+
+def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:
+    """Lines about the rules under which a snapshot was trained, if it is evaluated under others."""
+    settings = _settings(args, saved)
+    return [
+        f"{flag_of(name)} is {getattr(args, name)}, and was {settings[name]} in training"
+        for name in _RULES
+        if settings.get(name, getattr(args, name)) != getattr(args, name)
+    ]
+
+
+def trained_steps(args: Args, saved: dict[str, Any]) -> int | None:
+    """Agent steps that a snapshot was trained for; None if it does not tell."""
+    lockstep = _settings(args, saved).get("synchronize_actors_with_learner", False)
+    counts = {name: saved.get(name) for name in ("T_actors", *(["T_learner"] if lockstep else []))}
+    if not all(type(count) is int and 0 <= count < 2**63 for count in counts.values()):
+        return None
+    return steps_made(counts, lockstep=lockstep)
+
+
+def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the run that a snapshot of this program is of; others have none."""
+    try:
+        settings = json.loads(saved.get("settings", "{}"))
+    except (TypeError, ValueError):
+        return {}
+    if not isinstance(settings, dict):
+        return {}
+    return {name: value for name, value in settings.items() if _is_setting(value, getattr(args, name, None))}
+
+
+def _is_setting(value: Any, known: Any) -> bool:
+    """Whether a value of a snapshot may be one of this setting; texts are names, which messages show."""
+    return type(value) is type(known) and (not isinstance(value, str) or bool(_NAME.fullmatch(value)))

@@ -1,0 +1,278 @@
+"""Plays the episodes of an evaluation, in this process or in several; what comes out does not depend on how many.
+
+Each episode has a seed of its own, which decides everything in it, and each process computes with one thread: sums that
+several threads share may be rounded in another order.
+"""
+
+import io
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent import futures
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import islice
+from multiprocessing.reduction import DupFd
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+
+from agents.interface import Agent
+from agents.registry import make_agent
+from args import Args
+from memory.errors import RunError, Stopped
+from memory.rows import Arrays, Kind, Rows
+from programs import processor, snapshot
+from programs.common import observation_of, open_environment, select_device
+from saber.environment import Environment
+from saber.scores import EpisodeRecord, EpisodeScore
+from saber.video import Video, write_video
+
+_TICK_S = 0.2  # from a request to stop until it is noticed
+_END_S = 5.0  # for the processes to end: many times as long as a step takes that is under way
+
+
+Stop: TypeAlias = threading.Event | Event
+_Future: TypeAlias = "futures.Future[EpisodeRecord]"
+
+
+class Task(NamedTuple):
+    """An episode to play."""
+
+    episode: int
+    seed: int  # decides everything in it
+    film: Path | None = None  # a video of it is written there
+
+
+class EpisodePlayer:
+    """One process's agent, which plays one episode after the other; raises UserError for weights that do not fit."""
+
+    def __init__(self, args: Args, weights: dict[str, torch.Tensor], stop: Stop) -> None:
+        device = select_device(args)
+        with closing(open_environment(replace(args, render=False), args.seed)) as environment:
+            seen, nb_actions = observation_of(environment), environment.nb_actions
+            self.action_repeat = environment.action_repeat
+        self._agent = make_agent(args, seen, nb_actions, device, learns=False, seed=args.seed)
+        snapshot.restore_weights(self._agent, {"model_state_dict": weights})
+        model = self._agent.parts["model"]
+        assert isinstance(model, torch.nn.Module)
+        self.weights_hash = snapshot.weights_hash(model)
+        self._args = args
+        self._weights = {name: tensor.to(device) for name, tensor in weights.items()}
+        self._stop = stop
+
+    def play(self, task: Task) -> EpisodeRecord:
+        """Play an episode from its beginning to its end; raises Stopped."""
+        seed_agent(self._agent, self._weights, task.seed)
+        with closing(open_environment(self._args, task.seed, record=task.film is not None)) as environment:
+            if task.film is None:
+                return play_episode(self._agent, environment, task.episode, self._stop)
+            with write_video(task.film, environment.pictures_per_second) as video:
+                return play_episode(self._agent, environment, task.episode, self._stop, video)
+
+
+def seed_agent(agent: Agent, weights: dict[str, torch.Tensor], seed: int) -> None:
+    """Let the agent begin anew with these weights, and let `seed` decide everything that it draws."""
+    generator = torch.Generator(next(iter(weights.values())).device).manual_seed(seed)
+    agent.parts["generator"].load_state_dict({"state": generator.get_state()})
+    agent.load(weights)
+
+
+def play_episode(
+    agent: Agent, environment: Environment, episode: int, stop: Stop, video: Video | None = None
+) -> EpisodeRecord:
+    """Play an episode of this number from its beginning to its end; raises Stopped."""
+    score, row, state = EpisodeScore(environment.action_repeat), environment.reset(), Arrays()
+    while True:
+        if video is not None:
+            video.add(environment.pictures())
+        if row.kind == Kind.LAST:
+            return score.record(0, episode, environment.end)
+        if stop.is_set():
+            raise Stopped
+        decision, state = agent.act(Rows.stack([row]), state, None)
+        row = environment.step(int(decision.actions[0]))
+        score.add(row.reward)
+
+
+def number_of_workers(args: Args, device: torch.device) -> int:
+    """How many processes the settings mean; never more than episodes."""
+    if args.evaluation_workers:
+        asked = args.evaluation_workers
+    elif args.render:
+        asked = 1
+    else:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        asked = min(cores, 8 if device.type == "cuda" else 32)  # half a gigabyte each, of a GPU or of memory
+    return min(asked, args.evaluation_episodes)
+
+
+@contextmanager
+def make_players(
+    args: Args, saved: dict[str, Any], workers: int, stop: threading.Event
+) -> "Iterator[OwnProcess | Processes]":
+    """The players of an evaluation; no process of theirs is left when the block ends."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        # First in this process, also if others play: here an error in the settings is one line.
+        player = EpisodePlayer(args, saved["model_state_dict"], stop)
+        if workers == 1:
+            yield OwnProcess(player)
+        else:
+            with closing(Processes(player, args, saved["model_state_dict"], workers, stop)) as players:
+                yield players
+    finally:
+        torch.set_num_threads(threads)
+
+
+class OwnProcess:
+    """Plays in this process: nothing to start, and a debugger sees everything."""
+
+    def __init__(self, player: EpisodePlayer) -> None:
+        self.player = player
+
+    def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
+        """Play all tasks, and give each as it ends; raises Stopped."""
+        for task in tasks:
+            yield task, self.player.play(task)
+
+
+class Processes:
+    """Plays in several new processes: forks of this one would inherit its threads' locks, and could not use a GPU."""
+
+    def __init__(
+        self,
+        player: EpisodePlayer,
+        args: Args,
+        weights: dict[str, torch.Tensor],
+        workers: int,
+        stop: threading.Event,
+    ) -> None:
+        self.player = player  # knows what all have in common; the processes play
+        self._workers = workers
+        self._stop = stop
+        context = multiprocessing.get_context("spawn")
+        self._stop_all = context.Event()
+        self._weights = _Weights(weights)
+        self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, self._weights, self._stop_all))
+
+    def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
+        """Play all tasks, and give each as it ends.
+
+        Raises Stopped, and RunError if a process dies, when all that have ended were given.
+        """
+        waiting = iter(tasks)
+        running: dict[_Future, Task] = {}
+        self._submit(waiting, running)
+        while running:
+            stopping = self._stop.is_set()
+            done, _ = futures.wait(running, 0 if stopping else _TICK_S, futures.FIRST_COMPLETED)
+            for future in sorted(done, key=lambda future: future.exception() is not None):  # errors last
+                with self._deaths():
+                    played = running.pop(future), future.result()
+                yield played
+            if stopping:
+                raise Stopped
+            self._submit(waiting, running)
+
+    def _submit(self, waiting: Iterator[Task], running: dict[_Future, Task]) -> None:
+        """Keep all busy; a million at once would take minutes to submit, and to wait for."""
+        with self._deaths(), _interrupts_blocked():  # processes inherit this: Ctrl-C reaches all, one tells the others
+            for task in islice(waiting, 2 * self._workers - len(running)):
+                try:
+                    running[self._pool.submit(_play, task)] = task
+                # The pool begins a process when it is given a task. If another dies meanwhile, a thread of the pool
+                # closes the pipes that the new one would get, and their numbers may be given to others.
+                except (OSError, ValueError) as error:
+                    raise futures.BrokenExecutor(str(error)) from error
+
+    @contextmanager
+    def _deaths(self) -> Iterator[None]:
+        try:
+            yield
+        except futures.BrokenExecutor as error:
+            # The pool ends the others and waits for all, but it forgets one that it was just beginning.
+            _kill_children()
+            if self._stop.is_set():  # a SIGTERM to the whole group ends them, too
+                raise Stopped from error
+            raise RunError(
+                "a process of the evaluation has died, perhaps for want of memory: try fewer --evaluation-workers"
+            ) from error
+
+    def close(self) -> None:
+        """Stop what is still playing, and wait for the processes to end; those that still load are not waited for."""
+        self._stop_all.set()
+        enough = threading.Timer(_END_S, _kill_children)
+        enough.start()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        enough.cancel()
+        self._weights.file.close()
+
+
+def _kill_children() -> None:
+    for process in multiprocessing.active_children():
+        process.kill()
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Weights:
+    """Weights for new processes, in a file without a name, which nothing leaves behind.
+
+    What a process is begun with goes through a pipe, and if it dies before it has read all of a full one, whoever
+    writes there waits for ever. So this arrives as the number of an open file.
+    """
+
+    def __init__(self, weights: dict[str, torch.Tensor]) -> None:
+        buffer = io.BytesIO()
+        torch.save(weights, buffer)
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as processes may begin
+        self.file.write(buffer.getbuffer())
+        self.file.flush()
+
+    def __reduce__(self) -> tuple[Callable[[Any], dict[str, torch.Tensor]], tuple[Any]]:
+        return _load_weights, (DupFd(self.file.fileno()),)
+
+
+def _load_weights(descriptor: Any) -> dict[str, torch.Tensor]:
+    with os.fdopen(descriptor.detach(), "rb") as file:
+        content = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)  # all processes share its position
+    weights: dict[str, torch.Tensor] = torch.load(io.BytesIO(content), weights_only=True)
+    return weights
+
+
+_player: EpisodePlayer  # of a process of the pool
+
+
+def _begin(args: Args, weights: Any, stop: Event) -> None:
+    """Prepare a process of the pool; `weights` is what `_Weights` has become, a dictionary of tensors."""
+    global _player
+    threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
+    processor.prepare()
+    torch.set_num_threads(1)
+    _player = EpisodePlayer(args, weights, stop)
+
+
+def _end_with_parent() -> None:
+    """Leave when the parent was killed: an idle process of a pool would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _play(task: Task) -> EpisodeRecord:
+    return _player.play(task)

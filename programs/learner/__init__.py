@@ -1,0 +1,1 @@
+"""The learner: its program, its loop, its results folder and its checkpoints."""

@@ -1,0 +1,150 @@
+"""What a run will need of memory and disk: said before it starts, and refused where it is not there.
+
+A run that ends after three days because something is full is worse than one that does not begin. What depends on the
+settings is computed; the constants are upper bounds of what was measured. All figures are bytes.
+"""
+
+import math
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from agents.interface import Agent, Network
+from args import Args
+from memory import wire
+from memory.broker.connection import Client
+from memory.broker.transport import READ_BYTES, MemoryUse, memory_use
+from memory.chunk import ChunkSpec, Field
+from memory.errors import UserError
+
+_LEARNER = 800_000_000  # Python, PyTorch, an update's temporaries, 256 chunks on their way to the replay
+_READ_SHARE = 8  # of what one read of the log may bring: Python's objects for many small ones take six times as much
+_ACTOR = 350_000_000
+_REDIS = 10_000_000
+_STATE = 100_000  # of an environment: emulator, frame stack and unfinished rows, stored with every commit
+_ATARI_ROW = 250  # compressed; 40 to 130 in random play, more where more is going on
+_ROW = 40  # a row's other fields
+_LOG_SHARE = 2  # of the replay in Redis: the older of two checkpoints needs it, and each may replace half of it
+_FILE_SHARE = 3  # of the log: Redis writes its file anew when that has doubled, beside the old one
+_PLOTS = 20_000_000
+CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What something needs, and what there is for it."""
+
+    what: str
+    needed: int
+    there: int
+    where: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {_gb(self.needed)} of {_gb(self.there)} {self.where}"
+
+
+def row_bytes(observation: Field) -> int:
+    """One observation."""
+    return math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
+
+
+def replay_bytes(args: Args, agent: Agent, observation: Field) -> int:
+    """The observations of a full replay."""
+    return args.memory_capacity * row_bytes(observation) * agent.spec.window // agent.spec.stride
+
+
+def check_learner(args: Args, agent: Agent, observation: Field, place: torch.device, client: Client, kept: int) -> None:
+    """Print what the run needs; raises UserError if it is not there and --force is not given.
+
+    `place` is where the replay will live, `kept` how many snapshots of weights alone the run leaves.
+    """
+    model = agent.parts["model"]
+    assert isinstance(model, Network)
+    weights = 4 * sum(parameter.numel() for parameter in model.parameters())
+    replay = replay_bytes(args, agent, observation)
+    check_chunk(agent.spec, observation)
+    learner = _LEARNER + _READ_SHARE * READ_BYTES + 5 * weights  # with gradients, two moments, and the target network
+    use = memory_use(client, args.name)
+    missing = max(0, _redis_bytes(args, observation, weights) - use.ours)
+    needs = _redis_and_learner(missing, learner, replay, place, use)
+    file = _FILE_SHARE * missing if use.file and use.host in _LOCAL else 0
+    free = shutil.disk_usage(args.path_to_results).free
+    what = "results and Redis's file" if file else "results"
+    disk = file + max(0, _files_bytes(args, weights, kept) - _present_bytes(args)) + _PLOTS
+    needs.append(Need(what, disk, free, "free on the disk", "--path-to-results: make room there"))
+    print(f"Budget: {'; '.join(map(str, needs))}; each actor {_gb(_ACTOR + weights)}", flush=True)
+    _refuse(needs, args)
+
+
+def check_chunk(spec: ChunkSpec, observation: Field) -> None:
+    """Raise UserError for settings whose chunks the learner would not read."""
+    size = spec.window * (row_bytes(observation) + _ROW) + wire.MAX_HEADER_BYTES
+    if size > READ_BYTES:
+        raise UserError(
+            f"--history-length: a chunk of {spec.window} rows has up to {size} bytes, and the learner reads messages "
+            f"of {READ_BYTES} at most: choose a shorter one, or a smaller --multi-step"
+        )
+
+
+def check_actor(args: Args) -> None:
+    """Raise UserError if an actor does not fit into this machine's memory and --force is not given."""
+    _refuse([Need("actor", _ACTOR, available_memory(), "free here", "start fewer actors on this machine")], args)
+
+
+def available_memory() -> int:
+    """What this process may still use of the machine's memory, or of its container's (Linux)."""
+    free = int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
+    try:
+        limit, used = ((CONTROL_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+    except OSError:
+        return free
+    return free if limit == "max" else min(free, int(limit) - int(used))
+
+
+def _redis_bytes(args: Args, observation: Field, weights: int) -> int:
+    row = min(row_bytes(observation), _ATARI_ROW) + _ROW
+    log = int(_LOG_SHARE * args.memory_capacity * row)
+    return _REDIS + log + 2 * weights + args.nb_env * _STATE
+
+
+def _files_bytes(args: Args, weights: int, kept: int) -> int:
+    """Two checkpoints, the best snapshot and one that is being written, each with all there is, and weights alone."""
+    model = 3 * weights // 2  # with its noise
+    moments = published = 2 * weights  # of Adam; of the two newest versions
+    checkpoint = 2 * model + moments + published + 5 * args.memory_capacity  # a target network; priorities
+    return 4 * checkpoint + kept * model
+
+
+def _present_bytes(args: Args) -> int:
+    """Snapshots of the task that a resumed run has written already."""
+    return sum(path.stat().st_size for path in args.path_to_results.glob(f"*model_{args.task}*.pth"))
+
+
+def _redis_and_learner(missing: int, learner: int, replay: int, place: torch.device, use: MemoryUse) -> list[Need]:
+    smaller = "--memory-capacity: choose a smaller one"
+    host = learner + (replay if place.type == "cpu" else 0)
+    needs = [Need("learner", host, available_memory(), "free here", smaller)]
+    if place.type == "cuda":
+        needs.append(Need("replay", replay, torch.cuda.mem_get_info(place)[0], "free on the GPU", smaller))
+    if use.limit:
+        room = use.limit - use.used
+        needs.append(Need("Redis", missing, room, "left of its maxmemory", "raise maxmemory, or " + smaller))
+    elif use.host in _LOCAL:
+        needs[0] = Need("learner and Redis", host + missing, available_memory(), "free here", smaller)
+    else:
+        needs.append(Need("Redis", missing, use.machine - use.used, "of its machine", smaller))
+    return needs
+
+
+def _refuse(needs: list[Need], args: Args) -> None:
+    errors = [f"{need.remedy}: {need}; --force starts all the same" for need in needs if need.needed > need.there]
+    if errors and not args.force:
+        raise UserError("\n".join(errors))
+
+
+def _gb(count: int) -> str:
+    return f"{max(count, 0) / 1e9:.1f} GB"

@@ -1,0 +1,61 @@
+"""Checkpoints: the two newest files `last_model_<game>_<steps>.pth`, from which a run resumes.
+
+There are two, so that a torn newest one costs no more than the work since the one before it. The log in Redis has to
+reach back to what the older one needs.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from agents.interface import Agent
+from memory.errors import UserError
+from programs import snapshot
+
+FirstMessages = dict[int, int]  # by actor, the number of the first message that a checkpoint needs of the log
+
+
+class Checkpoints:
+    """Reads and writes the checkpoints of a game in a folder, whose only writer this process must be."""
+
+    def __init__(self, folder: Path, game: str) -> None:
+        self._folder, self._game = folder, game
+        self._newest: Path | None = None  # newest checkpoint that this process has read or written
+        self.needs: FirstMessages = {}  # its needs; empty until Learner.resume sets them
+
+    def load(self) -> tuple[Path, dict[str, Any]] | None:
+        """The newest checkpoint that is whole, None if there are none; a line names each one that is not.
+
+        Raises UserError if none of them is whole, or if one cannot be opened.
+        """
+        paths = snapshot.last_models(self._folder, self._game)
+        for path in paths:
+            try:
+                saved = snapshot.load(path, "--path-to-results")
+            except snapshot.DamagedError as error:
+                if path == paths[-1]:
+                    raise UserError(
+                        f"{error}: no checkpoint is whole; move what is here away to start afresh"
+                    ) from error
+                print(f"{error}: going on from the checkpoint before it", flush=True)
+            else:
+                self._newest = path
+                return path, saved
+        return None
+
+    def save(self, agent: Agent, values: dict[str, Any], needs: FirstMessages) -> FirstMessages:
+        """Write a checkpoint, and delete all but this one and the one before it.
+
+        `needs` are those of this checkpoint. Returns to what the log may be trimmed: what the one before it needs. One
+        that is written again at the same step takes its own place, so then nothing is deleted, nor to be trimmed.
+        Raises OSError for a full disk; the two newest checkpoints stay then.
+        """
+        path = snapshot.last_model(self._folder, self._game, int(values["T_learner"]))
+        snapshot.save(path, agent, values)
+        older: FirstMessages = {}
+        if path != self._newest:
+            for other in snapshot.last_models(self._folder, self._game):
+                if other not in (path, self._newest):
+                    other.unlink()
+            older = self.needs
+        self._newest, self.needs = path, needs
+        return older

@@ -1,0 +1,40 @@
+"""Snapshots with weights alone, `model_<game>_<steps>.pth`, which stay when the run goes on.
+
+They are for evaluations of a run at SABER's marks, and at even intervals for a learning curve of evaluations.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agents.interface import Agent
+from args import Args
+from programs import snapshot
+from saber.scores import MARKS
+
+
+def points_to_keep(args: Args, action_repeat: int) -> list[int]:
+    """Agent steps at which weights are kept, upwards; before learning begins there is nothing to keep."""
+    marks = {-(-frames // action_repeat) for frames in MARKS}
+    even = {args.T_max * i // args.keep_checkpoints for i in range(1, args.keep_checkpoints + 1)}
+    return sorted(steps for steps in marks | even if args.learn_start < steps <= args.T_max)
+
+
+class KeptWeights:
+    """Writes a run's snapshots, each when the run passes its point; `done` are the steps of a resumed run.
+
+    The file is named after its point. Its weights are of the update that passed the point, a few steps later: their own
+    counts are in the file. A run that resumes from before a point passes it again, and replaces the file. A checkpoint
+    must not be written before `keep` was called for its steps, so that a run that resumes from it has the file of every
+    point that it does not pass again.
+    """
+
+    def __init__(self, folder: Path, game: str, points: Sequence[int], done: int) -> None:
+        self._folder, self._game, self._points, self._done = folder, game, points, done
+
+    def keep(self, steps: int, agent: Agent, values: dict[str, Any]) -> None:
+        """Write the snapshot of the last point up to `steps`, if it is a new one; raises OSError for a full disk."""
+        due = [point for point in self._points if self._done < point <= steps]
+        if due:
+            snapshot.save_weights(self._folder / f"model_{self._game}_{due[-1]}.pth", agent, values)
+        self._done = steps

@@ -1,0 +1,71 @@
+"""Publishing weights beside training: copied from the GPU on a stream of their own, packed and sent by a thread.
+
+publisher = Publisher(model, link)
+publisher.begin(version)     # at the start of a run
+publisher.start(version)     # publishes the weights of this moment, and returns at once
+"""
+
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import torch
+from torch import Tensor
+
+from agents.interface import Network
+from memory import weights_packet
+from memory.broker.learner_client import LearnerLink
+
+
+class Publisher:
+    """Sends one version after the other, and keeps the packets of the two newest: an actor may be one behind."""
+
+    def __init__(self, model: Network, link: LearnerLink) -> None:
+        self._model = model
+        self._link = link
+        self._packets: dict[int, bytes] = {}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="publisher")
+        self._sending: Future[None] | None = None
+        device = next(model.parameters()).device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+
+    def begin(self, version: int) -> None:
+        """Publish the restored packets as the only ones there are, or in a new run the present weights."""
+        self._packets = self._packets or {version: weights_packet.pack(self._model.published(), version)}
+        for i, (known, packet) in enumerate(self._packets.items()):
+            self._link.publish(known, packet, restart=i == 0)
+
+    def start(self, version: int) -> None:
+        """Publish the weights of this moment as `version`, which follows the last; raises what went wrong with that.
+
+        Also then there will be a packet of this version, so that a snapshot can hold it.
+        """
+        last, weights = self._sending, self._model.published()
+        if self._stream:
+            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        self._sending = self._thread.submit(self._send, version, weights)
+        if last:
+            last.result()
+
+    def _send(self, version: int, weights: dict[str, Tensor]) -> None:
+        with torch.cuda.stream(self._stream):
+            packet = weights_packet.pack(weights, version)
+        self._packets = {version - 1: self._packets[version - 1], version: packet}
+        self._link.publish(version, packet)
+
+    def packets(self) -> dict[int, bytes]:
+        """The packets of the two newest versions; what is being sent is waited for, whether it succeeds or not."""
+        if self._sending:
+            wait([self._sending])
+        return self._packets
+
+    def restore(self, packets: dict[int, bytes]) -> None:
+        """Take over the packets of a snapshot."""
+        self._packets = packets
+
+    def finish(self) -> None:
+        """Wait until all is sent; raises what went wrong with that."""
+        if self._sending:
+            self._sending.result()
+
+    def close(self) -> None:
+        """Wait for what is being sent, and end the thread."""
+        self._thread.shutdown()

@@ -1,0 +1,163 @@
+"""What the learner reports: the training log of all actors, its plot, how the run was made, and the snapshots."""
+
+import fcntl
+import math
+import re
+import sys
+import time
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from agents.interface import Agent
+from memory.broker.tally import Tally
+from memory.errors import UserError
+from memory.messages import Episode
+from programs import snapshot
+from programs.learner.checkpoints import Checkpoints, FirstMessages
+from saber.results.episode_fields import make_record
+from saber.results.files import folder_to_write
+from saber.results.reward_plot import write_reward_plot
+from saber.results.run_record import RunRecord, Start, read_record, write_record
+from saber.results.task import Task
+from saber.results.training_log import TrainingLog
+from saber.scores import SCORE_EPISODES, EpisodeRecord
+
+_PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
+
+
+class Reports:
+    """Everything in the results folder, which one learner of a game writes at a time; a context manager.
+
+    Raises UserError for an unwritable folder, one that another learner writes in, or a foreign CSV.
+    """
+
+    def __init__(self, folder: Path, game: str, action_repeat: int) -> None:
+        self.folder, self.game = folder, game
+        self.action_repeat = action_repeat
+        self.checkpoints = Checkpoints(folder, game)
+        self.best_mean = -math.inf  # over 100 consecutive training episodes, of the best snapshot
+        self._plotted = 0  # episodes in the plot
+        self._next_plot = 0.0
+        self._record: RunRecord | None = None  # until the run begins
+        self._known: EpisodeRecord | None = None  # newest that was left out
+        self._left_out = Tally(self._tell_known)
+        try:
+            folder_to_write("--path-to-results", folder)
+            self._lock = (folder / f".{game}.lock").open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._remove_torn_files()
+            self.log = TrainingLog(folder / f"{game}.csv")
+        except BlockingIOError as error:
+            raise UserError(f"--path-to-results: a learner of another run is writing {game} in {folder}") from error
+        except (OSError, ValueError) as error:
+            raise UserError(f"--path-to-results: {error}") from error
+        if self.log.unsound:
+            print(
+                f"Not counted: {self.log.unsound} lines of {self.log.path} with a value that no episode can have",
+                flush=True,
+            )
+
+    def _remove_torn_files(self) -> None:
+        """A learner killed in the middle of a write has left a file aside, as large as a snapshot."""
+        game = re.escape(self.game)
+        whole = rf"((last_)?model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{game}\.(csv|json))"
+        for path in self.folder.iterdir():
+            if re.fullmatch(rf"\.{whole}\.[0-9a-f]+\.tmp", path.name):
+                path.unlink()
+
+    def __enter__(self) -> "Reports":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left_out.report(now=True)
+        self._lock.close()
+
+    def begin(self, start: Start, *, afresh: bool) -> None:
+        """Write down how the run is made, or that it goes on so; raises UserError for a foreign record."""
+        path = self._record_path
+        try:
+            known = None if afresh else read_record(path)
+        except ValueError as error:
+            raise UserError(f"--path-to-results: {error}: move it away") from error
+        self._record = known.started(start) if known else RunRecord(self.game, self.action_repeat, 0, (start,))
+        write_record(path, self._record)
+
+    @property
+    def _record_path(self) -> Path:
+        return self.folder / f"{self.game}.json"
+
+    def add_episodes(self, episodes: list[Episode], t_learner: int) -> None:
+        """Log finished episodes; those that are known already are left out, counted and told."""
+        if episodes:
+            records = [training_record(episode, t_learner) for episode in episodes]
+            logged = set(map(id, self.log.append(records)))
+            known = [record for record in records if id(record) not in logged]
+            self._known = known[-1] if known else self._known
+            self._left_out.more(len(known))
+
+    def _tell_known(self, new: int, count: int) -> str:
+        assert self._known
+        actor, env, episode = self._known.actor, self._known.env, self._known.episode
+        return (
+            f"Left out {new} episodes that the training log has already, {count} so far; the newest is episode "
+            f"{episode} of actor {actor}, environment {env}, where the log has come to {self.log.newest(actor, env)}"
+        )
+
+    def mean_score(self, t_learner: int) -> float | None:
+        """Mean score of the 100 newest episodes that were logged before this step; None while there are fewer.
+
+        A learner that was killed has logged more than it has saved: it meets its log of later steps when it resumes.
+        """
+        scores = (record.score_saber for record in reversed(self.log.records) if record.T_learner < t_learner)
+        newest = list(islice(scores, SCORE_EPISODES))
+        return fmean(newest) if len(newest) == SCORE_EPISODES else None
+
+    def plot(self, *, now: bool = False) -> None:
+        """Bring the plot up to date, but not too often unless `now`."""
+        due = now or time.monotonic() >= self._next_plot
+        if due and (now or len(self.log.records) > self._plotted):
+            path = self.folder / f"Reward_{self.game}.html"
+            write_reward_plot(self.log.records, path, self._task, self.action_repeat)
+            self._plotted = len(self.log.records)
+            self._next_plot = time.monotonic() + _PLOT_INTERVAL_S
+
+    @property
+    def _task(self) -> Task:
+        return self._record.task if self._record else Task(self.game)
+
+    def save_best(self, agent: Agent, values: dict[str, Any]) -> None:
+        """Keep the present weights if the newest 100 training episodes are the best so far."""
+        mean = self.mean_score(int(values["T_learner"]))
+        if mean is not None and mean > self.best_mean:
+            snapshot.save(self.folder / f"best_model_{self.game}.pth", agent, values | {"best_mean": mean})
+            self.best_mean = mean
+
+    def save_checkpoint(self, agent: Agent, values: dict[str, Any], needs: FirstMessages) -> FirstMessages:
+        """Write a checkpoint, and how far the run got; see `Checkpoints.save`."""
+        older = self.checkpoints.save(agent, values | {"best_mean": self.best_mean}, needs)
+        self._record_progress(values)
+        return older
+
+    def _record_progress(self, values: dict[str, Any]) -> None:
+        """Write down how far the run got. The log alone cannot tell: no episode needs to end where a run ends."""
+        if self._record:
+            lockstep = self._record.starts[-1].settings["synchronize_actors_with_learner"]
+            self._record = replace(self._record, reached=steps_made(values, lockstep=lockstep))
+            write_record(self._record_path, self._record)
+
+
+def steps_made(values: dict[str, Any], *, lockstep: bool) -> int:
+    """Agent steps that a run has made, from its `T_actors` and `T_learner`.
+
+    In lockstep the updates stand for the steps, and the last round is played but not counted in T_actors.
+    """
+    return max(int(values["T_actors"]), int(values["T_learner"]) if lockstep else 0)
+
+
+def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
+    """The line of the training log for an actor's message; raises ValueError if the message cannot be one."""
+    record = make_record(episode.record | {"T_learner": t_learner})
+    return replace(record, end=sys.intern(record.end))  # a few words, repeated in every record

@@ -1,0 +1,88 @@
+"""Make the users of a Redis server: two with the rights and keys that this project needs, and an administrator.
+
+    python programs/make_redis_users.py FOLDER [--redis-7]
+
+writes FOLDER/users.acl for the server, with hashes in the place of the passwords, FOLDER/learner.env and
+FOLDER/actor.env for the programs, and FOLDER/admin.env for redis-cli, with new passwords. docs/access.md says how to
+use them.
+"""
+
+import argparse
+import errno
+import hashlib
+import os
+import secrets
+import sys
+from pathlib import Path
+
+# SCRIPT LOAD and EVAL give no further rights: what a script calls is checked as if the user had called it.
+_CONNECTION = "+ping +info +select +script|load +eval +evalsha"
+_LEASE = "+set +pttl +pexpire +del"
+_READ = "+get +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
+_LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} +hset +xadd +xtrim +scan +unlink +memory|usage +bgrewriteaof"
+
+# An actor reads the run's record, the learner's lease and the weights. It writes its number, its log, its state and its
+# lease.
+_ACTORS_OWN = "~riqx:*:actors ~riqx:*:log:* ~riqx:*:state:* ~riqx:*:actor:*"
+_ACTORS_READING = "~riqx:{*} ~riqx:*:learner ~riqx:*:versions ~riqx:*:weights:*"
+_ACTOR = f"{_CONNECTION} {_LEASE} {_READ} +hset +xadd"
+
+# Whoever looks after the server: sets its memory, ends a script, stops it. No program needs this user.
+_ADMIN = "~* &* +@all"
+
+# Redis 6.2 knows no keys for reading only: what an actor reads it may write, too.
+_ACTOR_6 = f"{_ACTORS_OWN} {_ACTORS_READING} {_ACTOR}"
+# A script names all keys that it will touch, so EVALSHA goes for all of them; each call in it is checked by itself.
+_ACTOR_7 = f"{_ACTORS_OWN} {_ACTOR} ({_ACTORS_READING} {_ACTORS_OWN} +evalsha) ({_ACTORS_READING} {_READ})"
+
+
+def acl(passwords: dict[str, str], *, redis_7: bool) -> str:
+    """The server's file, for the passwords of "learner", "actor" and "admin"; strangers get nothing."""
+    rules = {"learner": _LEARNER, "actor": _ACTOR_7 if redis_7 else _ACTOR_6, "admin": _ADMIN}
+    lines = ["user default off resetchannels -@all"]
+    for user, password in passwords.items():
+        digest = hashlib.sha256(password.encode()).hexdigest()
+        lines.append(f"user {user} on #{digest} resetchannels -@all {rules[user]}")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write the four files, readable by their owner alone; exit code 2 if one is there already."""
+    parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where to write; made if it is not there")
+    parser.add_argument(
+        "--redis-7",
+        action="store_true",
+        help="for Redis 7, 8 and Valkey: the actor cannot overwrite what it only reads",
+    )
+    given = parser.parse_args()
+    passwords = {user: secrets.token_urlsafe(32) for user in ("learner", "actor", "admin")}
+    files = {"users.acl": acl(passwords, redis_7=given.redis_7)}
+    for user in ("learner", "actor"):
+        files[f"{user}.env"] = f"export REDIS_USERNAME={user}\nexport REDIS_PASSWORD={passwords[user]}\n"
+    # The variable that redis-cli reads, and no program of ours: none shall run with these rights by mistake.
+    files["admin.env"] = f"export REDISCLI_AUTH={passwords['admin']}\n"
+    try:
+        _write(given.folder, files)
+    except OSError as error:
+        print(
+            f"programs/make_redis_users.py: error: {error.filename}: {error.strerror}: nothing is overwritten",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in files:  # first: a file beside an older one would not fit it
+        if (folder / name).exists():
+            raise FileExistsError(errno.EEXIST, "is there already", folder / name)
+    for name, text in files.items():
+        descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        print(folder / name)
+
+
+if __name__ == "__main__":
+    main()

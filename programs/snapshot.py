@@ -1,0 +1,241 @@
+"""Snapshots: `last_model_<game>_<steps>.pth` to resume from, `best_model_<game>.pth`, and anybody's for evaluation.
+
+A snapshot is a dictionary of tensors and plain values that `torch.load(weights_only=True)` opens. Every one has
+`T_actors, T_learner, model_state_dict, optimiser_state_dict`; those of this program hold all that a resume needs, but
+for `model_<game>_<steps>.pth`, which hold weights alone.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from agents.foreign_snapshot import check_weights, misfits, paired_moments
+from agents.interface import Agent
+from memory.errors import UserError
+from saber.results.files import replace_file
+
+_SUFFIX = "_state_dict"
+_MODEL = f"model{_SUFFIX}"
+_OF_STEPS = re.compile(r"(last_)?model_([\w.-]+)_(\d+)\.pth")
+_ZIP = b"PK\3\4"  # by these four bytes torch.load tells an archive from a snapshot of the old format
+_FOLDER = 0x10  # attribute of an archive's entry
+_READ_BYTES = 1 << 20
+
+
+class DamagedError(UserError):
+    """A file is not what was written: torn, changed, or of another kind."""
+
+
+class _ChecksumError(ValueError):
+    """A record of an archive does not fit its checksum."""
+
+
+def save(path: Path, agent: Agent, values: dict[str, Any]) -> None:
+    """Write the agent's parts and `values` to a snapshot, all or nothing; raises OSError for a full disk."""
+    _write(path, values | {f"{name}{_SUFFIX}": part.state_dict() for name, part in agent.parts.items()})
+
+
+def save_weights(path: Path, agent: Agent, values: dict[str, Any]) -> None:
+    """Write a snapshot of weights alone, which cannot be resumed from; as `save` in all else."""
+    _write(path, values | {_MODEL: agent.parts["model"].state_dict()})
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    try:
+        with replace_file(path) as file:
+            torch.save(content, file)
+    except RuntimeError as error:
+        if isinstance(cause := error.__context__, OSError):  # PyTorch speaks of positions in the file only
+            raise OSError(cause.errno, cause.strerror, str(path)) from error
+        raise
+
+
+def load(path: Path, option: str) -> dict[str, Any]:
+    """Open a snapshot, which `option` has named, on the CPU; its checksums are verified before anything is decoded.
+
+    The old format of torch.save has no checksums: such a file is taken as it is.
+
+    Raises:
+        DamagedError: the file holds no snapshot, or one that has changed since it was written.
+        UserError: the file cannot be opened or read, there is no memory for it, or no network can use its weights.
+    """
+    try:
+        with path.open("rb") as file, warnings.catch_warnings(action="ignore"):  # one line shall name what is wrong
+            _check_archive(file)
+            snapshot = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        hindrance = _hindrance(error)
+        kind = UserError if hindrance else DamagedError
+        raise kind(f"{option}: {path} cannot be read as a snapshot ({hindrance or _damage(error)})") from error
+    if not isinstance(snapshot, dict) or not isinstance(weights := snapshot.get(_MODEL), dict):
+        raise UserError(f"{option}: {path} is not a snapshot: it holds no {_MODEL}")
+    if fault := check_weights(weights):
+        raise UserError(f"{option}: {path} cannot be used: {fault}")
+    return snapshot
+
+
+def _check_archive(file: BinaryIO) -> None:
+    """Verify sizes and checksums of an archive, which torch.load would not; leaves the file at its beginning.
+
+    torch.save compresses nothing, so an archive takes no more memory than the file has bytes. Raises ValueError for one
+    that would, _ChecksumError for a record that has changed, BadZipFile and others for an archive without structure.
+    """
+    is_archive = file.read(len(_ZIP)) == _ZIP
+    if is_archive:
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                raise ValueError("it is compressed")
+            if any(entry.is_dir() or entry.external_attr & _FOLDER for entry in entries):
+                raise ValueError("it has a folder, of which torch.load reads nothing into a tensor without values")
+            if sum(entry.file_size for entry in entries) > file.seek(0, os.SEEK_END):
+                raise ValueError("it announces more than it holds")
+            for entry in entries:  # by entry: ZipFile.testzip opens them by name, and two may share one
+                _check_record(archive, entry)
+    file.seek(0)
+
+
+def _check_record(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
+    """Read a record to its end, where zipfile compares the checksum: 0.6 s a GB, a third of what torch.load takes."""
+    with archive.open(entry) as record:
+        try:
+            while record.read(_READ_BYTES):
+                pass
+        except zipfile.BadZipFile as error:
+            raise _ChecksumError from error
+
+
+def restore(agent: Agent, snapshot: dict[str, Any]) -> None:
+    """Give every part of the agent its state back; raises UserError if the snapshot is of another agent or size."""
+    for name, part in agent.parts.items():
+        if f"{name}{_SUFFIX}" in snapshot:
+            try:
+                part.load_state_dict(snapshot[f"{name}{_SUFFIX}"])
+            except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise UserError(f"the snapshot's {name} does not fit these settings: {_first_line(error)}") from error
+
+
+def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
+    """Start from a snapshot, perhaps of others: its weights go into all networks, its moments into Adam.
+
+    Who trains a network further expects its next steps to be as long as the last ones were. Adam would begin with
+    longer ones if it had to estimate the moments anew, so it keeps them; its settings are those of the command line.
+    All else belongs to a run, and this is a new one: counts, random numbers and replay begin afresh, and the target
+    network begins equal to the online one. Noise buffers may be missing; they are drawn before they are used.
+
+    Raises UserError if the weights do not fit the agent. Moments that do not fit are left out, and a line says so.
+    """
+    weights = snapshot[_MODEL]
+    for part in agent.parts.values():
+        if isinstance(part, torch.nn.Module):
+            own = part.state_dict()
+            if lines := list(misfits(weights, own)):
+                raise UserError("\n".join(lines))
+            part.load_state_dict(own | weights)
+        elif isinstance(part, torch.optim.Optimizer):
+            _restore_moments(part, agent, snapshot)
+
+
+def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
+    if f"optimiser{_SUFFIX}" not in snapshot:
+        print("Adam begins anew: the snapshot holds weights alone", flush=True)
+        return
+    model = agent.parts["model"]
+    assert isinstance(model, torch.nn.Module)
+    names = [name for name, _ in model.named_parameters()]
+    try:
+        state = paired_moments(snapshot[f"optimiser{_SUFFIX}"], snapshot[_MODEL], names)
+    except ValueError as error:
+        print(f"Adam begins anew, without the snapshot's moments: {error}", flush=True)
+    else:
+        optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
+        print("Adam goes on with the snapshot's moments", flush=True)
+
+
+def weights_hash(model: torch.nn.Module) -> str:
+    """16 hex digits that are the same for two runs exactly if they have learned the same, but for chance.
+
+    They begin the SHA-256 of name, dtype, shape and bytes of each parameter, in the order of names. Buffers do not
+    count: the noise of the moment is drawn, not learned, and is not published.
+    """
+    digest = hashlib.sha256()
+    for name, parameter in sorted(model.named_parameters()):
+        array = parameter.detach().cpu().numpy()
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def last_model(folder: Path, game: str, steps: int) -> Path:
+    """Path of the snapshot to resume from."""
+    return folder / f"last_model_{game}_{steps}.pth"
+
+
+def choose(path: Path, game: str | None) -> Path:
+    """Return the snapshot that `--model` names, or the newest of a game in the folder that it names, and print which.
+
+    The newest is the checkpoint with the most steps, and where there is none the kept weights with the most steps. The
+    two are not compared: without lockstep one counts the learner's steps, the other the actors'.
+    `best_model_<game>.pth` is none of them: its scores were chosen to be high.
+
+    Args:
+        path: a file, which is taken as it is, or a folder.
+        game: as it stands in the names of files; None if the folder shall tell.
+
+    Raises:
+        UserError: the folder cannot be read, or holds no snapshot of the game, or of several where `game` is None.
+    """
+    if not path.is_dir():
+        return path
+    try:
+        matches = [(_OF_STEPS.fullmatch(file.name), file) for file in path.iterdir()]
+    except OSError as error:
+        raise UserError(f"--model: {path} cannot be read ({error.strerror})") from error
+    found = [(bool(match[1]), int(match[3]), file, match[2]) for match, file in matches if match]
+    games = ", ".join(sorted({of for *_, of in found}))
+    fitting = [candidate for candidate in found if game in (None, candidate[-1])]
+    if not fitting:
+        name = f"model_{game or '<game>'}_<steps>.pth"
+        wanted = f"{'' if game is None else f' of {game}'} ({name} or last_{name})"
+        raise UserError(f"--model: {path} holds no snapshot{wanted}{games and f', only of {games}'}")
+    if game is None and ", " in games:
+        raise UserError(f"--game: {path} holds snapshots of {games}: name one of them (--env, if it is no Atari game)")
+    _, _, newest, _ = max(fitting)
+    print(f"The newest snapshot in {path} is {newest.name}", flush=True)
+    return newest
+
+
+def last_models(folder: Path, game: str) -> list[Path]:
+    """The snapshots to resume from, the newest first."""
+    matches = ((_OF_STEPS.fullmatch(path.name), path) for path in folder.glob("last_model_*.pth"))
+    found = [(int(match[3]), path) for match, path in matches if match and match[2] == game]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def _hindrance(error: Exception) -> str:
+    """Return what keeps this process from reading a file that may be whole; empty if the file is at fault."""
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: an offset in a torn archive
+        return error.strerror or type(error).__name__
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+        return "there is not enough memory for it"
+    return ""
+
+
+def _damage(error: Exception) -> str:
+    """Return what is wrong with a file: whatever it holds instead of a snapshot decides what torch raises."""
+    if isinstance(error, _ChecksumError):
+        return "its content has changed since it was written: a checksum in it does not fit; use another copy"
+    # torch's own text tells how to run what is in the file, or of its reader's inner life.
+    return "it is of another kind, or torn, or holds more than plain data"
+
+
+def _first_line(error: Exception) -> str:
+    text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+    return text if len(text) <= 300 else text[:300] + " ..."

@@ -1,0 +1,1 @@
+"""Results of training and evaluation: logs, records, summaries and plots."""

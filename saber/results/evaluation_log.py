@@ -1,0 +1,188 @@
+"""The files of an evaluation: its episodes as a CSV, and beside it as JSON how they are played.
+
+The CSV is whole at every moment. Who evaluates again in the same way finds the episodes that are there already; to
+another evaluation they would be wrong, and it is refused before anything is played.
+"""
+
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from saber.results.files import replace_file
+from saber.results.run_record import finite_number, is_count
+from saber.results.training_log import Cell, format_cell, parse_csv
+from saber.scores import EpisodeRecord
+
+HEADER = "episode,seed,score_5min,score_30min,score_saber,length,end"
+_KINDS: tuple[Callable[[Any], Cell], ...] = (int, int, float, float, float, int, str)
+_INTERVAL_S = 1.0  # between writes of the CSV, which is written whole
+_RETRY_S = 10.0
+
+
+class EvaluatedEpisode(NamedTuple):
+    """An episode and the seed that decides all of it: of the environment, and of what the agent draws."""
+
+    seed: int
+    record: EpisodeRecord
+
+
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """How an evaluation is made."""
+
+    model: str  # path of the snapshot, from the folder of the CSV unless it is absolute
+    weights: str  # hash of its parameters, as the learner prints it
+    seed: int
+    settings: dict[str, Any]  # of policy, game and rules, by name; plain values
+    device: str
+    versions: dict[str, str]  # of Python and packages
+    commits: list[str]  # of the programs that played, in turn
+    episodes: int  # asked for; the CSV has fewer of them until all have ended
+    trained_steps: int | None = None  # agent steps that the snapshot was trained for; records of old have none
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        """All that the episodes depend on, by name."""
+        return {"weights": self.weights, "seed": self.seed, "device": self.device, **self.settings, **self.versions}
+
+
+class EvaluationLog:
+    """The episodes of one evaluation, on disk and in memory; a context manager, as one process at a time writes them.
+
+    Raises ValueError if the file at `path` (`*.csv`) is of another evaluation, or none, or somebody else is writing it.
+    """
+
+    def __init__(self, path: Path, record: EvaluationRecord) -> None:
+        self.path = path
+        self._asked = record.episodes
+        self._record = record
+        self._lock = path.with_name(f".{path.stem}.lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._episodes = self._read()
+        except BlockingIOError as error:
+            self._lock.close()
+            raise ValueError(f"another evaluation is writing {path}") from error
+        except BaseException:
+            self._lock.close()
+            raise
+        self._record_written = False
+        self._added = False
+        self._next_write = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    @property
+    def episodes(self) -> list[EvaluatedEpisode]:
+        """Those of the episodes asked for that have ended, in the order of their numbers."""
+        return [self._episodes[number] for number in sorted(self._episodes) if number < self._asked]
+
+    def _read(self) -> dict[int, EvaluatedEpisode]:
+        try:
+            before = read_evaluation_record(self.path.with_suffix(".json"))
+            episodes = {episode.record.episode: episode for episode in read_evaluation(self.path)}
+        except FileNotFoundError as error:
+            if self.path.exists():
+                raise ValueError(f"{self.path}: how it was made is not known: {error.filename} is missing") from error
+            return {}
+        now, then = self._record.decisive, before.decisive
+        if names := [name for name in now | then if now.get(name) != then.get(name)]:
+            differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
+            raise ValueError(f"{self.path} is of another evaluation (of {Path(before.model).name}): {differences}")
+        self._record = replace(
+            self._record,
+            commits=list(dict.fromkeys([*before.commits, *self._record.commits])),
+            episodes=max(before.episodes, self._record.episodes),
+        )
+        return episodes
+
+    def add(self, seed: int, record: EpisodeRecord) -> None:
+        """Count an episode; it is on the disk within a second, or when `write` is called."""
+        self._episodes[record.episode] = EvaluatedEpisode(seed, record)
+        self._added = True
+        if time.monotonic() < self._next_write:
+            return
+        self._next_write = time.monotonic() + _INTERVAL_S
+        try:
+            self.write()
+        except OSError as error:
+            self._next_write = time.monotonic() + _RETRY_S
+            print(f"Not written, and tried again in {_RETRY_S:.0f} sec: {error}", file=sys.stderr, flush=True)
+
+    def write(self) -> None:
+        """Bring the files up to date, if an episode was added. Raises OSError."""
+        if not self._added:
+            return
+        if not self._record_written:
+            _write_record(self.path.with_suffix(".json"), self._record)
+            self._record_written = True
+        lines = [_line(self._episodes[number]) for number in sorted(self._episodes)]
+        with replace_file(self.path) as file:
+            file.write("".join([f"{HEADER}\n", *lines]).encode("ascii"))
+
+
+def read_evaluation(path: Path) -> list[EvaluatedEpisode]:
+    """Read the CSV of an evaluation; raises ValueError if it is none, OSError if it cannot be read."""
+    return [_episode(*values) for values in parse_csv(path.read_bytes(), path, HEADER, _KINDS)]
+
+
+def _episode(number: int, seed: int, *values: Any) -> EvaluatedEpisode:
+    return EvaluatedEpisode(seed, EpisodeRecord(0, 0, 0, 0, number, *values))
+
+
+def _line(episode: EvaluatedEpisode) -> str:
+    record = episode.record
+    scores = (record.score_5min, record.score_30min, record.score_saber)
+    values = (record.episode, episode.seed, *scores, record.length, record.end)
+    return ",".join(map(format_cell, _KINDS, values)) + "\n"
+
+
+def read_evaluation_record(path: Path) -> EvaluationRecord:
+    """Read the JSON of an evaluation; raises ValueError if it is none, OSError if it cannot be read."""
+    try:
+        values = json.loads(path.read_bytes(), parse_constant=finite_number, parse_float=finite_number)
+        record = EvaluationRecord(**values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: not an evaluation's record ({error})") from error
+    if wrong := [name for name, holds in _HOLDS.items() if not holds(getattr(record, name))]:
+        raise ValueError(f"{path}: not an evaluation's record ({', '.join(wrong)})")
+    return record
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_path(value: object) -> bool:
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+
+
+_HOLDS: dict[str, Callable[[Any], bool]] = {  # what a record must be, by field
+    "model": _is_path,
+    "weights": _is_text,
+    "seed": lambda seed: type(seed) is int,
+    "settings": lambda settings: isinstance(settings, dict),
+    "device": _is_text,
+    "versions": lambda versions: isinstance(versions, dict),
+    "commits": lambda commits: isinstance(commits, list),
+    "episodes": lambda episodes: is_count(episodes, 1),
+    "trained_steps": lambda steps: steps is None or is_count(steps, 0),
+}
+
+
+def _write_record(path: Path, record: EvaluationRecord) -> None:
+    with replace_file(path) as file:
+        file.write(f"{json.dumps(asdict(record), indent=1)}\n".encode())

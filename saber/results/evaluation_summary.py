@@ -1,0 +1,100 @@
+"""What an evaluation prints at its end: the three scores of SABER side by side, intervals, normalised scores."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from statistics import fmean, median, stdev
+from typing import NamedTuple
+
+from scipy.stats import t as student_t
+
+from saber.plural import counted
+from saber.results.atari_scores import REFERENCES, GameScores
+from saber.scores import FRAMES_PER_MINUTE, EpisodeRecord
+
+LEVEL = 0.95  # of the interval
+_SCORES = {"SABER score": "score_saber", "at 30 minutes": "score_30min", "at 5 minutes": "score_5min"}
+
+
+class Interval(NamedTuple):
+    """A confidence interval of a mean."""
+
+    low: float
+    high: float
+
+
+def student_interval(values: Sequence[float], level: float = LEVEL) -> Interval | None:
+    """Student's t interval of the mean, mean ± t_(n - 1) s / √n; None for fewer than two values.
+
+    Exact for normal values; for the mean of a hundred episodes' scores a good approximation (central limit theorem).
+    """
+    if len(values) < 2:
+        return None
+    mean = fmean(values)
+    margin = float(student_t.ppf((1 + level) / 2, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+    return Interval(mean - margin, mean + margin)
+
+
+def format_evaluation(records: Sequence[EpisodeRecord], action_repeat: int, table: GameScores | None) -> str:
+    """Write the summary of at least one episode as a table, without a final newline.
+
+    `action_repeat` is the number of frames per agent step; without a row of the `table` nothing is normalised.
+    """
+    scores = {title: [float(getattr(record, name)) for record in records] for title, name in _SCORES.items()}
+    title = counted(len(records), "episode")
+    lines = [(title, list(scores))]
+    for label, statistic in _statistics(table):
+        lines.append((f"  {label}", [_cell(statistic(values)) for values in scores.values()]))
+    left = max(len(label) for label, _ in lines)
+    width = max(len(text) for _, texts in lines for text in texts) + 2
+    body = [f"{label:<{left}}" + "".join(f"{text:>{width}}" for text in texts) for label, texts in lines]
+    return "\n".join([*body, *(f"  {text}" for text in _notes(records, action_repeat, table))])
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.2f}"
+
+
+_Statistic = Callable[[Sequence[float]], float | None]
+
+
+def _statistics(table: GameScores | None) -> list[tuple[str, _Statistic]]:
+    def bound(end: int) -> _Statistic:
+        return lambda values: None if (interval := student_interval(values)) is None else interval[end]
+
+    def percent_of(reference: str) -> _Statistic:
+        def percent(values: Sequence[float]) -> float | None:
+            share = table.normalised(fmean(values), reference) if table else None
+            return None if share is None else 100 * share
+
+        return percent
+
+    statistics: list[tuple[str, _Statistic]] = [
+        ("mean", fmean),
+        ("    95 % interval, from", bound(0)),
+        ("    to", bound(1)),
+        ("standard deviation", lambda values: stdev(values) if len(values) > 1 else None),
+        ("median", median),
+        ("minimum", min),
+        ("maximum", max),
+    ]
+    if table:
+        statistics += [(f"mean, in % of the {label}", percent_of(name)) for name, label in REFERENCES.items()]
+    return statistics
+
+
+def _notes(records: Sequence[EpisodeRecord], action_repeat: int, table: GameScores | None) -> list[str]:
+    length = fmean(record.length for record in records)
+    minutes = length * action_repeat / FRAMES_PER_MINUTE
+    ends = Counter(record.end for record in records)
+    notes = [
+        f"length, mean: {length:,.2f} agent steps, {minutes:,.2f} minutes of game time",
+        "ended by: " + ", ".join(f"{end} {count:,}" for end, count in sorted(ends.items())),
+        "interval: Student's t, of the mean over episodes of this one snapshot; other training seeds vary more",
+    ]
+    if table:
+        known = {"0 % is random play": table.random, "100 % the human": table.human}
+        known["or the world record"] = table.world_record
+        texts = [f"{label} ({'unknown' if value is None else f'{value:,g}'})" for label, value in known.items()]
+        notes.append("normalised: " + ", ".join(texts))
+    return notes

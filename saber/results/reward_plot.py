@@ -1,0 +1,141 @@
+"""The plot `Reward_<game>.html`: statistics of the last 100 training episodes against agent steps.
+
+It is a pure function of the training log, so a restart loses nothing. Writing it takes a fraction of a second, also
+after 100 000 episodes. An open page brings itself up to date.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from saber.plural import counted
+from saber.results.atari_scores import format_points
+from saber.results.colours import BLUE, ORANGE, TEAL, band
+from saber.results.files import replace_file
+from saber.results.page import render_page
+from saber.results.reference_lines import ReferenceLines, reference_lines, references
+from saber.results.summary import Moment, Summary, rolling_summaries
+from saber.results.task import Task
+from saber.scores import FRAMES_PER_MINUTE, EpisodeRecord
+
+_STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflow: hidden; }
+#plot { flex: 1; min-height: 0; }
+.paper body { display: block; height: auto; overflow: visible; }
+.paper #plot { height: 480px; }"""
+
+
+def write_reward_plot(records: Sequence[EpisodeRecord], path: Path, task: Task, action_repeat: int = 4) -> None:
+    """Replace the plot at `path`; `action_repeat` is the number of frames per agent step."""
+    page = render_reward_plot(records, task, action_repeat)
+    with replace_file(path) as file:
+        file.write(page.encode())
+
+
+def render_reward_plot(records: Sequence[EpisodeRecord], task: Task, action_repeat: int = 4) -> str:
+    """Write the page; equal records give equal pages."""
+    moments = rolling_summaries(records)
+    title = f"{task.title}: training scores"
+    summary = " ".join(
+        filter(None, [_describe(moments, len(records), task, action_repeat), _describe_references(task)])
+    )
+    body = f'<header><h1>{escape(title)}</h1><p id="summary">{escape(summary)}</p></header>\n<div id="plot"></div>'
+    return render_page(title, body, {"plot": reward_figure(moments, task, action_repeat)}, _STYLE, live=True)
+
+
+def reward_figure(moments: Sequence[Moment], task: Task, action_repeat: int) -> dict[str, Any]:
+    """Build plotly's figure, but for the colours of text and grid: the page sets them for light or dark readers."""
+    steps = [moment.newest.T_actors for moment in moments]
+    summaries = [moment.summary for moment in moments]
+    means = [summary.mean for summary in summaries]
+    spreads = [summary.standard_deviation for summary in summaries]
+    mode = "lines" if len(moments) > 30 else "lines+markers"  # a single point has no line
+
+    def trace(name: str, values: Sequence[float | None], **style: Any) -> dict[str, Any]:
+        return {"type": "scatter", "name": name, "x": steps, "y": values, "mode": mode, "hoverinfo": "skip", **style}
+
+    edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "legendgroup": "band"}
+    upper = [None if spread is None else mean + spread for mean, spread in zip(means, spreads, strict=True)]
+    lower = [None if spread is None else mean - spread for mean, spread in zip(means, spreads, strict=True)]
+    minima = [summary.minimum for summary in summaries]
+    maxima = [summary.maximum for summary in summaries]
+    drawn = [value for values in (lower, upper, minima, maxima) for value in values if value is not None] or [0.0]
+    lines = reference_lines(task.scores if moments else None, min(drawn), max(drawn))
+    texts = [_hover_text(moment, task, action_repeat) for moment in moments]
+    return {
+        "data": [
+            trace("mean + 1 standard deviation", upper, **edge, showlegend=False),
+            trace("± 1 standard deviation", lower, **edge, fill="tonexty", fillcolor=band(BLUE.light), legendrank=2),
+            trace("max", maxima, line={"width": 1, "color": ORANGE.light}, legendrank=3),
+            trace(
+                "mean", means, line={"width": 2.5, "color": BLUE.light}, hoverinfo="text", hovertext=texts, legendrank=1
+            ),
+            trace("min", minima, line={"width": 1, "color": TEAL.light}, legendrank=4),
+        ],
+        "layout": _layout(task, lines, empty=not moments),
+    }
+
+
+def _layout(task: Task, lines: ReferenceLines, *, empty: bool) -> dict[str, Any]:
+    axis = {"zeroline": False, "automargin": True, "showline": True, "ticks": "outside", "nticks": 8}
+    layout: dict[str, Any] = {
+        "xaxis": {
+            **axis,
+            "title": {"text": "agent steps (all actors together)"},
+            "rangemode": "tozero",
+            "spikethickness": 1,
+            "spikedash": "solid",
+        },
+        "yaxis": {
+            **axis,
+            **lines.y_axis,
+            "title": {"text": "SABER score per episode" if task.is_atari else "score per episode"},
+        },
+        "hovermode": "x",
+        "hoverlabel": {"align": "left"},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},  # above the data, never over it
+        "margin": {"l": 20, "r": 20, "t": 40, "b": 20},
+        "shapes": lines.shapes,
+    }
+    if empty:
+        for name in ("xaxis", "yaxis"):
+            layout[name] |= {"range": [0, 1], "showticklabels": False, "showgrid": False, "ticks": ""}
+    return layout
+
+
+def _hover_text(moment: Moment, task: Task, action_repeat: int) -> str:
+    summary, longest = moment.summary, moment.longest
+    minutes = f" ({longest.length * action_repeat / FRAMES_PER_MINUTE:,.1f} min)" if task.is_atari else ""
+    return "<br>".join(
+        [
+            f"<b>mean {_mean_and_spread(summary)}</b>",
+            f"min {summary.minimum:,.0f}, max {summary.maximum:,.0f}",
+            f"{counted(summary.episodes, 'episode')}, mean length {summary.mean_length:,.0f} agent steps",
+            f"longest {longest.length:,} agent steps{minutes}",
+            f"score of the longest {longest.score_saber:,.0f}",
+            f"agent step {moment.newest.T_actors:,}",
+            f"learner's step {moment.newest.T_learner:,}",
+        ]
+    )
+
+
+def _describe(moments: Sequence[Moment], total: int, task: Task, action_repeat: int) -> str:
+    if not moments:
+        return "No training episode has ended yet."
+    summary, steps = moments[-1].summary, moments[-1].newest.T_actors
+    which = f"the last {summary.episodes} of {total:,} training episodes"
+    if summary.episodes == total:
+        which = f"the {counted(total, 'episode')} so far"
+    frames = f" ({steps * action_repeat:,} frames)" if task.is_atari else ""
+    return f"Mean {_mean_and_spread(summary)} over {which}, at {steps:,} agent steps{frames}."
+
+
+def _describe_references(task: Task) -> str:
+    """Name all references of a game, as those far from its scores have no line."""
+    known = [f"{name} {format_points(value)}" for name, value in references(task.scores).items()]
+    return f"To compare: {', '.join(known)}." if known else ""
+
+
+def _mean_and_spread(summary: Summary) -> str:
+    spread = "" if summary.standard_deviation is None else f" ± {summary.standard_deviation:,.1f}"
+    return f"{summary.mean:,.1f}{spread}"

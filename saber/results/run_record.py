@@ -1,0 +1,123 @@
+"""The record `<game>.json` beside a training log: how the run was made, and how far it got.
+
+The learner writes it when it starts and whenever it saves, so that a log can be reported without a snapshot. A resumed
+run adds a start if anything has changed, such as the commit.
+"""
+
+import json
+import math
+import platform
+import subprocess
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from saber.results.files import replace_file
+from saber.results.task import Task
+
+ROOT = Path(__file__).resolve().parent.parent
+_PACKAGES = ("ale-py", "gymnasium", "numpy", "opencv-python-headless", "torch")  # what scores may depend on
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start of the learner that differs from the one before."""
+
+    settings: dict[str, Any]  # of the command line, by name; plain values, with "device" and the precision in use
+    versions: dict[str, str]  # of Python and packages; ale-py is the emulator, with its games
+    commit: str  # see `commit`
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """How a run was made."""
+
+    game: str  # or another environment's name, as in the names of files
+    action_repeat: int  # frames per agent step
+    reached: int  # agent steps that the run has made
+    starts: tuple[Start, ...]  # at least one
+
+    @property
+    def task(self) -> Task:
+        """What the run plays; records of older programs, which played nothing else, name no environment."""
+        return Task(self.game, str(self.starts[-1].settings.get("env", "atari")))
+
+    def started(self, start: Start) -> "RunRecord":
+        """The record after a further start."""
+        return self if start == self.starts[-1] else replace(self, starts=(*self.starts, start))
+
+
+def present_start(settings: dict[str, Any]) -> Start:
+    """A start here and now, with the settings as JSON gives them back."""
+    return Start(json.loads(json.dumps(settings, default=str)), versions(), commit())
+
+
+def write_record(path: Path, record: RunRecord) -> None:
+    """Replace the record at `path`, all or nothing; raises OSError."""
+    with replace_file(path) as file:
+        file.write(f"{json.dumps(asdict(record), indent=1)}\n".encode())
+
+
+def read_record(path: Path) -> RunRecord | None:
+    """Read a record; None if there is no file. Raises ValueError if it is none."""
+    try:
+        values = json.loads(path.read_bytes(), parse_constant=finite_number, parse_float=finite_number)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ValueError(f"{path}: not a run's record ({error})") from error
+    try:
+        starts = tuple(_start(**start) for start in values.pop("starts"))
+        record = RunRecord(**values, starts=starts)
+        right = isinstance(record.game, str) and starts and is_count(record.reached, 0)
+        if not (right and is_count(record.action_repeat, 1)):
+            raise ValueError("a value is missing or of another kind")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: not a run's record ({error})") from error
+    return record
+
+
+def finite_number(text: str) -> float:
+    """Read a number of JSON; raises ValueError for those that are none, though Python reads them."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no number of JSON")
+    return number
+
+
+def _start(settings: Any, versions: Any, commit: Any) -> Start:
+    if not (isinstance(settings, dict) and isinstance(versions, dict) and isinstance(commit, str)):
+        raise ValueError("settings and versions must be objects and commit a text")
+    if not all(isinstance(text, str) for text in versions.values()):
+        raise ValueError("a version must be a text")
+    return Start(settings, versions, commit)
+
+
+def is_count(value: object, least: int) -> bool:
+    """Whether it is a whole number that is not too great for an array."""
+    return type(value) is int and least <= value < 2**63
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that scores may depend on."""
+    return {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def commit() -> str:
+    """Short hash of the checkout, with "+changes" if tracked files differ from it; "unknown" outside of one."""
+    asked = [["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]]
+    try:
+        name, changes = (
+            subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+            for words in asked
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"  # what has been measured shall not be lost for it
+    return f"{name}+changes" if changes else name

@@ -1,0 +1,198 @@
+"""The training log `<game>.csv`: one line per finished training episode of all actors, each written exactly once."""
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from saber.results.episode_fields import EPISODE_FIELDS, ONE_WORD, is_sound
+from saber.results.files import replace_file
+from saber.scores import EpisodeRecord
+
+FIELD_NAMES = list(EPISODE_FIELDS)
+HEADER = ",".join(FIELD_NAMES)
+FIELD_TYPES = [field.type for field in EPISODE_FIELDS.values()]
+Cell: TypeAlias = int | float | str
+
+
+class TrainingLog:
+    """The episodes of one run, on disk and in memory; the learner is the only writer.
+
+        log = TrainingLog(folder / f"{game}.csv")
+        new = log.append(records)      # on disk when the call returns
+
+    A learner that resumes reads old experience again and meets episodes that it has already logged. Episodes of one
+    environment are numbered upwards, so what is not newer than the newest logged one is ignored.
+
+    After `go_back` the episodes behind some place are no `records`, but stay in the file until they come again: then
+    they are logged as they come then, and in that order. The file never lacks an episode that it had.
+
+    The file may hold lines with values that no episode can have, as earlier releases have let them pass. They stay
+    there, but are no `records`: they count in no mean and in no plot. `unsound` is their number.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._pending: list[EpisodeRecord] = []  # in the file, and expected again
+        lines = _open_log(path)
+        self._set_records(lines)
+        self.unsound = len(lines) - len(self._records)
+        self.size = path.stat().st_size  # bytes of the header and of the lines that are not expected again
+
+    def _set_records(self, lines: list[EpisodeRecord]) -> None:
+        self._records = [record for record in lines if is_sound(record)]
+        self._newest: dict[tuple[int, int], int] = {}  # (actor, env) -> greatest episode number in the log
+        for record in self._records:
+            key = (record.actor, record.env)
+            self._newest[key] = max(record.episode, self._newest.get(key, record.episode))
+
+    def go_back(self, size: int) -> None:
+        """Expect again what was logged after the file had this `size`; any other number than such a size is ignored."""
+        content = self.path.read_bytes()
+        if content[:size].endswith(b"\n"):
+            self._set_records(_parse(content[:size], self.path))
+            self._pending = _parse(f"{HEADER}\n".encode() + content[size:], self.path)
+            self.size = min(size, len(content))
+
+    def settle(self, nb_actor: int) -> None:
+        """Take the next episodes that are expected again as they are, if their actors, `nb_actor` and above, left."""
+        settled = list(takewhile(lambda record: record.actor >= nb_actor, self._pending))
+        if settled:
+            self._pending = self._pending[len(settled) :]
+            self.size += len(_format(settled))
+            self._set_records([*self._records, *settled])
+
+    @property
+    def records(self) -> Sequence[EpisodeRecord]:
+        """All sound episodes in the order of the file."""
+        return self._records
+
+    def newest(self, actor: int, env: int) -> int | None:
+        """Greatest episode number of an environment, None if none of its episodes is logged."""
+        return self._newest.get((actor, env))
+
+    def append(self, records: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
+        """Write the episodes that are not logged yet, in order, and return them."""
+        newest = dict(self._newest)
+        fresh = []
+        for record in records:
+            key = (record.actor, record.env)
+            if key not in newest or record.episode > newest[key]:
+                newest[key] = record.episode
+                fresh.append(record)
+        if fresh:
+            self._write(fresh)
+            self._newest = newest
+            self._records += fresh
+        return fresh
+
+    def _write(self, fresh: list[EpisodeRecord]) -> None:
+        data, came = _format(fresh), set(map(_key, fresh))
+        pending = [record for record in self._pending if _key(record) not in came]
+        if not self._pending:
+            _append_bytes(self.path, data)
+        else:
+            content = self.path.read_bytes()
+            if not content.startswith(data, self.size):  # as it does after a kill
+                with replace_file(self.path) as file:
+                    file.write(content[: self.size] + data + _format(pending))
+        self._pending = pending
+        self.size += len(data)
+
+
+def read_records(path: Path) -> list[EpisodeRecord]:
+    """Read a training log without changing it; a last line without its newline is still being written: left out."""
+    return _parse(path.read_bytes(), path)
+
+
+def _key(record: EpisodeRecord) -> tuple[int, int, int]:
+    return record.actor, record.env, record.episode
+
+
+def _format(records: Sequence[EpisodeRecord]) -> bytes:
+    return "".join(map(format_record, records)).encode("ascii")
+
+
+def format_record(record: EpisodeRecord) -> str:
+    """Write one episode as a line of the log; whole scores look like integers, equal records give equal bytes."""
+    values = [getattr(record, name) for name in FIELD_NAMES]
+    cells = [format_cell(kind, value) for kind, value in zip(FIELD_TYPES, values, strict=True)]
+    return ",".join(cells) + "\n"
+
+
+def format_cell(kind: Callable[[Any], Cell], value: object) -> str:
+    """Write one value of a CSV as `kind`; raises ValueError for what a log cannot hold."""
+    cell = kind(value)  # a NumPy scalar would print as np.float64(...)
+    _check(cell)
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
+
+
+def _check(cell: Cell) -> None:
+    if isinstance(cell, int):
+        if not 0 <= cell < 2**63:
+            raise ValueError("a count must be a whole number from 0 to 2^63 - 1")
+    elif isinstance(cell, float):
+        if not math.isfinite(cell):
+            raise ValueError(f"a score must be a finite number, not {cell}")
+    elif not ONE_WORD.fullmatch(cell):
+        raise ValueError(f"the end of an episode must be one word, not {cell!r}")
+
+
+def _open_log(path: Path) -> list[EpisodeRecord]:
+    """Create the log, or read it and cut off a torn last line, which a process killed in the middle of a write left."""
+    content = path.read_bytes() if path.exists() else b""
+    if HEADER.encode().startswith(content):  # new, empty, or torn within the header
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as file:
+            file.write(f"{HEADER}\n".encode("ascii"))
+        return []
+    records = _parse(content, path)  # first: a foreign file is refused before anything is cut
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+            os.fsync(file.fileno())
+    return records
+
+
+def _parse(content: bytes, path: Path) -> list[EpisodeRecord]:
+    return [EpisodeRecord(*values) for values in parse_csv(content, path, HEADER, FIELD_TYPES)]
+
+
+def parse_csv(content: bytes, path: Path, header: str, kinds: Sequence[Callable[[str], Cell]]) -> Iterator[list[Any]]:
+    """The lines of a CSV of episodes, whose last column is a word; raises ValueError with the line that is none."""
+    first, *lines = content.split(b"\n")
+    if first != header.encode():
+        raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
+    for number, line in enumerate(lines[:-1], start=2):  # what follows the last newline is empty or torn
+        try:
+            yield _parse_line(line, kinds)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {line[:200]!r} is not an episode ({error})") from error
+
+
+def _parse_line(line: bytes, kinds: Sequence[Callable[[str], Cell]]) -> list[Any]:
+    cells = line.decode("ascii").split(",")
+    if len(cells) != len(kinds):
+        raise ValueError(f"{len(cells)} values instead of {len(kinds)}")
+    cells[-1] = sys.intern(cells[-1])  # a few words, repeated in every record
+    values: list[Any] = [kind(cell) for kind, cell in zip(kinds, cells, strict=True)]
+    for value in values:
+        _check(value)
+    return values
+
+
+def _append_bytes(path: Path, data: bytes) -> None:
+    """Append all of `data` and wait for the disk, or raise and leave the file as it was."""
+    with path.open("r+b", buffering=0) as file:  # not "a": a file moved away must not come back without its header
+        size = file.seek(0, os.SEEK_END)
+        try:
+            if file.write(data) != len(data):
+                raise OSError(f"{path}: could not write {len(data)} bytes (disk full?)")
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(size)
+            raise

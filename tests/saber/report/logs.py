@@ -1,0 +1,46 @@
+"""Training logs for the report's tests, as a learner leaves them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from saber.results.atari_scores import read_scores
+from saber.results.run_record import RunRecord, Start, write_record
+from saber.results.training_log import TrainingLog
+from saber.scores import EpisodeRecord
+
+ATARI57 = [game for game, scores in read_scores().items() if scores.in_atari57]
+
+
+def write_log(folder: Path, game: str, ends: Sequence[int], scores: Sequence[float]) -> Path:
+    """A log of episodes that ended at these agent steps; 5 and 30 minutes give a quarter and half of a score."""
+    log = TrainingLog(folder / f"{game}.csv")
+    log.append(
+        [
+            EpisodeRecord(int(end), int(end), 0, 0, number, score / 4, score / 2, score, 900, "game_over")
+            for number, (end, score) in enumerate(zip(ends, map(float, scores), strict=True))
+        ]
+    )
+    return log.path
+
+
+def write_run(
+    folder: Path, game: str, seed: int, reached: int, episodes: int = 120, level: float = 1.0, **settings: object
+) -> Path:
+    """A run of `reached` agent steps with its record, whose scores rise from the random agent's to `level` x human."""
+    rng = np.random.default_rng([seed, len(game), reached])
+    table = read_scores()[game]
+    ends = np.sort(rng.integers(1, reached, episodes))
+    rise = level * (1 - np.exp(-4 * ends / reached)) * rng.lognormal(0, 0.3, episodes)
+    path = write_log(
+        folder, game, ends.tolist(), np.round(table.random + rise * ((table.human or 0) - table.random)).tolist()
+    )
+    start = Start(
+        {"seed": seed, "game": game, "hidden_size": 512, "proba_sticky_actions": 0.25, "disable_SABER_mode": False}
+        | settings,
+        {"ale-py": "0.12.1"},
+        "abc1234",
+    )
+    write_record(path.with_suffix(".json"), RunRecord(game, 4, reached, (start,)))
+    return path

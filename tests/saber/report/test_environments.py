@@ -1,0 +1,113 @@
+"""Reports of environments that are no games of the emulator."""
+
+import csv
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+from saber.report.contents import contents
+from saber.report.exports import all_exports
+from saber.report.inputs import read_inputs
+from saber.report.program import render_figures
+from saber.report.results import Results
+from saber.report.sections import render_report
+from saber.results.run_record import RunRecord, Start, write_record
+from tests.saber.report.logs import write_log, write_run
+from tests.saber.report.test_evaluations import write_evaluation
+
+SETTINGS = {"rainbow_only": False, "preset": "cpu", "game": "pong", "proba_sticky_actions": 0.25, "atoms": 51}
+SETTINGS |= {
+    "architecture": "canonical",
+    "disable_SABER_mode": False,
+    "action_repeat": 4,
+    "kappa": 1.0,
+    "hidden_size": 512,
+}
+
+
+def write_environment(folder: Path, env: str, seed: int = 1) -> None:
+    name = re.sub(r"[^\w.-]", "-", env.partition(":")[2])
+    path = write_log(folder, name, [10 * n for n in range(1, 121)], [float(n) for n in range(120)])
+    start = Start(SETTINGS | {"env": env, "seed": seed}, {"ale-py": "0.12.1", "gymnasium": "1.4.0"}, "abc1234")
+    write_record(path.with_suffix(".json"), RunRecord(name, 1, 1200, (start,)))
+
+
+def text_of(page: str) -> str:
+    """What a reader sees, with the texts of the plots."""
+    body = page[page.index("<title>") : page.index("<script>") if "<script>" in page else None]
+    return unescape(re.sub(r"<style>.*?</style>|<(?!script)[^>]*>", " ", body, flags=re.DOTALL))
+
+
+def test_a_report_of_gymnasium_has_nothing_of_atari(tmp_path: Path) -> None:
+    # Mutations: the settings that do not apply; the title of a game for an id.
+    write_environment(tmp_path / "1", "gymnasium:CartPole-v1")
+    write_environment(tmp_path / "2", "gymnasium:CartPole-v1", seed=2)
+    write_environment(tmp_path / "1", "gymnasium:ale_py:ALE/Pong-v5")
+    write_evaluation(tmp_path / "1", tmp_path / "1" / "last_model_CartPole-v1_700.pth", env="gymnasium:CartPole-v1")
+    results = Results(read_inputs([tmp_path]))
+    text = text_of(render_report(results))
+    for word in ("SABER", "Atari", "sticky", "30 min", "human", "record", "ale-py", "frames", "atoms", "Cartpole"):
+        assert not re.search(rf"\b{word}", text.replace(str(tmp_path), "")), word
+    for word in (
+        "Training report",
+        "CartPole-v1",
+        "ale_py:ALE/Pong-v5",
+        "gymnasium",
+        "kappa",
+        "agent steps",
+        "1,200",
+        "700",
+    ):
+        assert word in text
+    assert "Rainbow-IQN, 512 hidden units." in text, "a network of convolutions needs images"
+    assert "69.5" in text, "the mean of the last 100 episodes, now"
+    assert sorted(render_figures(results)) == [
+        "curve-gymnasium-CartPole-v1.svg",
+        "curve-gymnasium-ale_py-ALE-Pong-v5.svg",
+    ]
+    assert json.loads(json.dumps(contents(results)))["games"].keys() == {
+        "gymnasium:CartPole-v1", "gymnasium:ale_py:ALE/Pong-v5"
+    }  # fmt: skip
+
+
+def test_an_environment_has_one_key_in_all_files(tmp_path: Path) -> None:
+    # Mutations: the name of the log; its title, which a log without a record shares.
+    for seed, env in enumerate(("gymnasium:ALE/Pong-v5", "gymnasium:CartPole-v1", "gymnasium:CartPole-v1")):
+        write_environment(tmp_path / str(seed), env, seed)
+        name = env.partition(":")[2]
+        write_evaluation(tmp_path / str(seed), Path(f"../{name.replace('/', '-')}_{seed}.pth"), env=env)
+    (tmp_path / "2" / "CartPole-v1.json").unlink()
+    results = Results(read_inputs([tmp_path]))
+    found = contents(results)
+    played = {"gymnasium:ALE/Pong-v5", "gymnasium:CartPole-v1"}
+    assert found["games"].keys() == {run["game"] for run in found["runs"]} == played | {"unknown:CartPole-v1"}
+    assert {one["game"] for one in found["evaluations"]} == played
+    for name, text in all_exports(results).items():
+        keys = {row["game"] for row in csv.DictReader(text.splitlines())}
+        assert keys == (played if name == "evaluations.csv" else found["games"].keys()), name
+    assert len(render_figures(results)) == 3
+
+
+def test_other_environments_do_not_choose_the_mark_of_the_plots(tmp_path: Path) -> None:
+    # Mutation: count the scores of all tasks.
+    write_run(tmp_path, "pong", 1, 12_500_000, episodes=2400)
+    for name in "AB":
+        path = write_log(tmp_path, name, [100_000 * n for n in range(1, 121)], [0.0] * 120)
+        record = RunRecord(name, 1, 12_000_000, (Start({"env": f"gymnasium:{name}"}, {}, ""),))
+        write_record(path.with_suffix(".json"), record)
+    assert Results(read_inputs([tmp_path])).mark == 50_000_000
+
+
+def test_games_and_other_environments_stand_apart(tmp_path: Path) -> None:
+    write_environment(tmp_path, "gymnasium:CartPole-v1")
+    settings = {name: value for name, value in SETTINGS.items() if name != "game"}
+    write_run(tmp_path, "pong", 1, 2_500_000, episodes=300, **settings, env="atari")  # type: ignore[arg-type]
+    results = Results(read_inputs([tmp_path]))
+    assert [group.name for group in results.groups] == [
+        "Rainbow-IQN, cpu (env gymnasium)", "Rainbow-IQN, cpu (env atari)"
+    ]  # fmt: skip
+    text = text_of(render_report(results))
+    assert "SABER report" in text and "Other environments" in text and "CartPole-v1" in text
+    assert results.protocols.label == "sticky actions 0.25", "of the games alone"
+    assert [task.name for task in results.atari] == ["pong"]

@@ -1,0 +1,137 @@
+"""Evaluations stand in the report with their protocol, apart from scores of training."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from saber.report.contents import contents
+from saber.report.exports import all_exports
+from saber.report.inputs import read_inputs
+from saber.report.results import Results
+from saber.report.sections import render_report
+from saber.results.evaluation_log import EvaluationLog, EvaluationRecord
+from saber.results.evaluation_summary import student_interval
+from saber.scores import EpisodeRecord
+from tests.saber.report.logs import write_run
+
+RULES = {"env": "atari", "game": "pong", "proba_sticky_actions": 0.25, "disable_SABER_mode": False, "action_repeat": 4}
+SCORES = [8.0, 12.0, 40.0]
+
+
+def write_evaluation(
+    folder: Path, model: Path, asked: int = 3, steps: int | None = None, scores: list[float] = SCORES, **rules: object
+) -> Path:
+    path = folder / "evaluations" / f"{model.stem}_seed7.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = EvaluationRecord(str(model), "01ab", 7, RULES | rules, "cpu", {}, ["abc"], asked, steps)
+    with EvaluationLog(path, record) as log:
+        for number, score in enumerate(scores):
+            log.add(number, EpisodeRecord(0, 0, 0, 0, number, score / 4, score / 2, score, 9, "game_over"))
+        log.write()
+    return path
+
+
+def results_of(folder: Path) -> Results:
+    return Results(read_inputs([folder]))
+
+
+def test_an_evaluation_is_reported_with_all_that_it_needs(tmp_path: Path) -> None:
+    # Mutations: the normal's interval; steps for frames; the scores of another column.
+    write_run(tmp_path, "pong", 1, 5000, rainbow_only=False, preset="cpu")
+    path = write_evaluation(tmp_path, tmp_path / "last_model_pong_5000.pth", asked=100, steps=4999)
+    results = results_of(tmp_path)
+    (found,) = contents(results)["evaluations"]
+    low, high = student_interval(SCORES) or (0, 0)
+    assert found["means"]["saber"] == {
+        "value": pytest.approx(20),
+        "low": pytest.approx(low),
+        "high": pytest.approx(high),
+    }
+    assert found["means"]["5min"]["value"] == pytest.approx(5)
+    told = {
+        key: found[key] for key in ("game", "agent", "snapshot", "frames", "seed", "episodes", "episodes_asked_for")
+    }
+    assert list(told.values()) == ["pong", "Rainbow-IQN, cpu", "last_model_pong_5000.pth", 4 * 4999, 7, 3, 100]
+    assert found["protocol"] == "sticky actions 0.25"
+    page = render_report(results)
+    section = page[page.index("<h2>Evaluations") : page.index("<h2>How it was measured")]
+    for text in ("20.0<", "5.0<", "3 of 100<", "19,996<", "last_model_pong_5000.pth", "sticky actions 0.25", str(path)):
+        assert text in section
+    assert "pong,last_model_pong_5000.pth" in all_exports(results)["evaluations.csv"]
+
+
+def test_frames_and_rules_are_those_of_the_evaluation(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 1, 5000)
+    write_evaluation(tmp_path, Path("results/last_model_pong_700.pth"), proba_sticky_actions=0.0)
+    write_evaluation(tmp_path, Path("results/best_model_pong.pth"), disable_SABER_mode=True)
+    best, last = results_of(tmp_path).evaluations
+    assert (last.frames, last.protocol) == (2800, "no sticky actions"), "by the snapshot's name"
+    assert (best.frames, best.protocol) == (None, "sticky actions 0.25, cut at 30 min")
+
+
+def test_a_snapshot_from_elsewhere_is_no_agents(tmp_path: Path) -> None:
+    # Mutation: take the agent of the folder above.
+    write_run(tmp_path, "pong", 1, 5000)
+    write_evaluation(tmp_path, tmp_path / "elsewhere" / "best_model_pong.pth")
+    results = results_of(tmp_path)
+    assert results.evaluations[0].agent(results.groups) is None
+
+
+def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:
+    # Mutation: look for the snapshot from the folder that the report is made in.
+    write_run(tmp_path / "results", "pong", 1, 5000, rainbow_only=True)
+    write_evaluation(tmp_path / "results", Path("../last_model_pong_5000.pth"))
+    (tmp_path / "results").rename(tmp_path / "old")
+    write_run(tmp_path / "results", "pong", 1, 5000, rainbow_only=False)
+    results = results_of(tmp_path)
+    assert [one.agent(results.groups) for one in results.evaluations] == ["Rainbow"]
+
+
+def test_a_copy_is_no_second_evaluation(tmp_path: Path) -> None:
+    # Mutations: list both; compare the weights alone.
+    write_run(tmp_path / "a", "pong", 1, 5000)
+    first = write_evaluation(tmp_path / "a", Path("../last_model_pong_5000.pth"))
+    write_evaluation(tmp_path / "a", Path("../best_model_pong.pth"), disable_SABER_mode=True)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    inputs = read_inputs([tmp_path])
+    assert [one.path.parent for one in inputs.evaluations] == [first.parent] * 2
+    assert f"{tmp_path}/b/evaluations/{first.name}: the same episodes as {first}" in inputs.left_out
+
+
+def test_an_evaluation_changes_no_score_of_training(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 1, 2_500_000, episodes=300)
+    before = contents(results_of(tmp_path))
+    write_evaluation(tmp_path, tmp_path / "best_model_pong.pth")
+    after = contents(results_of(tmp_path))
+    assert after["evaluations"] and before == after | {"evaluations": []}
+
+
+def test_damaged_evaluations_are_left_out_and_named(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 1, 5000)
+    for name in ("torn", "alone", "huge", "odd"):
+        write_evaluation(tmp_path, Path(f"{name}.pth"), scores=[1e300] if name == "huge" else SCORES)
+    folder = tmp_path / "evaluations"
+    with (folder / "torn_seed7.csv").open("a") as file:
+        file.write("1,2\n")
+    (folder / "alone_seed7.json").unlink()
+    (folder / "odd_seed7.json").write_text('{"model": 1}')
+    inputs = read_inputs([tmp_path])
+    assert inputs.evaluations == []
+    told = "\n".join(inputs.left_out)
+    for name in (
+        "torn_seed7.csv, line 5",
+        "alone_seed7.json",
+        "huge_seed7.csv: it holds values that no episode can have",
+        "not an evaluation's record",
+    ):
+        assert name in told
+    assert len(inputs.left_out) == 4
+
+
+def test_a_single_episode_has_no_interval(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 1, 5000)
+    write_evaluation(tmp_path, Path("x.pth"), scores=[3.0])
+    (one,) = results_of(tmp_path).evaluations
+    assert one.estimates["saber"].low is None and np.isclose(one.estimates["saber"].value, 3)

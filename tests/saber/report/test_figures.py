@@ -1,0 +1,158 @@
+"""What the plots show: the numbers of `saber.json`, and published agents that can be told apart."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import plotly.graph_objects
+import pytest
+
+from saber.report.contents import contents
+from saber.report.figures import all_figures, score_name
+from saber.report.inputs import read_inputs
+from saber.report.program import render_figures
+from saber.report.results import Results
+from saber.report.sections import render_report
+from saber.report.styles import published_styles
+from saber.results.atari_scores import COLUMNS, REFERENCES
+from saber.results.colours import AGENTS
+from tests.saber.report.logs import write_log, write_run
+
+REACHED = 2_500_000  # agent steps: 10 M frames
+SVG = "{http://www.w3.org/2000/svg}"
+AGENT = "agent not recorded"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (1, 2, 3):
+        for game in ("pong", "surround", "skiing"):
+            write_run(folder / str(seed), game, seed, REACHED, episodes=300)
+    return Results(read_inputs([folder]))
+
+
+def test_the_plots_are_in_the_json(results: Results) -> None:
+    figures = json.loads(json.dumps(all_figures(results)))
+    found = json.loads(json.dumps(contents(results)))
+    for number, game in enumerate(("pong", "skiing", "surround")):
+        traces = {trace["name"]: trace for trace in figures[f"curve-{number}"]["data"]}
+        curves = found["games"][game]["agents"][AGENT]["curves"]
+        assert len(curves["frames"]) == len(curves["runs"][0]) > 100
+        for seed, values in enumerate(curves["runs"], start=1):
+            assert traces[f"seed {seed}"]["x"] == curves["frames"] and traces[f"seed {seed}"]["y"] == values
+        assert None in curves["runs"][0] + curves["runs"][1], "a gap stays one"
+    assert found["profiles"]["mark_frames"] == results.mark
+    for reference in REFERENCES:
+        traces = {trace["name"]: trace for trace in figures[f"profile-{reference}"]["data"]}
+        profiles = found["profiles"]["references"][reference]
+        ours = profiles["agents"][AGENT]["saber"]
+        name = score_name(results, results.agents[0], REACHED * 4, "saber")
+        assert traces[name]["x"] == pytest.approx(found["profiles"]["thresholds"], rel=1e-5)
+        assert traces[name]["y"] == ours["fraction"]
+        assert traces[f"{AGENT}: 95 % interval, lower"]["y"] == ours["low"] != ours["high"]
+        assert traces[f"{AGENT}: 95 % interval, upper"]["y"] == ours["high"]
+        for column, about in COLUMNS.items():
+            assert traces[about.label]["y"] == profiles["published"][column]["fraction"]
+        bars = {trace["name"]: trace for trace in figures[f"bars-{reference}"]["data"]}
+        for column, about in COLUMNS.items():
+            shares = [found["games"][game]["published_normalised"][column][reference] for game in found["games"]]
+            shown = sorted(share for share in shares if share is not None and share >= 0.001)
+            assert sorted(bars[about.label]["x"] if about.label in bars else []) == pytest.approx(shown, rel=1e-5)
+
+
+def test_published_scores_have_one_of_ours_at_30_minutes_beside_them(results: Results) -> None:
+    # Mutation: the scores of whole episodes, which are twice as high here.
+    figures, found = all_figures(results), contents(results)
+    name = score_name(results, results.agents[0], REACHED * 4, "30min")
+    for reference in REFERENCES:
+        bars = {trace["name"]: trace for trace in figures[f"bars-{reference}"]["data"]}
+        marks = {game: found["games"][game]["agents"][AGENT]["marks"][str(REACHED * 4)] for game in found["games"]}
+        shares = {game: mark["30min"]["normalised"][reference] for game, mark in marks.items()}
+        assert dict(zip(bars[name]["y"], bars[name]["x"], strict=True)) == {
+            game.title(): pytest.approx(share, rel=1e-5) for game, share in shares.items() if share and share >= 0.001
+        }
+        profile = next(trace for trace in figures[f"profile-{reference}"]["data"] if trace["name"] == name)
+        ours = found["profiles"]["references"][reference]["agents"][AGENT]
+        assert profile["y"] == ours["30min"]["fraction"] != ours["saber"]["fraction"]
+
+
+def test_published_agents_can_be_told_apart_however_many_there_are() -> None:
+    # Mutation: zip(strict=True) with as many symbols as there are columns today.
+    styles = published_styles(COLUMNS.values())
+    for drawn in ([style.marker["color"] for style in styles], [style.marker["symbol"] for style in styles]):
+        assert len(set(drawn)) == len(COLUMNS), "in colour and in shape"
+    column = next(iter(COLUMNS.values()))
+    styles = published_styles([column] * 18)
+    assert len({(style.marker["symbol"], style.marker["color"]) for style in styles}) == 18
+    assert len({(style.line["dash"], style.line["color"]) for style in styles}) == 18
+    for style in styles:
+        plotly.graph_objects.Scatter(marker=style.marker, line=style.line)  # raises on a symbol it does not know
+
+
+def test_agents_of_ours_can_be_told_apart_however_many_there_are(tmp_path: Path) -> None:
+    # Mutations: one symbol for all; a dash for what was cut that an agent's own line has, too.
+    count = len(AGENTS) + 2
+    for number in range(count):
+        write_run(tmp_path / str(number), "pong", 1, REACHED, episodes=300, lr_IQN=number)
+    results = Results(read_inputs([tmp_path]))
+    figures = all_figures(results)
+    published = {about.label for about in COLUMNS.values()}
+    for name in ("bars-human", "profile-human"):
+        ours = [trace for trace in figures[name]["data"] if trace["name"] not in published]
+        assert len(ours) == 2 * count
+        looks = [json.dumps([trace.get("marker"), trace.get("line")]) for trace in ours]
+        assert len(set(looks[::2])) == count and not set(looks[::2]) & set(looks[1::2])
+    dashes = [{trace["line"]["dash"] for trace in figures["profile-human"]["data"][start:16:2]} for start in (0, 1)]
+    assert not dashes[0] & dashes[1]
+    page = render_report(results)
+    swatches = re.findall(r'<i style="([^"]+)"', page)
+    assert len(swatches) == len(set(swatches)) == count
+
+
+def test_long_names_are_broken_in_legends(tmp_path: Path) -> None:
+    # Mutation: a name in one line, however long.
+    settings = {"rainbow_only": False, "preset": "paper", "an_option_of_many_words": 512, "synchronize_actors": 0}
+    for rate in (1e-4, 2e-4):
+        changed = dict.fromkeys(("an_option_of_many_words", "synchronize_actors", "lr_IQN"), rate)
+        for seed in (1, 2):
+            write_run(tmp_path / f"{rate}{seed}", "pong", seed, REACHED, episodes=300, **settings | changed)
+    results = Results(read_inputs([tmp_path]))
+    name = results.agents[0].name
+    assert len(name) > 56
+    for figure in all_figures(results).values():
+        (first, *_) = [trace["name"] for trace in figure["data"] if trace.get("showlegend", True)]
+        assert first.replace("<br>", " ").startswith(name) and max(map(len, first.split("<br>"))) <= 56
+    for text in render_figures(results).values():
+        picture = ET.fromstring(text)
+        for element in picture.iter(f"{SVG}text"):
+            length = 6 * len(element.text or "") if element.get("text-anchor") == "start" else 0
+            assert float(element.get("x", 0)) + length < float(picture.get("width", 0))
+
+
+def test_the_mean_goes_on_where_a_run_ends(tmp_path: Path) -> None:
+    # Mutations: the mean where all runs have a score; where one has.
+    for seed, end in enumerate((4000, 3000, 100)):
+        write_log(tmp_path / str(seed), "pong", [n * end // 100 for n in range(1, 101)], [float(seed)] * 100)
+    data = all_figures(Results(read_inputs([tmp_path])))["curve-0"]["data"]
+    traces = {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in data}
+    mean = traces["mean of up to 3 runs"]
+    assert mean[4 * 100] == 1 and mean[4 * 3000] == 0.5 and mean[4 * 4000] is None
+    assert (traces["lowest to highest run"][4 * 3000], traces["highest run"][4 * 3000]) == (0, 1)
+
+
+def test_profiles_are_steps(results: Results) -> None:
+    # Mutation: drop the shape of one of the lines.
+    for reference in REFERENCES:
+        traces = all_figures(results)[f"profile-{reference}"]["data"]
+        assert len(traces) > 4 and {trace["line"]["shape"] for trace in traces} == {"hv"}
+
+
+def test_curves_have_lines_of_the_references(results: Results) -> None:
+    # Mutation: curves alone.
+    layout = all_figures(results)["curve-0"]["layout"]
+    assert results.tasks[0].name == "pong" and layout["meta"][0] == "Pong"
+    drawn = {shape["name"] for shape in layout["shapes"]}
+    named = {name for name in ("random", "human", "world record") if name in layout["meta"][1]}
+    assert "random" in drawn and drawn | named == {"random", "human", "world record"} and not drawn & named

@@ -1,0 +1,166 @@
+"""Figures as SVG, and tables as CSV and LaTeX."""
+
+import csv
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from saber.report.figures import all_figures
+from saber.report.inputs import TABLES, read_inputs
+from saber.report.program import FIGURES, render_figures, render_tables, write_report
+from saber.report.results import Results
+from saber.report.styles import plain_text
+from saber.report.svg import to_svg
+from saber.report.svg_axes import format_tick, make_axis, round_values, ticks
+from saber.report.table import Cell, Column, Row, Table, to_latex
+from tests.saber.report.logs import ATARI57, write_run
+
+REACHED = 2_500_000  # agent steps: 10 M frames
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    folder = tmp_path_factory.mktemp("runs")
+    for seed in (1, 2):
+        for game in ("pong", "surround", "skiing"):
+            write_run(folder / str(seed), game, seed, REACHED, episodes=300, rainbow_only=False)
+            write_run(folder / "b" / str(seed), game, seed, REACHED, episodes=300, rainbow_only=True)
+    return Results(read_inputs([folder]))
+
+
+def test_every_plot_is_an_svg_within_its_edges(results: Results) -> None:
+    # Mutation: forget a margin.
+    files = render_figures(results)
+    assert len(files) == len(all_figures(results)) == 7
+    for text in files.values():
+        picture = ET.fromstring(text)  # raises for what is no XML
+        width, height = float(picture.get("width", 0)), float(picture.get("height", 0))
+        for path in picture.iter(f"{SVG}path"):
+            numbers = [float(n) for n in re.findall(r"-?[\d.]+", re.sub(r"[HV]\S+", "", path.get("d", "")))]
+            assert all(-1 <= x <= width + 1 for x in numbers[::2]) and all(-1 <= y <= height + 1 for y in numbers[1::2])
+        texts = [element.text or "" for element in picture.iter(f"{SVG}text")]
+        assert any(text.startswith("Rainbow-IQN") for text in texts), "a figure names the agents"
+
+
+def test_a_line_goes_through_its_points_and_profiles_have_steps() -> None:
+    # Mutation: draw straight lines; join what a gap parts.
+    axis = {"range": [0.0, 4.0]}
+    layout = {"xaxis": axis, "yaxis": axis}
+    trace = {"name": "a", "x": [0, 1, 2, 3, 4], "y": [0, 4, None, 2, 2], "mode": "lines"}
+    for shape, parts in (("linear", [2, 2]), ("hv", [3, 3])):
+        line = {"width": 2, "color": "#246cd8", "shape": shape}
+        text = to_svg({"data": [trace | {"line": line}], "layout": layout}, 400, 300)
+        drawn = re.findall(r'd="M([^"]+)" fill="none" stroke="#246cd8"', text)
+        assert [len(path.split("L")) for path in drawn] == parts
+        first = [tuple(map(float, point.split())) for point in drawn[0].split("L")]
+        assert first[0][0] < first[-1][0] and first[0][1] > first[-1][1], "upwards on the picture"
+        if shape == "hv":
+            assert first[1] == (first[2][0], first[0][1])
+
+
+def test_a_legend_shows_names_as_they_are() -> None:
+    # Mutation: read the entities of plotly's texts twice.
+    axis = {"range": [0.0, 4.0]}
+    line = {"x": [0], "y": [0], "mode": "lines", "line": {"width": 1, "color": "#246cd8"}}
+    data = [line | {"name": plain_text(name)} for name in ("&lt;i&gt;", "<b>")]
+    picture = ET.fromstring(to_svg({"data": data, "layout": {"xaxis": axis, "yaxis": axis}}, 400, 300))
+    assert {"&lt;i&gt;", "<b>"} <= {element.text for element in picture.iter(f"{SVG}text")}
+
+
+def test_axes_have_round_ticks() -> None:
+    assert round_values(0, 200e6) == [0, 50e6, 100e6, 150e6, 200e6]
+    assert [format_tick(value) for value in (0, 0.5, -20, 1500, 5e7, 2e9)] == [
+        "0",
+        "0.5",
+        "-20",
+        "1.5 k",
+        "50 M",
+        "2 B",
+    ]
+    for low, high in ((0, 1), (-20.7, 14.6), (0, 3e-5), (100, 1e15)):
+        values = round_values(low, high)
+        assert 2 <= len(values) <= 7 and low <= values[0] and values[-1] <= high
+    log = {"type": "log", "range": [-3, 1], "tickvals": [0.001, 1, 100], "ticktext": ["a", "b", "c"]}
+    axis = make_axis(log, [], 0, 400)
+    assert ticks(log, axis) == [(0.0, "a"), (pytest.approx(300), "b")]
+
+
+def test_csv_files_hold_the_numbers_of_the_report(results: Results) -> None:
+    files = render_tables(results)
+    rows = list(csv.DictReader(files["games.csv"].splitlines()))
+    agent = results.agents[0]
+    task = next(task for task in results.tasks if task.name == "pong")
+    (row,) = [r for r in rows if (r["agent"], r["game"], r["limit"]) == (agent.name, "pong", "saber")]
+    assert float(row["mean"]) == agent.games[task].mean(4 * REACHED, "saber")
+    assert (row["frames"], row["runs"]) == (str(4 * REACHED), "2")
+    found = results.aggregates[agent.name, 4 * REACHED, "saber", "human"]
+    assert found
+    (row,) = [
+        r for r in csv.DictReader(files["aggregates.csv"].splitlines())
+        if (r["agent"], r["limit"], r["reference"]) == (agent.name, "saber", "human")
+    ]  # fmt: skip
+    assert [float(row[name]) for name in ("iqm", "iqm_low", "iqm_high")] == [
+        found.iqm.value,
+        found.iqm.low,
+        found.iqm.high,
+    ]
+    assert {row["game"] for row in csv.DictReader(files["published.csv"].splitlines())} == {
+        "pong",
+        "skiing",
+        "surround",
+    }
+
+
+def test_scores_of_now_name_their_run(tmp_path: Path) -> None:
+    # Mutation: a number in the place of the seed.
+    logs = [write_run(tmp_path / str(seed), "pong", seed, 5000) for seed in (5, 7)]
+    rows = list(csv.DictReader(render_tables(Results(read_inputs([tmp_path])))["now.csv"].splitlines()))
+    assert [(row["seed"], row["log"]) for row in rows] == [("5", str(logs[0])), ("7", str(logs[1]))]
+
+
+def test_latex_tables_have_as_many_cells_in_each_row() -> None:
+    # Mutations: escape nothing; forget the longtable.
+    columns = [Column("a_b", "100 %"), Column("c", "100 %"), Column("d", "x & y")]
+    rows = [Row("heads", note="note"), Row("r\\w #1", [Cell("1 %", "[0, 2]"), Cell("<$5>"), Cell("–")], "{2 of 3}")]
+    text = to_latex(Table("game", columns, rows))
+    assert text.count("{") == text.count("}")
+    lines = [line.removesuffix(" \\\\") for line in text.splitlines() if line.endswith("\\\\")]
+    assert lines[0] == r" & \multicolumn{2}{c}{100 \%} & \multicolumn{1}{c}{x \& y}"
+    assert lines[1] == r"game & a\_b & c & d"
+    assert lines[2] == r"\multicolumn{4}{l}{\textit{heads {\tiny note}}}"
+    assert lines[3] == (
+        r"{}r\textbackslash{}w \#1 {\tiny \{2 of 3\}} & 1 \% {\tiny [0, 2]} & \textless{}\$5\textgreater{} & --"
+    )
+    assert "Needs no package" in text and "{lrrr}" in text
+    long = to_latex(Table("game", columns, rows * 30))
+    assert r"\usepackage{longtable}" in long and r"\begin{longtable}{lrrr}" in long and r"\endhead" in long
+
+
+def test_no_name_is_an_option_of_latex() -> None:
+    # Mutation: a row, or a line of a title, that begins with its text.
+    columns = [Column("[a] title of many words"), Column("agent=[b]")]
+    text = to_latex(Table("game", columns, [Row("[new] agent", [Cell()] * 2), Row("*", [Cell()] * 2)]))
+    assert r"\shortstack{{}[a] title of \\ {}many words} & agent=[b] \\" in text
+    assert not re.search(r"\\\\\s*[\[*]", text)
+
+
+def test_files_of_an_older_report_do_not_stay(tmp_path: Path) -> None:
+    for game in ATARI57[:2]:
+        write_run(tmp_path / game, game, 1, 5000)
+    write_report([tmp_path], tmp_path)
+    (tmp_path / FIGURES / "notes.txt").write_text("mine")
+    write_report([tmp_path / ATARI57[0]], tmp_path)
+    assert sorted(path.name for path in (tmp_path / FIGURES).iterdir()) == [f"curve-{ATARI57[0]}.svg", "notes.txt"]
+    assert (tmp_path / TABLES / "now.tex").exists() and not (tmp_path / TABLES / "games.csv").exists()
+
+
+def test_names_of_files_lead_nowhere_else(tmp_path: Path) -> None:
+    path = write_run(tmp_path, "pong", 1, 5000, env="gymnasium:../../x/y")
+    write_run(tmp_path / "b", "pong", 2, 5000, env="gymnasium:..-..-x:y")
+    assert sorted(render_figures(Results(read_inputs([path.parent])))) == [
+        "curve-gymnasium-..-..-x-y-1.svg",
+        "curve-gymnasium-..-..-x-y.svg",
+    ]

@@ -1,0 +1,107 @@
+"""Scores are shown with the rules that they were made by, beside those that were made by the same."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saber.report.figures import all_figures
+from saber.report.inputs import read_inputs
+from saber.report.protocol import Protocols, protocols_of
+from saber.report.results import Results
+from saber.report.sections import render_report
+from saber.report.table import to_html
+from saber.report.tables import game_table
+from saber.results.atari_scores import COLUMNS, STICKY
+from saber.results.run_record import read_record, write_record
+from tests.saber.report.logs import write_run
+
+REACHED = 2_500_000  # agent steps: 10 M frames
+
+
+def results_of(folder: Path, **settings: object) -> Results:
+    for seed in (1, 2):
+        write_run(folder / str(seed), "pong", seed, REACHED, episodes=300, **settings)
+    return Results(read_inputs([folder]))
+
+
+def forget(log: Path, *names: str) -> None:
+    path = log.with_suffix(".json")
+    record = read_record(path)
+    assert record
+    for name in names:
+        del record.starts[0].settings[name]
+    write_record(path, record)
+
+
+def published_shown(results: Results) -> set[str]:
+    """Agents of the table that are drawn without being asked for."""
+    labels = {about.label for about in COLUMNS.values()}
+    traces = [trace for figure in all_figures(results).values() for trace in figure["data"]]
+    assert {trace["name"] for trace in traces} >= labels
+    return {trace["name"] for trace in traces if trace["name"] in labels and trace.get("visible", True) is True}
+
+
+STICKY_AGENTS = {about.label for about in COLUMNS.values() if about.protocol == STICKY}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "sentence"),
+    [
+        ({}, "agent not recorded, unlimited (sticky actions 0.25, 10 M)", "Sticky actions 0.25, by SABER's rules."),
+        (
+            {"proba_sticky_actions": 0.0},
+            "agent not recorded, unlimited (no sticky actions, 10 M)",
+            "No sticky actions, not SABER's rules.",
+        ),
+        (
+            {"action_repeat": 1},
+            "agent not recorded, unlimited (sticky actions 0.25, action repeat 1, 10 M)",
+            "Sticky actions 0.25, action repeat 1, not SABER's rules.",
+        ),
+        (
+            {"disable_SABER_mode": True},
+            "agent not recorded, whole episodes (sticky actions 0.25, cut at 30 min, 10 M)",
+            "Sticky actions 0.25, cut at 30 min, not SABER's rules.",
+        ),
+        (
+            {"proba_sticky_actions": None},
+            "agent not recorded, whole episodes (protocol unknown, 10 M)",
+            "By what rules 2 of 2 runs were played was not recorded.",
+        ),
+    ],
+)
+def test_our_scores_name_their_rules(tmp_path: Path, settings: dict[str, Any], name: str, sentence: str) -> None:
+    results = results_of(tmp_path, **settings)
+    assert results.protocols.sentence == sentence
+    page = render_report(results)
+    script = re.search(r'<script type="application/json" id="figure">(.*?)</script>', page, re.DOTALL)
+    assert script
+    for figure in ("bars-human", "profile-human", "bars-world_record", "profile-world_record"):
+        assert name in [trace["name"].replace("<br>", " ") for trace in json.loads(script[1])[figure]["data"]]
+    assert ("by SABER&#x27;s rules" in page) == (not settings), "said of nothing else"
+    assert ("unlimited" in to_html(game_table(results))) == ("unlimited" in name)
+    assert published_shown(results) == (STICKY_AGENTS if "actions 0.25" in name and "repeat" not in name else set())
+
+
+def test_known_and_unknown_protocols_are_not_mixed_silently(tmp_path: Path) -> None:
+    # Mutation: read the first record only.
+    results_of(tmp_path)
+    forget(tmp_path / "2" / "pong.csv", "proba_sticky_actions")
+    results = Results(read_inputs([tmp_path]))
+    assert results.protocols.label == "sticky actions 0.25 or unknown"
+    assert results.protocols.limit_name("saber") == "whole episodes"
+    assert results.protocols.sentence == (
+        "Sticky actions 0.25, by SABER's rules; by what rules 1 of 2 runs were played was not recorded."
+    )
+    assert published_shown(results) == set()
+
+
+def test_runs_without_any_record_have_no_protocol(tmp_path: Path) -> None:
+    results_of(tmp_path)
+    for seed in "12":
+        (tmp_path / seed / "pong.json").unlink()
+    runs = read_inputs([tmp_path]).runs
+    assert protocols_of(runs) == Protocols((), 2, 2) and protocols_of(runs).label == "protocol unknown"

@@ -1,0 +1,167 @@
+"""Which logs are runs, and which are the same run."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from memory.errors import UserError
+from saber.report.groups import group_runs
+from saber.report.inputs import TABLES, read_inputs
+from saber.results.run_record import RunRecord, Start, present_start, read_record, write_record
+from saber.results.training_log import HEADER
+from tests.saber.report.logs import write_log, write_run
+
+
+def test_folders_are_searched_and_no_file_is_read_twice(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a" / "deep", "pong", 1, 5000)
+    second = write_run(tmp_path / "b", "pong", 2, 4000)
+    third = write_run(tmp_path / "b", "alien", 2, 4000)
+    (tmp_path / "b" / "other.csv").write_text("seed,score\n1,2\n")
+    inputs = read_inputs([tmp_path, second, tmp_path / "b" / ".." / "b"])
+    runs, notes = inputs.runs, inputs.left_out
+    assert [(run.game, run.path) for run in runs] == [("alien", third), ("pong", first), ("pong", second)]
+    assert [run.settings["seed"] for run in runs] == [2, 1, 2]
+    assert notes and all("other.csv: not a training log" in note for note in notes)
+
+
+def test_a_copy_is_no_second_run(tmp_path: Path) -> None:
+    # Mutation: keep the shorter.
+    path = write_run(tmp_path / "a", "pong", 1, 5000)
+    shutil.copytree(tmp_path / "a", tmp_path / "older")
+    lines = path.read_text().splitlines(keepends=True)
+    (tmp_path / "older" / "pong.csv").write_text("".join(lines[:50]))
+    inputs = read_inputs([tmp_path])
+    runs, notes = inputs.runs, inputs.left_out
+    assert [run.path for run in runs] == [path]
+    assert notes == [f"{tmp_path / 'older' / 'pong.csv'}: begins with the same episodes as {path}"]
+
+
+def test_what_went_on_from_a_copy_is_no_second_run(tmp_path: Path) -> None:
+    # Mutation: compare all episodes of the shorter one.
+    scores = list(range(300))
+    write_log(tmp_path / "a", "pong", list(range(1, 301)), scores)
+    write_log(tmp_path / "b", "pong", list(range(1, 301)), scores[:199] + [-1] * 101)
+    write_log(tmp_path / "c", "pong", list(range(1, 301)), [7, *scores[1:]])
+    inputs = read_inputs([tmp_path])
+    runs, notes = inputs.runs, inputs.left_out
+    assert [run.path.parent.name for run in runs] == ["a", "c"]
+    assert notes == [f"{tmp_path}/b/pong.csv: begins with the same episodes as {tmp_path}/a/pong.csv"]
+
+
+def test_equal_beginnings_of_other_settings_are_no_copies(tmp_path: Path) -> None:
+    # Before they learn, runs of one seed play alike, whatever their learning rates are.
+    write_run(tmp_path / "a", "pong", 1, 5000, lr_IQN=1e-4)
+    write_run(tmp_path / "b", "pong", 1, 5000, lr_IQN=1e-3)
+    runs = read_inputs([tmp_path]).runs
+    assert len(runs) == 2 and len(group_runs(runs)) == 2
+
+
+def test_tables_of_an_older_report_are_no_logs(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 1, 5000)
+    (tmp_path / TABLES).mkdir()
+    (tmp_path / TABLES / "games.csv").write_text("agent,game\n")
+    assert read_inputs([tmp_path]).left_out == []
+
+
+def test_odd_trees_are_searched(tmp_path: Path) -> None:
+    elsewhere = write_run(tmp_path / "elsewhere", "pong", 1, 5000)
+    results = tmp_path / "results"
+    (results / "folder.csv").mkdir(parents=True)
+    (results / "dangling.csv").symlink_to("nowhere")
+    (results / "linked").symlink_to(elsewhere.parent)
+    (results / "circle").symlink_to(results)
+    inputs = read_inputs([results])
+    runs, notes = inputs.runs, inputs.left_out
+    assert [run.path for run in runs] == [results / "linked" / "pong.csv"] and notes == []
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: pass over it.
+    write_run(tmp_path / "a", "pong", 1, 5000)
+    closed = str(tmp_path / "closed")
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def refuse(path: str) -> object:  # root may read everything
+        if path == closed:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scan(path)
+
+    monkeypatch.setattr("os.scandir", refuse)
+    assert read_inputs([tmp_path]).left_out == [f"{closed}: Permission denied"]
+
+
+def test_runs_begun_from_snapshots_of_their_games_agree(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 1, 5000, model="pong.pth")
+    write_run(tmp_path, "alien", 1, 5000, model="alien.pth")
+    assert len(group_runs(read_inputs([tmp_path]).runs)) == 1
+    write_run(tmp_path, "qbert", 1, 5000, model=None)
+    names = [group.name for group in group_runs(read_inputs([tmp_path]).runs)]
+    assert names == ["agent not recorded (model a snapshot)", "agent not recorded (model none)"]
+
+
+@pytest.mark.parametrize("line", ["9,9,0,0,9,0,0,1e16,9,game_over", f"{2**62},9,0,0,9,0,0,0,9,game_over"])
+def test_lines_that_no_episode_can_be_are_left_out_and_counted(tmp_path: Path, line: str) -> None:
+    # Mutation: report all lines, as the learner does not.
+    path = write_log(tmp_path, "pong", [1, 2], [1.0, 2.0])
+    with path.open("a") as file:
+        file.write(f"{line}\n")
+    inputs = read_inputs([path])
+    assert [run.scores[:, 2].tolist() for run in inputs.runs] == [[1.0, 2.0]] and inputs.runs[0].reached == 8
+    assert inputs.left_out == [f"{path}: 1 of 3 lines have values that no episode can have"]
+
+
+def test_other_seeds_are_other_runs_however_equal_their_episodes(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        path = write_log(tmp_path / str(seed), "freeway", [100, 200], [0.0, 0.0])
+        write_record(path.with_suffix(".json"), RunRecord("freeway", 4, 300, (Start({"seed": seed}, {}, ""),)))
+    assert len(read_inputs([tmp_path]).runs) == 2
+
+
+def test_what_is_no_run_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("seed,score\n1,2\n")
+    (tmp_path / "empty.csv").write_text(f"{HEADER}\n")
+    (tmp_path / "torn.csv").write_text(f"{HEADER}\n1,2\n")
+    for name, text in (
+        ("missing", "no such file or folder"),
+        ("other.csv", "not a training log"),
+        ("empty.csv", "no training log with an episode"),
+        ("torn.csv", "torn.csv, line 2"),
+    ):
+        with pytest.raises(UserError, match=text) as caught:
+            read_inputs([tmp_path / name])
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"starts": NaN}',
+        '{"starts": 1e999}',
+        '{"game": "a", "action_repeat": 4, "reached": 1, "starts": []}',
+        '{"starts": [{"settings": 1}]}',
+    ],
+)
+def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
+    path = write_run(tmp_path, "pong", 1, 5000)
+    path.with_suffix(".json").write_text(text)
+    with pytest.raises(UserError, match=r"pong\.json: not a run's record"):
+        read_inputs([path])
+
+
+def test_a_record_comes_back_and_counts_only_starts_that_differ(tmp_path: Path) -> None:
+    start = present_start({"seed": 7, "model": Path("a.pth"), "discount": 0.99})
+    assert start.settings == {"seed": 7, "model": "a.pth", "discount": 0.99}
+    assert start.versions["ale-py"] and start.versions["python"] and start.commit
+    other = Start(start.settings, start.versions, "another")
+    record = RunRecord("pong", 4, 0, (start,)).started(start).started(other)
+    assert record.starts == (start, other)
+    write_record(tmp_path / "pong.json", record)
+    assert read_record(tmp_path / "pong.json") == record
+    assert read_record(tmp_path / "none.json") is None

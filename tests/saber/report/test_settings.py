@@ -1,0 +1,106 @@
+"""Settings that the runs of a report share, that differ, that changed within a run, or that nobody recorded."""
+
+import dataclasses
+from pathlib import Path
+
+import args
+from saber.report.contents import contents
+from saber.report.descriptions import format_changes, format_values, notes, value_counts
+from saber.report.groups import group_runs
+from saber.report.inputs import read_inputs
+from saber.report.method_tables import run_table, setting_table
+from saber.report.results import Results
+from saber.report.settings import agree, applicable, comparable
+from saber.report.table import to_html
+from saber.results.run_record import Start, read_record, write_record
+from tests.saber.report.logs import write_run
+
+
+def resume(log: Path, **settings: object) -> None:
+    path = log.with_suffix(".json")
+    record = read_record(path)
+    assert record
+    write_record(path, record.started(Start(record.starts[-1].settings | settings, {}, "def5678")))
+
+
+def results_of(folder: Path) -> Results:
+    return Results(read_inputs([folder]))
+
+
+def test_what_does_not_change_what_is_learnt_is_no_difference() -> None:
+    # Mutation: drop a name from FREE.
+    one = dict.fromkeys(("nb_actor", "nb_env_per_actor", "seed", "T_max", "learner_threads", "queue_size"), 1)
+    one |= {"device": "cpu", "precision": "float32", "game": "pong", "preset": "cpu", "hidden_size": 512}
+    other = dict.fromkeys(one, 2) | {"hidden_size": 512}
+    assert comparable(one, None) == comparable(other, None) == {"hidden_size": 512}
+    for name in ("hidden_size", "synchronize_actors_with_learner", "proba_sticky_actions", "lr_IQN", "multi_step"):
+        assert not agree(comparable({name: 1}, None), comparable({name: 2}, None))
+
+
+def test_settings_that_an_agent_or_environment_has_no_use_for_are_left_out() -> None:
+    # Mutations: exchange the agents in _ONLY_OF; forget an option there that `args.py` has.
+    names = {
+        kind: {field.name for field in dataclasses.fields(group)} - {"rainbow_only"}
+        for kind, group in ((True, args.RainbowOptions), (False, args.RainbowIqnOptions))
+    }
+    everything = args.Args().settings
+    for rainbow in (True, False):
+        kept = applicable(everything | {"rainbow_only": rainbow}).keys()
+        assert kept >= names[rainbow] and not kept & names[not rainbow]
+    atari = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_mode"}
+    assert applicable(everything).keys() >= atari
+    assert not applicable(everything | {"env": "gymnasium:CartPole-v1"}).keys() & atari
+
+
+def test_environments_of_one_kind_are_one_agents_games() -> None:
+    settings = [{"env": f"gymnasium:{name}", "game": "pong", "proba_sticky_actions": 0.0} for name in "AB"]
+    assert comparable(settings[0], None) == comparable(settings[1], None) == {"env": "gymnasium"}
+
+
+def test_machines_may_differ(tmp_path: Path) -> None:
+    settings = (
+        "device",
+        "precision",
+        "replay_device",
+        "learner_threads",
+        "queue_size",
+        "length_actor_buffer",
+        "nb_actor",
+    )
+    for seed in (1, 2, 3):
+        write_run(tmp_path / str(seed), "pong", seed, 5000, **{name: max(2, seed) for name in settings})
+    runs = read_inputs([tmp_path]).runs
+    (group,) = group_runs(runs)
+    assert notes([group]) == []
+    values = {name: format_values(counts, 3) for name, counts in value_counts(runs).items()}
+    assert values == dict.fromkeys(settings, "2 (2 of 3 runs), 3 (1 of 3 runs)") | {
+        "hidden_size": "512",
+        "proba_sticky_actions": "0.25",
+        "disable_SABER_mode": "False",
+    }
+    assert "2 (2 of 3 runs), 3 (1 of 3 runs)" in to_html(setting_table(results_of(tmp_path)))
+
+
+def test_a_setting_is_not_claimed_for_runs_without_a_record(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "pong", 1, 5000)
+    write_run(tmp_path / "b", "pong", 2, 5000).with_suffix(".json").unlink()
+    runs = read_inputs([tmp_path]).runs
+    assert notes(group_runs(runs)) == ["1 of 2 runs have no record: how they were made is not known"]
+    assert format_values(value_counts(runs)["hidden_size"], 2) == "512 (1 of 2 runs), not recorded (1 of 2 runs)"
+
+
+def test_what_changed_within_a_run_is_said(tmp_path: Path) -> None:
+    # Mutation: look at the newest start only.
+    changed = write_run(tmp_path / "a", "pong", 1, 5000, lr=1.0)
+    resume(changed, lr=0.5, batch_size=8)  # the batch size was not recorded before, which is no change
+    resume(changed, lr=1.0)
+    write_run(tmp_path / "b", "pong", 2, 5000, lr=1.0)
+    runs = read_inputs([tmp_path]).runs
+    assert [run.changed for run in runs] == [{"lr": [1.0, 0.5, 1.0]}, {}]
+    assert format_changes(runs[0]) == "lr 1.0, then 0.5, then 1.0"
+    assert notes(group_runs(runs))[-1] == "settings that changed when a run was resumed, in 1 of 2 runs: lr"
+    found = contents(results_of(tmp_path))
+    assert found["notes"] == notes(group_runs(runs)) and found["runs"][0]["changed"] == {"lr": [1.0, 0.5, 1.0]}
+    assert "lr 1.0, then 0.5, then 1.0" in to_html(run_table(results_of(tmp_path)))
+    assert ">changed<" in to_html(run_table(results_of(tmp_path)))
+    assert ">changed<" not in to_html(run_table(results_of(tmp_path / "b")))

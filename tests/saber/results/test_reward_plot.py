@@ -1,0 +1,140 @@
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects
+
+from saber.results.reward_plot import render_reward_plot, write_reward_plot
+from saber.results.summary import rolling_summaries
+from saber.results.task import Task
+from saber.results.training_log import TrainingLog, read_records
+from saber.scores import EpisodeRecord
+
+Stream = Callable[..., list[EpisodeRecord]]
+
+
+def figure_of(page: str) -> dict[str, Any]:
+    found = re.findall(r'<script type="application/json" id="figure">(.*?)</script>', page, re.DOTALL)
+    assert len(found) == 1
+    figure = json.loads(found[0])["plot"]
+    plotly.graph_objects.Figure(figure)  # raises on a property that plotly does not know
+    assert isinstance(figure, dict)
+    return figure
+
+
+def traces_of(page: str) -> dict[str, dict[str, Any]]:
+    return {trace["name"]: trace for trace in figure_of(page)["data"]}
+
+
+def test_the_page_holds_the_rolling_statistics(stream: Stream) -> None:
+    # Mutation: exchange `maxima` and `minima`, or the signs of the band.
+    records = stream(3000)
+    moments = rolling_summaries(records)
+    traces = traces_of(render_reward_plot(records, Task("pong")))
+    summaries = [moment.summary for moment in moments]
+    spreads = [0 if summary.standard_deviation is None else summary.standard_deviation for summary in summaries]
+    assert 500 < len(moments) <= 1000
+    for trace in traces.values():
+        assert trace["x"] == [moment.newest.T_actors for moment in moments]
+    assert traces["mean"]["y"] == [summary.mean for summary in summaries]
+    assert traces["max"]["y"] == [summary.maximum for summary in summaries]
+    assert traces["min"]["y"] == [summary.minimum for summary in summaries]
+    band = zip(traces["± 1 standard deviation"]["y"], traces["mean + 1 standard deviation"]["y"], strict=True)
+    for (low, high), summary, spread in zip(band, summaries, spreads, strict=True):
+        if summary.standard_deviation is None:
+            assert low is high is None
+        else:
+            assert high == summary.mean + spread
+            assert low == summary.mean - spread
+    assert traces["mean"]["x"][-1] == max(record.T_actors for record in records)
+
+
+def test_the_hover_tells_of_the_longest_episode() -> None:
+    records = [
+        EpisodeRecord(4000 * (index + 1), 1000 * (index + 1), 0, 0, index, 1.0, 2.0, 10.0 * index, length, "game_over")
+        for index, length in enumerate([900, 5400, 2700])
+    ]
+    texts = traces_of(render_reward_plot(records, Task("pong")))["mean"]["hovertext"]
+    assert texts[-1].split("<br>") == [
+        "<b>mean 10.0 ± 10.0</b>",
+        "min 0, max 20",
+        "3 episodes, mean length 3,000 agent steps",
+        "longest 5,400 agent steps (6.0 min)",
+        "score of the longest 10",
+        "agent step 12,000",
+        "learner's step 3,000",
+    ]
+
+
+def test_the_count_is_told_until_there_are_100(stream: Stream) -> None:
+    records = sorted(stream(101), key=lambda record: record.T_actors)
+    assert "over the 37 episodes so far," in render_reward_plot(records[:37], Task("pong"))
+    assert "over the last 100 of 101 training episodes," in render_reward_plot(records, Task("pong"))
+    texts = traces_of(render_reward_plot(records, Task("pong")))["mean"]["hovertext"]
+    assert [text.split("<br>")[2].split(" ")[0] for text in texts] == [str(min(n, 100)) for n in range(1, 102)]
+
+
+def test_without_episodes_the_plot_is_empty_and_says_so() -> None:
+    page = render_reward_plot([], Task("pong"))
+    assert "No training episode has ended yet." in page
+    assert all(trace["x"] == trace["y"] == [] for trace in traces_of(page).values())
+
+
+def test_the_page_needs_no_network_and_survives_any_game_name(tmp_path: Path, stream: Stream) -> None:
+    write_reward_plot(stream(3), tmp_path / "plot.html", Task("</script><b>_&"))
+    page = (tmp_path / "plot.html").read_text()
+    assert list(tmp_path.iterdir()) == [tmp_path / "plot.html"]
+    assert "<h1>&lt;/Script&gt;&lt;B&gt; &amp;: training scores</h1>" in page
+    assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)
+    assert page.count("</script>") == 4
+
+
+def test_the_plot_is_a_function_of_the_log(tmp_path: Path, stream: Stream) -> None:
+    log = TrainingLog(tmp_path / "space_invaders.csv")
+    log.append(stream(400))
+    write_reward_plot(log.records, tmp_path / "before.html", Task("space_invaders"))
+    write_reward_plot(read_records(log.path), tmp_path / "after.html", Task("space_invaders"))
+    assert (tmp_path / "before.html").read_bytes() == (tmp_path / "after.html").read_bytes()
+
+
+def test_a_long_run_is_drawn_quickly(tmp_path: Path, stream: Stream) -> None:
+    records = stream(100_000)
+    start = time.process_time()
+    write_reward_plot(records, tmp_path / "plot.html", Task("pong"))
+    assert time.process_time() - start < 2
+    traces = traces_of((tmp_path / "plot.html").read_text())
+    assert len(traces["mean"]["x"]) == len(traces["mean"]["y"]) == 1000
+
+
+def test_lines_of_the_games_references_are_drawn() -> None:
+    # Mutation: leave them out, or draw those that would flatten the scores.
+    records = [EpisodeRecord(100 * n, 0, 0, 0, n, 0.0, 0.0, -20.0 + n / 3, 9, "game_over") for n in range(100)]
+    page = render_reward_plot(records, Task("pong"))
+    shapes = figure_of(page)["layout"]["shapes"]
+    assert {shape["name"]: shape["y0"] for shape in shapes} == {"random": -20.7, "human": 14.6, "world record": 21.0}
+    assert "To compare: random -20.7, human 14.6, world record 21.0." in page
+    page = render_reward_plot(records, Task("alien"))
+    assert [shape["name"] for shape in figure_of(page)["layout"]["shapes"]] == [], "all of them are far"
+    assert "To compare: random 227.8, human 7,128, world record 251,916." in page
+
+
+def test_all_that_is_drawn_is_within_the_axis() -> None:
+    # Mutation: take the axis from the smallest and the largest score alone.
+    records = [EpisodeRecord(100 * n, 0, 0, 0, n, 0.0, 0.0, -21.0 + (n % 5 == 0), 9, "game_over") for n in range(1, 61)]
+    figure = figure_of(render_reward_plot(records, Task("pong")))
+    values = [value for trace in figure["data"] for value in trace["y"] if value is not None]
+    low, high = figure["layout"]["yaxis"]["range"]
+    assert low < min(values) < -21 and max(values) < high
+
+
+def test_another_environment_is_named_by_its_id_and_not_measured_by_ataris_rules(stream: Stream) -> None:
+    page = render_reward_plot(stream(30), Task("CartPole-v1", "gymnasium:CartPole-v1"), 1)
+    text = page[page.index("<body>") : page.index("<script>") + 1]
+    assert "<h1>CartPole-v1: training scores</h1>" in page
+    for word in ("SABER", "frames", " min)", "To compare"):
+        assert word not in text.replace('"min"', "")
+    assert "frames" in render_reward_plot(stream(30), Task("pong"))
+    assert figure_of(render_reward_plot(stream(30), Task("pong", "gymnasium:pong")))["layout"]["shapes"] == []

@@ -1,0 +1,210 @@
+import os
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from saber.results.training_log import HEADER, TrainingLog, read_records
+from saber.scores import EpisodeRecord
+
+Stream = Callable[..., list[EpisodeRecord]]
+RECORD = EpisodeRecord(1200, 300, 2, 1, 7, 100.0, 150.5, -0.0, 345, "game_over")
+
+
+def test_the_file_is_as_documented(tmp_path: Path) -> None:
+    path = tmp_path / "new_folder" / "pong.csv"
+    TrainingLog(path).append([RECORD])
+    assert path.read_bytes() == (
+        b"T_actors,T_learner,actor,env,episode,score_5min,score_30min,score_saber,length,end\n"
+        b"1200,300,2,1,7,100,150.5,0,345,game_over\n"
+    )
+
+
+def test_what_was_written_is_read_back(tmp_path: Path, stream: Stream) -> None:
+    path, records = tmp_path / "pong.csv", stream(500)
+    log = TrainingLog(path)
+    for start in range(0, 500, 7):
+        assert log.append(records[start : start + 7]) == records[start : start + 7]
+    assert list(log.records) == records
+    assert list(TrainingLog(path).records) == records
+    assert read_records(path) == records
+
+
+def test_equal_records_give_equal_bytes_however_they_come(tmp_path: Path, stream: Stream) -> None:
+    records = stream(300)
+    TrainingLog(tmp_path / "at_once.csv").append(records)
+    for record in records:  # a new process for each
+        of_numpy: dict[str, Any] = {"score_saber": np.float64(record.score_saber), "length": np.int64(record.length)}
+        TrainingLog(tmp_path / "one_by_one.csv").append([replace(record, **of_numpy)])
+    assert (tmp_path / "at_once.csv").read_bytes() == (tmp_path / "one_by_one.csv").read_bytes()
+
+
+def test_episodes_seen_before_are_ignored(tmp_path: Path, stream: Stream) -> None:
+    # Mutation: `>=` for `>`; or a key without the environment.
+    path, records = tmp_path / "pong.csv", stream(60)
+    log = TrainingLog(path)
+    log.append(records[:40])
+    size = path.stat().st_size
+    assert log.append(records[10:40]) == []
+    assert path.stat().st_size == size
+    resumed = TrainingLog(path)
+    assert resumed.append(records[5:50] + records[45:60]) == records[40:60]
+    assert list(resumed.records) == records == read_records(path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_episodes_that_come_again_are_logged_as_if_for_the_first_time(
+    tmp_path: Path, stream: Stream, seed: int
+) -> None:
+    # Mutations: no `go_back`; `_write` that forgets the pending ones, or that always appends.
+    rng, path, records = random.Random(seed), tmp_path / "pong.csv", stream(60, seed)
+    undisturbed = TrainingLog(tmp_path / "undisturbed.csv")
+    undisturbed.append(records)
+    log = TrainingLog(path)
+    log.append(records[:20])
+    size = log.size
+    log.append(records[20:30])  # of a learner that is killed then, or leaves
+    first = {actor: rng.randrange(31, 50) for actor in range(3)}  # so far the actors have played in the meantime
+    early = [record for index, record in enumerate(records[30:], 30) if index < first[record.actor]]
+    log.append([replace(record, T_learner=7) for record in sorted(early, key=lambda record: record.actor)])
+    before = len(read_records(path))
+
+    resumed = TrainingLog(path)
+    resumed.go_back(size)
+    assert list(resumed.records) == records[:20]
+    assert len(read_records(path)) == before, "what will come again is there until it comes"
+    place = 20
+    while place < 60:
+        count = rng.randrange(1, 12)
+        assert resumed.append(records[: place + count]) == records[place : place + count]
+        assert list(resumed.records) == records[: place + count]
+        assert resumed.size == len(path.read_bytes()) or place < 50
+        in_file = {(record.actor, record.env, record.episode) for record in read_records(path)}
+        assert in_file >= {(record.actor, record.env, record.episode) for record in early}
+        place += count
+    assert path.read_bytes() == undisturbed.path.read_bytes()
+
+
+def test_episodes_of_those_who_have_left_are_not_expected_for_ever(tmp_path: Path, stream: Stream) -> None:
+    # Mutation: no `settle`; then they come behind all others, and every episode writes the whole file anew.
+    path, records = tmp_path / "pong.csv", [record for record in stream(60) if record.actor != 2]
+    left = [replace(record, actor=2) for record in records[20:23]]
+    log = TrainingLog(path)
+    log.append(records[:20])
+    size = log.size
+    log.append([*left, *records[20:25]])
+    for _ in range(2):  # the second time after a kill
+        resumed = TrainingLog(path)
+        resumed.go_back(size)
+        resumed.settle(2)
+        assert list(resumed.records) == [*records[:20], *left]
+        resumed.append(records[20:30])
+    assert resumed.size == path.stat().st_size
+    assert read_records(path) == [*records[:20], *left, *records[20:30]]
+
+
+def test_going_back_to_no_place_changes_nothing(tmp_path: Path, stream: Stream) -> None:
+    path, records = tmp_path / "pong.csv", stream(20)
+    TrainingLog(path).append(records[:10])
+    size = path.stat().st_size
+    for place in (0, 5, size - 1, size, size + 1, 10**9, -1):
+        log = TrainingLog(path)
+        log.go_back(place)
+        assert (list(log.records), log.size, path.stat().st_size) == (records[:10], size, size)
+    log.append(records)
+    assert read_records(path) == records
+
+
+def test_a_torn_last_line_is_cut_off_wherever_it_broke(tmp_path: Path, stream: Stream) -> None:
+    # Mutation: leave out `file.truncate`.
+    path, records = tmp_path / "pong.csv", stream(4)
+    TrainingLog(path).append(records)
+    whole = path.read_bytes()
+    for size in range(len(whole) + 1):
+        path.write_bytes(whole[:size])
+        log = TrainingLog(path)
+        kept = max(0, whole[:size].count(b"\n") - 1)
+        assert list(log.records) == records[:kept]
+        assert log.append(records) == records[kept:]
+        assert path.read_bytes() == whole
+
+
+def test_reading_alone_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "pong.csv"
+    TrainingLog(path).append([RECORD])
+    torn = path.read_bytes() + b"1300,3"
+    path.write_bytes(torn)
+    assert read_records(path) == [RECORD]
+    assert path.read_bytes() == torn
+
+
+def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "pong.csv"
+    for content in (b"step,score\n1,2\n", b"my notes", HEADER.encode() + b"\r\n", b"\n"):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"pong\.csv, line 1: expected the header"):
+            TrainingLog(path)
+        assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"", b"1,2,3", b"1200,300,2,1,7,100,150.5,x,345,game_over", b"1200,300,2,1,7.5,100,150,0,345,game_over",
+        b"1200,300,2,1,7,100,150,nan,345,game_over", b"1200,300,2,1,7,100,150,0,345,game over",
+        b"1200,300,2,1,7,100,150,0,345,fin\xe9", b"1200,300,2,1,7,100,150,0,345,game_over,1", b"\0\0\0",
+    ],
+)  # fmt: skip
+def test_an_unreadable_line_is_named(tmp_path: Path, bad: bytes) -> None:
+    path = tmp_path / "pong.csv"
+    TrainingLog(path).append([RECORD])
+    content = path.read_bytes() + bad + b"\n" + b"1,2"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"pong\.csv, line 3: .* is not an episode"):
+        TrainingLog(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "changes", [{"score_saber": float("nan")}, {"score_5min": float("inf")}, {"end": "a,b"}, {"end": "fin\u00e9"}]
+)
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = tmp_path / "pong.csv"
+    log = TrainingLog(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="must be"):
+        log.append([RECORD, replace(RECORD, episode=8, **changes)])
+    assert path.read_bytes() == before
+    assert log.append([RECORD]) == [RECORD]
+
+
+def test_a_failed_write_leaves_no_trace_and_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: leave out `file.truncate(size)`.
+    path = tmp_path / "pong.csv"
+    log = TrainingLog(path)
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="disk full"):
+            log.append([RECORD])
+    assert path.read_bytes() == before
+    assert list(log.records) == []
+    assert log.append([RECORD]) == [RECORD]
+    assert read_records(path) == [RECORD]
+
+
+def test_a_log_moved_away_does_not_come_back_without_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "pong.csv"
+    log = TrainingLog(path)
+    path.rename(tmp_path / "moved.csv")
+    with pytest.raises(FileNotFoundError):
+        log.append([RECORD])
+    assert not path.exists()
