@@ -22,6 +22,7 @@ from agents.registry import make_agent
 from args import Args, describe_preset
 from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerLink
+from memory.broker.run_status import RunRecord
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter, check_crews
 from memory.replay import Replay
@@ -81,12 +82,11 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             )
             return
         known = link.check_name(progress.run_id, afresh=saved is None)
-        told = known.t_actors if known and known.run_id == progress.run_id else 0
         agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
         with _of_snapshot(path):
             limiter = _limiter(args, agent, saved)
-            if args.nb_actor != limiter.crews[-1].nb_actor:
-                limiter = _change_crew(args, progress, limiter, link, told)
+        if args.nb_actor != limiter.crews[-1].nb_actor:
+            limiter = _change_crew(args, progress, limiter, link, known)
         place = _replay_device(args, budget.replay_bytes(args, agent, observation), device)
         kept = len(points_to_keep(args, environment.action_repeat))
         budget.check_learner(args, agent, observation, place, client, kept)
@@ -189,14 +189,17 @@ def _limiter(args: Args, agent: Agent, saved: dict[str, Any] | None) -> RateLimi
     return make_limiter(replace(args, nb_actor=nb_actor), agent, check_crews(saved.get("crews", [])))
 
 
-def _change_crew(args: Args, progress: Progress, limiter: RateLimiter, link: LearnerLink, told: int) -> RateLimiter:
-    """Return the limiter of a resumed run that goes on with another number of actors.
+def _change_crew(
+    args: Args, progress: Progress, limiter: RateLimiter, link: LearnerLink, known: RunRecord | None
+) -> RateLimiter:
+    """Return the limiter of a resumed run, of which the server has `known`, that goes on with other actors.
 
     A learner that was killed has published more rounds than it has saved. Actors that stay play these to their end;
     what those that leave have not played to its end is left out.
     """
     before = limiter.crews[-1].nb_actor
     print(f"Going on with {args.nb_actor} actors, in the place of {before}", flush=True)
+    told = known.t_actors if known and known.run_id == progress.run_id else 0
     most = reach_of_earlier(args, progress, limiter, told).round
     published, playing = link.rounds_under_way(progress.run_id, before, most)
     begun = [there.number for actor, there in playing.items() if actor < args.nb_actor and there.begun]

@@ -16,7 +16,7 @@ from typing import Any
 from saber.results.files import replace_file
 from saber.results.task import Task
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "opencv-python-headless", "torch")  # what scores may depend on
 
 

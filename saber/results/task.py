@@ -36,7 +36,7 @@ class Task:
 
     @property
     def scores(self) -> GameScores | None:
-        """The game's row of `saber/atari_scores.csv`, None if it has none."""
+        """The game's row of `saber/results/atari_scores.csv`, None if it has none."""
         return read_scores().get(self.name) if self.is_atari else None
 
 

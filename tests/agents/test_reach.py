@@ -50,7 +50,7 @@ def test_a_forged_record_reaches_no_further_than_the_run(settings: Args, limiter
 
 
 def test_rounds_are_counted_with_the_actors_that_play_them(settings: Args, limiter: RateLimiter) -> None:
-    more = limiter.change(30, 8)  # rounds 31, 32 ... of 13 steps for each of eight
+    more = limiter.change(30, 30, 8)  # rounds 31, 32 ... of 13 steps for each of eight
     assert more.round_steps(31) == 104
     for round_ in (0, 29, 30, 31, 32, 99):
         assert more.round_of(more.steps_before(round_)) == round_

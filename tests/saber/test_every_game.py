@@ -1,21 +1,20 @@
 """SABER's rules in every game that has a published score: what an agent sees, may do, and cannot foresee."""
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
 from ale_py import roms
 
-import saber
 from memory.rows import Kind
 from saber.atari import AtariEnvironment
 from saber.environment import EnvironmentSettings
 from saber.games import check_game
 from saber.registry import make_environment
+from saber.results import atari_scores
 from tests.saber.reference import Reference, bilinear, observation, play, random_actions, same, say_rewards
 
-TABLE = Path(saber.__file__).with_name("atari_scores.csv")
+TABLE = atari_scores.PATH
 with TABLE.open(newline="") as _file:
     GAMES = [row["game"] for row in csv.DictReader(_file)]
 every = pytest.mark.parametrize("game", GAMES)

@@ -21,7 +21,7 @@ from saber.results.atari_scores import COLUMNS, read_scores
 from tests.deadline import run
 from tests.saber.report.logs import write_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REACHED = 12_500_000  # agent steps: 50 M frames
 
 

@@ -10,7 +10,7 @@ import torch
 
 from saber.results.files import replace_file
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SIZE, PIECES = 1 << 20, 32
 
 # Replaces the file for ever, by content that is all of one letter; says when it is in the middle of a write.
