@@ -32,7 +32,7 @@ class Game:
 
     @property
     def table(self) -> GameScores | None:
-        """Scores to compare with; None for what is not in `saber/results/atari_scores.csv`, such as other environments."""
+        """Scores to compare with; None for what is not in `atari_scores.csv`, such as other environments."""
         return self.task.scores
 
     @cached_property
