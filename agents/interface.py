@@ -20,7 +20,7 @@ from memory.replay import Batch
 from memory.rows import Array, Arrays, Rows
 
 
-class Part(Protocol):
+class Stateful(Protocol):
     """Something of an agent that snapshots hold."""
 
     def state_dict(self) -> Any:
@@ -38,7 +38,7 @@ class Network(nn.Module):
         return {name: parameter.detach().clone() for name, parameter in self.named_parameters()}
 
 
-class Decision(NamedTuple):
+class ActorOutput(NamedTuple):
     """What an agent decides for E environments."""
 
     actions: Array  # [E] int64
@@ -57,10 +57,10 @@ class Agent(ABC):
 
     spec: ChunkSpec
     generator: torch.Generator  # of all that it draws, on its device
-    parts: dict[str, Part]  # "model" is a Network; snapshots hold all of them
+    parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
 
     @abstractmethod
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[Decision, Arrays]:
+    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Choose actions at the current rows.
 
         `state` is what the last call returned for the same environments, empty for a first call. `step` counts agent

@@ -112,7 +112,7 @@ def _pixels(convolutions: list[nn.Conv2d], size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Shape:
+class NetworkSpec:
     """What networks are built from."""
 
     observation: Field
@@ -136,7 +136,7 @@ class DuellingNetwork(Network):
     The trunk is `shape.architecture`'s for frames of 84x84, and one linear layer for any other observation.
     """
 
-    def __init__(self, shape: Shape, outputs: int) -> None:
+    def __init__(self, shape: NetworkSpec, outputs: int) -> None:
         super().__init__()
         self.nb_actions = shape.nb_actions
         self._outputs = outputs
@@ -226,7 +226,7 @@ class QuantileNetwork(DuellingNetwork):
 
     _frequencies: Tensor
 
-    def __init__(self, shape: Shape, embedding_dim: int) -> None:
+    def __init__(self, shape: NetworkSpec, embedding_dim: int) -> None:
         super().__init__(shape, outputs=1)
         self.iqn_fc = nn.Linear(embedding_dim, self.nb_features)
         self.register_buffer("_frequencies", math.pi * torch.arange(1, embedding_dim + 1), persistent=False)

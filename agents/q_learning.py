@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.interface import Agent, Decision, Part, Update
-from agents.networks import DuellingNetwork, Shape, Weights
+from agents.interface import ActorOutput, Agent, Stateful, Update
+from agents.networks import DuellingNetwork, NetworkSpec, Weights
 from agents.ops.frames import push_frame, stack_at
 from agents.ops.n_step import NStep, n_step
 from agents.precision import select_precision
@@ -35,7 +35,7 @@ class Transitions(NamedTuple):
     next_obs: Tensor  # [B, S, ...] stack at row t + m
 
 
-class Said(NamedTuple):
+class PolicyOutput(NamedTuple):
     """What the acting network says of E stacks, before an action is chosen."""
 
     values: Tensor  # [E, A] mean returns
@@ -43,9 +43,9 @@ class Said(NamedTuple):
     extra: dict[str, Tensor]  # [E, ...] what it needs besides
 
 
-def network_shape(args: Args, observation: Field, nb_actions: int, device: torch.device) -> Shape:
+def network_shape(args: Args, observation: Field, nb_actions: int, device: torch.device) -> NetworkSpec:
     """The networks that the settings ask for on a device."""
-    return Shape(
+    return NetworkSpec(
         observation=observation,
         stack=args.history_length,
         nb_actions=nb_actions,
@@ -116,7 +116,7 @@ class QLearningAgent(Agent):
         self._calls = 0  # of `act` since the last `load`
         self._weights: Weights | None = None
         self.network = network.to(self._device)
-        self.parts: dict[str, Part] = {"model": self.network, "generator": _Random(generator)}
+        self.parts: dict[str, Stateful] = {"model": self.network, "generator": _Random(generator)}
         if target is not None:
             self.target = target.to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
@@ -135,7 +135,7 @@ class QLearningAgent(Agent):
         self._calls = 0
 
     @torch.inference_mode()
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[Decision, Arrays]:
+    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Act greedily under noise, or at random before learn-start."""
         if self._calls % self._args.replay_frequency == 0:
             self.network.draw_noise(self.generator)
@@ -151,7 +151,7 @@ class QLearningAgent(Agent):
             actions = torch.randint(self.network.nb_actions, shape, generator=self.generator, device=self._device)
         index = torch.arange(len(greedy), device=self._device)
         out = {"chosen": said.distribution[index, actions], "greedy": said.distribution[index, greedy], **said.extra}
-        decision = Decision(actions.cpu().numpy(), {name: tensor.cpu().numpy() for name, tensor in out.items()})
+        decision = ActorOutput(actions.cpu().numpy(), {name: tensor.cpu().numpy() for name, tensor in out.items()})
         return decision, {"stack": stack.numpy()}
 
     def _push(self, rows: Rows, state: Arrays) -> Tensor:
@@ -234,7 +234,7 @@ class QLearningAgent(Agent):
     priority_exponent: float  # omega
 
     @abstractmethod
-    def evaluate(self, stack: Tensor, weights: Weights) -> Said:
+    def evaluate(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """What the acting network says of stacks [E, S, ...]."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ from torch import Tensor
 from agents.networks import CategoricalNetwork, Weights
 from agents.ops.categorical import cross_entropy, project
 from agents.ops.n_step import NStep
-from agents.q_learning import QLearningAgent, Said, Transitions, network_shape
+from agents.q_learning import PolicyOutput, QLearningAgent, Transitions, network_shape
 from args import Args
 from memory.chunk import Field
 
@@ -31,10 +31,10 @@ class Rainbow(QLearningAgent):
         self.priority_exponent = args.priority_exponent_Rainbow
         self._support = torch.linspace(args.V_min, args.V_max, args.atoms, device=generator.device)
 
-    def evaluate(self, stack: Tensor, weights: Weights) -> Said:
+    def evaluate(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """Log-probabilities of the atoms."""
         log_probabilities = self.network(stack, weights)  # [E, A, atoms]
-        return Said((log_probabilities.exp() * self._support).sum(2), log_probabilities, {})
+        return PolicyOutput((log_probabilities.exp() * self._support).sum(2), log_probabilities, {})
 
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
         """Cross-entropy with the projected target distribution of the action that the online network chooses."""

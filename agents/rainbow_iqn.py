@@ -11,7 +11,7 @@ from torch import Tensor
 from agents.networks import QuantileNetwork, Weights
 from agents.ops.n_step import NStep
 from agents.ops.quantile import quantile_huber_loss
-from agents.q_learning import QLearningAgent, Said, Transitions, network_shape
+from agents.q_learning import PolicyOutput, QLearningAgent, Transitions, network_shape
 from args import Args
 from memory.chunk import Field
 
@@ -31,11 +31,11 @@ class RainbowIqn(QLearningAgent):
         super().__init__(args, network, target, generator, (args.lr_IQN, args.adam_eps_IQN))
         self.priority_exponent = args.priority_exponent_IQN
 
-    def evaluate(self, stack: Tensor, weights: Weights) -> Said:
+    def evaluate(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """Quantiles at K random fractions."""
         taus = self.fractions(self._args.num_quantile_samples, len(stack))  # [K, E]
         quantiles = self.network(stack, taus, weights)  # [K, E, A]
-        return Said(quantiles.mean(0), quantiles.permute(1, 2, 0), {"taus": taus.T})
+        return PolicyOutput(quantiles.mean(0), quantiles.permute(1, 2, 0), {"taus": taus.T})
 
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
         """Quantile Huber losses against the target network, for actions that the online network chooses."""

@@ -37,7 +37,7 @@ _ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class Part:
+class Stateful:
     """Something that must not become slow."""
 
     works: Callable[[], tuple[Work, Work]]  # what never changes, and ours
@@ -83,17 +83,17 @@ def _update() -> tuple[Work, Work]:
 
 
 PARTS = {
-    "environment": Part(_environment, 0.83),
-    "sample 32": Part(_sample, 0.73),
-    "update priorities of 32": Part(_update_priorities, 3.3),
-    "encode a chunk": Part(_encode, 1.07),
-    "decode a chunk": Part(_decode, 0.6),
-    "act": Part(_act, 0.75),
-    "update, --preset cpu": Part(_update, 0.52),
+    "environment": Stateful(_environment, 0.83),
+    "sample 32": Stateful(_sample, 0.73),
+    "update priorities of 32": Stateful(_update_priorities, 3.3),
+    "encode a chunk": Stateful(_encode, 1.07),
+    "decode a chunk": Stateful(_decode, 0.6),
+    "act": Stateful(_act, 0.75),
+    "update, --preset cpu": Stateful(_update, 0.52),
 }
 
 
-def ratio(part: Part) -> float:
+def ratio(part: Stateful) -> float:
     """How ours compares with what never changes, on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -35,7 +35,7 @@ from memory.errors import UserError
 from memory.replay import Batch, Replay
 from memory.rows import Array
 from programs import command_line, snapshot
-from programs.actor.rollout import Player
+from programs.actor.rollout import Rollout
 from programs.common import observation_of, open_environment, select_device
 from programs.evaluation.settings import load_model
 from saber.results.run_record import commit
@@ -97,7 +97,7 @@ def play(args: Args, agent: QLearningAgent, environment: VectorEnvironment, own:
     priorities = _Clock(agent.initial_priorities, device)
     agent.act, agent.initial_priorities = act, priorities  # type: ignore[assignment, method-assign]
     environment.step = step  # type: ignore[assignment, method-assign]
-    player = Player(args, agent, environment)
+    player = Rollout(args, agent, environment)
     chunks: list[Chunk] = []
     for number in range(own.steps):
         if number % args.weight_synchro_frequency == 0:

@@ -23,7 +23,7 @@ from typing import IO
 from benchmarks.chunks import SPEC, random_chunks
 from benchmarks.harness import Comparison, Rate, run
 from benchmarks.redis_server import RedisServer
-from memory.broker.actor_client import ActorLink
+from memory.broker.actor_client import ActorClient
 from memory.broker.connection import connect
 from memory.broker.run_status import read_run
 from memory.messages import encode_message
@@ -93,7 +93,7 @@ def _fill(port: int, chunks: int, check: Callable[[], None]) -> int:
         while not (record := read_run(client, _GAME)) or record.status != "running":
             check()
             time.sleep(0.1)
-        with ActorLink(client, _GAME, record.run_id, 0, threading.Event()) as link:
+        with ActorClient(client, _GAME, record.run_id, 0, threading.Event()) as link:
             for first in range(0, chunks, _COMMIT):
                 numbers = range(first, min(first + _COMMIT, chunks))
                 link.commit([different[i % len(different)] for i in numbers], _STATE)

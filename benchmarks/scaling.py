@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.networks import QuantileNetwork, Shape
+from agents.networks import NetworkSpec, QuantileNetwork
 from benchmarks.chunks import SPEC
 from benchmarks.environment_info import machine
 from benchmarks.harness import Work
@@ -130,7 +130,7 @@ def _fit(points: list[Point], who: str) -> Fit:
 
 def _weights() -> dict[str, float]:
     """Bytes of the paper network's weights, and what it takes to publish and to fetch them."""
-    network = QuantileNetwork(Shape(Field((84, 84), "uint8"), 4, 18, 512, 0.1), 64)
+    network = QuantileNetwork(NetworkSpec(Field((84, 84), "uint8"), 4, 18, 512, 0.1), 64)
     packet = weights_packet.pack({n: p.detach().bfloat16() for n, p in network.named_parameters()}, 1)
     with RedisServer() as server:
         client = connect("127.0.0.1", server.port)

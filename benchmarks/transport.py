@@ -27,13 +27,13 @@ from benchmarks.harness import Comparison, Rate, Work, compare, run
 from benchmarks.redis_server import RedisServer
 from benchmarks.transport_writer import NAME, RUN
 from memory.broker.connection import connect
-from memory.broker.experience_reader import Inbox
-from memory.broker.learner_client import LearnerLink
+from memory.broker.experience_reader import ExperienceReader
+from memory.broker.learner_client import LearnerClient
 from memory.broker.story import ANYWHERE
 from memory.chunk import Chunk, ChunkId, Field
 from memory.messages import decode_message, encode_message
 from memory.replay import Replay
-from memory.waiting import Patience
+from memory.waiting import WaitReporter
 from programs.learner.decoder import MessageDecoder
 from saber.results.run_record import ROOT
 
@@ -59,8 +59,8 @@ class System:
 
     redis: int  # process id
     writers: list[int]  # process ids
-    link: LearnerLink
-    inbox: Inbox
+    link: LearnerClient
+    inbox: ExperienceReader
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
@@ -129,7 +129,7 @@ def take_in(replay: Replay, system: System, seconds: float) -> float:
     link, inbox, end = system.link, system.inbox, time.monotonic() + seconds
     start, before, next_report = time.monotonic(), replay.inserted, 0.0
     while (now := time.monotonic()) < end:
-        inbox.wait(Patience("the writers"))
+        inbox.wait(WaitReporter("the writers"))
         for chunk_id, message in inbox.take_all():
             if isinstance(message, Chunk):
                 replay.add(chunk_id, message)
@@ -145,7 +145,7 @@ def running(writers: Writers) -> Iterator[System]:
     """Starts everything, and ends it."""
     with ExitStack() as stack:
         server = stack.enter_context(RedisServer())
-        link = stack.enter_context(LearnerLink(connect("127.0.0.1", server.port), NAME, {}, writers.number))
+        link = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, writers.number))
         link.lead(RUN)
         decode = MessageDecoder(SPEC, _OBSERVATION, nb_actions=18, nb_env=1)
         inbox = link.inbox(decode, threading.Event(), lambda: None, lambda: ANYWHERE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memory.broker.actor_client import ActorLink, RunOver
+from memory.broker.actor_client import ActorClient, RunOver
 from memory.broker.connection import connect
 from memory.messages import decode_message
 
@@ -24,7 +24,7 @@ def write(folder: Path, port: int, actor: int, chunks: int, rate: float) -> None
     """Append until the learner is gone."""
     made = [decode_message(path.read_bytes(), 10**7) for path in sorted(folder.iterdir())]
     state = np.random.default_rng(0).bytes(_STATE_BYTES)
-    with ActorLink(connect("127.0.0.1", port), NAME, RUN, actor, threading.Event()) as link:
+    with ActorClient(connect("127.0.0.1", port), NAME, RUN, actor, threading.Event()) as link:
         start = time.monotonic()
         for at in itertools.count(step=chunks):
             link.commit([made[(at + i) % len(made)] for i in range(chunks)], state)

@@ -67,7 +67,7 @@ def no_hint() -> str:
     return ""
 
 
-class Patience:
+class WaitReporter:
     """The same for a loop that asks again and again: call `check` in it."""
 
     def __init__(self, what: str, interval: float | None = None, hint: Callable[[], str] = no_hint) -> None:

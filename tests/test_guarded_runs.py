@@ -15,7 +15,7 @@ import redis
 
 from memory.broker.access import find_server
 from memory.broker.connection import connect
-from memory.broker.learner_client import LearnerLink
+from memory.broker.learner_client import LearnerClient
 from tests.conftest import RedisServer
 from tests.deadline import run
 from tests.memory.test_redis_users import make_users
@@ -134,7 +134,7 @@ def leave_a_run(guarded: Guarded, name: str) -> None:
     server = find_server("localhost", 6379, "", guarded.environment[LEARNER])
     with (
         closing(connect(server.host, server.port, access=server.access)) as client,
-        LearnerLink(client, name, {}, 1) as learner,
+        LearnerClient(client, name, {}, 1) as learner,
     ):
         learner.lead("old")
         learner.publish(0, b"weights", restart=True)

@@ -13,7 +13,7 @@ import torch
 import args as options
 import tests.chain.environment  # noqa: F401 - adds it
 from memory.broker.connection import Client
-from memory.broker.run_status import RunRecord, read_run
+from memory.broker.run_status import RunStatus, read_run
 from memory.errors import Stopped, UserError
 from programs import snapshot
 from programs.learner.program import run_learner
@@ -47,7 +47,7 @@ class User:
             self._stop.set()
             stops.join()
 
-    def _stop_when_led(self, name: str, before: RunRecord | None) -> None:
+    def _stop_when_led(self, name: str, before: RunStatus | None) -> None:
         while read_run(self.client, name) == before and not self._stop.wait(0.01):
             pass
         self._stop.set()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.gate import MAX_BYTES, PARTS, Part, bytes_each, ratio
+from benchmarks.gate import MAX_BYTES, PARTS, Stateful, bytes_each, ratio
 from benchmarks.harness import Comparison, Rate, Work, compare, table
 
 
@@ -25,7 +25,7 @@ def test_twice_the_work_is_seen(name: str) -> None:
 
         return reference, ours_twice
 
-    assert ratio(Part(twice, part.usual)) < part.least
+    assert ratio(Stateful(twice, part.usual)) < part.least
 
 
 def test_a_transition_takes_few_bytes() -> None:

@@ -10,12 +10,12 @@ from memory import wire
 from memory.broker.connection import BLOCK_MS, Client
 from memory.broker.lease import Lease
 from memory.broker.roll_call import RollCall, plain_command
-from memory.broker.run_status import RunRecord, read_run, whole_number
+from memory.broker.run_status import RunStatus, read_run, whole_number
 from memory.broker.transport import MAX_SEQUENCE, Commit, Keys, NumberTakenError, Scripts, last_sequence, newest_version
 from memory.errors import RunError, Stopped, UserError
 from memory.limiter import Crew
 from memory.messages import Message, encode_message
-from memory.waiting import Patience
+from memory.waiting import WaitReporter
 from memory.wire import Packet
 
 _KEPT_S = 5.0  # experience that a broker's restart could lose: its file is synced every second
@@ -35,14 +35,14 @@ class RunOver(Stopped):
 def wait_for_run(
     client: Client, name: str, settings: dict[str, Any], stop: threading.Event,
     command: Callable[[int], str] = plain_command,
-) -> RunRecord:  # fmt: skip
+) -> RunStatus:  # fmt: skip
     """Wait until a learner leads the run of this name; raises UserError if its settings differ from ours.
 
     A learner that was killed leaves its record and, for a while, its lease: the settings of a record that nobody writes
     any more refuse nobody. `command` tells how the learner is started, see `RollCall`.
     """
     first = read_run(client, name)
-    patience = Patience(f"the learner of run {name!r}", hint=RollCall(client, Keys(name, ""), 0, command).absent)
+    patience = WaitReporter(f"the learner of run {name!r}", hint=RollCall(client, Keys(name, ""), 0, command).absent)
     while True:
         record = read_run(client, name)
         if record and record.status == "running" and client.exists(Keys(name, record.run_id).learner_lease):
@@ -56,7 +56,7 @@ def wait_for_run(
             raise Stopped
 
 
-def _differing(record: RunRecord, name: str, settings: dict[str, Any]) -> list[str]:
+def _differing(record: RunStatus, name: str, settings: dict[str, Any]) -> list[str]:
     return [
         f"--{key.replace('_', '-')} is {settings.get(key)!r} here and {record.settings.get(key)!r} at the learner of "
         f"run {name!r}: start both with the same settings, or use another --run-name"
@@ -65,7 +65,7 @@ def _differing(record: RunRecord, name: str, settings: dict[str, Any]) -> list[s
     ]
 
 
-def _refuse_other_version(record: RunRecord, name: str) -> None:
+def _refuse_other_version(record: RunStatus, name: str) -> None:
     if record.wire_version != wire.VERSION:
         raise UserError(
             f"the learner of run {name!r} is of another release: its {wire.other_version(record.wire_version)}"
@@ -76,7 +76,7 @@ def _is_version(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**63
 
 
-class ActorLink:
+class ActorClient:
     """Appends one actor's messages under its lease; use as a context manager.
 
     In lockstep it knows the `crews` of the run, and has to leave if the learner goes on with others. `roll_call` finds
@@ -104,7 +104,7 @@ class ActorLink:
         )
         self._absent = (roll_call or RollCall(client, self.keys, 0)).absent
 
-    def __enter__(self) -> "ActorLink":
+    def __enter__(self) -> "ActorClient":
         self.lease.__enter__()
         return self
 
@@ -181,7 +181,7 @@ class ActorLink:
         newest = last_sequence(self._client, log)
         return newest if newest <= self._sequence else self._count(told or b"0")
 
-    def record(self) -> RunRecord:
+    def record(self) -> RunStatus:
         """The run's record; raises RunOver if the learner has left in good order, or leads another run now.
 
         Raises UserError if the learner goes on with another number of actors in lockstep.
@@ -198,7 +198,7 @@ class ActorLink:
                 f"--nb-actor: the learner of run {self.keys.name!r} goes on with another number of actors: start this "
                 "one again with the same"
             )
-        return record or RunRecord(self.keys.run_id, "running", {}, 0, 0)
+        return record or RunStatus(self.keys.run_id, "running", {}, 0, 0)
 
     def unread(self) -> int:
         """Messages of this actor that the learner has not read yet."""
@@ -211,9 +211,9 @@ class ActorLink:
         """The newest weights version, -1 if there is none."""
         return newest_version(self._client, self.keys)
 
-    def patience(self, what: str) -> Patience:
+    def patience(self, what: str) -> WaitReporter:
         """Patience for something that the learner does, whose lines tell who is missing."""
-        return Patience(what, hint=self._absent)
+        return WaitReporter(what, hint=self._absent)
 
     def wait_for_version(self, version: int) -> int:
         """Wait until this or a later version is published, and return the newest; raises RunOver, Stopped."""
@@ -222,12 +222,12 @@ class ActorLink:
             self.wait_for_change(version, patience)
         return newest
 
-    def wait_for_change(self, version: int, patience: Patience) -> None:
+    def wait_for_change(self, version: int, patience: WaitReporter) -> None:
         """Wait a moment for this version, with which the learner also says what it has read; raises as `pause`."""
         self.pause(patience)
         self._client.xread({self.keys.versions: f"{version}-0"}, count=1, block=BLOCK_MS)
 
-    def pause(self, patience: Patience) -> None:
+    def pause(self, patience: WaitReporter) -> None:
         """Call while waiting: says what for; raises RunOver, Stopped or RunError when there is no more sense in it."""
         self.record()
         self.lease.check()

@@ -28,7 +28,7 @@ from memory.broker.transport import (
 from memory.chunk import ChunkId
 from memory.errors import RunError, Stopped
 from memory.messages import Joined, Message, RoundEnd
-from memory.waiting import Patience, no_hint
+from memory.waiting import WaitReporter, no_hint
 from memory.wire import WireError
 
 _READ_COUNT = 32  # messages of a stream in one read
@@ -46,8 +46,8 @@ class Entry(NamedTuple):
     message: Message | None  # None inside this file only: it could not be read, is left out, but counts as read
 
 
-class LogReader(threading.Thread):
-    """Reads and decodes the streams of all actors from their beginning on; an error in it reaches `Inbox`.
+class StreamReader(threading.Thread):
+    """Reads and decodes the streams of all actors from their beginning on; an error in it reaches `ExperienceReader`.
 
     With `joins`, the last position read in the stream of actors, it reads on there and takes in whoever joins.
     """
@@ -159,7 +159,7 @@ class LogReader(threading.Thread):
                 return
 
 
-class Inbox:
+class ExperienceReader:
     """Messages of all actors, each handed out once, in each actor's own order.
 
     `read` tells, per actor, the sequence number of the last message handed out. `idle` is called about every second of
@@ -201,7 +201,7 @@ class Inbox:
         self._next_idle = time.monotonic() + _IDLE_S
         self._next_look = 0.0  # into an actor's state, when the end of its round may be lost
         self._reach = reach
-        self._reader = LogReader(client, keys, self.read, decode, reach, joined.position if joined else None)
+        self._reader = StreamReader(client, keys, self.read, decode, reach, joined.position if joined else None)
         self._reader.start()
 
     def close(self) -> None:
@@ -223,7 +223,7 @@ class Inbox:
 
     def take_backlog(self) -> Iterable[Entry]:
         """Everything that was in the log when this inbox was made, whoever's has come."""
-        patience = Patience("the experience stored in Redis")
+        patience = WaitReporter("the experience stored in Redis")
         return self._take_up_to(self._backlog, self._check_stop, lambda: self._wait(patience))
 
     def take_rest(self) -> Iterable[Entry]:
@@ -251,7 +251,7 @@ class Inbox:
         Rounds must be asked for one after the other. Of old ones there may be less, or nothing, in a trimmed log.
         """
         for actor in range(nb_actor or self._nb_actor):
-            patience = Patience(f"actor {actor} to play round {round_}", hint=self._absent)
+            patience = WaitReporter(f"actor {actor} to play round {round_}", hint=self._absent)
             while self._played[actor] < round_:
                 self._check_stop()
                 if not self._ends[actor]:
@@ -290,7 +290,7 @@ class Inbox:
     def _is_behind(self, actor: int) -> bool:
         return newest_sequence(self._client, self._keys.log(actor)) > self._received[actor]
 
-    def wait(self, patience: Patience) -> None:
+    def wait(self, patience: WaitReporter) -> None:
         """Wait a moment for a message; raises Stopped when the process shall stop, RunError when reading failed."""
         if not any(self._pending.values()):
             self._wait(patience)
@@ -310,7 +310,7 @@ class Inbox:
         if not self._receive(timeout=_REST_S) and not self._receive(timeout=0):
             raise RunError("the newest messages of the actors have gone from Redis")
 
-    def _wait(self, patience: Patience) -> None:
+    def _wait(self, patience: WaitReporter) -> None:
         self._check_stop()
         self._receive(timeout=0.2)
         patience.check()

@@ -10,10 +10,10 @@ from typing import Any
 
 from memory.broker.actor_state import RoundUnderWay, round_under_way
 from memory.broker.connection import Client
-from memory.broker.experience_reader import Decoder, Inbox
+from memory.broker.experience_reader import Decoder, ExperienceReader
 from memory.broker.lease import Lease
 from memory.broker.roll_call import RollCall, plain_command
-from memory.broker.run_status import Owner, RunRecord, actors_read, read_run, record_fields, write_run
+from memory.broker.run_status import Owner, RunStatus, actors_read, read_run, record_fields, write_run
 from memory.broker.story import Reach
 from memory.broker.transport import Keys, Scripts, forget_run, last_sequence, newest_version, rewrite_file
 from memory.errors import UserError
@@ -21,7 +21,7 @@ from memory.limiter import Crew
 from memory.wire import VERSION, WireError, other_version
 
 
-class LearnerLink:
+class LearnerClient:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
     `folder` is where the run's results are. The experience of another folder's run of this name is deleted only if this
@@ -52,14 +52,14 @@ class LearnerLink:
             break_stale=abandon_other,
         )
 
-    def __enter__(self) -> "LearnerLink":
+    def __enter__(self) -> "LearnerClient":
         self.lease.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.lease.__exit__(*error)
 
-    def check_name(self, run_id: str, *, afresh: bool) -> RunRecord | None:
+    def check_name(self, run_id: str, *, afresh: bool) -> RunStatus | None:
         """Return what the server holds under the run's name; raises UserError if this run may not take its place.
 
         It may if it is that run, or if that run has finished. A run that begins `afresh` may also take the place of one
@@ -93,7 +93,7 @@ class LearnerLink:
         before = self.check_name(run_id, afresh=afresh)
         self.keys = Keys(self._name, run_id)
         now = int(time.time())
-        self._record = RunRecord(run_id, "starting", self._settings, 0, 0, crews, owner=self._owner, written=now)
+        self._record = RunStatus(run_id, "starting", self._settings, 0, 0, crews, owner=self._owner, written=now)
         if before and before.run_id == run_id:  # its actors go on meanwhile, and look how far the run is
             self._record = replace(self._record, t_learner=before.t_learner, t_actors=before.t_actors)
         # A Redis user without the learner's rights is refused now, not when the replay is full: this trims nothing.
@@ -110,14 +110,14 @@ class LearnerLink:
     def inbox(
         self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], reach: Callable[[], Reach], *,
         known: int = 0, joining: bool = False,
-    ) -> Inbox:  # fmt: skip
+    ) -> ExperienceReader:  # fmt: skip
         """All messages of the actors, within their `reach`; `idle` is called while the learner waits for them.
 
         Logs of as many actors as `known` are read, also of those that have left. With `joining`, actors of other
         numbers are taken in.
         """
         more: dict[str, Any] = {"absent": self.absent, "reach": reach, "known": known, "joining": joining}
-        return Inbox(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
+        return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
 
     def absent(self) -> str:
         """Which actors are not there: the end of a line about waiting for them."""

@@ -11,7 +11,7 @@ from memory.broker.connection import BrokerError, Client
 from memory.broker.holder import name_of_this_process, read_holder
 from memory.broker.transport import HeldLease, Scripts
 from memory.errors import RunError, Stopped, UserError
-from memory.waiting import Patience
+from memory.waiting import WaitReporter
 
 TTL_MS = 10_000
 
@@ -73,7 +73,7 @@ class Lease:
             raise RunError(self._error)
 
     def _acquire(self) -> Any:  # redlock's Lock has no types
-        patience: Patience | None = None
+        patience: WaitReporter | None = None
         remaining: float = TTL_MS
         may_break = self._break_stale
         while not (lock := self._redlock.lock(self._key, TTL_MS)):
@@ -87,7 +87,7 @@ class Lease:
                     self._client.get(self._key)  # raises RunError, which names the key, if it holds no text
                 raise UserError(self._refusal(held))
             remaining = held.left_ms
-            patience = patience or Patience(f"the lease of {self._what} to run out, {_holder(held)}", interval=2)
+            patience = patience or WaitReporter(f"the lease of {self._what} to run out, {_holder(held)}", interval=2)
             patience.check()
             if self._client.stop.wait(min(0.25, remaining / 1000 + 0.01)):
                 raise Stopped

@@ -37,7 +37,7 @@ class Owner:
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunStatus:
     """The registry's record of a run, as its learner last wrote it."""
 
     run_id: str
@@ -62,7 +62,7 @@ class RunRecord:
         return f"{owner}, last written {local_time(self.written)}" if self.written is not None else str(owner)
 
 
-def read_run(client: Client, name: str) -> RunRecord | None:
+def read_run(client: Client, name: str) -> RunStatus | None:
     """The record of the run of this name, None if there is none; raises RunError if it is none that we have written."""
     key = Keys(name, "").run
     values = dict(zip(_FIELDS, cast(list[bytes | None], client.hmget(key, *_FIELDS)), strict=True))
@@ -77,13 +77,13 @@ def read_run(client: Client, name: str) -> RunRecord | None:
         ) from error
 
 
-def _record(values: dict[str, bytes | None]) -> RunRecord:
+def _record(values: dict[str, bytes | None]) -> RunStatus:
     run_id, status = values["run_id"] or b"", values["status"] or b""
     if not re.fullmatch(rb"[A-Za-z0-9_-]{1,64}", run_id):
         raise ValueError("its run id is no name")
     if status not in _STATUSES:
         raise ValueError("its status is unknown")
-    record = RunRecord(
+    record = RunStatus(
         run_id.decode(),
         status.decode(),
         {},
@@ -149,12 +149,12 @@ def actors_read(client: Client, name: str) -> list[int]:
     return [actor for actor, sequence in enumerate(cast(list[bytes | None], told)) if sequence is not None]
 
 
-def write_run(client: Client, name: str, record: RunRecord, read: dict[int, int]) -> None:
+def write_run(client: Client, name: str, record: RunStatus, read: dict[int, int]) -> None:
     """Write the record, and up to which sequence number each actor's log was read."""
     client.hset(Keys(name, "").run, mapping=record_fields(record, read))
 
 
-def record_fields(record: RunRecord, read: dict[int, int]) -> dict[Any, Any]:
+def record_fields(record: RunStatus, read: dict[int, int]) -> dict[Any, Any]:
     """The record as the registry holds it."""
     fields: dict[Any, Any] = {
         "run_id": record.run_id,

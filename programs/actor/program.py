@@ -9,15 +9,15 @@ from agents.randomness import derive_seed
 from agents.registry import make_agent
 from args import Args
 from memory import weights_packet
-from memory.broker.actor_client import ActorLink, RunOver, Saved, wait_for_run
+from memory.broker.actor_client import ActorClient, RunOver, Saved, wait_for_run
 from memory.broker.connection import Client
 from memory.broker.roll_call import LEARNER, RollCall
-from memory.broker.run_status import RunRecord
+from memory.broker.run_status import RunStatus
 from memory.broker.transport import Keys
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
 from memory.messages import Joined, Message, RoundEnd
-from programs.actor.rollout import Place, Player
+from programs.actor.rollout import Place, Rollout
 from programs.common import (
     IntervalLog,
     connect_to_redis,
@@ -35,7 +35,7 @@ class Actor:
     """Plays round after round, as far as the rate limiter allows."""
 
     def __init__(
-        self, args: Args, link: ActorLink, player: Player, limiter: RateLimiter, stop: threading.Event
+        self, args: Args, link: ActorClient, player: Rollout, limiter: RateLimiter, stop: threading.Event
     ) -> None:
         self._args = args
         self._link = link
@@ -137,10 +137,10 @@ class Actor:
             self._unsent = []
 
 
-def _link(args: Args, client: Client, run: RunRecord, stop: threading.Event, *, lockstep: bool) -> ActorLink:
+def _link(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, lockstep: bool) -> ActorClient:
     """In lockstep all wait for each other, so who is missing may be another actor."""
     awaited = args.nb_actor if lockstep else 0
-    return ActorLink(
+    return ActorClient(
         client,
         args.name,
         run.run_id,
@@ -169,7 +169,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     )
     limiter = make_limiter(args, agent, run.crews)
     with _link(args, client, run, stop, lockstep=limiter.synchronize) as link:
-        player = Player(args, agent, VectorEnvironment(environments))
+        player = Rollout(args, agent, VectorEnvironment(environments))
         print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
         try:
             Actor(args, link, player, limiter, stop).run()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from agents.interface import Agent, Decision, Part
+from agents.interface import ActorOutput, Agent, Stateful
 from args import Args
 from memory import wire
 from memory.assembler import Assembler
@@ -28,10 +28,10 @@ class Place(NamedTuple):
     """Where an actor is in a run: in which round, after how many agent steps of an environment in it."""
 
     round: int
-    step: int | None  # None: an earlier release did not write it down, and `Player.step` counts from round 0 on
+    step: int | None  # None: an earlier release did not write it down, and `Rollout.step` counts from round 0 on
 
 
-class Player:
+class Rollout:
     """Plays several environments with one agent and turns what happens into messages.
 
     `step` counts the agent steps of each environment. Episodes are numbered from `first_episode` on: an actor that lost
@@ -74,7 +74,7 @@ class Player:
         episodes = [Episode(self._record(T, record)) for record in after.episodes]
         return [*(chunk for chunk in chunks if chunk), *episodes]
 
-    def _add(self, env: int, row: Row, decision: Decision) -> Chunk | None:
+    def _add(self, env: int, row: Row, decision: ActorOutput) -> Chunk | None:
         out = {name: array[env] for name, array in decision.out.items()}
         return self._assemblers[env].add(row, int(decision.actions[env]), out)
 
@@ -82,7 +82,7 @@ class Player:
         number = self.first_episode + record.episode
         return asdict(record) | {"actor": self._args.id_actor, "T_actors": T, "episode": number}
 
-    def _at_end(self, env: int, row: Row, decision: Decision) -> Decision:
+    def _at_end(self, env: int, row: Row, decision: ActorOutput) -> ActorOutput:
         """What to keep with a LAST row: after a truncation its value is bootstrapped from, so the network is asked."""
         if row.discount == 0:
             return decision  # nobody looks at it
@@ -139,7 +139,7 @@ class Player:
         row = environments[0].observation_dtype.itemsize * math.prod(environments[0].observation_shape)
         return len(environments) * (4 * self.agent.spec.window * row + _ENVIRONMENT_BYTES)
 
-    def _drawing(self) -> dict[str, Part]:
+    def _drawing(self) -> dict[str, Stateful]:
         """The agent's parts that change while it acts; the model comes from the learner."""
         return {name: part for name, part in self.agent.parts.items() if name != "model"}
 

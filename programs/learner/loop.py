@@ -16,7 +16,7 @@ from agents.trainer import Metrics, make_updates
 from args import Args
 from memory.broker.connection import BrokerError
 from memory.broker.experience_reader import Decoder, Entry
-from memory.broker.learner_client import LearnerLink
+from memory.broker.learner_client import LearnerClient
 from memory.broker.story import Reach
 from memory.chunk import Chunk, ChunkId
 from memory.errors import RunError, Stopped
@@ -24,12 +24,12 @@ from memory.limiter import RateLimiter
 from memory.messages import Episode
 from memory.replay import Checkpoint, Replay
 from memory.rows import Kind
-from memory.waiting import Patience
+from memory.waiting import WaitReporter
 from programs.common import IntervalLog, timestamp
 from programs.learner.checkpoints import FirstMessages
 from programs.learner.kept_weights import KeptWeights, points_to_keep
 from programs.learner.publisher import Publisher
-from programs.learner.results_folder import Reports, steps_made
+from programs.learner.results_folder import ResultsFolder, steps_made
 from programs.snapshot import weights_hash
 
 _SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
@@ -52,7 +52,7 @@ class Learner:
     """Round after round: rows in, updates, weights out."""
 
     def __init__(
-        self, args: Args, agent: Agent, replay: Replay, link: LearnerLink, reports: Reports, progress: Progress,
+        self, args: Args, agent: Agent, replay: Replay, link: LearnerClient, reports: ResultsFolder, progress: Progress,
         limiter: RateLimiter, decode: Decoder, stop: threading.Event,
     ) -> None:  # fmt: skip
         self.progress = progress
@@ -128,7 +128,7 @@ class Learner:
                 self._gathered += 1
             self.progress.T_actors = self._limiter.steps_before(self.progress.round)
             return
-        patience = Patience(f"{self._args.learn_start} transitions in the replay", hint=self._link.absent)
+        patience = WaitReporter(f"{self._args.learn_start} transitions in the replay", hint=self._link.absent)
         self._take(self._inbox.take_all())
         while self._replay.rows < self._args.learn_start:
             self._inbox.wait(patience)

@@ -21,8 +21,8 @@ from agents.randomness import derive_seed
 from agents.registry import make_agent
 from args import Args, describe_preset
 from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerLink
-from memory.broker.run_status import RunRecord
+from memory.broker.learner_client import LearnerClient
+from memory.broker.run_status import RunStatus
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter, check_crews
 from memory.replay import Replay
@@ -41,7 +41,7 @@ from programs.learner import budget
 from programs.learner.decoder import MessageDecoder
 from programs.learner.kept_weights import points_to_keep
 from programs.learner.loop import Learner, Progress, reach_of_earlier
-from programs.learner.results_folder import Reports
+from programs.learner.results_folder import ResultsFolder
 from saber.results.run_record import present_start
 
 _RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"}
@@ -60,7 +60,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     # Lease and folder come before the checkpoint, which a learner that is about to leave may still be writing.
     with (
         _link(args, client) as link,
-        Reports(args.path_to_results, args.task, environment.action_repeat) as reports,
+        ResultsFolder(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
         path, saved = reports.checkpoints.load() or (None, None)
         if saved and not saved.keys() >= _RESUMABLE:
@@ -110,8 +110,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         learner.run(first_start=saved is None)
 
 
-def _link(args: Args, client: Client) -> LearnerLink:
-    return LearnerLink(
+def _link(args: Args, client: Client) -> LearnerClient:
+    return LearnerClient(
         client,
         args.name,
         args.shared,
@@ -190,7 +190,7 @@ def _limiter(args: Args, agent: Agent, saved: dict[str, Any] | None) -> RateLimi
 
 
 def _change_crew(
-    args: Args, progress: Progress, limiter: RateLimiter, link: LearnerLink, known: RunRecord | None
+    args: Args, progress: Progress, limiter: RateLimiter, link: LearnerClient, known: RunStatus | None
 ) -> RateLimiter:
     """Return the limiter of a resumed run, of which the server has `known`, that goes on with other actors.
 

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from agents.interface import Network
 from memory import weights_packet
-from memory.broker.learner_client import LearnerLink
+from memory.broker.learner_client import LearnerClient
 
 
 class Publisher:
     """Sends one version after the other, and keeps the packets of the two newest: an actor may be one behind."""
 
-    def __init__(self, model: Network, link: LearnerLink) -> None:
+    def __init__(self, model: Network, link: LearnerClient) -> None:
         self._model = model
         self._link = link
         self._packets: dict[int, bytes] = {}

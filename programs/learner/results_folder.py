@@ -28,7 +28,7 @@ from saber.scores import SCORE_EPISODES, EpisodeRecord
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
 
 
-class Reports:
+class ResultsFolder:
     """Everything in the results folder, which one learner of a game writes at a time; a context manager.
 
     Raises UserError for an unwritable folder, one that another learner writes in, or a foreign CSV.
@@ -68,7 +68,7 @@ class Reports:
             if re.fullmatch(rf"\.{whole}\.[0-9a-f]+\.tmp", path.name):
                 path.unlink()
 
-    def __enter__(self) -> "Reports":
+    def __enter__(self) -> "ResultsFolder":
         return self
 
     def __exit__(self, *_: object) -> None:

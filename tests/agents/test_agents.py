@@ -18,7 +18,7 @@ from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkId, Field
 from memory.replay import Batch, Replay
 from memory.rows import Array, Kind, Row, Rows
-from programs.actor.rollout import Player
+from programs.actor.rollout import Rollout
 from programs.learner.loop import beta
 from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
@@ -300,7 +300,7 @@ def test_rows_before_a_true_end_get_the_priority_of_their_reward_alone(name: str
     args = dataclasses.replace(args, id_actor=0)
     agent = make_agent(args, OBSERVATION, 3, CPU, learns=False, seed=3)
     assert isinstance(agent, QLearningAgent)
-    player = Player(args, agent, VectorEnvironment([ChainEnvironment(0)]))
+    player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(0)]))
     player.load(dict(agent.network.named_parameters()), 1)
     chunks = [m for _ in range(100) for m in player.play(0) if isinstance(m, Chunk)]
     assert chunks

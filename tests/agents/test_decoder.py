@@ -12,7 +12,7 @@ from memory.chunk import Chunk, ChunkSpec, Field
 from memory.messages import Episode, encode_message
 from memory.rows import Kind
 from programs.learner.decoder import MessageDecoder
-from programs.learner.results_folder import Reports
+from programs.learner.results_folder import ResultsFolder
 from saber.results.episode_fields import EPISODE_FIELDS, MOST
 from saber.results.training_log import HEADER, TrainingLog, format_record, read_records
 from saber.scores import EpisodeRecord
@@ -93,7 +93,7 @@ def test_a_log_that_holds_more_is_read_and_counts_in_nothing(
     path = tmp_path / "pong.csv"
     path.write_text(HEADER + "\n" + "".join(map(format_record, [*good, *wrong, *wrong])))
     content = path.read_bytes()
-    with Reports(tmp_path, "pong", 4) as reports:
+    with ResultsFolder(tmp_path, "pong", 4) as reports:
         assert f"Not counted: 8 lines of {path}" in capsys.readouterr().out
         assert reports.mean_score(1) == 49.5
         reports.plot(now=True)

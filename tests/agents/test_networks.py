@@ -5,7 +5,14 @@ import math
 import pytest
 import torch
 
-from agents.networks import ARCHITECTURES, CategoricalNetwork, DuellingNetwork, NoisyLinear, QuantileNetwork, Shape
+from agents.networks import (
+    ARCHITECTURES,
+    CategoricalNetwork,
+    DuellingNetwork,
+    NetworkSpec,
+    NoisyLinear,
+    QuantileNetwork,
+)
 from memory.chunk import Field
 
 FRAME, VECTOR = Field((84, 84), "uint8"), Field((5,), "uint8")
@@ -26,13 +33,13 @@ def expected(linear: dict[str, tuple[int, ...]], noisy: dict[str, tuple[int, int
 
 
 def test_parameter_names_of_rainbow_iqn() -> None:
-    network = QuantileNetwork(Shape(FRAME, 4, 18, 512, 0.1), 64)
+    network = QuantileNetwork(NetworkSpec(FRAME, 4, 18, 512, 0.1), 64)
     noisy = {"fcnoisy_h_v": (512, 3136), "fcnoisy_h_a": (512, 3136), "fcnoisy_z_v": (1, 512), "fcnoisy_z_a": (18, 512)}
     assert shapes(network) == expected(TRUNK | {"iqn_fc": (3136, 64)}, noisy)
 
 
 def test_parameter_names_of_rainbow() -> None:
-    network = CategoricalNetwork(Shape(FRAME, 4, 18, 512, 0.1), 51)
+    network = CategoricalNetwork(NetworkSpec(FRAME, 4, 18, 512, 0.1), 51)
     heads = {"fcnoisy_h_v": (512, 3136), "fcnoisy_h_a": (512, 3136), "fcnoisy_z_v": (51, 512)}
     assert shapes(network) == expected(TRUNK, heads | {"fcnoisy_z_a": (918, 512)})
 
@@ -48,7 +55,7 @@ def test_noisy_layers_start_as_the_interface_says() -> None:
 
 
 def a_network() -> DuellingNetwork:
-    network = DuellingNetwork(Shape(VECTOR, 2, 3, 11, 0.1), outputs=4)
+    network = DuellingNetwork(NetworkSpec(VECTOR, 2, 3, 11, 0.1), outputs=4)
     network.draw_noise(torch.Generator().manual_seed(0))
     return network
 
@@ -73,7 +80,7 @@ def test_noise_is_factorised_and_new_at_every_draw() -> None:
 
 
 def test_a_snapshot_holds_the_noise() -> None:
-    network, other = a_network(), DuellingNetwork(Shape(VECTOR, 2, 3, 11, 0.1), outputs=4)
+    network, other = a_network(), DuellingNetwork(NetworkSpec(VECTOR, 2, 3, 11, 0.1), outputs=4)
     other.load_state_dict(network.state_dict())
     for (name, ours), theirs in zip(network.state_dict().items(), other.state_dict().values(), strict=True):
         torch.testing.assert_close(ours, theirs, msg=name)
@@ -97,7 +104,7 @@ def test_duelling_adds_the_mean_free_advantage() -> None:
 
 
 def test_the_best_actions_are_those_of_the_largest_mean_quantile() -> None:
-    network, generator = QuantileNetwork(Shape(FRAME, 4, 18, 16, 0.5), 8), torch.Generator().manual_seed(0)
+    network, generator = QuantileNetwork(NetworkSpec(FRAME, 4, 18, 16, 0.5), 8), torch.Generator().manual_seed(0)
     obs, taus = torch.randint(0, 256, (4, 4, 84, 84), dtype=torch.uint8), torch.rand(5, 4)
     chosen = set()
     for _ in range(20):
@@ -110,7 +117,7 @@ def test_the_best_actions_are_those_of_the_largest_mean_quantile() -> None:
 
 
 def test_quantiles_belong_to_their_sample_and_fraction() -> None:
-    network = QuantileNetwork(Shape(FRAME, 4, 18, 16, 0.1), 8)
+    network = QuantileNetwork(NetworkSpec(FRAME, 4, 18, 16, 0.1), 8)
     network.draw_noise(torch.Generator().manual_seed(0))
     obs, taus = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8), torch.rand(5, 3)
     with torch.no_grad():
@@ -123,7 +130,7 @@ def test_quantiles_belong_to_their_sample_and_fraction() -> None:
 
 
 def test_the_embedding_is_that_of_the_interface() -> None:
-    network = QuantileNetwork(Shape(VECTOR, 2, 3, 11, 0.1), 6)
+    network = QuantileNetwork(NetworkSpec(VECTOR, 2, 3, 11, 0.1), 6)
     obs, tau = torch.randint(0, 256, (1, 2, 5), dtype=torch.uint8), 0.3
     cosines = torch.tensor([math.cos(math.pi * i * tau) for i in range(1, 7)])
     weights = network.weights()
@@ -133,7 +140,7 @@ def test_the_embedding_is_that_of_the_interface() -> None:
 
 
 def test_parameter_names_of_the_data_efficient_architecture() -> None:
-    network = QuantileNetwork(Shape(FRAME, 4, 18, 256, 0.1, "data-efficient"), 64)
+    network = QuantileNetwork(NetworkSpec(FRAME, 4, 18, 256, 0.1, "data-efficient"), 64)
     trunk = {"conv1": (32, 4, 5, 5), "conv2": (64, 32, 5, 5), "iqn_fc": (576, 64)}
     noisy = {"fcnoisy_h_v": (256, 576), "fcnoisy_h_a": (256, 576), "fcnoisy_z_v": (1, 256), "fcnoisy_z_a": (18, 256)}
     assert shapes(network) == expected(trunk, noisy)
@@ -143,8 +150,8 @@ def test_parameter_names_of_the_data_efficient_architecture() -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_bfloat16_gives_nearly_the_same_values_and_gradients(architecture: str, observation: Field) -> None:
     torch.manual_seed(0)
-    exact = QuantileNetwork(Shape(observation, 4, 18, 64, 0.5, architecture), 16)
-    coarse = QuantileNetwork(Shape(observation, 4, 18, 64, 0.5, architecture, torch.bfloat16), 16)
+    exact = QuantileNetwork(NetworkSpec(observation, 4, 18, 64, 0.5, architecture), 16)
+    coarse = QuantileNetwork(NetworkSpec(observation, 4, 18, 64, 0.5, architecture, torch.bfloat16), 16)
     coarse.load_state_dict(exact.state_dict())
     obs, taus = torch.randint(0, 256, (8, 4, *observation.shape), dtype=torch.uint8), torch.rand(3, 8)
     gradients = []

@@ -9,7 +9,7 @@ import torch
 from agents.interface import Network
 from memory import weights_packet, wire
 from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerLink
+from memory.broker.learner_client import LearnerClient
 from memory.broker.transport import newest_version
 from memory.errors import RunError
 from programs.learner.publisher import Publisher
@@ -18,8 +18,8 @@ from tests.deadline import Clock
 
 
 @pytest.fixture
-def link(client: Client, run_name: str) -> Iterator[LearnerLink]:
-    with LearnerLink(client, run_name, {}, 1) as link:
+def link(client: Client, run_name: str) -> Iterator[LearnerClient]:
+    with LearnerClient(client, run_name, {}, 1) as link:
         link.lead("id")
         yield link
 
@@ -54,7 +54,7 @@ def test_what_is_published_does_not_change_with_the_model(precision: str) -> Non
 
 
 @pytest.mark.redis
-def test_training_goes_on_while_weights_are_sent(client: Client, link: LearnerLink) -> None:
+def test_training_goes_on_while_weights_are_sent(client: Client, link: LearnerClient) -> None:
     model = model_of()
     publisher = Publisher(model, link)
     publisher.begin(4)
@@ -77,7 +77,7 @@ def test_training_goes_on_while_weights_are_sent(client: Client, link: LearnerLi
 
 
 @pytest.mark.redis
-def test_restored_packets_are_published_as_they_were(client: Client, link: LearnerLink) -> None:
+def test_restored_packets_are_published_as_they_were(client: Client, link: LearnerClient) -> None:
     model = model_of()
     packets = {version: weights_packet.pack(model.published(), version) for version in (7, 8)}
     scale(model, 2.0)
@@ -90,7 +90,7 @@ def test_restored_packets_are_published_as_they_were(client: Client, link: Learn
 
 @pytest.mark.redis
 def test_a_lost_lease_is_told_to_the_learner(
-    client: Client, link: LearnerLink, monkeypatch: pytest.MonkeyPatch
+    client: Client, link: LearnerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost() -> None:
         raise RunError("somebody else leads the run")

@@ -12,13 +12,13 @@ from torch import nn
 from agents.networks import NoisyLinear
 from memory.errors import UserError
 from memory.messages import Episode
-from programs.learner.results_folder import Reports
+from programs.learner.results_folder import ResultsFolder
 from programs.snapshot import weights_hash
 from saber.results.run_record import RunRecord, Start, read_record
 from saber.scores import EpisodeRecord
 
 
-def add(reports: Reports, t_learner: int, scores: list[int]) -> None:
+def add(reports: ResultsFolder, t_learner: int, scores: list[int]) -> None:
     first = len(reports.log.records)
     records = [EpisodeRecord(episode=first + i, score_saber=score, end="game_over") for i, score in enumerate(scores)]
     reports.add_episodes([Episode(asdict(record)) for record in records], t_learner)
@@ -32,18 +32,18 @@ def test_what_a_killed_learner_left_aside_is_removed(tmp_path: Path) -> None:
     others = [f".{name}{number}" for name in ("last_model_chain_2_7.pth", "chain2.csv")] + ["my.tmp", "chain.tmp"]
     for name in torn + others:
         (tmp_path / name).touch()
-    with Reports(tmp_path, "chain", 4):
+    with ResultsFolder(tmp_path, "chain", 4):
         left = {path.name for path in tmp_path.iterdir()}
     assert left == {*others, "chain.csv", ".chain.lock"}
 
 
 def test_a_mean_score_does_not_look_ahead(tmp_path: Path) -> None:
-    with Reports(tmp_path, "chain", 4) as reports:
+    with ResultsFolder(tmp_path, "chain", 4) as reports:
         add(reports, 1000, [7] + [1] * 99)
         assert reports.mean_score(1000) is None, "these come with the next update"
         assert reports.mean_score(1001) == 1.06
         add(reports, 1200, [11])
-    with Reports(tmp_path, "chain", 4) as reports:  # resumes at a step before 1200
+    with ResultsFolder(tmp_path, "chain", 4) as reports:  # resumes at a step before 1200
         assert reports.mean_score(1200) == 1.06
         assert reports.mean_score(1201) == 1.10
 
@@ -52,7 +52,7 @@ def test_episodes_that_are_known_are_counted_and_told(tmp_path: Path, capsys: py
     def finished(*numbers: int) -> list[Episode]:
         return [Episode(asdict(EpisodeRecord(actor=1, env=2, episode=number, end="stuck"))) for number in numbers]
 
-    with Reports(tmp_path, "chain", 4) as reports:
+    with ResultsFolder(tmp_path, "chain", 4) as reports:
         reports.add_episodes(finished(0, 1), 1)
         assert capsys.readouterr().out == ""
         reports.add_episodes(finished(900, 2), 2)
@@ -98,7 +98,7 @@ def start_of(lockstep: bool, commit: str = "a") -> Start:
 def test_the_record_tells_how_far_a_run_got(tmp_path: Path) -> None:
     # In lockstep the updates stand for the steps; without it the learner runs at its own pace.
     for lockstep, reached in ((True, 900), (False, 800)):
-        with Reports(tmp_path, "chain", 3) as reports:
+        with ResultsFolder(tmp_path, "chain", 3) as reports:
             reports.begin(start_of(lockstep), afresh=True)
             assert read_record(tmp_path / "chain.json") == RunRecord("chain", 3, 0, (start_of(lockstep),))
             reports._record_progress({"T_actors": 800, "T_learner": 900})
@@ -109,7 +109,7 @@ def test_the_record_tells_how_far_a_run_got(tmp_path: Path) -> None:
 def test_the_plot_is_of_what_the_record_says_is_played(tmp_path: Path) -> None:
     # Mutation: take every name for a game of the emulator.
     for env, title in (("gymnasium:CartPole-v1", "CartPole-v1"), ("atari", "Pong")):
-        with Reports(tmp_path / title, title.lower(), 1) as reports:
+        with ResultsFolder(tmp_path / title, title.lower(), 1) as reports:
             reports.begin(Start({"env": env, "synchronize_actors_with_learner": True}, {}, "a"), afresh=True)
             reports.plot(now=True)
         page = (tmp_path / title / f"Reward_{title.lower()}.html").read_text()
@@ -120,11 +120,11 @@ def test_the_plot_is_of_what_the_record_says_is_played(tmp_path: Path) -> None:
 def test_a_resumed_run_keeps_its_record(tmp_path: Path) -> None:
     # Mutation: write the record anew at every start.
     for commit in "abb":
-        with Reports(tmp_path, "chain", 3) as reports:
+        with ResultsFolder(tmp_path, "chain", 3) as reports:
             reports.begin(start_of(True, commit), afresh=commit == "a")
             reports._record_progress({"T_actors": 7, "T_learner": 0})
     record = read_record(tmp_path / "chain.json")
     assert record and [start.commit for start in record.starts] == ["a", "b"] and record.reached == 7
     (tmp_path / "chain.json").write_text("{}")
-    with Reports(tmp_path, "chain", 3) as reports, pytest.raises(UserError, match=r"chain\.json"):
+    with ResultsFolder(tmp_path, "chain", 3) as reports, pytest.raises(UserError, match=r"chain\.json"):
         reports.begin(start_of(True), afresh=False)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import tests.chain.environment  # noqa: F401 - adds it
-from memory.broker.learner_client import LearnerLink
+from memory.broker.learner_client import LearnerClient
 
-_progress = LearnerLink.progress
+_progress = LearnerClient.progress
 
 
-def _die_at_the_end(self: LearnerLink, status: str, *rest: Any) -> None:
+def _die_at_the_end(self: LearnerClient, status: str, *rest: Any) -> None:
     died = Path(sys.argv[sys.argv.index("--path-to-results") + 1], "died")
     if status == "finished" and not died.exists():
         died.touch()
@@ -22,6 +22,6 @@ def _die_at_the_end(self: LearnerLink, status: str, *rest: Any) -> None:
 
 
 if __name__ == "__main__":
-    LearnerLink.progress = _die_at_the_end  # type: ignore[method-assign]
+    LearnerClient.progress = _die_at_the_end  # type: ignore[method-assign]
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")

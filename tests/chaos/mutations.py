@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from memory.broker import lease, lua
-from memory.broker.learner_client import LearnerLink
+from memory.broker.learner_client import LearnerClient
 from memory.broker.transport import Commit, Keys, Scripts
 
 _APPEND = """redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])"""
@@ -58,11 +58,11 @@ def _ids_of_the_clock() -> None:
 def _trim_before_ingest() -> None:
     """The learner drops what it has not read."""
 
-    def trim(self: LearnerLink, oldest: dict[int, int]) -> None:
+    def trim(self: LearnerClient, oldest: dict[int, int]) -> None:
         for actor in oldest:
             self._client.xtrim(self.keys.log(actor), maxlen=0, approximate=False)
 
-    LearnerLink.trim = trim
+    LearnerClient.trim = trim
 
 
 def _lease_not_renewed() -> None:

@@ -56,11 +56,11 @@ def _replace(module: object, name: str, value: object) -> None:
 def _write_down_what_is_read(path: Path) -> None:
     """One line a message, "<process id> <actor> <sequence>", written before the learner goes on."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    pop: Callable[[inbox.Inbox, int], list[inbox.Entry]] = inbox.Inbox._pop
+    pop: Callable[[inbox.ExperienceReader, int], list[inbox.Entry]] = inbox.ExperienceReader._pop
 
-    def pop_and_write(self: inbox.Inbox, actor: int) -> list[inbox.Entry]:
+    def pop_and_write(self: inbox.ExperienceReader, actor: int) -> list[inbox.Entry]:
         entries = pop(self, actor)
         os.write(file, f"{os.getpid()} {actor} {self.read[actor]}\n".encode())
         return entries
 
-    inbox.Inbox._pop = pop_and_write
+    inbox.ExperienceReader._pop = pop_and_write

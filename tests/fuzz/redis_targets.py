@@ -5,10 +5,10 @@ import random
 import threading
 from typing import Any
 
-from memory.broker.actor_client import ActorLink
+from memory.broker.actor_client import ActorClient
 from memory.broker.connection import BrokerError, Client, connect
-from memory.broker.learner_client import LearnerLink
-from memory.broker.run_status import Owner, RunRecord, read_run, write_run
+from memory.broker.learner_client import LearnerClient
+from memory.broker.run_status import Owner, RunStatus, read_run, write_run
 from memory.broker.transport import Commit, Keys, NumberTakenError, last_sequence, newest_version
 from memory.errors import RunError, Stopped, UserError
 from tests.fuzz.mutate import damage, damage_json, json_text
@@ -42,7 +42,7 @@ def redis_targets(port: int) -> dict[str, Target]:
 def _record(client: Client) -> Target:
     key = Keys("record", "").run
     owner = Owner("/data/results", "there")
-    write_run(client, "record", RunRecord("id", "running", SETTINGS, 3, 4, owner=owner, written=1_500_000_000), {0: 5})
+    write_run(client, "record", RunStatus("id", "running", SETTINGS, 3, 4, owner=owner, written=1_500_000_000), {0: 5})
     fields: dict[bytes, bytes] = client.hgetall(key)  # type: ignore[assignment]
     sample = json.dumps({name.decode(): value.decode() for name, value in fields.items()}).encode()
 
@@ -60,13 +60,13 @@ def _record(client: Client) -> Target:
                 record[name] = rng.choice(CONTENTS).decode("latin-1")
         return json.dumps(record).encode()
 
-    def read(data: bytes) -> RunRecord | None:
+    def read(data: bytes) -> RunStatus | None:
         client.delete(key)
         record: Any = {name: value.encode("latin-1") for name, value in json.loads(data).items()}
         client.hset(key, mapping=record)
         return read_run(client, "record")
 
-    def use(found: RunRecord | None) -> None:
+    def use(found: RunStatus | None) -> None:
         assert found is None or (isinstance(found.settings, dict) and found.t_actors >= 0)
         assert found is None or (found.whose.isprintable() and len(found.whose) < 5000)
 
@@ -75,9 +75,9 @@ def _record(client: Client) -> Target:
 
 def _values(client: Client) -> Target:
     keys = Keys("values", "id")
-    actor = ActorLink(client, "values", "id", 0, threading.Event())
-    learner = LearnerLink(client, "values", SETTINGS, 1)
-    learner.keys, learner._record = keys, RunRecord("id", "running", SETTINGS, 3, 4)
+    actor = ActorClient(client, "values", "id", 0, threading.Event())
+    learner = LearnerClient(client, "values", SETTINGS, 1)
+    learner.keys, learner._record = keys, RunStatus("id", "running", SETTINGS, 3, 4)
     learner.lease.token = b"token"  # of a lease that a restarted broker has lost
     names = [
         keys.run,

@@ -19,7 +19,7 @@ from memory.errors import RunError, UserError
 from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
 from memory.replay import Checkpoint, Replay
 from programs import snapshot
-from programs.actor.rollout import Place, Player
+from programs.actor.rollout import Place, Rollout
 from programs.learner.decoder import MessageDecoder
 from programs.learner.program import _of_snapshot, _progress
 from programs.learner.results_folder import training_record
@@ -84,7 +84,7 @@ def _wire() -> Target:
 
 def _messages(args: options.Args) -> Target:
     agent = make_agent(args, Field((5,), "uint8"), 3, CPU, learns=False, seed=1)
-    player = Player(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
+    player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
     said = [message for step in range(200) for message in player.play(step)]
     samples = [encode_message(next(m for m in said if isinstance(m, kind))) for kind in (Chunk, Chunk, Episode)]
     samples += [encode_message(message) for message in (Joined(3), RoundEnd(4))]
@@ -117,7 +117,7 @@ def _use(records: list[EpisodeRecord]) -> None:
 
 def _weights(args: options.Args) -> Target:
     agent = make_agent(args, Field((5,), "uint8"), 3, CPU, learns=False, seed=1)
-    player = Player(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
+    player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
     weights: dict[str, torch.Tensor] = player.model.published()  # type: ignore[operator]
     half = {name: tensor.bfloat16() for name, tensor in weights.items()}
     most = weights_packet.most_bytes(player.model)
@@ -141,7 +141,7 @@ def _state(args: options.Args, kind: str, make: Callable[[int], Environment]) ->
     vector = VectorEnvironment([make(seed) for seed in range(2)])
     first = vector.environments[0]
     field = Field(tuple(first.observation_shape), first.observation_dtype.name)
-    player = Player(args, make_agent(args, field, first.nb_actions, CPU, learns=False, seed=1), vector)
+    player = Rollout(args, make_agent(args, field, first.nb_actions, CPU, learns=False, seed=1), vector)
     samples = [player.snapshot(Place(0, 0))]
     for step in range(75):
         player.play(step)

@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from memory.broker.actor_client import ActorLink
+from memory.broker.actor_client import ActorClient
 from memory.broker.connection import connect
 from memory.broker.transport import Keys
 from memory.messages import RoundEnd, decode_message, encode_message
@@ -64,12 +64,12 @@ class Talk(socketserver.BaseRequestHandler):
 
 
 def check_exactly_once(
-    redis_port: int, name: str, send: Callable[[ActorLink, int], object], *, one_in: int = 6, after: bool = False
+    redis_port: int, name: str, send: Callable[[ActorClient, int], object], *, one_in: int = 6, after: bool = False
 ) -> None:
     with FlakyWire(redis_port, one_in, after=after) as flaky:
         with (
             closing(connect("127.0.0.1", flaky.port)) as far,
-            ActorLink(far, name, "id", 0, threading.Event()) as actor,
+            ActorClient(far, name, "id", 0, threading.Event()) as actor,
         ):
             flaky.losing = True
             for number in range(1, 101):
@@ -80,11 +80,11 @@ def check_exactly_once(
     assert found == [RoundEnd(number) for number in range(1, 101)]
 
 
-def commit(link: ActorLink, number: int) -> None:
+def commit(link: ActorClient, number: int) -> None:
     link.commit([RoundEnd(number)], b"")
 
 
-def append(link: ActorLink, number: int) -> None:
+def append(link: ActorClient, number: int) -> None:
     link._client.xadd(link.keys.log(0), {"m": encode_message(RoundEnd(number))})
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from memory.broker.actor_client import ActorLink
+from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client
-from memory.broker.experience_reader import Inbox
-from memory.broker.learner_client import LearnerLink
+from memory.broker.experience_reader import ExperienceReader
+from memory.broker.learner_client import LearnerClient
 from memory.broker.transport import Keys
 from memory.errors import RunError, Stopped
 from memory.messages import RoundEnd, decode_message, encode_message
@@ -103,14 +103,14 @@ def test_a_commit_that_the_state_claims_already_is_appended(client: Client, run_
 
 # --- values of other types ---
 
-Use = Callable[[ActorLink, LearnerLink], object]
+Use = Callable[[ActorClient, LearnerClient], object]
 USES: dict[str, Use] = {
     "log": lambda actor, _: play(actor, 2),
     "log while waiting": lambda actor, _: actor.wait_for_version(5),
     "log at a start": lambda actor, _: actor.saved(),
     "log to trim": lambda _, learner: learner.trim({0: 1}),
     "log to resume": lambda _, learner: learner.last_sequence(0),
-    "actors": lambda actor, learner: Inbox(
+    "actors": lambda actor, learner: ExperienceReader(
         actor._client, learner.keys, 1, lambda data: decode_message(data, 1000), threading.Event(), joining=True
     ),
     "state": lambda actor, _: play(actor, 2),
@@ -150,7 +150,7 @@ def test_a_lease_of_another_type_is_named_at_a_start(client: Client, run_name: s
     keys = Keys(run_name, "id")
     key = keys.learner_lease if who == "learner" else keys.actor_lease(0)
     client.rpush(key, "somebody else's")
-    link = LearnerLink(client, run_name, SETTINGS, 1) if who == "learner" else actor_link(client, run_name)
+    link = LearnerClient(client, run_name, SETTINGS, 1) if who == "learner" else actor_link(client, run_name)
     with pytest.raises(RunError, match=f"the Redis key {re.escape(key)} holds another type"), link:
         pass
 

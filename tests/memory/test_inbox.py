@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from memory.broker.actor_client import ActorLink
+from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client, _Away, connect
-from memory.broker.experience_reader import Entry, Inbox
+from memory.broker.experience_reader import Entry, ExperienceReader
 from memory.broker.transport import READ_BYTES, Keys
 from memory.chunk import ChunkId
 from memory.errors import RunError, Stopped
 from memory.messages import Episode, Joined, Message, RoundEnd, decode_message, encode_message
-from memory.waiting import Patience
+from memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, Deadline, wait_until
 
@@ -38,8 +38,12 @@ def decode(data: bytes) -> Message:
 
 @contextmanager
 def open_inbox(
-    client: Client, keys: Keys, actors: int = 2, stop: threading.Event | None = None, kind: type[Inbox] = Inbox
-) -> Iterator[Inbox]:
+    client: Client,
+    keys: Keys,
+    actors: int = 2,
+    stop: threading.Event | None = None,
+    kind: type[ExperienceReader] = ExperienceReader,
+) -> Iterator[ExperienceReader]:
     with closing(kind(client, keys, actors, decode, stop or threading.Event())) as inbox:
         yield inbox
 
@@ -54,13 +58,13 @@ def episode(number: int) -> Episode:
     return Episode({"number": number})
 
 
-def take(inbox: Inbox, count: int) -> list[Entry]:
+def take(inbox: ExperienceReader, count: int) -> list[Entry]:
     """Exactly this many entries, as they arrive."""
     entries = inbox.take_all()
     deadline = Deadline(5, f"{count} entries")
     while len(entries) < count:
         deadline.check()
-        inbox.wait(Patience("a test"))
+        inbox.wait(WaitReporter("a test"))
         entries += inbox.take_all()
     assert len(entries) == count
     return entries
@@ -97,7 +101,7 @@ EXPECTED = [
 ]
 
 
-def check_rounds(client: Client, keys: Keys, seed: int, kind: type[Inbox] = Inbox) -> None:
+def check_rounds(client: Client, keys: Keys, seed: int, kind: type[ExperienceReader] = ExperienceReader) -> None:
     """Two actors that write whenever they like."""
 
     def write(actor: int, rng: random.Random) -> None:
@@ -122,9 +126,9 @@ def test_rounds_do_not_depend_on_anybody_s_speed(client: Client, run_name: str) 
         check_rounds(client, Keys(run_name, str(seed)), seed)
 
 
-class AsItComes(Inbox):
+class AsItComes(ExperienceReader):
     def take_round(self, round_: int) -> Iterable[Entry]:
-        patience = Patience("a test")
+        patience = WaitReporter("a test")
         while min(self._played.values()) < round_:
             self.wait(patience)
             yield from self.take_all()
@@ -180,7 +184,7 @@ def check_backlog(client: Client, keys: Keys, expected: list[tuple[int, int]]) -
 
 def test_a_stop_is_heeded_between_two_messages(client: Client, keys: Keys) -> None:
     say(client, keys, 0, 1, Joined(0), *(episode(i) for i in range(9)), RoundEnd(0))
-    for take_in in (Inbox.take_backlog, lambda inbox: inbox.take_round(0)):
+    for take_in in (ExperienceReader.take_backlog, lambda inbox: inbox.take_round(0)):
         stop = threading.Event()
         with open_inbox(client, keys, stop=stop, actors=1) as inbox:
             entries = iter(take_in(inbox))
@@ -235,10 +239,10 @@ def test_a_backlog_that_was_trimmed_away(client: Client, keys: Keys) -> None:
 # --- what goes wrong ---
 
 
-def wait_calls(inbox: Inbox) -> dict[str, Callable[[], object]]:
+def wait_calls(inbox: ExperienceReader) -> dict[str, Callable[[], object]]:
     return {
         "round": lambda: list(inbox.take_round(0)),
-        "wait": lambda: [inbox.wait(Patience("a test")) for _ in range(1000)],
+        "wait": lambda: [inbox.wait(WaitReporter("a test")) for _ in range(1000)],
     }
 
 
@@ -333,7 +337,7 @@ def test_an_actor_that_floods_the_log_keeps_nobody_waiting(
     say(client, keys, 1, 1, episode(0))
     with open_inbox(client, keys) as inbox:
         while not (entries := inbox.take_all()):
-            inbox.wait(Patience("a test"))
+            inbox.wait(WaitReporter("a test"))
     assert ids(entries) == [(1, 1)]
     assert inbox.read[0] < 10
 
@@ -347,7 +351,7 @@ def test_messages_of_60_mb_do_not_fill_the_learner_s_memory(client: Client, keys
     before, most = resident(), 0
     with open_inbox(client, keys) as inbox:
         while not inbox.take_all():
-            inbox.wait(Patience("a test"))
+            inbox.wait(WaitReporter("a test"))
             most = max(most, resident())
     client.delete(keys.log(0))
     assert most - before < 3 * READ_BYTES
@@ -357,7 +361,7 @@ def test_messages_that_a_restart_lost_are_read_once(own_server: RedisServer) -> 
     keys = Keys("run", "id")
     with (
         closing(connect("127.0.0.1", own_server.port)) as client,
-        ActorLink(client, "run", "id", 0, threading.Event()) as actor,
+        ActorClient(client, "run", "id", 0, threading.Event()) as actor,
         open_inbox(client, keys) as inbox,
     ):
         actor.commit([episode(1), episode(2)], b"")

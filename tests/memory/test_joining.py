@@ -6,15 +6,15 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from memory.broker.actor_client import ActorLink
+from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client
-from memory.broker.experience_reader import Entry, Inbox
-from memory.broker.learner_client import LearnerLink
+from memory.broker.experience_reader import Entry, ExperienceReader
+from memory.broker.learner_client import LearnerClient
 from memory.broker.transport import Keys
 from memory.errors import UserError
 from memory.limiter import MAX_ACTORS, Crew
 from memory.messages import Episode, Joined, RoundEnd, decode_message
-from memory.waiting import Patience
+from memory.waiting import WaitReporter
 
 pytestmark = pytest.mark.redis
 
@@ -26,28 +26,30 @@ def keys(run_name: str) -> Keys:
 
 def play(client: Client, keys: Keys, actor: int, *rounds: int) -> None:
     """Append the ends of these rounds as an actor does, and leave."""
-    with ActorLink(client, keys.name, keys.run_id, actor, threading.Event()) as link:
+    with ActorClient(client, keys.name, keys.run_id, actor, threading.Event()) as link:
         saved = link.saved()
         link.commit([*([] if saved else [Joined(rounds[0])]), *map(RoundEnd, rounds)], b"state")
 
 
 @contextmanager
-def open_inbox(client: Client, keys: Keys, actors: int, known: int = 0, *, joining: bool = False) -> Iterator[Inbox]:
+def open_inbox(
+    client: Client, keys: Keys, actors: int, known: int = 0, *, joining: bool = False
+) -> Iterator[ExperienceReader]:
     stop = threading.Event()
-    inbox = Inbox(
+    inbox = ExperienceReader(
         client, keys, actors, lambda data: decode_message(data, 1000), stop, known=known, joining=joining
     )  # fmt: skip
     with closing(inbox):
         yield inbox
 
 
-def take(inbox: Inbox, count: int) -> list[tuple[int, int]]:
+def take(inbox: ExperienceReader, count: int) -> list[tuple[int, int]]:
     entries: list[Entry] = []
     for _ in range(1000):
         entries += inbox.take_all()
         if len(entries) >= count:
             break
-        inbox.wait(Patience("a test"))
+        inbox.wait(WaitReporter("a test"))
     return sorted((entry.id.actor, entry.id.sequence) for entry in entries)
 
 
@@ -113,7 +115,7 @@ def test_what_an_actor_left_unfinished_does_not_come_back_with_it(client: Client
     """Actor 1 leaves in round 1, and plays again from round 3 on."""
     play(client, keys, 0, 0, 1, 2, 3)
     play(client, keys, 1, 0)
-    with ActorLink(client, keys.name, keys.run_id, 1, threading.Event()) as link:
+    with ActorClient(client, keys.name, keys.run_id, 1, threading.Event()) as link:
         link.commit([Episode({"actor": 1, "env": 0, "episode": 0}), Joined(3)], b"state")
     play(client, keys, 1, 3)
     with open_inbox(client, keys, 2) as inbox:
@@ -125,12 +127,12 @@ def test_what_an_actor_left_unfinished_does_not_come_back_with_it(client: Client
 
 def test_an_actor_leaves_when_lockstep_goes_on_with_others(client: Client, run_name: str) -> None:
     crews = (Crew(0, 0, 2, 5),)
-    with LearnerLink(client, run_name, {}, 2) as learner:
+    with LearnerClient(client, run_name, {}, 2) as learner:
         learner.lead("id", crews)
-        with ActorLink(client, run_name, "id", 0, threading.Event(), crews) as actor:
+        with ActorClient(client, run_name, "id", 0, threading.Event(), crews) as actor:
             assert actor.record().crews == crews
             learner.lead("id", (*crews, Crew(3, 30, 2, 5), Crew(4, 40, 1, 10)))
             with pytest.raises(UserError, match=r"--nb-actor.*start this one again"):
                 actor.record()
-        with ActorLink(client, run_name, "id", 1, threading.Event()) as free:  # without lockstep
+        with ActorClient(client, run_name, "id", 1, threading.Event()) as free:  # without lockstep
             assert len(free.record().crews) == 3

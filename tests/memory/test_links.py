@@ -11,10 +11,10 @@ import pytest
 
 from memory import wire
 from memory.broker import lease
-from memory.broker.actor_client import ActorLink, RunOver, wait_for_run
+from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
 from memory.broker.connection import Client, connect
-from memory.broker.learner_client import LearnerLink
-from memory.broker.run_status import Owner, RunRecord, read_run, write_run
+from memory.broker.learner_client import LearnerClient
+from memory.broker.run_status import Owner, RunStatus, read_run, write_run
 from memory.broker.transport import Keys
 from memory.errors import RunError, Stopped, UserError
 from memory.messages import Joined, RoundEnd, decode_message, encode_message
@@ -37,18 +37,18 @@ def own_client(own_server: RedisServer) -> Iterator[Client]:
         yield client
 
 
-def actor_link(client: Client, name: str, run_id: str = "id", stop: threading.Event | None = None) -> ActorLink:
-    return ActorLink(client, name, run_id, 0, stop or threading.Event())
+def actor_link(client: Client, name: str, run_id: str = "id", stop: threading.Event | None = None) -> ActorClient:
+    return ActorClient(client, name, run_id, 0, stop or threading.Event())
 
 
 @contextmanager
-def learner_link(client: Client, name: str, run_id: str = "id", *, afresh: bool = False) -> Iterator[LearnerLink]:
-    with LearnerLink(client, name, SETTINGS, 2) as link:
+def learner_link(client: Client, name: str, run_id: str = "id", *, afresh: bool = False) -> Iterator[LearnerClient]:
+    with LearnerClient(client, name, SETTINGS, 2) as link:
         link.lead(run_id, afresh=afresh)
         yield link
 
 
-def play(link: ActorLink, *rounds: int) -> None:
+def play(link: ActorClient, *rounds: int) -> None:
     """One commit; the number of a message is its round."""
     link.commit([RoundEnd(number) for number in rounds], b"state after %d" % rounds[-1])
 
@@ -78,7 +78,7 @@ def test_an_actor_waits_for_its_learner(client: Client, run_name: str) -> None:
     with learner_link(client, run_name) as learner:
         with after(0.2, lambda: learner.progress("running", 3, 4, {})):
             record = wait_for_run(client, run_name, SETTINGS, threading.Event())
-        assert record == RunRecord("id", "running", SETTINGS, 3, 4, owner=HERE)
+        assert record == RunStatus("id", "running", SETTINGS, 3, 4, owner=HERE)
         told = r"--discount is 0.9 here and 0.99 .*\n--seed is 2 here and 1 .*--run-name"
         with after(0.2, lambda: learner.progress("running", 3, 5, {})), pytest.raises(UserError, match=told):
             wait_for_run(client, run_name, SETTINGS | {"discount": 0.9, "seed": 2}, threading.Event())
@@ -96,7 +96,7 @@ def test_what_a_killed_learner_left_refuses_nobody(client: Client, run_name: str
     client.set(killed.keys.learner_lease, token or b"", px=700)  # as if it had not been given back
 
     def succeed() -> None:
-        with LearnerLink(client, run_name, changed, 3) as learner:  # waits for the lease
+        with LearnerClient(client, run_name, changed, 3) as learner:  # waits for the lease
             learner.lead("id")
             learner.progress("running", 5, 6, {})
             time.sleep(1)
@@ -107,7 +107,7 @@ def test_what_a_killed_learner_left_refuses_nobody(client: Client, run_name: str
 
 @pytest.mark.parametrize("status", ["running", "stopped", "finished"])
 def test_what_an_earlier_learner_left_is_not_a_learner(client: Client, run_name: str, status: str) -> None:
-    write_run(client, run_name, RunRecord("id", status, SETTINGS, 3, 4), {})
+    write_run(client, run_name, RunStatus("id", status, SETTINGS, 3, 4), {})
     stop = threading.Event()
     with after(0.2, stop.set), pytest.raises(Stopped):
         wait_for_run(client, run_name, SETTINGS, stop)
@@ -122,7 +122,7 @@ def test_a_second_learner_and_a_second_actor_are_refused(
             pass
         with pytest.raises(UserError, match="--id-actor"), actor_link(client, run_name):
             pass
-        with ActorLink(client, run_name, "id", 1, threading.Event()):  # another actor, and another run
+        with ActorClient(client, run_name, "id", 1, threading.Event()):  # another actor, and another run
             pass
         with learner_link(client, run_name + "2"):
             pass
@@ -137,7 +137,7 @@ def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, ru
         assert learner.last_sequence(0) == 2
         assert len(rounds_of(client, run_name)) == 2
     with learner_link(client, run_name, "new", afresh=True) as learner:
-        assert read_run(client, run_name) == RunRecord("new", "starting", SETTINGS, 0, 0, owner=HERE)
+        assert read_run(client, run_name) == RunStatus("new", "starting", SETTINGS, 0, 0, owner=HERE)
         assert learner.last_sequence(0) == 0
         assert not client.exists(Keys(run_name, "id").log(0), Keys(run_name, "id").state(0))
     assert len(rounds_of(client, run_name + "2")) == 2
@@ -148,7 +148,7 @@ def test_the_numbers_of_an_abandoned_run_count_for_nothing(client: Client, run_n
     with learner_link(client, run_name) as learner:
         learner.progress("running", 0, 0, {0: 500, 4095: 400})
     with learner_link(client, run_name, "new", afresh=True) as learner:
-        with ActorLink(client, run_name, "new", 4095, threading.Event()) as actor:
+        with ActorClient(client, run_name, "new", 4095, threading.Event()) as actor:
             assert actor.saved() is None
             play(actor, 0)
         assert learner.last_sequence(4095) == 1
@@ -187,7 +187,7 @@ def test_the_steps_that_actors_are_told_never_fall(client: Client, run_name: str
         assert learner.told == 400
         learner.progress("running", 40, 500, {})
         assert learner.told == 500
-    with LearnerLink(client, run_name, SETTINGS, 2) as learner:
+    with LearnerClient(client, run_name, SETTINGS, 2) as learner:
         learner.lead("new", afresh=True)
         assert learner.told == 0
 
@@ -200,7 +200,7 @@ def test_a_learner_that_was_stopped_for_too_long_writes_no_more(
     run_id = "id" if successor == "leads on" else "new"
     with learner_link(client, run_name) as stopped, actor_link(client, run_name, run_id) as actor:
         client.delete(stopped.keys.learner_lease)
-        link = LearnerLink(client, run_name, SETTINGS, 2)
+        link = LearnerClient(client, run_name, SETTINGS, 2)
         with link:
             link.lead(run_id, afresh=True)
             link.publish(0, b"weights", restart=True)
@@ -471,16 +471,16 @@ def test_versions_that_somebody_else_has_announced_are_taken_back(client: Client
 
 
 ENDS: dict[str, Callable[[Client, str], object]] = {
-    "stopped": lambda client, name: write_run(client, name, RunRecord("id", "stopped", {}, 0, 0), {}),
-    "finished": lambda client, name: write_run(client, name, RunRecord("id", "finished", {}, 0, 0), {}),
-    "another run": lambda client, name: write_run(client, name, RunRecord("id2", "running", {}, 0, 0), {}),
+    "stopped": lambda client, name: write_run(client, name, RunStatus("id", "stopped", {}, 0, 0), {}),
+    "finished": lambda client, name: write_run(client, name, RunStatus("id", "finished", {}, 0, 0), {}),
+    "another run": lambda client, name: write_run(client, name, RunStatus("id2", "running", {}, 0, 0), {}),
 }
 
 
 @pytest.mark.parametrize("how", ENDS)
 def test_a_waiting_actor_hears_of_the_end(client: Client, run_name: str, how: str) -> None:
     with actor_link(client, run_name) as actor:
-        assert actor.record() == RunRecord("id", "running", {}, 0, 0)  # a server that lost the record
+        assert actor.record() == RunStatus("id", "running", {}, 0, 0)  # a server that lost the record
         with after(0.1, lambda: ENDS[how](client, run_name)), pytest.raises(RunOver):
             actor.wait_for_version(0)
         with pytest.raises(RunOver):
@@ -549,7 +549,7 @@ def test_a_learner_that_lost_its_place_publishes_nothing(
             learner.publish(0, b"")
         with pytest.raises(RunError, match="another process"):
             learner.progress("running", 0, 0, {})
-    assert read_run(client, run_name) == RunRecord("id", "starting", SETTINGS, 0, 0, owner=HERE)
+    assert read_run(client, run_name) == RunStatus("id", "starting", SETTINGS, 0, 0, owner=HERE)
 
 
 def test_messages_are_not_tied_to_one_server_process(own_server: RedisServer, own_client: Client) -> None:

@@ -8,8 +8,8 @@ import pytest
 from memory import wire
 from memory.broker.actor_client import wait_for_run
 from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerLink
-from memory.broker.run_status import RunRecord, read_run, write_run
+from memory.broker.learner_client import LearnerClient
+from memory.broker.run_status import RunStatus, read_run, write_run
 from memory.broker.transport import Keys
 from memory.errors import RunError, UserError
 from memory.messages import Episode
@@ -32,16 +32,16 @@ def test_a_record_that_another_release_has_left_is_no_reason_to_refuse(client: C
     with learner_link(client, run_name) as learner:
         learner.progress("stopped", 0, 0, {})
     client.hset(Keys(run_name, "").run, "wire", wire.VERSION + 1)
-    with LearnerLink(client, run_name, SETTINGS, 1) as learner:
+    with LearnerClient(client, run_name, SETTINGS, 1) as learner:
         with pytest.raises(UserError, match="of another release"):
             learner.lead("id", afresh=True)
         assert read_run(client, run_name).wire_version == wire.VERSION + 1  # type: ignore[union-attr]
         learner.lead("new", afresh=True)
-        assert read_run(client, run_name) == RunRecord("new", "starting", SETTINGS, 0, 0, owner=HERE)
+        assert read_run(client, run_name) == RunStatus("new", "starting", SETTINGS, 0, 0, owner=HERE)
 
 
 def test_a_record_without_a_version_is_of_the_first(client: Client, run_name: str) -> None:
-    write_run(client, run_name, RunRecord("id", "running", SETTINGS, 3, 4), {})
+    write_run(client, run_name, RunStatus("id", "running", SETTINGS, 3, 4), {})
     client.hdel(Keys(run_name, "").run, "wire")
     record = read_run(client, run_name)
     assert record and record.wire_version == 1
@@ -59,7 +59,7 @@ def test_a_record_without_a_version_is_of_the_first(client: Client, run_name: st
 )  # fmt: skip
 def test_a_damaged_record_is_one_line(client: Client, run_name: str, field: str, value: bytes | None) -> None:
     key = Keys(run_name, "").run
-    record = RunRecord("id", "running", SETTINGS, 3, 4, owner=HERE, written=1_500_000_000)
+    record = RunStatus("id", "running", SETTINGS, 3, 4, owner=HERE, written=1_500_000_000)
     write_run(client, run_name, record, {})
     assert read_run(client, run_name) == record
     client.hdel(key, field)

@@ -9,8 +9,8 @@ import pytest
 from memory import wire
 from memory.broker.connection import Client
 from memory.broker.holder import this_host
-from memory.broker.learner_client import LearnerLink
-from memory.broker.run_status import RunRecord, read_run, write_run
+from memory.broker.learner_client import LearnerClient
+from memory.broker.run_status import RunStatus, read_run, write_run
 from memory.broker.transport import Keys
 from memory.errors import UserError
 
@@ -20,7 +20,7 @@ SETTINGS = {"seed": 1}
 
 def leave_a_run(client: Client, name: str, folder: Path, status: str = "stopped") -> None:
     """A run of this folder with some experience, under the run id "first"."""
-    with LearnerLink(client, name, SETTINGS, 1, folder=folder) as learner:
+    with LearnerClient(client, name, SETTINGS, 1, folder=folder) as learner:
         learner.lead("first", afresh=True)
         learner.progress(status, 8, 9, {0: 1})
         client.xadd(learner.keys.log(0), {"m": b""}, id="1-0")
@@ -29,7 +29,9 @@ def leave_a_run(client: Client, name: str, folder: Path, status: str = "stopped"
 def lead(client: Client, name: str, folder: Path, run_id: str = "second", **more: bool) -> None:
     """Begin a run afresh, or resume the first, as the learner's program does."""
     afresh = run_id == "second"
-    with LearnerLink(client, name, SETTINGS, 1, folder=folder, abandon_other=more.get("abandon_other", False)) as link:
+    with LearnerClient(
+        client, name, SETTINGS, 1, folder=folder, abandon_other=more.get("abandon_other", False)
+    ) as link:
         link.check_name(run_id, afresh=more.get("afresh", afresh))
         link.lead(run_id, afresh=more.get("afresh", afresh))
 
@@ -115,7 +117,7 @@ def test_a_record_of_an_earlier_release_names_no_owner(
     client: Client, run_name: str, tmp_path: Path, version: int
 ) -> None:
     """Whose it is cannot be known, so it is kept; its own folder resumes it."""
-    write_run(client, run_name, RunRecord("first", "stopped", SETTINGS, 3, 4, wire_version=version), {})
+    write_run(client, run_name, RunStatus("first", "stopped", SETTINGS, 3, 4, wire_version=version), {})
     client.xadd(Keys(run_name, "first").log(0), {"m": b""}, id="1-0")
     with pytest.raises(UserError, match="results are in a folder that its release did not write down; name this run"):
         lead(client, run_name, tmp_path)

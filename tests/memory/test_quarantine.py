@@ -9,12 +9,12 @@ import pytest
 from memory import wire
 from memory.broker import quarantine
 from memory.broker.connection import Client, connect
-from memory.broker.experience_reader import Inbox
+from memory.broker.experience_reader import ExperienceReader
 from memory.broker.quarantine import Quarantine
 from memory.broker.transport import Keys
 from memory.errors import RunError
 from memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
-from memory.waiting import Patience
+from memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.test_inbox import ids, say, take
@@ -34,7 +34,7 @@ def keys(run_name: str) -> Keys:
     return Keys(run_name, "id")
 
 
-def open_inbox(client: Client, keys: Keys, actors: int = 1) -> AbstractContextManager[Inbox]:
+def open_inbox(client: Client, keys: Keys, actors: int = 1) -> AbstractContextManager[ExperienceReader]:
     return inbox_of(client, keys, actors)
 
 
@@ -152,7 +152,7 @@ def test_an_entry_that_no_script_of_ours_has_numbered_is_left_out(client: Client
 # --- rounds ---
 
 
-def rounds(inbox: Inbox, *numbers: int) -> list[list[tuple[int, int]]]:
+def rounds(inbox: ExperienceReader, *numbers: int) -> list[list[tuple[int, int]]]:
     return [ids(inbox.take_round(number)) for number in numbers]
 
 
@@ -221,7 +221,7 @@ def test_an_end_that_does_not_follow_is_left_out(client: Client, keys: Keys, for
         assert inbox.take_all() == [] and list(kept(client, keys)) == ["3-0"]
 
 
-class NoState(Inbox):
+class NoState(ExperienceReader):
     def _find_lost_end(self, actor: int, round_: int) -> None:
         pass
 
@@ -235,6 +235,6 @@ def test_without_a_look_at_the_state_the_learner_would_hang(client: Client, keys
         timer = threading.Timer(1, stop.set)
         timer.start()
         while not stop.is_set():
-            inbox.wait(Patience("a test")) if not inbox._pending[0] else time.sleep(0.05)
+            inbox.wait(WaitReporter("a test")) if not inbox._pending[0] else time.sleep(0.05)
         assert inbox._played[0] < 0
         timer.join()

@@ -14,9 +14,9 @@ import pytest
 import redis
 
 from memory.broker.access import find_server
-from memory.broker.actor_client import ActorLink, RunOver, wait_for_run
+from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
 from memory.broker.connection import Client, connect
-from memory.broker.learner_client import LearnerLink
+from memory.broker.learner_client import LearnerClient
 from memory.broker.lease import Lease
 from memory.broker.transport import Scripts
 from memory.errors import UserError
@@ -85,13 +85,13 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]
 
 def lead(guarded: Guarded, run_id: str) -> None:
     """A short run through everything that learner and actor do with the server."""
-    with LearnerLink(guarded.learner, "run", {"seed": 1}, 1) as learner:
+    with LearnerClient(guarded.learner, "run", {"seed": 1}, 1) as learner:
         learner.lead(run_id, afresh=True)
         learner.publish(0, b"weights 0", restart=True)
         learner.publish(1, b"weights 1")
         learner.progress("running", 4, 4, {0: 0})
         run = wait_for_run(guarded.actor, "run", {"seed": 1}, threading.Event())
-        with ActorLink(guarded.actor, "run", run.run_id, 0, threading.Event()) as actor:
+        with ActorClient(guarded.actor, "run", run.run_id, 0, threading.Event()) as actor:
             assert actor.saved() is None
             actor.commit([RoundEnd(0)], b"state")
             assert actor.wait_for_version(1) == 1
@@ -186,7 +186,7 @@ def test_neither_user_may_more_than_it_needs(guarded: Guarded) -> None:
 def test_an_actor_s_user_cannot_lead(guarded: Guarded) -> None:
     with (
         pytest.raises(UserError, match="REDIS_USERNAME: the Redis user lacks a right") as refused,
-        LearnerLink(guarded.actor, "run", {}, 1) as learner,
+        LearnerClient(guarded.actor, "run", {}, 1) as learner,
     ):
         learner.lead("id")
     assert "\n" not in str(refused.value)

@@ -8,9 +8,9 @@ from contextlib import ExitStack, closing
 import pytest
 
 from memory import waiting
-from memory.broker.actor_client import ActorLink, wait_for_run
+from memory.broker.actor_client import ActorClient, wait_for_run
 from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerLink
+from memory.broker.learner_client import LearnerClient
 from memory.broker.roll_call import LEARNER, RollCall
 from memory.broker.story import ANYWHERE
 from memory.broker.transport import Keys
@@ -92,9 +92,9 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_learner_names_the_actors_that_it_waits_for(
     client: Client, run_name: str, capsys: pytest.CaptureFixture[str], stopper: Stopper
 ) -> None:
-    with LearnerLink(client, run_name, {}, 2, command=stopper.command) as learner, ExitStack() as stack:
+    with LearnerClient(client, run_name, {}, 2, command=stopper.command) as learner, ExitStack() as stack:
         learner.lead("id")
-        actor = stack.enter_context(ActorLink(client, run_name, "id", 0, threading.Event()))
+        actor = stack.enter_context(ActorClient(client, run_name, "id", 0, threading.Event()))
         actor.commit([Joined(1)], b"state")
         inbox = learner.inbox(lambda data: decode_message(data, 1000), stopper.stop, lambda: None, lambda: ANYWHERE)
         stack.enter_context(closing(inbox))
@@ -112,7 +112,7 @@ def test_an_actor_names_who_keeps_everybody_waiting(
     keys = Keys(run_name, "id")
     hold(client, keys, *({LEARNER, 1} - {missing}))
     call = RollCall(client, keys, 2, stopper.command)
-    with ActorLink(client, run_name, "id", 0, stopper.stop, roll_call=call) as actor, pytest.raises(Stopped):
+    with ActorClient(client, run_name, "id", 0, stopper.stop, roll_call=call) as actor, pytest.raises(Stopped):
         actor.wait_for_version(0)
     who = "the learner" if missing == LEARNER else f"actor {missing}"
     line = last_line(capsys)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from memory.broker.access import find_server
-from memory.broker.actor_client import ActorLink, wait_for_run
+from memory.broker.actor_client import ActorClient, wait_for_run
 from memory.broker.connection import Client, connect
-from memory.broker.learner_client import LearnerLink
+from memory.broker.learner_client import LearnerClient
 from memory.errors import UserError
 from memory.messages import RoundEnd
 from tests.conftest import RedisServer
@@ -61,13 +61,13 @@ def test_a_run_goes_over_tls(redis_server: RedisServer, ours: Authority, run_nam
         TlsServer(redis_server.port, context) as tls,
         over_tls(tls.port, **trusted, **ours.client("learner")) as learners,
         over_tls(tls.port, **trusted, **ours.client("actor")) as actors,
-        LearnerLink(learners, run_name, {"seed": 1}, 1) as learner,
+        LearnerClient(learners, run_name, {"seed": 1}, 1) as learner,
     ):
         learner.lead("id")
         learner.publish(0, bytes(3_000_000))
         learner.progress("running", 0, 0, {})
         run = wait_for_run(actors, run_name, {"seed": 1}, threading.Event())
-        with ActorLink(actors, run_name, run.run_id, 0, threading.Event()) as actor:
+        with ActorClient(actors, run_name, run.run_id, 0, threading.Event()) as actor:
             actor.commit([RoundEnd(0)], b"state")
             assert actor.newest_version() == 0
             assert actors.get(actor.keys.weights(0)) == bytes(3_000_000)

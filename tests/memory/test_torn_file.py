@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from memory.broker import lease
-from memory.broker.actor_client import ActorLink
+from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client, connect
-from memory.broker.learner_client import LearnerLink
+from memory.broker.learner_client import LearnerClient
 from memory.broker.transport import rewrite_file
 from memory.messages import RoundEnd, decode_message
 from tests.conftest import RedisServer
@@ -64,14 +64,14 @@ def tear_last_write(server: RedisServer) -> None:
 
 def play(client: Client, *rounds: int) -> None:
     """What an actor of run `id` does that is stopped and started again."""
-    with ActorLink(client, "run", "id", 0, threading.Event()) as actor:
+    with ActorClient(client, "run", "id", 0, threading.Event()) as actor:
         actor.saved()
         for round_ in rounds:
             actor.commit([RoundEnd(round_)], f"state {round_}".encode())
 
 
-def learner_of(client: Client, stack: ExitStack) -> LearnerLink:
-    learner = stack.enter_context(LearnerLink(client, "run", {}, 1))
+def learner_of(client: Client, stack: ExitStack) -> LearnerClient:
+    learner = stack.enter_context(LearnerClient(client, "run", {}, 1))
     learner.lead("id")
     learner.publish(0, b"weights", restart=True)
     learner.progress("running", 0, 0, {})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memory.broker.connection import Client, connect
-from memory.broker.run_status import RunRecord, read_run, write_run
+from memory.broker.run_status import RunStatus, read_run, write_run
 from memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, forget_run, last_sequence
 from memory.errors import RunError, UserError
 from tests.conftest import RedisServer
@@ -152,7 +152,7 @@ def test_weights_stay_out_of_the_append_only_file(own_server: RedisServer) -> No
 
 # --- runs ---
 
-RECORD = RunRecord("id", "running", {"seed": 1, "game": "pong", "rate": 0.25, "off": False}, 400, 500)
+RECORD = RunStatus("id", "running", {"seed": 1, "game": "pong", "rate": 0.25, "off": False}, 400, 500)
 NAMES = ["a", "a*", "a[b]", "ab", "a?", "a\\b", "aa", "b", "a:id:log", "ä", "{a}", "[^a]", "*"]
 
 
@@ -167,7 +167,7 @@ def test_a_record_comes_back(client: Client, run_name: str) -> None:
     ("status", "over"), [("starting", False), ("running", False), ("stopped", True), ("finished", True)]
 )
 def test_over(status: str, over: bool) -> None:
-    assert RunRecord("id", status, {}, 0, 0).over is over
+    assert RunStatus("id", status, {}, 0, 0).over is over
 
 
 @pytest.mark.parametrize("target", NAMES)

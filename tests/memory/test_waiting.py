@@ -14,7 +14,7 @@ from memory.broker import connection
 from memory.broker.connection import BrokerError, Client, connect
 from memory.broker.transport import Commit, Keys, Scripts
 from memory.errors import RunError, Stopped
-from memory.waiting import Patience
+from memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, Deadline
 
@@ -37,7 +37,7 @@ def after(seconds: float, what: Callable[[], object]) -> Iterator[None]:
 
 
 def test_patience_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
-    patience = Patience("the moon", interval=0.05)
+    patience = WaitReporter("the moon", interval=0.05)
     patience.check()
     assert capsys.readouterr().out == ""
     time.sleep(0.06)
