@@ -28,16 +28,19 @@ def read(
     groups: Sequence[type], argv: Sequence[str] | None, program: str, description: str
 ) -> tuple[dict[str, Any], list[str]]:
     """The values that a command line gives, by field, and what is wrong with it; --help exits with 0."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    asks_for_help = not {"-h", "--help"}.isdisjoint(argv)
     usage = f"{program} [options]"
     parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, allow_abbrev=False)
     for group in groups:
         section = parser.add_argument_group(str(group.__doc__))
         for f in dataclasses.fields(group):
             flags = [flag_of(f.name), *filter(None, [f.metadata["short"]])]
-            section.add_argument(
-                *flags, dest=f.name, nargs="?", const=_ABSENT, default=None, metavar=_kind(f), help=_help(f)
-            )
-    given, unknown = parser.parse_known_args(argv)
+            # A value that is missing is told together with all other mistakes. In the help only flags may go without.
+            may_be_missing = f.metadata["flag"] or not asks_for_help
+            nargs, const = ("?", _ABSENT) if may_be_missing else (None, None)
+            section.add_argument(*flags, dest=f.name, nargs=nargs, const=const, metavar=_kind(f), help=_help(f))
+    given, unknown = parser.parse_known_args(_join_negative_numbers(argv))
     all_fields = [f for group in groups for f in dataclasses.fields(group)]
     flags = [flag_of(f.name) for f in all_fields]
     errors = [_unknown(text, flags) for text in unknown if text.startswith("-")]
@@ -51,6 +54,17 @@ def read(
             except ValueError as error:
                 errors.append(f"{flag_of(f.name)}: {error}")
     return values, errors
+
+
+def _join_negative_numbers(argv: Sequence[str]) -> list[str]:
+    """Join numbers below 0 to their options: argparse takes those with an exponent for options."""
+    joined: list[str] = []
+    for word in argv:
+        if joined and re.fullmatch("--[^=]+", joined[-1]) and re.fullmatch(r"-\.?[0-9][0-9.eE+-]*", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def compose(program: str, values: dict[str, Any]) -> str:

@@ -187,6 +187,12 @@ def test_whole_numbers_may_have_an_exponent(text: str, value: int) -> None:
     assert errors_of("--batch-size=-1e2") == errors_of("--batch-size", "-100")
 
 
+@pytest.mark.parametrize("text", ["-1e1", "-10", "-10.0", "-.1E+2"])
+def test_numbers_below_zero(text: str) -> None:
+    assert read("--V-min", text).V_min == -10.0
+    assert read(f"--V-min={text}").V_min == -10.0
+
+
 def test_a_number_may_be_long() -> None:
     for option in WHOLE_NUMBERS:
         assert any(line.startswith("--batch-size: ") for line in errors_of(option, "9" * 400, "--batch-size=-1"))

@@ -1,6 +1,7 @@
 """What --help says, and how a program refuses."""
 
 import dataclasses
+import re
 import sys
 from pathlib import Path
 
@@ -32,13 +33,23 @@ def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert "evaluations/<game>_<snapshot>_seed<seed>.csv" in text
 
 
+def test_only_flags_may_go_without_a_value(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        read("--help")
+    text = capsys.readouterr().out
+    for f in (f for group in GROUPS for f in dataclasses.fields(group)):
+        value = r"\[\w+\]" if f.metadata["flag"] else r"\w+"
+        assert re.search(rf"{flag_of(f.name)} {value}[\s,]", text), f.name
+
+
 def test_every_default_stands_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         read("-h")
     text = " ".join(capsys.readouterr().out.split())
     for option, default in INTERFACE:
         shown = "none" if default is None else "off" if option in FLAGS else default
-        assert f"[{shown}]" in text.split(f" {option} [", 1)[1].split(" --")[0], option
+        told = re.search(rf" {option} (?:\[\w+\]|[A-Z]+),? (.*?) --", f"{text} --")
+        assert told and f"[{shown}]" in told[1], option
 
 
 @pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
