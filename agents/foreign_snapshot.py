@@ -102,6 +102,8 @@ def paired_moments(optimiser: Any, weights: dict[str, Tensor], own: Iterable[str
     """
     names = [name for name in weights if not name.endswith(_NOISE)]
     try:
+        if optimiser["param_groups"] and not optimiser["state"]:
+            raise ValueError("its optimiser has made no step yet, as in snapshots that an actor has saved")
         numbers = [number for group in optimiser["param_groups"] for number in group["params"]]
         states = {name: optimiser["state"][number] for name, number in zip(names, numbers, strict=True)}
         paired = {i: _moments(name, states[name], weights[name]) for i, name in enumerate(own)}

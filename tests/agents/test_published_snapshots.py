@@ -258,6 +258,18 @@ def _of_sgd(_: Any) -> Any:
     return optimiser.state_dict()
 
 
+def test_an_optimiser_that_has_made_no_step_is_named_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, content = trained("rainbow_iqn")
+    content["optimiser_state_dict"] = content["optimiser_state_dict"] | {"state": {}}
+    loaded_agent(saved(tmp_path / "x.pth", content), learns=True)
+    assert capsys.readouterr().out == (
+        "Adam begins anew, without the snapshot's moments: its optimiser has made no step yet, as in snapshots that an "
+        "actor has saved\n"
+    )
+
+
 @pytest.mark.parametrize(
     "change",
     [
