@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import command_line
-from command_line import flag_of, option
+from command_line import flag_of, option, outside
 from memory import access
 from memory.errors import UserError
 from memory.limiter import MAX_ACTORS
@@ -249,8 +249,7 @@ def describe_preset(args: Args) -> str:
     """The settings of the preset with their reasons, one line each; those that the command line overrides say so."""
     lines = [f"Preset {args.preset}:"]
     for name, (value, reason) in PRESETS[args.preset].items():
-        given = getattr(args, name)
-        told = f"{flag_of(name)} {given}"
+        told = f"{flag_of(name)} {(given := getattr(args, name))}"
         lines.append(f"  {told:<36} {reason}" if given == value else f"  {told:<36} given, in the place of {value}")
     return "\n".join(lines)
 
@@ -271,14 +270,17 @@ def _ranges(args: Args) -> list[str]:
         "noisy_std reward_clip max_gradient_norm learner_threads priority_exponent_IQN priority_exponent_Rainbow "
         "gpu_number seed evaluation_workers keep_checkpoints"
     )
-    fractions = "proba_sticky_actions priority_weight discount"
-    errors = [f"{flag_of(n)}: must be above 0, is {v}" for n in positive.split() if not (v := getattr(args, n)) > 0]
-    errors += [
-        f"{flag_of(n)}: must not be below 0, is {v}" for n in not_negative.split() if not (v := getattr(args, n)) >= 0
-    ]
-    errors += [
-        f"{flag_of(n)}: must lie in [0, 1], is {v}" for n in fractions.split() if not 0 <= (v := getattr(args, n)) <= 1
-    ]
+    narrow = (
+        "nb_env_per_actor history_length hidden_size multi_step num_tau_samples num_tau_prime_samples batch_size atoms "
+        "num_quantile_samples quantile_embedding_dim"
+    )
+    errors = outside(args, positive, "must be above 0", lambda value: value > 0)
+    errors += outside(args, not_negative, "must not be below 0", lambda value: value >= 0)
+    shares = "proba_sticky_actions priority_weight discount"
+    errors += outside(args, shares, "must lie in [0, 1]", lambda value: 0 <= value <= 1)
+    errors += outside(args, narrow, "must not be above 10000", lambda value: value <= 10_000)
+    errors += outside(args, "learner_threads", "must not be above 1024", lambda value: value <= 1024)
+    errors += outside(args, f"{positive} {not_negative}", "must not be above 1e15", lambda value: value <= 1e15)
     if not 1 <= args.port_redis <= 65535:
         errors.append(f"--port-redis: must lie in 1 to 65535, is {args.port_redis}")
     if "://" in args.host_redis or "@" in args.host_redis:

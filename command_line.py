@@ -10,7 +10,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from decimal import Decimal
 from pathlib import Path
@@ -63,6 +63,12 @@ def read(
             except ValueError as error:
                 errors.append(f"{flag_of(f.name)}: {error}")
     return values, errors
+
+
+def outside(settings: object, names: str, text: str, fits: Callable[[float], bool]) -> list[str]:
+    """Lines for those of the named settings (a list in words) whose value does not fit; `text` tells what does."""
+    values = {name: getattr(settings, name) for name in names.split()}
+    return [f"{flag_of(name)}: {text}, is {value}" for name, value in values.items() if not fits(value)]
 
 
 def compose(program: str, values: dict[str, Any]) -> str:

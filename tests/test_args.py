@@ -218,7 +218,11 @@ def test_a_missing_value(option: str) -> None:
         ("--model", ["/no/such/model.pth", "/dev/null"]),
         ("--replay-device", ["gpu"]),
         ("--nb-actor", ["0"]),
-        ("--multi-step", ["0"]),
+        ("--multi-step", ["0", "1e5"]),
+        ("--hidden-size", ["1e9"]),
+        ("--learner-threads", ["-1", "1e6"]),
+        ("--weight-synchro-frequency", ["1e30"]),
+        ("--T-max", ["1e99"]),
     ],
 )
 def test_values_that_make_no_sense(option: str, texts: list[str]) -> None:
