@@ -245,16 +245,6 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     return args
 
 
-def describe_preset(args: Args) -> str:
-    """The settings of the preset with their reasons, one line each; those that the command line overrides say so."""
-    lines = [f"Preset {args.preset}:"]
-    for name, (value, reason) in PRESETS[args.preset].items():
-        given = getattr(args, name)
-        told = f"{flag_of(name)} {given}"
-        lines.append(f"  {told:<36} {reason}" if given == value else f"  {told:<36} given, in the place of {value}")
-    return "\n".join(lines)
-
-
 def verify(args: Args) -> list[str]:
     """Everything that is wrong with the settings, alone or together; one line each, naming the option."""
     return _ranges(args) + _environment(args) + _combinations(args)
@@ -271,14 +261,18 @@ def _ranges(args: Args) -> list[str]:
         "noisy_std reward_clip max_gradient_norm learner_threads priority_exponent_IQN priority_exponent_Rainbow "
         "gpu_number seed evaluation_workers keep_checkpoints"
     )
-    fractions = "proba_sticky_actions priority_weight discount"
-    errors = [f"{flag_of(n)}: must be above 0, is {v}" for n in positive.split() if not (v := getattr(args, n)) > 0]
-    errors += [
-        f"{flag_of(n)}: must not be below 0, is {v}" for n in not_negative.split() if not (v := getattr(args, n)) >= 0
-    ]
-    errors += [
-        f"{flag_of(n)}: must lie in [0, 1], is {v}" for n in fractions.split() if not 0 <= (v := getattr(args, n)) <= 1
-    ]
+    narrow = (
+        "nb_env_per_actor history_length hidden_size multi_step num_tau_samples num_tau_prime_samples batch_size atoms "
+        "num_quantile_samples quantile_embedding_dim"
+    )
+    errors = command_line.outside(args, positive, "must be above 0", lambda value: value > 0)
+    errors += command_line.outside(args, not_negative, "must not be below 0", lambda value: value >= 0)
+    shares = "proba_sticky_actions priority_weight discount"
+    errors += command_line.outside(args, shares, "must lie in [0, 1]", lambda value: 0 <= value <= 1)
+    errors += command_line.outside(args, narrow, "must not be above 10000", lambda value: value <= 10_000)
+    errors += command_line.outside(args, "learner_threads", "must not be above 1024", lambda value: value <= 1024)
+    counts = f"{positive} {not_negative}"
+    errors += command_line.outside(args, counts, "must not be above 1e15", lambda value: value <= 1e15)
     if not 1 <= args.port_redis <= 65535:
         errors.append(f"--port-redis: must lie in 1 to 65535, is {args.port_redis}")
     if "://" in args.host_redis or "@" in args.host_redis:

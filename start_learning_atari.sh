@@ -200,7 +200,7 @@ prefix_lines() {
 # Each one runs under `supervise`, in every kind of window, which leaves NAME.pid and then NAME.exit in the folder $run.
 
 run='' same_command='' redis_pid='' redis_restarts=0 stop_requested=0
-names=() printers=() started=() restarts=()
+names=() printers=() started=() ended_at=() restarts=()
 
 launch() { # NAME COMMAND...
   local name=$1 deadline=$((SECONDS + 30))
@@ -470,7 +470,7 @@ start_process() { # INDEX, into `names`
   local gpu program=(launch_learner.py)
   gpu=$(gpu_of "$1")
   (($1 == 0)) || program=(launch_actor.py --id-actor $(($1 - 1)))
-  started[$1]=$SECONDS
+  started[$1]=$SECONDS ended_at[$1]=''
   launch "${names[$1]}" "$python" "${program[@]}" ${launcher_args[@]+"${launcher_args[@]}"} ${gpu:+"$gpu"}
 }
 
@@ -480,17 +480,19 @@ start_again() { # INDEX
   local name=${names[$1]} code lived=$((SECONDS - started[$1]))
   code=$(exit_code_of "$name")
   ((lived < 60)) || restarts[$1]=0
-  ((code != 0 && code != 2 && lived >= 5 && ${restarts[$1]:-0} < 5)) || was_sent_home "$1" || return 1
+  ((code != 0 && code != 2 && (lived >= 5 || code > 128) && ${restarts[$1]:-0} < 5)) || was_sent_home "$1" || return 1
   restarts[$1]=$((${restarts[$1]:-0} + 1))
   say "$name has ended with exit code $code and is started again"
   rm -f "$run/$name.exit" "$run/$name.pid"
   start_process "$1"
 }
 
-# Whether an actor that has ended was sent home by the learner before this one, which has failed while it left. Within a
-# minute, that is: later on only this learner can have done so, when it has finished.
+# Whether an actor has ended in good order though this learner goes on. The learner before it may have sent the actor home,
+# or the actor has met another run of that name, which this learner has replaced: then the learner is there five seconds
+# later. Within a minute of its start, that is: later on only this learner can have done so, when it has finished.
 was_sent_home() { # INDEX
-  (($(exit_code_of "${names[$1]}") == 0 && started[$1] < started[0] && SECONDS - started[0] < 60))
+  local since=$((SECONDS - ${ended_at[$1]:-$SECONDS}))
+  (($(exit_code_of "${names[$1]}") == 0 && SECONDS - started[0] < 60 && (started[$1] < started[0] || since >= 5)))
 }
 
 # Until the learner ends for good, or has nobody left to learn from.
@@ -505,7 +507,7 @@ watch() {
         reported[$i]='' ended=$((ended - 1))
       fi
       if ! start_again "$i"; then
-        reported[$i]=1 ended=$((ended + 1)) code=$(exit_code_of "${names[$i]}")
+        reported[$i]=1 ended=$((ended + 1)) ended_at[$i]=$SECONDS code=$(exit_code_of "${names[$i]}")
         ((code == 0)) || failed=$code
         say "${names[$i]} has ended with exit code $code; $((actors - ended)) of $actors still run"
       fi
@@ -517,6 +519,8 @@ watch() {
 
 main() {
   same_command=$(printf '%q ' bash "$0" "$@")
+  same_command=${same_command/ --abandon-other-run / } # a permission for this once
+  [[ $patience =~ ^(0|[1-9][0-9]{0,5})$ ]] || fail 2 "RAINBOW_STOP_SECONDS: expected whole seconds, got '$patience'"
   parse_options "$@"
   choose_windows
   bash make_environment.sh

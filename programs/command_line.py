@@ -10,7 +10,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
@@ -65,6 +65,12 @@ def _join_negative_numbers(argv: Sequence[str]) -> list[str]:
         else:
             joined.append(word)
     return joined
+
+
+def outside(settings: object, names: str, text: str, fits: Callable[[float], bool]) -> list[str]:
+    """Lines for those of the named settings (a list in words) whose value does not fit; `text` tells what does."""
+    values = {name: getattr(settings, name) for name in names.split()}
+    return [f"{flag_of(name)}: {text}, is {value}" for name, value in values.items() if not fits(value)]
 
 
 def compose(program: str, values: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from agents.options import flag_of
+
 PRESETS: dict[str, dict[str, tuple[Any, str]]] = {
     "paper": {},
     "cpu": {
@@ -25,3 +27,12 @@ PRESETS: dict[str, dict[str, tuple[Any, str]]] = {
         "evaluation_interval": (25_000, "agent steps; a snapshot every few minutes"),
     },
 }
+
+
+def describe_preset(preset: str, settings: object) -> str:
+    """Tell the settings of a preset with their reasons, one line each; those that the command line overrides say so."""
+    lines = [f"Preset {preset}:"]
+    for name, (value, reason) in PRESETS[preset].items():
+        told = f"{flag_of(name)} {(given := getattr(settings, name))}"
+        lines.append(f"  {told:<36} {reason}" if given == value else f"  {told:<36} given, in the place of {value}")
+    return "\n".join(lines)

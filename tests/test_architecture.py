@@ -188,7 +188,6 @@ def test_nothing_can_run_code_from_outside(path: str) -> None:
         ("memory/x.py", "from memory.broker.transport import Keys"),
         ("agents/x.py", "from memory.broker import connection"),
         ("agents/x.py", "from saber.scores import EpisodeScore"),
-        ("agents/x.py", "from args import Args"),
         ("saber/x.py", "from programs import command_line"),
         ("memory/x.py", "def f():\n    import agents"),
         ("memory/x.py", "from args import Args"),

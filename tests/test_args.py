@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from agents.options import flag_of
-from args import Args, describe_preset, parse
+from args import Args, parse
 from memory.errors import UserError
-from programs.presets import PRESETS
+from programs.presets import PRESETS, describe_preset
 
 # The table of the outward interface: option, default.
 INTERFACE: list[tuple[str, Any]] = [
@@ -224,7 +224,11 @@ def test_a_missing_value(option: str) -> None:
         ("--model", ["/no/such/model.pth", "/dev/null"]),
         ("--replay-device", ["gpu"]),
         ("--nb-actor", ["0"]),
-        ("--multi-step", ["0"]),
+        ("--multi-step", ["0", "1e5"]),
+        ("--hidden-size", ["1e9"]),
+        ("--learner-threads", ["-1", "1e6"]),
+        ("--weight-synchro-frequency", ["1e30"]),
+        ("--T-max", ["1e99"]),
     ],
 )
 def test_values_that_make_no_sense(option: str, texts: list[str]) -> None:
@@ -369,7 +373,7 @@ def test_a_preset_stands_in_the_place_of_defaults_and_behind_the_command_line() 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_gives_a_reason_for_each_setting(preset: str) -> None:
-    lines = describe_preset(parse(["--preset", preset, "--hidden-size", "99"], "x", "")).splitlines()
+    lines = describe_preset(preset, parse(["--preset", preset, "--hidden-size", "99"], "x", "")).splitlines()
     assert lines[0] == f"Preset {preset}:"
     for (name, (value, reason)), line in zip(PRESETS[preset].items(), lines[1:], strict=True):
         if name == "hidden_size":

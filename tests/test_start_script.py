@@ -279,6 +279,43 @@ def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(work
     workplace.assert_nothing_left()
 
 
+def test_an_actor_that_leaves_at_once_while_the_learner_goes_on_comes_back(workplace: Workplace) -> None:
+    """It may have met another run of that name, which this learner has replaced (--abandon-other-run)."""
+    workplace.start("--windows", "none", "--abandon-other-run")
+    workplace.argv("actor0")
+    workplace.tell("actor0", 0)
+    workplace.wait_for_line(".*actor 0 has ended with exit code 0; 0 of 1 still run")
+    (workplace.folder / "actor0.exit").unlink()
+    workplace.wait_for_line(".*actor 0 has ended with exit code 0 and is started again")
+    workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert "--abandon-other-run" not in go_on_with(workplace)[0], "that was a permission for once"
+    workplace.assert_nothing_left()
+
+
+@pytest.mark.parametrize("seconds", ["90s", "-1", "", " ", "08", "1e2"])
+def test_a_wrong_time_to_stop_in_is_refused(workplace: Workplace, seconds: str) -> None:
+    workplace.environment["RAINBOW_STOP_SECONDS"] = seconds
+    workplace.start("--windows", "none")
+    if not seconds:  # as if it were not there
+        workplace.argv("learner")
+        workplace.press_ctrl_c()
+    assert workplace.exit_code() == (2 if seconds else 0)
+    if seconds:
+        told = f"start_learning_atari: RAINBOW_STOP_SECONDS: expected whole seconds, got '{seconds}'"
+        assert workplace.output.splitlines() == [told]
+
+
+def test_a_learner_that_is_killed_at_once_is_started_again(workplace: Workplace) -> None:
+    workplace.start("--windows", "none")
+    workplace.argv("learner")
+    workplace.processes("launch_learner.py")[0].kill()
+    workplace.wait_for_line(".*learner has ended with exit code 137 and is started again")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+
+
 @pytest.mark.parametrize("name", ["learner", "actor"])
 def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Workplace, name: str) -> None:
     # Mutations: `wait` that is not silenced; Redis not disowned.

@@ -19,7 +19,7 @@ from agents.options import flag_of
 from agents.precision import precision_in_use
 from agents.randomness import derive_seed
 from agents.registry import make_agent
-from args import Args, describe_preset
+from args import Args
 from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerClient
 from memory.broker.run_status import RunStatus
@@ -42,6 +42,7 @@ from programs.learner.decoder import MessageDecoder
 from programs.learner.kept_weights import points_to_keep
 from programs.learner.loop import Learner, Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
+from programs.presets import describe_preset
 from saber.results.run_record import present_start
 
 _RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"}
@@ -105,7 +106,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             with _of_snapshot(path):
                 learner.resume(saved)
         if args.preset != "paper":
-            print(describe_preset(args), flush=True)
+            print(describe_preset(args.preset, args), flush=True)
         print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
         learner.run(first_start=saved is None)
 

@@ -92,7 +92,7 @@ def test_episodes_that_come_again_are_logged_as_if_for_the_first_time(
 def test_episodes_of_those_who_have_left_are_not_expected_for_ever(tmp_path: Path, stream: Stream) -> None:
     # Mutation: no `settle`; then they come behind all others, and every episode writes the whole file anew.
     path, records = tmp_path / "pong.csv", [record for record in stream(60) if record.actor != 2]
-    left = [replace(record, actor=2) for record in records[20:23]]
+    left = [replace(record, actor=2, episode=episode) for episode, record in enumerate(records[20:23])]
     log = TrainingLog(path)
     log.append(records[:20])
     size = log.size
