@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from agents.interface import Agent
+from memory.errors import DivergedError
 from memory.replay import Replay
 
 Metrics = dict[str, Tensor]  # 0-d, on the agent's device
@@ -35,12 +36,15 @@ class EagerUpdates(Updates):
     """Draws all batches, then learns from each."""
 
     def __call__(self, betas: list[float]) -> list[Metrics]:
-        """Make one update for each importance-sampling exponent."""
+        """Make one update for each importance-sampling exponent; raises DivergedError if a priority is not finite."""
         metrics = []
         for batch in [self._replay.sample(self._batch_size, beta) for beta in betas]:
             update = self._agent.update(batch.to(self._device))
             self._agent.count_update()
-            self._replay.update_priorities(batch, update.priorities)
+            priorities = update.priorities.to(self._replay.device)
+            if not priorities.isfinite().all():
+                raise DivergedError
+            self._replay.update_priorities(batch, priorities)
             metrics.append(update.metrics)
         return metrics
 
@@ -61,7 +65,10 @@ class GraphUpdates(Updates):
         self._metrics: Metrics = {}
 
     def __call__(self, betas: list[float]) -> list[Metrics]:
-        """Make one update for each importance-sampling exponent; nothing here waits for the GPU."""
+        """Make one update for each importance-sampling exponent.
+
+        Nothing here waits for the GPU, so nobody looks whether the losses are finite: see the learner's loop.
+        """
         return [self._update(beta) for beta in betas]
 
     def _update(self, beta: float) -> Metrics:

@@ -9,5 +9,15 @@ class RunError(Exception):
     """The run cannot go on, by no fault in the command given: a lost lease, a broker that stays away. Exit code 1."""
 
 
+class DivergedError(RunError):
+    """Training has come to numbers that are not finite. What there is now is not worth a checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the loss is not finite, so training has diverged: the last checkpoint is from before; try a smaller "
+            "learning rate or --max-gradient-norm"
+        )
+
+
 class Stopped(Exception):  # noqa: N818 - an order, not an error
     """The process was asked to stop while it waited."""

@@ -19,7 +19,7 @@ from memory.broker.experience_reader import Decoder, Entry
 from memory.broker.learner_client import LearnerClient
 from memory.broker.story import Reach
 from memory.chunk import Chunk, ChunkId
-from memory.errors import RunError, Stopped
+from memory.errors import DivergedError, RunError, Stopped
 from memory.limiter import RateLimiter
 from memory.messages import Episode
 from memory.replay import Checkpoint, Replay
@@ -34,6 +34,7 @@ from programs.snapshot import weights_hash
 
 _SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
 _UNTOLD_ROUNDS = 100  # that actors can play in the seconds that a restarted Redis may have lost, at most
+_CHECKED_UPDATES = 500  # whose losses are looked at together, as each look waits for a GPU
 _RETRY_S = 60.0  # until files are written again after a failure
 
 
@@ -80,6 +81,7 @@ class Learner:
         self._log = self._new_log()
         self._evaluated = progress.T_learner // args.evaluation_interval
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
+        self._unchecked: list[torch.Tensor] = []  # losses
         self._next_snapshot = time.monotonic() + _SNAPSHOT_INTERVAL_S
         self._not_before = 0.0  # no files, after a failure
         points = points_to_keep(args, reports.action_repeat)
@@ -110,6 +112,8 @@ class Learner:
             self._leave("finished")
         except Stopped:
             self._leave("stopped")
+            raise
+        except DivergedError:
             raise
         except (RunError, BrokerError):
             self._write_checkpoint()  # Redis is gone, or somebody else leads the run there; the folder is still ours
@@ -185,7 +189,11 @@ class Learner:
         end = min(progress.round_end, self._args.T_max)
         while progress.T_learner < end:
             ahead = min(self._args.queue_size, -(-(end - progress.T_learner) // frequency))
-            self._metrics += self._updates([beta(self._args, progress.T_learner + i * frequency) for i in range(ahead)])
+            metrics = self._updates([beta(self._args, progress.T_learner + i * frequency) for i in range(ahead)])
+            self._metrics += metrics
+            self._unchecked += [made["loss"] for made in metrics]
+            if len(self._unchecked) >= _CHECKED_UPDATES:
+                self._check_losses()
             progress.T_learner += ahead * frequency
             self._report()
             if progress.T_learner // self._args.evaluation_interval > self._evaluated:
@@ -197,6 +205,12 @@ class Learner:
         # A run that ends with its round goes on, given a larger T-max, with the next one.
         if progress.round_end <= progress.T_learner < self._args.T_max:
             progress.round_end += self._limiter.round_steps(progress.round + 1)
+
+    def _check_losses(self) -> None:
+        """Raise DivergedError if a loss since the last call was not finite; waits for the device."""
+        losses, self._unchecked = self._unchecked, []
+        if losses and not torch.stack(losses).isfinite().all():
+            raise DivergedError
 
     def _new_log(self) -> IntervalLog:
         return IntervalLog("learner", self._args, self.progress.T_learner)
@@ -224,6 +238,7 @@ class Learner:
         self._try_to(self._keep_weights)
         T = self.progress.T_learner
         if self._log.passes(T, played=self.progress.T_actors, trained=T):
+            self._check_losses()
             self._try_to(self._reports.plot)
             self._try_to(lambda: self._reports.save_best(self.agent, self._values()))
 
@@ -265,6 +280,8 @@ class Learner:
 
     def _keep_weights(self) -> None:
         steps = self._args.T_max if self._finished else self._steps_made  # without lockstep actors may have played less
+        if self._kept.due(steps):
+            self._check_losses()
         self._kept.keep(steps, self.agent, self._values())
 
     def _save(self) -> None:
@@ -275,6 +292,7 @@ class Learner:
 
     def _write_checkpoint(self) -> FirstMessages:
         """Write a checkpoint, and return to what the log may be trimmed."""
+        self._check_losses()
         self._keep_weights()
         checkpoint = self._replay.checkpoint()
         values = {

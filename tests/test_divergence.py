@@ -1,0 +1,30 @@
+"""Training whose loss is not finite ends, and leaves a checkpoint from before."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.deadline import finish
+from tests.system import LEARNER, System
+from tests.test_chain import SETTINGS
+
+OPTIONS = f"{' '.join(SETTINGS)} --learn-start 600 --batch-size 8 --log-interval 200 --learner-threads 1".split()
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("agent", ["0", "1"], ids=["rainbow_iqn", "rainbow"])
+def test_a_loss_that_is_not_finite_ends_the_learner(redis_port: int, run_name: str, tmp_path: Path, agent: str) -> None:
+    # Mutation: a learner that writes a checkpoint at every RunError.
+    rates = ["--rainbow-only", agent, "--lr-IQN", "1e14", "--lr-Rainbow", "1e14"]
+    system = System(redis_port, run_name, tmp_path, [*OPTIONS, *rates])
+    try:
+        assert finish(system.processes[LEARNER], 120) == 1
+    finally:
+        system.kill()
+    *_, last = system.printed(LEARNER).splitlines()
+    assert last.startswith("launch_learner.py: the loss is not finite, so training has diverged")
+    assert "Traceback" not in system.printed(LEARNER)
+    for path in tmp_path.glob("*.pth"):
+        weights = torch.load(path, weights_only=True)["model_state_dict"]
+        assert all(tensor.isfinite().all() for tensor in weights.values()), path
