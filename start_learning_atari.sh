@@ -100,7 +100,7 @@ import os
 import signal
 import sys
 import args
-import command_line
+from programs import command_line
 from memory.broker.access import OPEN, find_server
 from memory.errors import UserError
 from saber.results.files import folder_to_write
@@ -346,7 +346,7 @@ import os
 import signal
 import sys
 import args
-import command_line
+from programs import command_line
 from memory.broker.access import find_server
 from memory.broker.connection import connect
 from memory.errors import UserError

@@ -24,16 +24,9 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
     """The real script, configuration and option parser, between stand-ins for the launchers."""
     folder = tmp_path / "a copy"  # with a space, as people have
     folder.mkdir()
-    for name in (
-        "start_learning_atari.sh",
-        "make_environment.sh",
-        "redis_rainbow_6379.conf",
-        "args.py",
-        "programs/command_line.py",
-        "programs/presets.py",
-    ):
+    for name in ("start_learning_atari.sh", "make_environment.sh", "redis_rainbow_6379.conf", "args.py"):
         shutil.copy(ROOT / name, folder)
-    for name in ("memory", "saber"):
+    for name in ("agents", "memory", "programs", "saber"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("launch_learner.py", "launch_actor.py"):
         (folder / name).write_text(STAND_IN)

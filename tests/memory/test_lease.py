@@ -21,7 +21,7 @@ pytestmark = pytest.mark.redis
 TTL_S = 1.0
 HOLDER = """
 import sys, time
-from memory import lease
+from memory.broker import lease
 from memory.broker.connection import connect
 lease.TTL_MS = int(sys.argv[3])
 with lease.Lease(connect("127.0.0.1", int(sys.argv[1])), sys.argv[2], "the holder", "advice"):
