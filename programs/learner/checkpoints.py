@@ -20,7 +20,7 @@ class Checkpoints:
     def __init__(self, folder: Path, game: str) -> None:
         self._folder, self._game = folder, game
         self._newest: Path | None = None  # newest checkpoint that this process has read or written
-        self.needs: FirstMessages = {}  # its needs; empty until Learner.resume sets them
+        self.needs: FirstMessages = {}  # its needs; empty until Saver.resume sets them
 
     def load(self) -> tuple[Path, dict[str, Any]] | None:
         """The newest checkpoint that is whole, None if there are none; a line names each one that is not.

@@ -40,7 +40,8 @@ from programs.common import (
 from programs.learner import budget
 from programs.learner.decoder import MessageDecoder
 from programs.learner.kept_weights import points_to_keep
-from programs.learner.loop import Learner, Progress, reach_of_earlier
+from programs.learner.loop import Learner
+from programs.learner.progress import Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
 from programs.presets import describe_preset
 from saber.results.run_record import present_start
@@ -108,7 +109,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         if args.preset != "paper":
             print(describe_preset(args.preset, args), flush=True)
         print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
-        learner.run(first_start=saved is None)
+        learner.run()
 
 
 def _link(args: Args, client: Client) -> LearnerClient:

@@ -5,7 +5,7 @@ import pytest
 import args as options
 from args import Args
 from memory.limiter import RateLimiter
-from programs.learner.loop import Progress, reach_of_earlier
+from programs.learner.progress import Progress, reach_of_earlier
 
 ROUND = 100  # agent steps
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from memory.broker import connection, lease, lua
 from memory.broker import experience_reader as inbox
-from programs.learner import loop as learner
+from programs.learner import saving as learner
 from tests.chaos import mutations
 
 TTL_S = 3.0  # of leases: so that outliving one takes a test no longer than it must

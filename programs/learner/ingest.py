@@ -1,0 +1,135 @@
+"""Takes what the actors have sent into the replay and the training log."""
+
+import threading
+from collections.abc import Iterable
+
+from args import Args
+from memory.broker.experience_reader import Decoder, Entry
+from memory.broker.learner_client import LearnerClient
+from memory.broker.story import Reach
+from memory.chunk import Chunk, ChunkId
+from memory.limiter import RateLimiter
+from memory.messages import Episode
+from memory.replay import Replay
+from memory.rows import Kind
+from memory.waiting import WaitReporter
+from programs.learner.progress import Progress, reach_of_earlier
+from programs.learner.results_folder import ResultsFolder
+
+
+class Ingest:
+    """Hands each message to the replay or to the training log, in the order that the protocol fixes.
+
+    `counted` holds, by actor, the number of the last message that the run has counted. A resumed learner reads older
+    ones again: of these, the replay takes the chunks that it held.
+    """
+
+    def __init__(
+        self, args: Args, replay: Replay, link: LearnerClient, results: ResultsFolder, progress: Progress,
+        limiter: RateLimiter, decode: Decoder, stop: threading.Event,
+    ) -> None:  # fmt: skip
+        self.counted: dict[int, int] = {}
+        self._learn_start = args.learn_start
+        self._replay = replay
+        self._link = link
+        self._results = results
+        self._progress = progress
+        self._limiter = limiter
+        self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
+        self._earlier = reach_of_earlier(args, progress, limiter, link.told)
+        self.reader = link.inbox(
+            decode,
+            stop,
+            self.tell,  # a server that restarts without the weights gets them again, or all would wait for each other
+            self._reach,
+            known=max(crew.nb_actor for crew in limiter.crews),
+            joining=not limiter.synchronize,
+        )
+
+    def tell(self, status: str = "running") -> None:
+        """Write for the actors how far the run is, and what was read."""
+        self._link.progress(status, self._progress.T_learner, self._progress.T_actors, self.reader.received)
+
+    def take_backlog(self) -> None:
+        """Take in all that was in the log when this learner began; in lockstep that comes round by round."""
+        if not self._limiter.synchronize:
+            self._take(self.reader.take_backlog())
+
+    def gather(self) -> None:
+        """Take in what the round needs: all rows of rounds before, or without lockstep enough rows to learn from."""
+        progress, limiter = self._progress, self._limiter
+        if limiter.synchronize:
+            while not limiter.may_train(progress.round, self._gathered):
+                self._take_round(self._gathered + 1)
+                self._gathered += 1
+            progress.T_actors = limiter.steps_before(progress.round)
+            return
+        patience = WaitReporter(f"{self._learn_start} transitions in the replay", hint=self._link.absent)
+        self._take(self.reader.take_all())
+        while self._replay.rows < self._learn_start:
+            self.reader.wait(patience)
+            self._take(self.reader.take_all())
+
+    def take_meanwhile(self) -> None:
+        """Take in what has come since, where nobody's order decides."""
+        if not self._limiter.synchronize:
+            self._take(self.reader.take_all())
+
+    def gather_last(self) -> None:
+        """Wait for the steps of T-max: in lockstep, the round under way is played to its end."""
+        if self._limiter.synchronize:
+            self.gather()  # as a learner has to that was stopped here
+            self._take_round(self._progress.round)
+
+    def take_rest(self) -> None:
+        """Log the episodes of all that actors were told is in the log; no more can come."""
+        rest = [entry.message for entry in self.reader.take_rest() if isinstance(entry.message, Episode)]
+        self._results.add_episodes(rest, self._progress.T_learner)
+
+    def needs(self) -> dict[int, int]:
+        """Return, by actor, the first message that a checkpoint of this moment needs of the log."""
+        return {actor: read + 1 for actor, read in self.reader.read.items()} | self._replay.oldest()
+
+    def resume(self, counted: dict[int, int]) -> bool:
+        """Go on after the messages that a checkpoint counts; returns whether Redis has all of them."""
+        for actor, last in counted.items():
+            known = self._link.last_sequence(actor)
+            if known < last:  # and the numbers that follow will stand for other messages
+                print(f"Redis has lost messages {known + 1} to {last} of actor {actor}", flush=True)
+            self.counted[actor] = min(known, last)
+        return self.counted == counted
+
+    def _take_round(self, round_: int) -> None:
+        crew, before = self._limiter.crew_of(round_), self._limiter.crew_of(max(0, round_ - 1))
+        stayed = None
+        if crew != before:
+            stayed = min(before.nb_actor, crew.nb_actor)
+            if round_ >= self._progress.round - 1:  # not one that an earlier learner has taken in
+                self._results.log.settle(crew.nb_actor)
+        self._take(self.reader.take_round(round_, crew.nb_actor, stayed))
+
+    def _take(self, entries: Iterable[Entry]) -> None:
+        episodes = []
+        try:
+            for chunk_id, message in entries:
+                new = chunk_id.sequence > self.counted.get(chunk_id.actor, 0)
+                if isinstance(message, Episode) and new:  # others were logged before the checkpoint
+                    episodes.append(message)
+                elif isinstance(message, Chunk):
+                    self._add(chunk_id, message, new=new)
+        finally:  # waiting for more may end in Stopped
+            for actor, read in self.reader.read.items():
+                self.counted[actor] = max(read, self.counted.get(actor, 0))
+            self._results.add_episodes(episodes, self._progress.T_learner)
+
+    def _add(self, chunk_id: ChunkId, chunk: Chunk, *, new: bool) -> None:
+        if new or self._replay.remembers(chunk_id):  # others were evicted before the checkpoint
+            self._replay.add(chunk_id, chunk)
+        if new and not self._limiter.synchronize:
+            spec = self._replay.spec
+            self._progress.T_actors += int((chunk.rows["kind"][spec.lead : spec.lead + spec.stride] != Kind.LAST).sum())
+
+    def _reach(self) -> Reach:
+        """Return how far actors can have come; the round is counted before its weights are published."""
+        progress, earlier = self._progress, self._earlier
+        return Reach(max(progress.round, earlier.round), max(progress.T_actors, earlier.steps))

@@ -1,0 +1,33 @@
+"""How far a run is, and how far its actors can have come."""
+
+from dataclasses import dataclass
+
+from args import Args
+from memory.broker.story import Reach
+from memory.limiter import RateLimiter
+
+_UNTOLD_ROUNDS = 100  # that actors can play in the seconds that a restarted Redis may have lost, at most
+
+
+@dataclass
+class Progress:
+    """Where a run stands; snapshots hold it."""
+
+    run_id: str
+    round: int = 0
+    T_actors: int = 0  # agent steps in the log
+    T_learner: int = 0  # agent steps that the updates stand for; 0 before learning
+    round_end: int = 0  # T_learner at which the round's training is done
+
+
+def reach_of_earlier(args: Args, progress: Progress, limiter: RateLimiter, told: int) -> Reach:
+    """How far actors can have come with earlier learners of the run, one of which has saved this progress.
+
+    A learner that was killed has published rounds after its last snapshot: two more than the agent steps fill that it
+    has told the actors last, and those whose steps a restarted Redis has lost. Where Redis has lost much more, nothing
+    is known but that nobody plays rounds beyond T-max.
+    """
+    untold = _UNTOLD_ROUNDS if told or progress.T_actors else 0
+    lost = told + untold * limiter.wanted_steps < progress.T_actors
+    steps = args.T_max if lost else max(told, progress.T_actors)
+    return Reach(limiter.round_of(min(steps, args.T_max)) + 2 + untold, steps)

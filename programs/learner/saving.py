@@ -1,0 +1,132 @@
+"""Writes checkpoints, kept weights and the best snapshot, and takes a checkpoint up again."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from agents.interface import Agent
+from agents.randomness import restore_generator
+from args import Args
+from memory.broker.learner_client import LearnerClient
+from memory.limiter import RateLimiter
+from memory.replay import Checkpoint, Replay
+from programs.learner.checkpoints import FirstMessages
+from programs.learner.ingest import Ingest
+from programs.learner.kept_weights import KeptWeights, points_to_keep
+from programs.learner.progress import Progress
+from programs.learner.publisher import Publisher
+from programs.learner.results_folder import ResultsFolder, steps_made
+
+_SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
+_RETRY_S = 60.0  # until files are written again after a failure
+
+
+class Saver:
+    """Saves a run's learner; `check` raises if what there is now must not be saved."""
+
+    def __init__(
+        self, args: Args, agent: Agent, replay: Replay, link: LearnerClient, results: ResultsFolder,
+        progress: Progress, limiter: RateLimiter, ingest: Ingest, publisher: Publisher, check: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.finished = False  # T-max is reached, and all that belongs to it is saved and logged
+        self._args = args
+        self._agent = agent
+        self._replay = replay
+        self._link = link
+        self._results = results
+        self._progress = progress
+        self._limiter = limiter
+        self._ingest = ingest
+        self._publisher = publisher
+        self._check = check
+        self._kept = KeptWeights(
+            results.folder, args.task, points_to_keep(args, results.action_repeat), self._steps_made
+        )
+        self._next = time.monotonic() + _SNAPSHOT_INTERVAL_S
+        self._not_before = 0.0  # no files, after a failure
+        self._trimmed_at = 0  # chunks inserted when the log was last trimmed
+
+    def try_to(self, write: Callable[[], None]) -> None:
+        """Write what a later call will write again: a full disk does not end the run, and costs it nothing yet.
+
+        After a failure nothing is written for a while. The log is not trimmed meanwhile, so it still fits the older
+        checkpoints.
+        """
+        if time.monotonic() < self._not_before:
+            return
+        try:
+            write()
+        except OSError as error:
+            self._not_before = time.monotonic() + _RETRY_S
+            print(f"Not written, and tried again in {_RETRY_S:.0f} sec: {error}", flush=True)
+
+    def save_if_due(self) -> None:
+        """Save from time to time, and before the log in Redis outgrows what the budget has counted."""
+        turned_over = self._replay.inserted - self._trimmed_at >= self._replay.slots // 2
+        if time.monotonic() >= self._next or turned_over:  # see budget._LOG_SHARE
+            self.try_to(self.save)
+
+    def save(self) -> None:
+        """Write a checkpoint, and drop from the log what neither it nor the one before it needs."""
+        self._link.trim(self.write_checkpoint())
+        self._trimmed_at = self._replay.inserted
+        self._next = time.monotonic() + _SNAPSHOT_INTERVAL_S
+
+    def write_checkpoint(self) -> FirstMessages:
+        """Write a checkpoint, and return to what the log may be trimmed."""
+        self._check()
+        self.keep_weights()
+        values = {
+            "counted": self._ingest.counted,
+            "replay": self._replay.checkpoint()._asdict(),
+            "replay_generator": self._replay.generator.get_state(),
+            "logged": self._results.log.size,
+            "finished": self.finished,
+            # A stop in the middle of a round leaves weights that no actor may see before the round's end, and an actor
+            # that has a round left to play needs the weights before.
+            "published": {
+                version: torch.frombuffer(bytearray(packet), dtype=torch.uint8)
+                for version, packet in self._publisher.packets().items()
+            },
+        }
+        return self._results.save_checkpoint(self._agent, self._values() | values, self._ingest.needs())
+
+    def keep_weights(self) -> None:
+        """Keep the weights alone if the run has passed one of the points at which it shall."""
+        steps = self._args.T_max if self.finished else self._steps_made  # without lockstep actors may have played less
+        if self._kept.due(steps):
+            self._check()
+        self._kept.keep(steps, self._agent, self._values())
+
+    def save_best(self) -> None:
+        """Keep the weights if the newest episodes are the best so far."""
+        self._check()
+        self._results.save_best(self._agent, self._values())
+
+    def resume(self, saved: dict[str, Any]) -> bool:
+        """Take up what a checkpoint holds beside agent and `Progress`; returns whether Redis has all that it had."""
+        restore_generator(self._replay.generator, saved["replay_generator"])
+        self._publisher.restore({version: packet.numpy().tobytes() for version, packet in saved["published"].items()})
+        whole = self._ingest.resume(saved["counted"])
+        if self._limiter.synchronize and whole:
+            self._results.log.go_back(saved.get("logged", self._results.log.size))
+        self._replay.restore(Checkpoint(**saved["replay"]), self._ingest.counted)
+        self._results.checkpoints.needs = self._replay.oldest()
+        self._trimmed_at = self._replay.inserted
+        return whole
+
+    @property
+    def _steps_made(self) -> int:
+        return steps_made(asdict(self._progress), lockstep=self._limiter.synchronize)
+
+    def _values(self) -> dict[str, Any]:
+        values = {
+            "run_name": self._args.name,
+            "crews": [list(crew) for crew in self._limiter.crews],
+            "settings": json.dumps(self._args.shared),
+        }
+        return asdict(self._progress) | values
