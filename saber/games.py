@@ -10,6 +10,8 @@ from ale_py import ALEInterface, roms
 
 # What the ids of Gymnasium and the old Gym have around a game's name: ALE/Pong-ram-v5, PongNoFrameskip-v4.
 _GYMNASIUM_ID = re.compile(r"^ALE/|(-ram)?(NoFrameskip|Deterministic)?(-v[0-9]+)?$", re.IGNORECASE)
+# Actions that published agents have chosen among, by game, where the emulator of their time offered fewer than all 18.
+PUBLISHED_ACTIONS = {"skiing": (0, 2, 3, 4, 5, 6, 7, 8, 9)}
 
 
 def games() -> list[str]:

@@ -35,7 +35,7 @@ def snapshot(path: Path, name: str, actions: int = 18) -> Path:
 
 
 def start(program: str, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, program, "--game", GAME, *more]
+    command = [sys.executable, program, *([] if "--game" in more else ["--game", GAME]), *more]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -52,14 +52,27 @@ def evaluate(path: Path, *more: str) -> tuple[int, str, str]:
     return end(start("test_multiple_seed.py", "--model", str(path), *results, *more))
 
 
-def played(episode: int, seed: int) -> str:
+def played(episode: int, seed: int, game: str = GAME, action: int = ACTION) -> str:
     """What the program must say of an episode: the environment alone knows."""
-    environment = make_environment(EnvironmentSettings(game=GAME), derive_seed(seed, 4, episode))
+    environment = make_environment(EnvironmentSettings(game=game), derive_seed(seed, 4, episode))
     row, score, steps = environment.reset(), 0.0, 0
     while row.kind != Kind.LAST:
-        row = environment.step(ACTION)
+        row = environment.step(action)
         score, steps = score + row.reward, steps + 1
-    return f"score {score:g}, at 30 minutes {score:g}, at 5 minutes {score:g}, {steps} steps, game_over"
+    return f"score {score:g}, at 30 minutes {score:g}, at 5 minutes {score:g}, {steps} steps, {environment.end}"
+
+
+@pytest.mark.slow
+def test_a_published_snapshot_of_skiing_has_nine_actions(tmp_path: Path) -> None:
+    """Its sixth action is the emulator's code 6, as nobody fires in Skiing."""
+    path = snapshot(tmp_path / "published.pth", "rainbow_iqn", actions=9)
+    code, out, errors = evaluate(path, "--game", "skiing", "--evaluation-episodes", "1", "--seed", "8")
+    assert (code, errors) == (0, ""), out
+    _, episode, *_ = out.splitlines()
+    score, *_, steps, end = played(0, 8, "skiing", 6).split(", ")
+    assert episode.startswith(f"episode 0: {score}, ") and episode.endswith(f", {steps}, {end}")
+    others = {played(0, 8, "skiing", other).split(", ")[-2] for other in (5, 7)}
+    assert steps != played(0, 8, "skiing", ACTION).split(", ")[-2], "code 5 would have been noticed"
 
 
 @pytest.mark.parametrize("name", NETWORKS)

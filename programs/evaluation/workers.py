@@ -10,7 +10,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
+from agents.foreign_snapshot import sizes_of
 from agents.interface import Agent
 from agents.registry import make_agent
 from args import Args
@@ -30,6 +31,7 @@ from memory.rows import Arrays, Kind, Rows
 from programs import processor, snapshot
 from programs.common import observation_of, open_environment, select_device
 from saber.environment import Environment
+from saber.games import PUBLISHED_ACTIONS
 from saber.scores import EpisodeRecord, EpisodeScore
 from saber.video import Video, write_video
 
@@ -57,7 +59,8 @@ class EpisodePlayer:
         with closing(open_environment(replace(args, render=False), args.seed)) as environment:
             seen, nb_actions = observation_of(environment), environment.nb_actions
             self.action_repeat = environment.action_repeat
-        self._agent = make_agent(args, seen, nb_actions, device, learns=False, seed=args.seed)
+        self._codes = action_codes(args, weights, nb_actions)
+        self._agent = make_agent(args, seen, len(self._codes), device, learns=False, seed=args.seed)
         snapshot.restore_weights(self._agent, {"model_state_dict": weights})
         model = self._agent.parts["model"]
         assert isinstance(model, torch.nn.Module)
@@ -71,9 +74,9 @@ class EpisodePlayer:
         seed_agent(self._agent, self._weights, task.seed)
         with closing(open_environment(self._args, task.seed, record=task.film is not None)) as environment:
             if task.film is None:
-                return play_episode(self._agent, environment, task.episode, self._stop)
+                return play_episode(self._agent, environment, task.episode, self._stop, self._codes)
             with write_video(task.film, environment.pictures_per_second) as video:
-                return play_episode(self._agent, environment, task.episode, self._stop, video)
+                return play_episode(self._agent, environment, task.episode, self._stop, self._codes, video)
 
 
 def seed_agent(agent: Agent, weights: dict[str, torch.Tensor], seed: int) -> None:
@@ -83,8 +86,14 @@ def seed_agent(agent: Agent, weights: dict[str, torch.Tensor], seed: int) -> Non
     agent.load(weights)
 
 
+def action_codes(args: Args, weights: dict[str, torch.Tensor], nb_actions: int) -> Sequence[int]:
+    """Return the environment's action for each of the network's; they differ for published snapshots of some games."""
+    published = PUBLISHED_ACTIONS.get(args.game, ()) if args.env == "atari" else ()
+    return published if sizes_of(weights)["nb_actions"] == len(published) else range(nb_actions)
+
+
 def play_episode(
-    agent: Agent, environment: Environment, episode: int, stop: Stop, video: Video | None = None
+    agent: Agent, environment: Environment, episode: int, stop: Stop, codes: Sequence[int], video: Video | None = None
 ) -> EpisodeRecord:
     """Play an episode of this number from its beginning to its end; raises Stopped."""
     score, row, state = EpisodeScore(environment.action_repeat), environment.reset(), Arrays()
@@ -96,7 +105,7 @@ def play_episode(
         if stop.is_set():
             raise Stopped
         decision, state = agent.act(Rows.stack([row]), state, None)
-        row = environment.step(int(decision.actions[0]))
+        row = environment.step(codes[int(decision.actions[0])])
         score.add(row.reward)
 
 

@@ -150,7 +150,7 @@ def test_an_evaluated_episode_is_played_by_the_snapshot(tmp_path: Path) -> None:
     environment = _Frames(3)
     for seed in range(3):
         seed_agent(agent, content["model_state_dict"], seed)
-        record = play_episode(agent, environment, seed, threading.Event())
+        record = play_episode(agent, environment, seed, threading.Event(), range(environment.nb_actions))
         assert (record.episode, record.score_saber, record.length) == (seed, 1, 2), "the chain's second action"
 
 
