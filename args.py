@@ -199,7 +199,7 @@ class Args(
 
     @property
     def task(self) -> str:
-        """What is played, as it stands in the names of files: the game, or what `--env` names after its colon."""
+        """Name of the game or environment in the names of files: for `--env`, the text after its colon."""
         _, colon, environment = self.env.partition(":")
         return re.sub(r"[^\w.-]", "-", environment) if colon else self.game
 

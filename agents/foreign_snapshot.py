@@ -19,7 +19,7 @@ _NOISE = "_epsilon"  # buffers that are drawn anew before they are used: a snaps
 
 
 def check_weights(weights: dict[str, Any]) -> str:
-    """What makes a state dict unusable for any network; empty if nothing does."""
+    """Return why no network can use a state dict; empty if one can."""
     strange = [str(name) for name, value in weights.items() if not (isinstance(name, str) and _is_float_tensor(value))]
     if strange:
         return f"{_some(strange)} is not a tensor of floating-point numbers"

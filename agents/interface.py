@@ -39,14 +39,14 @@ class Network(nn.Module):
 
 
 class ActorOutput(NamedTuple):
-    """What an agent decides for E environments."""
+    """An agent's actions in E environments, and what it keeps beside them."""
 
     actions: Array  # [E] int64
     out: Arrays  # [E, ...] what the network said, kept with each row for `initial_priorities`
 
 
 class Update(NamedTuple):
-    """What an update of the learner gives."""
+    """Result of one update."""
 
     priorities: Tensor  # [B] the new priorities, exponent applied
     metrics: dict[str, Tensor]  # 0-d, on the agent's device: "loss", "value", ...

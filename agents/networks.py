@@ -113,7 +113,7 @@ def _pixels(convolutions: list[nn.Conv2d], size: int) -> int:
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """What networks are built from."""
+    """Sizes and kinds of a network's layers."""
 
     observation: Field
     stack: int

@@ -4,7 +4,7 @@ import torch
 
 
 def select_precision(name: str, device: torch.device) -> torch.dtype:
-    """What the setting `precision` comes to on a device."""
+    """Return the precision that a device computes in under the setting `precision`."""
     if name == "auto":
         name = "bfloat16" if computes_in_bfloat16(device) else "float32"
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]

@@ -36,7 +36,7 @@ class Transitions(NamedTuple):
 
 
 class PolicyOutput(NamedTuple):
-    """What the acting network says of E stacks, before an action is chosen."""
+    """Output of the acting network for E stacks, before an action is chosen."""
 
     values: Tensor  # [E, A] mean returns
     distribution: Tensor  # [E, A, ...] what `initial_losses` needs of an action
@@ -235,7 +235,7 @@ class QLearningAgent(Agent):
 
     @abstractmethod
     def evaluate(self, stack: Tensor, weights: Weights) -> PolicyOutput:
-        """What the acting network says of stacks [E, S, ...]."""
+        """Return the acting network's output for stacks [E, S, ...]."""
 
     @abstractmethod
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:

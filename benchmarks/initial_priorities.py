@@ -55,7 +55,7 @@ class Own(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What an actor has made, and the seconds that it took."""
+    """Rows that an actor has made, and the seconds that it took."""
 
     chunks: list[Chunk]
     act: Array  # [steps]

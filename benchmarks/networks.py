@@ -98,7 +98,7 @@ def _updates(settings: Args, args: argparse.Namespace) -> Comparison:
 
 
 def product_dtype() -> torch.dtype:
-    """What networks compute large products in here, by default."""
+    """Return the precision of large products on this machine, by default."""
     return torch.bfloat16 if computes_in_bfloat16(_CPU) else torch.float32
 
 

@@ -46,7 +46,7 @@ QUICK = Sizes(rows=4000, peer_rows=2000, turns=1024, slice_s=0.02)
 
 @dataclass(frozen=True)
 class Replays:
-    """What is compared, full."""
+    """A full replay to compare with others."""
 
     ours: Replay
     small: Replay  # ours with as many rows as the peers

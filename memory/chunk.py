@@ -24,7 +24,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkSpec:
-    """What an agent's chunks look like, in rows.
+    """Sizes of an agent's chunks, in rows.
 
     `out` names the arrays of the acting network that travel with every row (a behaviour policy's logits, say), and
     `state` the recurrent state, stored once a chunk for its first usable row. Both are empty for the Rainbow agents.

@@ -48,7 +48,7 @@ class Batch(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What it takes, besides the log, to build a replay again: which chunks, where, with which priorities."""
+    """A replay without its rows, which the log has: which chunks, where, with which priorities."""
 
     first: int  # insertions before the oldest chunk: it decides the slots
     ids: Tensor  # [chunks, 2] int64: actor, sequence

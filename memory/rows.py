@@ -29,7 +29,7 @@ class Kind(IntEnum):
 
 
 class Row(NamedTuple):
-    """What an environment says at one moment; the action chosen there is kept beside it."""
+    """An environment at one moment; the action chosen there is kept beside it."""
 
     obs: Array  # one new frame or vector, never a stack
     kind: Kind

@@ -50,7 +50,7 @@ def _watch() -> None:
 
 
 def _longest() -> dict[str, float]:
-    """What is waited for, and since when by the thread that waits longest: several may wait for the same."""
+    """Something waited for, and since when by the thread that waits longest: several may wait for the same."""
     since: dict[str, float] = {}
     for what, start in list(_waits.values()):
         since[what] = min(start, since.get(what, start))
@@ -58,7 +58,7 @@ def _longest() -> dict[str, float]:
 
 
 def line(what: str, seconds: float) -> str:
-    """What is printed."""
+    """Return the line to print."""
     return f"Waiting for {what} ({seconds:.0f} sec)"
 
 

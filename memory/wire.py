@@ -39,7 +39,7 @@ class WireError(ValueError):
 
 
 class Tag(IntEnum):
-    """What a message is."""
+    """Kinds of messages."""
 
     CHUNK = 1
     EPISODE = 2
@@ -102,7 +102,7 @@ def decode_meta(data: bytes) -> dict[str, Any]:
 
 
 def other_version(version: int) -> str:
-    """What to say of a peer that speaks another version of the wire, and to do about it."""
+    """Return an explanation for a peer that speaks another version of the wire, and what to do about it."""
     if version < VERSION:
         return f"wire version {version} is older than this program's {VERSION}: update the program that wrote it"
     return f"wire version {version} is newer than this program's {VERSION}: update this program"

@@ -76,7 +76,7 @@ def select_device(args: Args) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """What records of runs call it: "cpu", or the model of the GPU."""
+    """Return a device's name for records of runs: "cpu", or the model of the GPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
@@ -101,7 +101,7 @@ def open_environment(args: Args, seed: int, *, record: bool = False) -> Environm
 
 
 def observation_of(environment: Environment) -> Field:
-    """What one observation looks like."""
+    """Return shape and dtype of one observation."""
     return Field(tuple(environment.observation_shape), np.dtype(environment.observation_dtype).name)
 
 

@@ -93,7 +93,7 @@ class EmulatorState:
                     break
 
     def snapshot(self) -> Arrays:
-        """What `restore` needs: `ale` [about 14 000] uint8, `actions` [steps since] uint8."""
+        """Return the arrays that `restore` needs: `ale` [about 14 000] uint8, `actions` [steps since] uint8."""
         return {"ale": np.frombuffer(self._start, np.uint8), "actions": np.frombuffer(bytes(self._actions), np.uint8)}
 
     def restore(self, arrays: Arrays) -> None:

@@ -19,7 +19,7 @@ from memory.rows import Array, Arrays, Row
 
 @dataclass(frozen=True)
 class EnvironmentSettings:
-    """What an environment is made from; one without frames or stickiness ignores what it has no use for."""
+    """Settings of an environment; one without frames or stickiness ignores those that it has no use for."""
 
     env: str = "atari"  # a name in `saber.registry`; what follows a colon is its own, as in gymnasium:<id>
     game: str = "pong"  # snake_case, see saber.games

@@ -193,7 +193,7 @@ def _one_line(what: object) -> str:
 
 
 class View(NamedTuple):
-    """What a network gets to see of the observations of a space."""
+    """Observations of a space as a network gets to see them."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -70,7 +70,7 @@ class EpisodeScore:
         )
 
     def snapshot(self) -> Arrays:
-        """What `restore` needs in the middle of an episode: `scores` [3] float64 and `length` int64."""
+        """Return the arrays that `restore` needs within an episode: `scores` [3] float64 and `length` int64."""
         return {
             "scores": np.array([self.score_5min, self.score_30min, self.total], np.float64),
             "length": np.array(self.length, np.int64),

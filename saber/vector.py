@@ -11,7 +11,7 @@ from saber.scores import EpisodeRecord, EpisodeScore
 
 
 class VectorStep(NamedTuple):
-    """What one agent step in every environment led to."""
+    """Rows and episodes after one agent step in every environment."""
 
     rows: Rows  # to act on next: FIRST, MID, never LAST
     ended: dict[int, Row]  # the LAST rows of the episodes that ended, by environment

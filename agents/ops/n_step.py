@@ -13,7 +13,7 @@ from agents.ops.shapes import check_shapes
 
 
 class NStep(NamedTuple):
-    """What n-step targets need: return_ + discount · value(row t + steps)."""
+    """Parts of n-step targets: return_ + discount · value(row t + steps)."""
 
     return_: Tensor  # [B] of the reward's dtype
     discount: Tensor  # [B] of the reward's dtype: 0 at a true end, else γ^m · Π d

@@ -36,7 +36,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Access:
-    """What a server must be told beside its address; `tls` None is an open connection."""
+    """User, password and certificates for a server; `tls` None is an open connection."""
 
     db: int = 0
     username: str | None = None
@@ -77,7 +77,7 @@ def hide_passwords(text: str) -> str:
 
 
 def check_url(url: str) -> list[str]:
-    """What is wrong with --redis-url, in one line."""
+    """Return the faults of --redis-url, one line each."""
     try:
         _parse(url, URL_OPTION)
     except UserError as error:
@@ -205,7 +205,7 @@ def _advice(verify_code: int) -> str:
 
 
 def explain_denial(error: str) -> str | None:
-    """What to say if the server's error is that the Redis user lacks a right, also within a script; else None."""
+    """Explain an error by which the Redis user lacks a right, also within a script; None for other errors."""
     said = ("no permissions", "noperm", "user executing the script can't", "acl failure in script")
     if not any(words in error.lower() for words in said):
         return None

@@ -22,7 +22,7 @@ _KEPT_S = 5.0  # experience that a broker's restart could lose: its file is sync
 
 
 class Saved(NamedTuple):
-    """What an actor left behind."""
+    """State of an actor, and the number of its last message."""
 
     state: bytes
     sequence: int
@@ -112,7 +112,7 @@ class ActorClient:
         self.lease.__exit__(*error)
 
     def saved(self, *, repeats: bool = False) -> Saved | None:
-        """What this actor's predecessor left with its last message, None for a first start.
+        """Return the state that this actor's predecessor stored with its last message, None for a first start.
 
         The learner may have read messages that a broker's restart has lost since, and reads what follows them. An actor
         that `repeats` exactly what its predecessor did gives them their old numbers; any other goes on after them.

@@ -97,7 +97,7 @@ class Client(redis.Redis):
                 self.away.check(f"{how}, and start again what has stopped")
 
     def _explain_type(self, args: tuple[Any, ...]) -> str:
-        """What to say of a command that met a value of another type than ours."""
+        """Return an explanation for a command that met a value of another type than ours."""
         known = probes(args)
         wrong = " and ".join(key for key, probe in known.items() if self._is_refused(probe)) or " or ".join(known)
         return (
@@ -114,7 +114,7 @@ class Client(redis.Redis):
 
 
 def _cannot_write(error: redis.ResponseError) -> str | None:
-    """What hinders a server for a time, None for other errors."""
+    """Return why a server cannot write for a time, None for other errors."""
     said = "OOM command" if isinstance(error, OutOfMemoryError) else str(error)  # a script's is no such error
     return next((how for words, how in _CANNOT_WRITE.items() if words in said), None)
 

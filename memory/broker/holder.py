@@ -29,7 +29,7 @@ class Holder:
 
 
 def name_of_this_process() -> bytes:
-    """What `read_holder` understands, behind anything without a bar."""
+    """Return this process's name as `read_holder` reads it, to stand behind anything without a bar."""
     return f"|{os.getpid()}|{int(time.time())}|{this_host()}".encode()
 
 

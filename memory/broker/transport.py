@@ -95,7 +95,7 @@ class MemoryUse(NamedTuple):
 
 
 def memory_use(client: Client, name: str) -> MemoryUse:
-    """What the server uses, and may use."""
+    """Bytes of memory that the server uses, and may use."""
     info: Any = client.info("memory")
     host = str(client.connection_pool.connection_kwargs.get("host"))
     sizes: list[Any] = [client.memory_usage(key) for key in _keys_from(client, Keys(name, "").run)]

@@ -83,7 +83,7 @@ class Rollout:
         return asdict(record) | {"actor": self._args.id_actor, "T_actors": T, "episode": number}
 
     def _at_end(self, env: int, row: Row, decision: ActorOutput) -> ActorOutput:
-        """What to keep with a LAST row: after a truncation its value is bootstrapped from, so the network is asked."""
+        """Return the output to keep with a LAST row, whose value is bootstrapped from after a truncation."""
         if row.discount == 0:
             return decision  # nobody looks at it
         rows = self._rows._replace(**{name: array.copy() for name, array in self._rows._asdict().items()})
@@ -134,7 +134,7 @@ class Rollout:
         return Place(round_, round_step)
 
     def _most_bytes(self) -> int:
-        """What a state can hold: the rows of a window, and some megabytes of whatever an environment needs."""
+        """Return the most bytes of a state: the rows of a window, and some megabytes for the environment."""
         environments = self._environments.environments
         row = environments[0].observation_dtype.itemsize * math.prod(environments[0].observation_shape)
         return len(environments) * (4 * self.agent.spec.window * row + _ENVIRONMENT_BYTES)

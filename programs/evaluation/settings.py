@@ -110,7 +110,7 @@ def _game_in_name(model: Path | None) -> str | None:
 
 
 def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]) -> list[str]:
-    """What the command gives although the snapshot says otherwise; `--force` cannot change the shapes of weights."""
+    """Return a line for each setting in which command and snapshot differ; `--force` changes no shapes."""
     errors = []
     for name in sorted(args.given & of_policy.keys()):
         learned, asked = of_policy[name], getattr(args, name)

@@ -35,7 +35,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Need:
-    """What something needs, and what there is for it."""
+    """Bytes that something needs, and bytes that there are for it."""
 
     what: str
     needed: int
@@ -96,7 +96,7 @@ def check_actor(args: Args) -> None:
 
 
 def available_memory() -> int:
-    """What this process may still use of the machine's memory, or of its container's (Linux)."""
+    """Return the bytes that this process may still use of the machine's memory, or of its container's (Linux)."""
     free = int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
     try:
         limit, used = ((CONTROL_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))

@@ -132,7 +132,7 @@ def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
 
 @contextmanager
 def _of_snapshot(path: Path | None) -> Iterator[None]:
-    """Whatever wrong values of a snapshot lead to where they are first used: one line that names the file."""
+    """Turn errors that wrong values of a snapshot lead to into one line that names the file."""
     try:
         yield
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:

@@ -14,7 +14,7 @@ _IN_RUN_TABLE = {"seed", "game"}  # of each run: what it is the run of
 
 
 def describe_agent(group: Group) -> str:
-    """What has learned, which is the same in all runs of the group with a record."""
+    """Describe the agent, which is the same in all runs of the group with a record."""
     settings = group.settings
     if "agent" not in settings:
         return "Which agent it was is not recorded."

@@ -38,7 +38,7 @@ class Evaluation:
 
     @property
     def task(self) -> Task:
-        """What was played."""
+        """Return the task that was played."""
         env = str(self.record.settings.get("env", "atari"))
         return Task(str(self.record.settings.get("game", self.path.stem)), env)
 

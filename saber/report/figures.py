@@ -141,7 +141,7 @@ def _profile_band(agent: Agent, found: Profile, number: int) -> list[Figure]:
 
 
 def score_name(results: Results, agent: Agent, mark: int, limit: str) -> str:
-    """What to call an agent's scores at a mark and a limit where published ones stand beside them."""
+    """Return the name of an agent's scores at a mark and a limit where published ones stand beside them."""
     rules = f"({agent.group.protocols.label}, {format_frames(mark)})"
     return legend_text(f"{agent.name}, {results.protocols.limit_name(limit)}", rules)
 

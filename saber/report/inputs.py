@@ -25,7 +25,7 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What was found."""
+    """Runs and evaluations that were found."""
 
     runs: list[Run]  # by game and path
     evaluations: list[Evaluation]

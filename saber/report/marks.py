@@ -28,7 +28,7 @@ def score_at(run: Run, mark: int) -> list[float] | None:
 
 
 class Now(NamedTuple):
-    """What a run without a score at a mark has come to."""
+    """Score and frames that a run without a score at a mark has come to."""
 
     seed: Any  # as its record has it; None if it is not known
     log: str  # path for readers

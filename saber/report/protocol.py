@@ -54,7 +54,7 @@ class Protocols:
 
     @property
     def sentence(self) -> str:
-        """What a reader must know of them."""
+        """Return the notes that a reader of these scores needs."""
         parts = [one.sentence for one in self.known]
         if self.unknown:
             parts.append(f"by what rules {self.unknown} of {self.runs} runs were played was not recorded")
@@ -62,7 +62,7 @@ class Protocols:
         return f"{text[0].upper()}{text[1:]}."
 
     def limit_name(self, limit: str) -> str:
-        """What to call one of LIMITS: only what is known not to be cut is unlimited."""
+        """Return the name of one of LIMITS: only what is known not to be cut is unlimited."""
         unlimited = not self.unknown and all(protocol.unlimited for protocol in self.known)
         return {"5min": "5 min", "30min": "30 min", "saber": "unlimited" if unlimited else "whole episodes"}[limit]
 

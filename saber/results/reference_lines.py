@@ -13,7 +13,7 @@ _REACH = 1.0  # how far beyond the scores an axis may grow for a line, in length
 
 
 class ReferenceLines(NamedTuple):
-    """What a plot shows of the references of its game."""
+    """Lines and range of a plot for the references of its game."""
 
     shapes: list[dict[str, Any]]  # of plotly's layout
     beyond: str  # those that would flatten the curves, as in "above: human 7,128"; may be empty

@@ -40,7 +40,7 @@ class RunRecord:
 
     @property
     def task(self) -> Task:
-        """What the run plays; records of older programs, which played nothing else, name no environment."""
+        """The task of the run; records of older programs, which played Atari alone, name no environment."""
         return Task(self.game, str(self.starts[-1].settings.get("env", "atari")))
 
     def started(self, start: Start) -> "RunRecord":
