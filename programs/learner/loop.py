@@ -2,7 +2,6 @@
 
 import threading
 from collections import deque
-from typing import Any
 
 import torch
 
@@ -20,6 +19,7 @@ from programs.learner.ingest import Ingest
 from programs.learner.progress import Progress
 from programs.learner.publisher import Publisher
 from programs.learner.results_folder import ResultsFolder
+from programs.learner.saved_run import SavedRun
 from programs.learner.saving import Saver
 from programs.snapshot import weights_hash
 
@@ -54,7 +54,7 @@ class Learner:
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._unchecked: list[torch.Tensor] = []  # losses
 
-    def resume(self, saved: dict[str, Any]) -> None:
+    def resume(self, saved: SavedRun) -> None:
         """Take up from a checkpoint what is neither the agent's nor in `Progress`."""
         self._saves_first = not self._saver.resume(saved)
 

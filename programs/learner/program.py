@@ -1,15 +1,10 @@
 """The learner's program: finds out what to resume, builds the parts and runs them."""
 
-import json
-import re
 import textwrap
 import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +19,7 @@ from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerClient
 from memory.broker.run_status import RunStatus
 from memory.errors import Stopped, UserError
-from memory.limiter import RateLimiter, check_crews
+from memory.limiter import RateLimiter
 from memory.replay import Replay
 from programs import snapshot
 from programs.common import (
@@ -33,7 +28,6 @@ from programs.common import (
     launch_command,
     make_limiter,
     observation_of,
-    one_line,
     open_environment,
     select_device,
 )
@@ -43,10 +37,10 @@ from programs.learner.kept_weights import points_to_keep
 from programs.learner.loop import Learner
 from programs.learner.progress import Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
+from programs.learner.saved_run import SavedRun, damage_named, parse
 from programs.presets import describe_preset
 from saber.results.run_record import present_start
 
-_RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"}
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
 
 
@@ -64,29 +58,25 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         _link(args, client) as link,
         ResultsFolder(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
-        path, saved = reports.checkpoints.load() or (None, None)
-        if saved and not saved.keys() >= _RESUMABLE:
-            raise UserError(f"--path-to-results: {path} cannot be resumed from, only started from: give it as --model")
+        found = reports.checkpoints.load()
+        saved = parse(*found) if found else None
         if saved:
-            with _of_snapshot(path):
-                _refuse_other_settings(args, saved, path)
-                _refuse_other_name(args, saved, path)
-                reports.best_mean = float(saved["best_mean"])
+            _refuse_other_settings(args, saved)
+            _refuse_other_name(args, saved)
+            reports.best_mean = saved.best_mean
         elif reports.log.records:
             raise UserError(
                 f"--path-to-results: {reports.log.path} has episodes, but no snapshot to resume: move it away"
             )
-        with _of_snapshot(path):
-            progress = _progress(saved)
-        if progress.T_learner >= args.T_max and saved and saved.get("finished", True):
+        progress = saved.progress if saved else Progress(uuid.uuid4().hex[:12])
+        if saved and saved.finished and progress.T_learner >= args.T_max:
             print(
                 f"Finished at T = {progress.T_learner} already; move what is in {reports.folder} away to start afresh"
             )
             return
         known = link.check_name(progress.run_id, afresh=saved is None)
         agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
-        with _of_snapshot(path):
-            limiter = _limiter(args, agent, saved)
+        limiter = _limiter(args, agent, saved)
         if args.nb_actor != limiter.crews[-1].nb_actor:
             limiter = _change_crew(args, progress, limiter, link, known)
         place = _replay_device(args, budget.replay_bytes(args, agent, observation), device)
@@ -94,8 +84,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         budget.check_learner(args, agent, observation, place, client, kept)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
         replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
-        with _of_snapshot(path):
-            _restore(args, agent, saved, path)
+        _restore(args, agent, saved)
         if stop.is_set() and not saved:  # else it leads the run for a moment, and sends the actors home
             raise Stopped
         reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
@@ -104,7 +93,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         decode = MessageDecoder(agent.spec, observation, nb_actions, args.nb_env_per_actor)
         learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
         if saved:
-            with _of_snapshot(path):
+            with damage_named(saved.path):
                 learner.resume(saved)
         if args.preset != "paper":
             print(describe_preset(args.preset, args), flush=True)
@@ -130,34 +119,23 @@ def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
     return args.settings | {"preset": args.preset} | in_use
 
 
-@contextmanager
-def _of_snapshot(path: Path | None) -> Iterator[None]:
-    """Turn errors that wrong values of a snapshot lead to into one line that names the file."""
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
-        raise UserError(
-            f"--path-to-results: {path} cannot be resumed from, it is damaged ({one_line(error)}): move what is here "
-            "away to start afresh"
-        ) from error
-
-
-def _restore(args: Args, agent: Agent, saved: dict[str, Any] | None, path: Path | None) -> None:
+def _restore(args: Args, agent: Agent, saved: SavedRun | None) -> None:
     if saved:
-        snapshot.restore(agent, saved)
+        with damage_named(saved.path):
+            snapshot.restore(agent, saved.content)
         note = "; --model is not used" if args.model else ""
-        print(f"Resuming from {path} at T = {saved['T_learner']}{note}", flush=True)
+        print(f"Resuming from {saved.path} at T = {saved.progress.T_learner}{note}", flush=True)
     elif args.model:
         model = snapshot.choose(args.model, args.task)
         snapshot.restore_weights(agent, snapshot.load(model, "--model"))
         print(f"Starting from the weights of {model}", flush=True)
 
 
-def _refuse_other_settings(args: Args, saved: dict[str, Any], path: Path | None) -> None:
+def _refuse_other_settings(args: Args, saved: SavedRun) -> None:
     """Refuse what does not fit a run's experience and its actors' states: all but its length and number of actors."""
-    before, now = json.loads(saved["settings"]), args.shared
+    before, now = saved.settings, args.shared
     errors = [
-        f"{flag_of(name)}: was {before[name]!r} when {path} was saved, is {now[name]!r}; resume with the same "
+        f"{flag_of(name)}: was {before[name]!r} when {saved.path} was saved, is {now[name]!r}; resume with the same "
         "settings, or start afresh in another --path-to-results"
         for name in now.keys() & before.keys() - {"T_max", "nb_actor"}
         if before[name] != now[name]
@@ -166,29 +144,24 @@ def _refuse_other_settings(args: Args, saved: dict[str, Any], path: Path | None)
         raise UserError("\n".join(sorted(errors)))
 
 
-def _refuse_other_name(args: Args, saved: dict[str, Any], path: Path | None) -> None:
+def _refuse_other_name(args: Args, saved: SavedRun) -> None:
     """The experience of a run lies under its name on the Redis server: under another one there is none."""
-    name = saved.get("run_name", args.name)  # snapshots of earlier releases have none
-    if not isinstance(name, str):
-        raise ValueError("its run has no name")
-    if name == args.name:
+    if saved.name in (None, args.name):
         return
-    before = textwrap.shorten(ascii(name), 200)
+    before = textwrap.shorten(ascii(saved.name), 200)
     if not args.abandon_other_run:
         raise UserError(
-            f"--run-name: was {before} when {path} was saved, is {args.name!r}; resume under the same name, or give "
-            "--abandon-other-run to go on without the experience that the Redis server holds under that name"
+            f"--run-name: was {before} when {saved.path} was saved, is {args.name!r}; resume under the same name, or "
+            "give --abandon-other-run to go on without the experience that the Redis server holds under that name"
         )
     print(f"Going on as run {args.name!r}, without the experience that Redis holds of run {before}", flush=True)
 
 
-def _limiter(args: Args, agent: Agent, saved: dict[str, Any] | None) -> RateLimiter:
+def _limiter(args: Args, agent: Agent, saved: SavedRun | None) -> RateLimiter:
     """Return the limiter of a run with the number of actors that it has had."""
     if saved is None:
         return make_limiter(args, agent, ())
-    # Earlier releases had one number of actors for a run.
-    nb_actor = args.nb_actor if "crews" in saved else json.loads(saved["settings"])["nb_actor"]
-    return make_limiter(replace(args, nb_actor=nb_actor), agent, check_crews(saved.get("crews", [])))
+    return make_limiter(replace(args, nb_actor=saved.nb_actor), agent, saved.crews)
 
 
 def _change_crew(
@@ -208,26 +181,6 @@ def _change_crew(
     unfinished = [max(progress.round - 1, there.number) for actor, there in playing.items() if actor >= args.nb_actor]
     last = max([progress.round, published, *begun])
     return limiter.change(min([last, *unfinished]), last, args.nb_actor)
-
-
-def _progress(saved: dict[str, Any] | None) -> Progress:
-    if saved is None:
-        return Progress(uuid.uuid4().hex[:12])
-    if not all(isinstance(saved[name], dict) for name in ("counted", "published", "replay")):
-        raise ValueError("what the learner has read and published is missing")
-    if not all(_is_count(number) for name in ("counted", "published") for number in saved[name]):
-        raise ValueError("an actor or a version has no number")
-    progress = Progress(**{name: saved[name] for name in Progress.__dataclass_fields__})
-    counts = [value for name, value in vars(progress).items() if name != "run_id"]
-    if not all(_is_count(value) for value in [*counts, *saved["counted"].values()]):
-        raise ValueError("a count is no whole number")
-    if not isinstance(progress.run_id, str) or not re.fullmatch("[A-Za-z0-9_-]{1,64}", progress.run_id):
-        raise ValueError("its run id is no name")
-    return progress
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
 
 
 def _replay_device(args: Args, needed: int, device: torch.device) -> torch.device:

@@ -13,13 +13,14 @@ from agents.randomness import restore_generator
 from args import Args
 from memory.broker.learner_client import LearnerClient
 from memory.limiter import RateLimiter
-from memory.replay import Checkpoint, Replay
+from memory.replay import Replay
 from programs.learner.checkpoints import FirstMessages
 from programs.learner.ingest import Ingest
 from programs.learner.kept_weights import KeptWeights, points_to_keep
 from programs.learner.progress import Progress
 from programs.learner.publisher import Publisher
 from programs.learner.results_folder import ResultsFolder, steps_made
+from programs.learner.saved_run import SavedRun
 
 _SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
 _RETRY_S = 60.0  # until files are written again after a failure
@@ -107,14 +108,14 @@ class Saver:
         self._check()
         self._results.save_best(self._agent, self._values())
 
-    def resume(self, saved: dict[str, Any]) -> bool:
+    def resume(self, saved: SavedRun) -> bool:
         """Take up what a checkpoint holds beside agent and `Progress`; returns whether Redis has all that it had."""
-        restore_generator(self._replay.generator, saved["replay_generator"])
-        self._publisher.restore({version: packet.numpy().tobytes() for version, packet in saved["published"].items()})
-        whole = self._ingest.resume(saved["counted"])
-        if self._limiter.synchronize and whole:
-            self._results.log.go_back(saved.get("logged", self._results.log.size))
-        self._replay.restore(Checkpoint(**saved["replay"]), self._ingest.counted)
+        restore_generator(self._replay.generator, saved.replay_generator)
+        self._publisher.restore(saved.published)
+        whole = self._ingest.resume(saved.counted)
+        if self._limiter.synchronize and whole and saved.logged is not None:
+            self._results.log.go_back(saved.logged)
+        self._replay.restore(saved.replay, self._ingest.counted)
         self._results.checkpoints.needs = self._replay.oldest()
         self._trimmed_at = self._replay.inserted
         return whole

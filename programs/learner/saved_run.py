@@ -1,0 +1,142 @@
+"""A checkpoint's content, parsed once: a run to resume, or one line that tells what is wrong with it."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from memory.errors import UserError
+from memory.limiter import Crew, check_crews
+from memory.replay import Checkpoint
+from programs.common import one_line
+from programs.learner.progress import Progress
+
+_RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"}
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run as its checkpoint holds it, beside the states of the agent's parts, which are in `content`."""
+
+    path: Path
+    content: dict[str, Any]
+    progress: Progress
+    settings: dict[str, Any]  # those that all processes of the run share
+    name: str | None  # None in checkpoints of earlier releases
+    crews: tuple[Crew, ...]
+    counted: dict[int, int]  # by actor, the last message that the run has counted
+    published: dict[int, bytes]  # packets of weights by version
+    replay: Checkpoint
+    replay_generator: Tensor  # [bytes] uint8
+    best_mean: float
+    logged: int | None  # bytes of the training log, None in checkpoints of earlier releases
+    finished: bool
+
+    @property
+    def nb_actor(self) -> int:
+        """Actors of the run; earlier releases had one number for a whole run."""
+        return self.crews[-1].nb_actor if self.crews else _count(self.settings.get("nb_actor"), "number of actors")
+
+
+def parse(path: Path, content: dict[str, Any]) -> SavedRun:
+    """Read the content of the checkpoint at `path`; raises UserError for one that no learner has saved."""
+    if not content.keys() >= _RESUMABLE:
+        raise UserError(f"--path-to-results: {path} cannot be resumed from, only started from: give it as --model")
+    with damage_named(path):
+        return _parse(path, content)
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Turn errors that wrong values of a checkpoint lead to into one line that names the file."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        raise UserError(
+            f"--path-to-results: {path} cannot be resumed from, it is damaged ({one_line(error)}): move what is here "
+            "away to start afresh"
+        ) from error
+
+
+def _parse(path: Path, content: dict[str, Any]) -> SavedRun:
+    settings = _settings(content["settings"])
+    name = content.get("run_name")
+    if not (name is None or isinstance(name, str)):
+        raise ValueError("its run has no name")
+    return SavedRun(
+        path,
+        content,
+        progress=_progress(content),
+        settings=settings,
+        name=name,
+        crews=check_crews(content.get("crews", [])),
+        counted=_numbered(content["counted"], "messages"),
+        published={version: bytes(packet) for version, packet in _packets(content["published"])},
+        replay=_replay(content["replay"]),
+        replay_generator=_tensor(content["replay_generator"], torch.uint8, "random numbers of its replay"),
+        best_mean=_number(content["best_mean"], "best mean score"),
+        logged=_count(content["logged"], "size of its log") if "logged" in content else None,
+        finished=bool(content.get("finished", True)),
+    )
+
+
+def _progress(content: dict[str, Any]) -> Progress:
+    run_id = content["run_id"]
+    if not isinstance(run_id, str) or not re.fullmatch("[A-Za-z0-9_-]{1,64}", run_id):
+        raise ValueError("its run id is no name")
+    counts = [field.name for field in fields(Progress) if field.name != "run_id"]
+    return Progress(run_id, **{name: _count(content.get(name), name) for name in counts})
+
+
+def _settings(text: Any) -> dict[str, Any]:
+    settings = json.loads(text) if isinstance(text, str) else None
+    if not isinstance(settings, dict):
+        raise ValueError("its settings are none")
+    return settings
+
+
+def _packets(packets: Any) -> Iterable[tuple[int, Any]]:
+    if not isinstance(packets, dict):
+        raise ValueError("its published weights are missing")
+    for version, packet in packets.items():
+        yield _count(version, "version"), _tensor(packet, torch.uint8, "published weights").numpy()
+
+
+def _replay(values: Any) -> Checkpoint:
+    """Only a replay can tell whether these fit it."""
+    if not isinstance(values, dict) or values.keys() != set(Checkpoint._fields):
+        raise ValueError("its replay is missing")
+    checkpoint = Checkpoint(**values)
+    if not isinstance(checkpoint.ids, Tensor) or not isinstance(checkpoint.priorities, Tensor):
+        raise ValueError("its replay has no chunks")
+    return checkpoint
+
+
+def _numbered(values: Any, what: str) -> dict[int, int]:
+    if not isinstance(values, dict):
+        raise ValueError(f"its numbers of {what} are missing")
+    return {_count(key, "number of an actor"): _count(value, f"number of {what}") for key, value in values.items()}
+
+
+def _tensor(value: Any, dtype: torch.dtype, what: str) -> Tensor:
+    if not isinstance(value, Tensor) or value.dtype != dtype or value.dim() != 1:
+        raise ValueError(f"the {what} are missing")
+    return value
+
+
+def _number(value: Any, what: str) -> float:
+    if type(value) not in (int, float):
+        raise ValueError(f"its {what} is no number")
+    return float(value)
+
+
+def _count(value: Any, what: str) -> int:
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"its {what} is no whole number")
+    return value
