@@ -42,7 +42,7 @@ def stream(env: str, seed: int, count: int = 1000) -> list[Row]:
 
 
 def test_every_environment_has_an_example():
-    registered = {name for name, factory in ENVIRONMENTS.items() if factory.__module__ == "saber.environment"}
+    registered = {name for name, factory in ENVIRONMENTS.items() if factory.__module__ == "saber.registry"}
     assert registered == {env.partition(":")[0] for env in EXAMPLES}
 
 
