@@ -483,7 +483,8 @@ start_again() { # INDEX
   ((code != 0 && code != 2 && (lived >= 5 || code > 128) && ${restarts[$1]:-0} < 5)) || was_sent_home "$1" || return 1
   restarts[$1]=$((${restarts[$1]:-0} + 1))
   say "$name has ended with exit code $code and is started again"
-  rm -f "$run/$name.exit" "$run/$name.pid"
+  # Twice, as a Ctrl-C of just now may have killed the first: nobody would stop what seems to have ended.
+  rm -f "$run/$name.exit" "$run/$name.pid" || rm -f "$run/$name.exit" "$run/$name.pid"
   start_process "$1"
 }
 

@@ -303,8 +303,10 @@ def test_a_wrong_time_to_stop_in_is_refused(workplace: Workplace, seconds: str) 
 def test_a_learner_that_is_killed_at_once_is_started_again(workplace: Workplace) -> None:
     workplace.start("--windows", "none")
     workplace.argv("learner")
+    (workplace.folder / "learner.argv").unlink()
     workplace.processes("launch_learner.py")[0].kill()
     workplace.wait_for_line(".*learner has ended with exit code 137 and is started again")
+    workplace.argv("learner")  # it can hear of a stop
     workplace.press_ctrl_c()
     assert workplace.exit_code() == 0
 

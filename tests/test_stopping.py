@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # The main thread has the lock of the event, or is about to write, when the signal comes.
 WORKS = """
-import os, signal, threading, stopping
+import os, signal, threading
+from programs import stopping
 stop = stopping.stop_on_signals()
 with stop._cond:
     os.kill(os.getpid(), signal.{number})
@@ -22,7 +23,8 @@ os.kill(os.getpid(), signal.{number})
 print("is asked twice", flush=True)
 """
 LOADS = """
-import os, signal, stopping
+import os, signal
+from programs import stopping
 stopping.end_at_once()
 os.kill(os.getpid(), signal.{number})
 print("goes on")
