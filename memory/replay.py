@@ -174,6 +174,8 @@ class Replay:
             raise ValueError("the replay's priorities are not those of its chunks")
         if not (stored.isfinite() & (stored >= 0)).all():
             raise ValueError("the replay has a priority that is negative or not finite")
+        if not set(ids[:, 0].tolist()) <= newest.keys():
+            raise ValueError("the replay has a chunk of an actor that has sent none")
         self.inserted = first
         for (actor, sequence), priorities in zip(checkpoint.ids.tolist(), checkpoint.priorities, strict=True):
             if sequence <= newest[actor]:

@@ -21,8 +21,8 @@ from memory.replay import Checkpoint, Replay
 from programs import snapshot
 from programs.actor.rollout import Place, Rollout
 from programs.learner.decoder import MessageDecoder
-from programs.learner.program import _of_snapshot, _progress
 from programs.learner.results_folder import training_record
+from programs.learner.saved_run import damage_named, parse
 from saber.environment import Environment, EnvironmentSettings
 from saber.gymnasium_environment import GymnasiumEnvironment
 from saber.results import training_log
@@ -177,11 +177,10 @@ def _snapshots(args: options.Args, agent: Any, path: Path) -> Target:
     def read(data: bytes) -> None:
         path.write_bytes(data)
         saved = snapshot.load(path, "--model")
-        with _of_snapshot(path):
+        with damage_named(path):
             if saved.keys() >= values.keys():
-                _progress(saved)
                 replay = Replay(agent.spec, field, 256, torch.Generator().manual_seed(1), CPU)
-                replay.restore(Checkpoint(**saved["replay"]), {0: 10})
+                replay.restore(parse(path, saved).replay, {0: 10})
             snapshot.restore(agent, saved)
         snapshot.restore_weights(agent, saved)
 
