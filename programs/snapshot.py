@@ -118,7 +118,7 @@ def restore(agent: Agent, snapshot: dict[str, Any]) -> None:
         if f"{name}{_SUFFIX}" in snapshot:
             try:
                 part.load_state_dict(snapshot[f"{name}{_SUFFIX}"])
-            except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
                 raise UserError(f"the snapshot's {name} does not fit these settings: {_first_line(error)}") from error
 
 
