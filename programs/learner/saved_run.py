@@ -113,7 +113,7 @@ def _replay(values: Any) -> Checkpoint:
     if not isinstance(values, dict) or values.keys() != set(Checkpoint._fields):
         raise ValueError("its replay is missing")
     checkpoint = Checkpoint(**values)
-    if not isinstance(checkpoint.ids, Tensor) or not isinstance(checkpoint.priorities, Tensor):
+    if not all(isinstance(value, Tensor) and value.dim() == 2 for value in (checkpoint.ids, checkpoint.priorities)):
         raise ValueError("its replay has no chunks")
     return checkpoint
 
