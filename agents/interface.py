@@ -2,8 +2,8 @@
 
     # actor                                             # learner
     agent.load(published weights)                       for batch in batches from replay:
-    decision, state = agent.act(rows, state, step)          update = agent.update(batch); agent.count_update()
-    chunk = assembler.add(row, action, out)                 replay.update_priorities(batch, update.priorities)
+    output, state = agent.act(rows, state, step)          update = agent.update(batch); agent.count_update()
+    chunk = assembler.add(row, action, extras)              replay.update_priorities(batch, update.priorities)
     # (the assembler asks agent.initial_priorities)     publish agent.parts["model"].published()
 
 An agent is one file and one line in `agents.registry`. It never sees Redis, files or environments.
@@ -42,7 +42,7 @@ class ActorOutput(NamedTuple):
     """An agent's actions in E environments, and what it keeps beside them."""
 
     actions: Array  # [E] int64
-    out: Arrays  # [E, ...] what the network said, kept with each row for `initial_priorities`
+    extras: Arrays  # [E, ...] outputs of the network, kept with each row for `initial_priorities`
 
 
 class Update(NamedTuple):
@@ -73,7 +73,7 @@ class Agent(ABC):
 
     @abstractmethod
     def initial_priorities(self, rows: Arrays) -> Array:
-        """Priorities [leaves] float32 of a chunk's rows [window, ...] from what `act` said there ("out.*")."""
+        """Return priorities [samples] float32 of a chunk's rows [window, ...], from the extras that `act` returned."""
 
     @abstractmethod
     def update(self, batch: Batch) -> Update:

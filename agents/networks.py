@@ -133,28 +133,28 @@ def _as_used(weight: Tensor, precision: torch.dtype) -> Tensor:
 class DuellingNetwork(Network):
     """Trunk and noisy duelling heads with `outputs` numbers per action (Wang et al. 2016, arXiv 1511.06581).
 
-    The trunk is `shape.architecture`'s for frames of 84x84, and one linear layer for any other observation.
+    The trunk is `spec.architecture`'s for frames of 84x84, and one linear layer for any other observation.
     """
 
-    def __init__(self, shape: NetworkSpec, outputs: int) -> None:
+    def __init__(self, spec: NetworkSpec, outputs: int) -> None:
         super().__init__()
-        self.nb_actions = shape.nb_actions
+        self.nb_actions = spec.nb_actions
         self._outputs = outputs
-        self._precision = shape.precision
-        self._scale = 1 / 255 if shape.observation.dtype == "uint8" else 1.0
+        self._precision = spec.precision
+        self._scale = 1 / 255 if spec.observation.dtype == "uint8" else 1.0
         self._convolutions: list[nn.Conv2d] = []  # also attributes, under the names of snapshots
-        if shape.observation.shape == (84, 84):
-            for i, convolution in enumerate(ARCHITECTURES[shape.architecture](shape.stack), start=1):
+        if spec.observation.shape == (84, 84):
+            for i, convolution in enumerate(ARCHITECTURES[spec.architecture](spec.stack), start=1):
                 setattr(self, f"conv{i}", convolution)
                 self._convolutions.append(convolution)
             self.nb_features = self._convolutions[-1].out_channels * _pixels(self._convolutions, 84) ** 2
         else:
-            self.fc1 = nn.Linear(shape.stack * math.prod(shape.observation.shape), shape.hidden_size)
-            self.nb_features = shape.hidden_size
-        self.fcnoisy_h_v = NoisyLinear(self.nb_features, shape.hidden_size, shape.noisy_std)
-        self.fcnoisy_h_a = NoisyLinear(self.nb_features, shape.hidden_size, shape.noisy_std)
-        self.fcnoisy_z_v = NoisyLinear(shape.hidden_size, outputs, shape.noisy_std)
-        self.fcnoisy_z_a = NoisyLinear(shape.hidden_size, shape.nb_actions * outputs, shape.noisy_std)
+            self.fc1 = nn.Linear(spec.stack * math.prod(spec.observation.shape), spec.hidden_size)
+            self.nb_features = spec.hidden_size
+        self.fcnoisy_h_v = NoisyLinear(self.nb_features, spec.hidden_size, spec.noisy_std)
+        self.fcnoisy_h_a = NoisyLinear(self.nb_features, spec.hidden_size, spec.noisy_std)
+        self.fcnoisy_z_v = NoisyLinear(spec.hidden_size, outputs, spec.noisy_std)
+        self.fcnoisy_z_a = NoisyLinear(spec.hidden_size, spec.nb_actions * outputs, spec.noisy_std)
 
     @torch.no_grad()
     def draw_noise(self, generator: torch.Generator) -> None:
@@ -226,8 +226,8 @@ class QuantileNetwork(DuellingNetwork):
 
     _frequencies: Tensor
 
-    def __init__(self, shape: NetworkSpec, embedding_dim: int) -> None:
-        super().__init__(shape, outputs=1)
+    def __init__(self, spec: NetworkSpec, embedding_dim: int) -> None:
+        super().__init__(spec, outputs=1)
         self.iqn_fc = nn.Linear(embedding_dim, self.nb_features)
         self.register_buffer("_frequencies", math.pi * torch.arange(1, embedding_dim + 1), persistent=False)
 

@@ -20,7 +20,7 @@ from agents.randomness import restore_generator
 from args import Args
 from memory.chunk import ChunkSpec, Field
 from memory.replay import Batch
-from memory.rows import Array, Arrays, Kind, Rows
+from memory.rows import Array, Arrays, Rows, StepType
 
 CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
 
@@ -40,10 +40,10 @@ class PolicyOutput(NamedTuple):
 
     values: Tensor  # [E, A] mean returns
     distribution: Tensor  # [E, A, ...] what `initial_losses` needs of an action
-    extra: dict[str, Tensor]  # [E, ...] what it needs besides
+    extras: dict[str, Tensor]  # [E, ...] what it needs besides
 
 
-def network_shape(args: Args, observation: Field, nb_actions: int, device: torch.device) -> NetworkSpec:
+def network_spec(args: Args, observation: Field, nb_actions: int, device: torch.device) -> NetworkSpec:
     """The networks that the settings ask for on a device."""
     return NetworkSpec(
         observation=observation,
@@ -97,7 +97,7 @@ class _Adam(torch.optim.Adam):
 class QLearningAgent(Agent):
     """Base of the value agents, which build `network` and `target` (None where nothing is learned).
 
-    `optimiser` is Adam's learning rate and epsilon. `generator` draws noise, fractions and random actions, on `device`.
+    `optimiser` is Adam's learning rate and epsilon. `generator` draws noise, quantile fractions and random actions.
     """
 
     def __init__(
@@ -143,16 +143,17 @@ class QLearningAgent(Agent):
         self._calls += 1
         stack = self._push(rows, state)
         assert self._weights is not None
-        said = self.evaluate(stack.to(self._device), self._weights)
-        greedy = said.values.argmax(1)  # [E]
+        output = self.policy_output(stack.to(self._device), self._weights)
+        greedy = output.values.argmax(1)  # [E]
         actions = greedy
         if step is not None and step < self._args.learn_start:
             shape = greedy.shape
             actions = torch.randint(self.network.nb_actions, shape, generator=self.generator, device=self._device)
         index = torch.arange(len(greedy), device=self._device)
-        out = {"chosen": said.distribution[index, actions], "greedy": said.distribution[index, greedy], **said.extra}
-        decision = ActorOutput(actions.cpu().numpy(), {name: tensor.cpu().numpy() for name, tensor in out.items()})
-        return decision, {"stack": stack.numpy()}
+        chosen, best = output.distribution[index, actions], output.distribution[index, greedy]
+        extras = {"chosen": chosen, "greedy": best, **output.extras}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in extras.items()}
+        return ActorOutput(actions.cpu().numpy(), arrays), {"stack": stack.numpy()}
 
     def _push(self, rows: Rows, state: Arrays) -> Tensor:
         obs = torch.from_numpy(rows.obs)  # [E, ...]
@@ -160,17 +161,17 @@ class QLearningAgent(Agent):
             stack = torch.from_numpy(state["stack"])
         else:
             stack = obs.new_zeros((len(obs), self.spec.stack, *obs.shape[1:]))  # [E, S, ...]
-        return push_frame(stack, obs, torch.from_numpy(rows.kind == Kind.FIRST))
+        return push_frame(stack, obs, torch.from_numpy(rows.step_type == StepType.FIRST))
 
     def initial_priorities(self, rows: Arrays) -> Array:
-        """loss^omega of a chunk's rows, between what the network said at row t and at row t + n: no forward pass."""
-        start = torch.arange(self.spec.lead, self.spec.lead + self.spec.length)
+        """loss^omega of a chunk's rows, between the network's outputs at row t and at row t + n: no forward pass."""
+        start = torch.arange(self.spec.prefix, self.spec.prefix + self.spec.length)
         index = start + torch.arange(self._args.multi_step + 1)[:, None]  # [n + 1, B]
-        said = {name.removeprefix("out."): torch.tensor(rows[name]) for name in rows if name.startswith("out.")}
+        output = {name.removeprefix("extras."): torch.tensor(rows[name]) for name in rows if name.startswith("extras.")}
         reward = self._clip(torch.tensor(rows["reward"])[index])
-        ahead = self._n_step(reward, torch.tensor(rows["discount"])[index], torch.tensor(rows["kind"])[index])
+        ahead = self._n_step(reward, torch.tensor(rows["discount"])[index], torch.tensor(rows["step_type"])[index])
         losses = self.initial_losses(
-            {name: tensor[start] for name, tensor in said.items()}, said["greedy"][start + ahead.steps], ahead
+            {name: tensor[start] for name, tensor in output.items()}, output["greedy"][start + ahead.steps], ahead
         )
         return (losses**self.priority_exponent).numpy().astype(np.float32)
 
@@ -200,24 +201,24 @@ class QLearningAgent(Agent):
 
     def transitions(self, batch: Batch) -> Transitions:
         """Cut n-step transitions out of sampled windows."""
-        lead = self.spec.lead
-        window = slice(lead, lead + self._args.multi_step + 1)
-        ahead = self._n_step(self._clip(batch.reward[window]), batch.discount[window], batch.kind[window])
-        now = torch.full_like(ahead.steps, lead)
+        prefix = self.spec.prefix
+        window = slice(prefix, prefix + self._args.multi_step + 1)
+        ahead = self._n_step(self._clip(batch.reward[window]), batch.discount[window], batch.step_type[window])
+        now = torch.full_like(ahead.steps, prefix)
         return Transitions(
-            obs=stack_at(batch.obs, batch.kind, now, self.spec.stack),
-            action=batch.action[lead].long(),
+            obs=stack_at(batch.obs, batch.step_type, now, self.spec.stack),
+            action=batch.action[prefix].long(),
             return_=ahead.return_,
             discount=ahead.discount,
-            next_obs=stack_at(batch.obs, batch.kind, now + ahead.steps, self.spec.stack),
+            next_obs=stack_at(batch.obs, batch.step_type, now + ahead.steps, self.spec.stack),
         )
 
     def _clip(self, reward: Tensor) -> Tensor:
         limit = self._args.reward_clip
         return reward.clamp(-limit, limit) if limit > 0 else reward
 
-    def _n_step(self, reward: Tensor, discount: Tensor, kind: Tensor) -> NStep:
-        return n_step(reward, discount, kind, self._args.discount)
+    def _n_step(self, reward: Tensor, discount: Tensor, step_type: Tensor) -> NStep:
+        return n_step(reward, discount, step_type, self._args.discount)
 
     def noisy(self, network: Any) -> Weights:
         """Weights of a network under noise of their own: each forward pass of a loss draws anew."""
@@ -225,7 +226,7 @@ class QLearningAgent(Agent):
         weights: Weights = network.weights()
         return weights
 
-    def fractions(self, *shape: int) -> Tensor:
+    def sample_taus(self, *shape: int) -> Tensor:
         """Uniform draws in [0, 1)."""
         return torch.rand(shape, generator=self.generator, device=self._device)
 
@@ -234,7 +235,7 @@ class QLearningAgent(Agent):
     priority_exponent: float  # omega
 
     @abstractmethod
-    def evaluate(self, stack: Tensor, weights: Weights) -> PolicyOutput:
+    def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """Return the acting network's output for stacks [E, S, ...]."""
 
     @abstractmethod
@@ -242,5 +243,5 @@ class QLearningAgent(Agent):
         """Losses [B], and the values [B] of the actions taken."""
 
     @abstractmethod
-    def initial_losses(self, said: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
-        """Losses [B] of rows, from what was said there and of the greedy action at the bootstrap row [B, ...]."""
+    def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
+        """Return losses [B] of rows, from the output there and that of the greedy action at the bootstrap row."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from agents.networks import CategoricalNetwork, Weights
 from agents.ops.categorical import cross_entropy, project
 from agents.ops.n_step import NStep
-from agents.q_learning import PolicyOutput, QLearningAgent, Transitions, network_shape
+from agents.q_learning import PolicyOutput, QLearningAgent, Transitions, network_spec
 from args import Args
 from memory.chunk import Field
 
@@ -24,14 +24,14 @@ class Rainbow(QLearningAgent):
     def __init__(
         self, args: Args, observation: Field, nb_actions: int, generator: torch.Generator, *, learns: bool
     ) -> None:
-        shape = network_shape(args, observation, nb_actions, generator.device)
-        network = CategoricalNetwork(shape, args.atoms)
-        target = CategoricalNetwork(shape, args.atoms) if learns else None
+        spec = network_spec(args, observation, nb_actions, generator.device)
+        network = CategoricalNetwork(spec, args.atoms)
+        target = CategoricalNetwork(spec, args.atoms) if learns else None
         super().__init__(args, network, target, generator, (args.lr_Rainbow, args.adam_eps_Rainbow))
         self.priority_exponent = args.priority_exponent_Rainbow
         self._support = torch.linspace(args.V_min, args.V_max, args.atoms, device=generator.device)
 
-    def evaluate(self, stack: Tensor, weights: Weights) -> PolicyOutput:
+    def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """Log-probabilities of the atoms."""
         log_probabilities = self.network(stack, weights)  # [E, A, atoms]
         return PolicyOutput((log_probabilities.exp() * self._support).sum(2), log_probabilities, {})
@@ -48,7 +48,7 @@ class Rainbow(QLearningAgent):
         values = (log_probabilities.exp() * self._support).sum(1)  # [B]
         return cross_entropy(target, log_probabilities), values
 
-    def initial_losses(self, said: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
+    def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
         """The same loss with the acting network in the target's place."""
         target = project(self._support.cpu(), bootstrap.exp(), ahead.return_, ahead.discount)
-        return cross_entropy(target, said["chosen"])
+        return cross_entropy(target, output["chosen"])

@@ -11,7 +11,7 @@ from torch import Tensor
 from agents.networks import QuantileNetwork, Weights
 from agents.ops.n_step import NStep
 from agents.ops.quantile import quantile_huber_loss
-from agents.q_learning import PolicyOutput, QLearningAgent, Transitions, network_shape
+from agents.q_learning import PolicyOutput, QLearningAgent, Transitions, network_spec
 from args import Args
 from memory.chunk import Field
 
@@ -25,15 +25,15 @@ class RainbowIqn(QLearningAgent):
     def __init__(
         self, args: Args, observation: Field, nb_actions: int, generator: torch.Generator, *, learns: bool
     ) -> None:
-        shape = network_shape(args, observation, nb_actions, generator.device)
-        network = QuantileNetwork(shape, args.quantile_embedding_dim)
-        target = QuantileNetwork(shape, args.quantile_embedding_dim) if learns else None
+        spec = network_spec(args, observation, nb_actions, generator.device)
+        network = QuantileNetwork(spec, args.quantile_embedding_dim)
+        target = QuantileNetwork(spec, args.quantile_embedding_dim) if learns else None
         super().__init__(args, network, target, generator, (args.lr_IQN, args.adam_eps_IQN))
         self.priority_exponent = args.priority_exponent_IQN
 
-    def evaluate(self, stack: Tensor, weights: Weights) -> PolicyOutput:
+    def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """Quantiles at K random fractions."""
-        taus = self.fractions(self._args.num_quantile_samples, len(stack))  # [K, E]
+        taus = self.sample_taus(self._args.num_quantile_samples, len(stack))  # [K, E]
         quantiles = self.network(stack, taus, weights)  # [K, E, A]
         return PolicyOutput(quantiles.mean(0), quantiles.permute(1, 2, 0), {"taus": taus.T})
 
@@ -42,20 +42,20 @@ class RainbowIqn(QLearningAgent):
         args, batch = self._args, len(transitions.action)
         index = torch.arange(batch, device=self._device)
         with torch.no_grad():
-            taus = self.fractions(args.num_quantile_samples, batch)  # [K, B]
+            taus = self.sample_taus(args.num_quantile_samples, batch)  # [K, B]
             best = self.network.best_actions(transitions.next_obs, taus, self.noisy(self.network))  # [B]
-            taus = self.fractions(args.num_tau_prime_samples, batch)  # [N', B]
+            taus = self.sample_taus(args.num_tau_prime_samples, batch)  # [N', B]
             bootstrap = self.target(transitions.next_obs, taus, self.noisy(self.target))[:, index, best]  # [N', B]
             targets = transitions.return_ + transitions.discount * bootstrap  # [N', B]
-        taus = self.fractions(args.num_tau_samples, batch)  # [N, B]
+        taus = self.sample_taus(args.num_tau_samples, batch)  # [N, B]
         quantiles = self.network(transitions.obs, taus, self.noisy(self.network))[
             :, index, transitions.action
         ]  # [N, B]
         return quantile_huber_loss(quantiles, taus, targets, args.kappa), quantiles.mean(0)
 
-    def initial_losses(self, said: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
+    def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
         """The same loss between K quantiles; scaled to the learner's, which sums over N."""
         args = self._args
         targets = ahead.return_ + ahead.discount * bootstrap.T  # [K, B]
-        loss = quantile_huber_loss(said["chosen"].T, said["taus"].T, targets, args.kappa)
+        loss = quantile_huber_loss(output["chosen"].T, output["taus"].T, targets, args.kappa)
         return loss * (args.num_tau_samples / args.num_quantile_samples)

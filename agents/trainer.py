@@ -1,6 +1,6 @@
 """How the learner makes its updates: one operation after the other, or on a GPU as one recorded graph.
 
-updates = make_updates(agent, replay, args)
+updates = make_trainer(agent, replay, args)
 metrics = updates([beta, ...])      # as many updates as numbers
 """
 
@@ -32,7 +32,7 @@ class Updates(ABC):
         """Make one update for each importance-sampling exponent."""
 
 
-class EagerUpdates(Updates):
+class EagerTrainer(Updates):
     """Draws all batches, then learns from each."""
 
     def __call__(self, betas: list[float]) -> list[Metrics]:
@@ -49,7 +49,7 @@ class EagerUpdates(Updates):
         return metrics
 
 
-class GraphUpdates(Updates):
+class GraphTrainer(Updates):
     """Draws each batch when it is learned from, all on the GPU: an update is one launch of a CUDA graph.
 
     Recording needs warm-up on another stream; these are true updates, too. New chunks reach the graph because they are
@@ -107,7 +107,7 @@ class GraphUpdates(Updates):
         return graph
 
 
-def make_updates(agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> Updates:
+def make_trainer(agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> Updates:
     """The fastest updates for an agent on `device` with this replay."""
     on_gpu = device.type == "cuda" and replay.device == device
-    return (GraphUpdates if on_gpu else EagerUpdates)(agent, replay, batch_size, device)
+    return (GraphTrainer if on_gpu else EagerTrainer)(agent, replay, batch_size, device)

@@ -7,12 +7,14 @@ import numpy as np
 
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkSpec
-from memory.rows import Kind
+from memory.rows import StepType
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
 
 GAMES = ("pong", "space_invaders", "breakout", "ms_pacman", "montezuma_revenge")
-SPEC = ChunkSpec(stack=4, burn_in=0, length=64, tail=3, stride=64, sample=1)  # Rainbow-IQN's, with n = 3
+SPEC = ChunkSpec(
+    stack=4, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1
+)  # Rainbow-IQN's, with n = 3
 
 
 @cache
@@ -21,12 +23,12 @@ def random_chunks(game: str, count: int, spec: ChunkSpec = SPEC) -> tuple[Chunk,
     rng = random.Random(0)
     priorities = np.random.default_rng(0)
     environment = make_environment(EnvironmentSettings(game=game), seed=0)
-    assembler = Assembler(spec, 0, lambda _: priorities.random(spec.leaves) + 0.1)
+    assembler = Assembler(spec, 0, lambda _: priorities.random(spec.samples) + 0.1)
     chunks: list[Chunk] = []
     row = environment.reset()
     while len(chunks) < count:
         action = rng.randrange(environment.nb_actions)
         if chunk := assembler.add(row, action, {}):
             chunks.append(chunk)
-        row = environment.reset() if row.kind == Kind.LAST else environment.step(action)
+        row = environment.reset() if row.step_type == StepType.LAST else environment.step(action)
     return tuple(chunks)

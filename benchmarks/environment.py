@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.environment_peers import ale_vector, atari_preprocessing
 from benchmarks.harness import SLICE_S, Comparison, Rate, Work, compare, run
-from memory.rows import Kind
+from memory.rows import StepType
 from saber.atari import NB_ACTIONS, open_emulator
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
@@ -64,7 +64,7 @@ def ours(steps: int) -> Work:
 
     def work() -> None:
         for action in itertools.islice(turns, steps):
-            if environment.step(action).kind == Kind.LAST:
+            if environment.step(action).step_type == StepType.LAST:
                 environment.reset()
 
     return work

@@ -130,20 +130,20 @@ def every_row(agent: QLearningAgent, observation: Field, chunks: list[Chunk]) ->
     """Every learnable row of the chunks once, as replay gives them, and their initial priorities."""
     spec = agent.spec
     generator = torch.Generator().manual_seed(0)
-    replay = Replay(spec, observation, len(chunks) * spec.stride, generator, torch.device("cpu"))
+    replay = Replay(spec, observation, len(chunks) * spec.period, generator, torch.device("cpu"))
     for number, chunk in enumerate(chunks):
         # With equal priorities, each of as many strata as there are rows is one row.
-        equal = spec.learnable(chunk.rows["kind"]).astype(np.float32)
+        equal = spec.learnable(chunk.rows["step_type"]).astype(np.float32)
         replay.add(ChunkId(0, number), dataclasses.replace(chunk, priorities=equal))
     batch = replay.sample(replay.size, beta=0.0)
-    leaves = batch.leaves.numpy()
-    if len(np.unique(leaves)) != replay.size:
+    indices = batch.indices.numpy()
+    if len(np.unique(indices)) != replay.size:
         raise RuntimeError("a row was drawn twice")
-    return batch, np.concatenate([chunk.priorities for chunk in chunks])[leaves]
+    return batch, np.concatenate([chunk.priorities for chunk in chunks])[indices]
 
 
 def _columns(batch: Batch, start: int, end: int) -> Batch:
-    names = ("obs", "kind", "reward", "discount", "action")
+    names = ("obs", "step_type", "reward", "discount", "action")
     return batch._replace(**{name: getattr(batch, name)[:, start:end] for name in names})
 
 
@@ -252,7 +252,7 @@ def main(argv: list[str] | None = None) -> None:
     environment = open_environment(args, derive_seed(args.seed, 1, 0, 0))
     observation = observation_of(environment)
     actor, learner = _agents(args, saved, observation, environment.nb_actions)
-    if len(range(actor.spec.window, own.steps, actor.spec.stride)) < 1:
+    if len(range(actor.spec.window, own.steps, actor.spec.period)) < 1:
         raise UserError(f"--steps: {own.steps} do not fill a chunk of {actor.spec.window} rows")
     generator = torch.Generator(select_device(args)).manual_seed(args.seed)
     learner.parts["generator"].load_state_dict({"state": generator.get_state()})
@@ -270,7 +270,7 @@ def main(argv: list[str] | None = None) -> None:
         "draws": own.draws,
         "random_actions": own.random_actions,
         "correlations": correlations(rows),
-        "cost": cost(played, actor.spec.stride),
+        "cost": cost(played, actor.spec.period),
     }
     _show(result)
     if own.output:

@@ -20,13 +20,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agents.precision import computes_in_bfloat16
 from agents.registry import make_agent
-from agents.trainer import make_updates
+from agents.trainer import make_trainer
 from args import Args
 from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Work, compare, run
 from memory.chunk import ChunkId, Field
 from memory.replay import Replay
-from memory.rows import Arrays, Kind, Rows
+from memory.rows import Arrays, Rows, StepType
 
 _CPU = torch.device("cpu")
 _OBSERVATION = Field((84, 84), "uint8")
@@ -73,7 +73,7 @@ def act_work(settings: Args, precision: str, environments: int) -> Work:
     rng = np.random.default_rng(0)
     rows = Rows(
         obs=rng.integers(0, 256, (environments, 84, 84), dtype=np.uint8),
-        kind=np.full(environments, Kind.MID, np.uint8),
+        step_type=np.full(environments, StepType.MID, np.uint8),
         reward=np.zeros(environments, np.float32),
         discount=np.ones(environments, np.float32),
     )
@@ -124,10 +124,10 @@ def _products(columns: int) -> Work:
 def update_work(settings: Args) -> Work:
     """An update of the learner, with sampling and new priorities."""
     agent = make_agent(settings, _OBSERVATION, _ACTIONS, _CPU, learns=True, seed=1)
-    replay = Replay(agent.spec, _OBSERVATION, 20 * agent.spec.stride, torch.Generator().manual_seed(1), _CPU)
+    replay = Replay(agent.spec, _OBSERVATION, 20 * agent.spec.period, torch.Generator().manual_seed(1), _CPU)
     for number, chunk in enumerate(random_chunks("space_invaders", 20, agent.spec)):
         replay.add(ChunkId(0, number), chunk)
-    updates = make_updates(agent, replay, settings.batch_size, _CPU)
+    updates = make_trainer(agent, replay, settings.batch_size, _CPU)
     return lambda: updates([0.4])
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from memory.rows import Kind
+from memory.rows import StepType
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
 
@@ -18,7 +18,7 @@ def play(game: str, seed: int, episodes: int, choose: Callable[[int], int]) -> l
     scores = []
     for _ in range(episodes):
         row, score = environment.reset(), 0.0
-        while row.kind != Kind.LAST:
+        while row.step_type != StepType.LAST:
             row = environment.step(choose(environment.nb_actions))
             score += float(row.reward)
         scores.append(score)

@@ -19,9 +19,11 @@ from benchmarks.harness import SLICE_S, Comparison, Work, compare, run
 from benchmarks.replay_peers import NumpyTree, Peer, peers
 from memory.chunk import Chunk, ChunkId, ChunkSpec, Field
 from memory.replay import Replay
-from memory.rows import Kind
+from memory.rows import StepType
 
-SPEC = ChunkSpec(stack=4, burn_in=0, length=64, tail=3, stride=64, sample=1)  # of the agents by default
+SPEC = ChunkSpec(
+    stack=4, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1
+)  # of the agents by default
 FRAME = Field((84, 84), "uint8")
 BETA = 0.5
 PREPARED = 64  # batches whose priorities are updated in turn
@@ -61,10 +63,10 @@ def filled(rows: int) -> Replay:
         name: generator.integers(100, size=(SPEC.window, *field.shape)).astype(field.dtype)
         for name, field in SPEC.row_fields(FRAME).items()
     }
-    arrays["kind"][:] = Kind.MID
+    arrays["step_type"][:] = StepType.MID
     replay = Replay(SPEC, FRAME, rows, torch.Generator().manual_seed(1), torch.device("cpu"))
     for sequence in range(replay.slots):
-        priorities = generator.random(SPEC.leaves).astype(np.float32)
+        priorities = generator.random(SPEC.samples).astype(np.float32)
         replay.add(ChunkId(0, sequence), Chunk(env=0, version=0, rows=arrays, state={}, priorities=priorities))
     return replay
 
@@ -86,9 +88,9 @@ def gather(replay: Replay, batch_size: int, turns: int) -> Work:
 def our_update(replay: Replay, batch_size: int) -> Work:
     """Gives new priorities to prepared batches, in turn."""
     batch, shape = replay.sample(batch_size, BETA), (PREPARED, batch_size)
-    leaves = torch.randint(replay.slots * SPEC.leaves, shape, generator=replay.generator)
-    insertions = leaves // SPEC.leaves  # as `filled` has it
-    batches = [batch._replace(leaves=a, insertions=b) for a, b in zip(leaves, insertions, strict=True)]
+    indices = torch.randint(replay.slots * SPEC.samples, shape, generator=replay.generator)
+    generations = indices // SPEC.samples  # as `filled` has it
+    batches = [batch._replace(indices=a, generations=b) for a, b in zip(indices, generations, strict=True)]
     turns = itertools.cycle(zip(batches, torch.rand(shape, generator=replay.generator), strict=True))
     return lambda: replay.update_priorities(*next(turns))
 

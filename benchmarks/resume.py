@@ -50,10 +50,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def measure(args: argparse.Namespace) -> list[Comparison]:
     """Seconds of each phase and of all, and of processors in all: others may use them, too."""
     room = int(available_memory() * _SHARE) // _frames(1)
-    chunks = min(room, (2_000 if args.quick else _TRANSITIONS) // SPEC.stride)
+    chunks = min(room, (2_000 if args.quick else _TRANSITIONS) // SPEC.period)
     with RedisServer() as server, tempfile.TemporaryDirectory(prefix="benchmark_resume_") as folder:
-        options = f"--game {_GAME} --disable-cuda --learn-start {chunks * SPEC.stride} --nb-actor 1 --force --seed 1"
-        options += f" --memory-capacity {chunks * SPEC.stride} --synchronize-actors-with-learner False --queue-size 1"
+        options = f"--game {_GAME} --disable-cuda --learn-start {chunks * SPEC.period} --nb-actor 1 --force --seed 1"
+        options += f" --memory-capacity {chunks * SPEC.period} --synchronize-actors-with-learner False --queue-size 1"
         options += f" --T-max 100000000 --log-interval 4 --port-redis {server.port} --path-to-results {folder}"
         with _learner(options, Path(folder)) as learner:
             size = _fill(server.port, chunks, lambda: _check(learner))
@@ -65,9 +65,9 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
     rates = [Rate(name, "s", seconds, (1.0,) * len(seconds)) for name, seconds in phases.items()]
     log = rates[len(_PHASES) - 1].median
     print(
-        f"{chunks * SPEC.stride:,} transitions, {size / 1e6:.0f} MB in Redis, {_frames(chunks) / 1e9:.1f} GB of frames:"
+        f"{chunks * SPEC.period:,} transitions, {size / 1e6:.0f} MB in Redis, {_frames(chunks) / 1e9:.1f} GB of frames:"
     )
-    print(f"{chunks * SPEC.stride / log:,.0f} transitions/s, {size / 1e6 / log:.0f} MB/s of the log\n")
+    print(f"{chunks * SPEC.period / log:,.0f} transitions/s, {size / 1e6 / log:.0f} MB/s of the log\n")
     return [Comparison("resume", tuple(rates), {})]
 
 

@@ -95,7 +95,7 @@ def _point(writers: Writers) -> Point:
         took, chunks = time.monotonic() - start, replay.inserted - chunks
         redis, learner, actor = ((b - a) / took for a, b in zip(before, _processor_s(system), strict=True))
     rate = chunks / took
-    point = Point(writers.number, writers.chunks, rate * SPEC.stride, rate / writers.chunks, redis, learner, actor)
+    point = Point(writers.number, writers.chunks, rate * SPEC.period, rate / writers.chunks, redis, learner, actor)
     speed = f"{point.transitions:,.0f} transitions/s"
     use = f"Redis {redis:.0%}, learner {learner:.0%}, actors {actor:.0%}"
     print(f"{point.actors} actors, {point.chunks_each} chunks a commit: {speed}; processor: {use}", flush=True)

@@ -75,7 +75,7 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
 
 
 def _bytes_each(chunks: tuple[Chunk, ...]) -> float:
-    return statistics.mean(len(encode_message(chunk)) for chunk in chunks) / SPEC.stride
+    return statistics.mean(len(encode_message(chunk)) for chunk in chunks) / SPEC.period
 
 
 def _parts(chunks: list[Chunk], slots: int, repeats: int) -> Comparison:
@@ -97,12 +97,12 @@ def _parts(chunks: list[Chunk], slots: int, repeats: int) -> Comparison:
         "decode": lambda: [decode_message(message, 10**7) for message in messages],
         "add to the replay": add,
     }
-    return compare("parts, one core", "transitions/s", works, per_call=len(chunks) * SPEC.stride, repeats=repeats)
+    return compare("parts, one core", "transitions/s", works, per_call=len(chunks) * SPEC.period, repeats=repeats)
 
 
 def empty_replay(slots: int) -> Replay:
     """Room for so many chunks."""
-    return Replay(SPEC, _OBSERVATION, slots * SPEC.stride, torch.Generator().manual_seed(0), torch.device("cpu"))
+    return Replay(SPEC, _OBSERVATION, slots * SPEC.period, torch.Generator().manual_seed(0), torch.device("cpu"))
 
 
 def _through_redis(args: argparse.Namespace, slots: int) -> Comparison:
@@ -137,7 +137,7 @@ def take_in(replay: Replay, system: System, seconds: float) -> float:
             link.progress("running", 0, 0, inbox.read)
             link.trim(replay.oldest())
             next_report = now + 0.02
-    return (replay.inserted - before) * SPEC.stride / (time.monotonic() - start)
+    return (replay.inserted - before) * SPEC.period / (time.monotonic() - start)
 
 
 @contextmanager

@@ -1,22 +1,22 @@
-"""Cuts the rows of one environment into chunks, each with its own lead and tail, across episode ends."""
+"""Cuts the rows of one environment into chunks, each with its own prefix and bootstrap rows, across episode ends."""
 
 from collections.abc import Callable
 
 import numpy as np
 
 from memory.chunk import Chunk, ChunkSpec, Field, forms
-from memory.rows import Array, Arrays, Kind, Row
+from memory.rows import Array, Arrays, Row, StepType
 
-Priorities = Callable[[Arrays], Array]  # rows of a chunk, "out.*" included -> [leaves] float32
+Priorities = Callable[[Arrays], Array]  # rows of a chunk, "extras.*" included -> [samples] float32
 
-_TRAVELLING = frozenset({"obs", "kind", "reward", "discount", "action"})
+_TRAVELLING = frozenset({"obs", "step_type", "reward", "discount", "action"})
 
 
 class Assembler:
     """Gathers rows in order and returns a chunk whenever one is complete.
 
     `priorities` computes a chunk's initial priorities from its rows, among them everything that the agent put into
-    `out`; of these only the arrays named in the spec travel on. Samples that hold nothing but LAST rows get priority 0.
+    `extras`; of these only the arrays named in the spec travel on. Samples of nothing but LAST rows get priority 0.
     """
 
     def __init__(self, spec: ChunkSpec, env: int, priorities: Priorities) -> None:
@@ -24,20 +24,20 @@ class Assembler:
         self.env = env
         self._priorities = priorities
         self._rows: list[Arrays] = []  # the window of the next chunk, as far as it is known
-        self._padding = spec.lead  # rows of that window before the first row of all
+        self._padding = spec.prefix  # rows of that window before the first row of all
         self.version = 0  # of the weights that act now
 
-    def add(self, row: Row, action: int, out: Arrays) -> Chunk | None:
-        """Take the next row, the action chosen at it (any number on LAST) and what the network said there."""
+    def add(self, row: Row, action: int, extras: Arrays) -> Chunk | None:
+        """Take the next row, the action chosen at it (any number on LAST) and the network's outputs there."""
         self._rows.append(
             {
                 "obs": row.obs,
-                "kind": np.array(row.kind, np.uint8),
+                "step_type": np.array(row.step_type, np.uint8),
                 "reward": np.array(row.reward, np.float32),
                 "discount": np.array(row.discount, np.float32),
                 "action": np.array(action, np.int32),
             }
-            | {f"out.{name}": array for name, array in out.items()}
+            | {f"extras.{name}": array for name, array in extras.items()}
         )
         if len(self._rows) + self._padding < self.spec.window:
             return None
@@ -50,25 +50,25 @@ class Assembler:
         rows = {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
         if self._padding:
             rows = {name: _pad(name, array, self._padding) for name, array in rows.items()}
-        learnable = spec.learnable(rows["kind"])
+        learnable = spec.learnable(rows["step_type"])
         priorities = np.where(learnable, self._priorities(rows), 0).astype(np.float32)
         first_usable = spec.stack - 1
         return Chunk(
             env=self.env,
             version=self.version,
             rows={name: array for name, array in rows.items() if name in _TRAVELLING or name in self._declared},
-            state={name: rows[f"out.{name}"][first_usable] for name, _ in spec.state},
+            state={name: rows[f"extras.{name}"][first_usable] for name, _ in spec.state},
             priorities=priorities,
         )
 
     @property
     def _declared(self) -> set[str]:
-        return {f"out.{name}" for name, _ in self.spec.out}
+        return {f"extras.{name}" for name, _ in self.spec.extras}
 
     def _move_on(self) -> None:
-        stride = self.spec.stride
-        dropped = max(0, stride - self._padding)
-        self._padding = max(0, self._padding - stride)
+        period = self.spec.period
+        dropped = max(0, period - self._padding)
+        self._padding = max(0, self._padding - period)
         del self._rows[:dropped]
 
     def snapshot(self) -> Arrays:
@@ -82,7 +82,7 @@ class Assembler:
         """Go on where `snapshot` was taken; raises ValueError for arrays that are not of these `fields`, if given."""
         padding, count = (int(value) for value in arrays["counters"])
         rows = {name: array for name, array in arrays.items() if name != "counters"}
-        if not (0 <= padding <= self.spec.lead and 0 <= count < self.spec.window - padding):
+        if not (0 <= padding <= self.spec.prefix and 0 <= count < self.spec.window - padding):
             raise ValueError(f"a window of {count} rows and {padding} before them")
         wanted = {name: ((count, *field.shape), field.dtype) for name, field in (fields or {}).items()}
         if count and wanted and forms(rows) != wanted:
@@ -93,5 +93,5 @@ class Assembler:
 
 def _pad(name: str, array: Array, count: int) -> Array:
     # Padding counts as LAST: never learned from, and the FIRST row that follows keeps frame stacks away from it.
-    value = Kind.LAST if name == "kind" else 0
+    value = StepType.LAST if name == "step_type" else 0
     return np.concatenate([np.full((count, *array.shape[1:]), value, array.dtype), array])

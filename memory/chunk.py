@@ -1,10 +1,10 @@
 """A chunk: a self-contained window of consecutive rows of one environment.
 
-    | lead = stack - 1 + burn_in | length: rows that may be learned from | tail: rows that returns look at |
+    | prefix = stack - 1 + burn_in | length: rows that may be learned from | bootstrap_rows: rows that returns look at |
 
-Windows of one environment start every `stride` rows. An agent declares its `ChunkSpec`; it is the only place where
-agents differ in data format. Sampling takes `sample` consecutive rows of the middle part, with the lead before and the
-tail after.
+Windows of one environment start every `period` rows. An agent declares its `ChunkSpec`; it is the only place where
+agents differ in data format. Sampling takes `sample_length` consecutive rows of the middle part, with the prefix
+before and the bootstrap rows after.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memory.rows import Array, Arrays, Kind
+from memory.rows import Array, Arrays, StepType
 
 
 class Field(NamedTuple):
@@ -26,60 +26,63 @@ class Field(NamedTuple):
 class ChunkSpec:
     """Sizes of an agent's chunks, in rows.
 
-    `out` names the arrays of the acting network that travel with every row (a behaviour policy's logits, say), and
+    `extras` names the arrays of the acting network that travel with every row (a behaviour policy's logits, say), and
     `state` the recurrent state, stored once a chunk for its first usable row. Both are empty for the Rainbow agents.
     """
 
     stack: int
     burn_in: int
     length: int
-    tail: int
-    stride: int
-    sample: int
-    out: tuple[tuple[str, Field], ...] = ()
+    bootstrap_rows: int
+    period: int
+    sample_length: int
+    extras: tuple[tuple[str, Field], ...] = ()
     state: tuple[tuple[str, Field], ...] = ()
 
     def __post_init__(self) -> None:
-        if min(self.stack, self.length, self.stride, self.sample) < 1 or min(self.burn_in, self.tail) < 0:
+        if (
+            min(self.stack, self.length, self.period, self.sample_length) < 1
+            or min(self.burn_in, self.bootstrap_rows) < 0
+        ):
             raise ValueError(f"a chunk has no such shape: {self}")
-        if self.stride > self.length or self.length % self.sample:
-            raise ValueError(f"stride must not exceed length, and sample must divide it: {self}")
+        if self.period > self.length or self.length % self.sample_length:
+            raise ValueError(f"period must not exceed length, and sample_length must divide it: {self}")
 
     @property
-    def lead(self) -> int:
+    def prefix(self) -> int:
         """Rows before the first learnable one."""
         return self.stack - 1 + self.burn_in
 
     @property
     def window(self) -> int:
         """Rows of a chunk."""
-        return self.lead + self.length + self.tail
+        return self.prefix + self.length + self.bootstrap_rows
 
     @property
-    def leaves(self) -> int:
+    def samples(self) -> int:
         """Samples that a chunk can give, each with its own priority."""
-        return self.length // self.sample
+        return self.length // self.sample_length
 
-    def learnable(self, kind: Array) -> Array:
-        """Which samples of a chunk hold a row to learn from: kind [window] -> [leaves] bool."""
-        middle = kind[self.lead : self.lead + self.length]
-        return np.asarray((middle != Kind.LAST).reshape(self.leaves, self.sample).any(axis=1))
+    def learnable(self, step_type: Array) -> Array:
+        """Which samples of a chunk hold a row to learn from: step_type [window] -> [samples] bool."""
+        middle = step_type[self.prefix : self.prefix + self.length]
+        return np.asarray((middle != StepType.LAST).reshape(self.samples, self.sample_length).any(axis=1))
 
     @property
     def sample_window(self) -> int:
         """Rows of a sampled window."""
-        return self.lead + self.sample + self.tail
+        return self.prefix + self.sample_length + self.bootstrap_rows
 
     def row_fields(self, observation: Field) -> dict[str, Field]:
         """Arrays of a chunk with one entry a row."""
         rows = {
             "obs": observation,
-            "kind": Field((), "uint8"),
+            "step_type": Field((), "uint8"),
             "reward": Field((), "float32"),
             "discount": Field((), "float32"),
             "action": Field((), "int32"),
         }
-        return rows | {f"out.{name}": field for name, field in self.out}
+        return rows | {f"extras.{name}": field for name, field in self.extras}
 
 
 class ChunkId(NamedTuple):
@@ -94,7 +97,7 @@ class Chunk:
     """A window of rows as it is sent and stored.
 
     `rows` holds the arrays of `ChunkSpec.row_fields`, [window, ...]; `state` the recurrent state, [...]; `priorities`
-    [leaves] float32 are what the tree stores as they are (the exponent is applied), 0 where nothing can be learned.
+    [samples] float32 are what the tree stores as they are (the exponent is applied), 0 where nothing can be learned.
     `version` is that of the weights which acted last.
     """
 
@@ -114,11 +117,11 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None
     if (found := forms(chunk.state)) != wanted:
         raise ValueError(f"chunk state is {found}, expected {wanted}")
     priorities = chunk.priorities
-    if _form(priorities) != ((spec.leaves,), "float32") or not np.all(np.isfinite(priorities) & (priorities >= 0)):
-        raise ValueError(f"chunk priorities must be {spec.leaves} finite float32, none below 0")
-    if chunk.rows["kind"].max() > Kind.LAST:
-        raise ValueError("chunk has a row of unknown kind")
-    if np.any(priorities[~spec.learnable(chunk.rows["kind"])] != 0):
+    if _form(priorities) != ((spec.samples,), "float32") or not np.all(np.isfinite(priorities) & (priorities >= 0)):
+        raise ValueError(f"chunk priorities must be {spec.samples} finite float32, none below 0")
+    if chunk.rows["step_type"].max() > StepType.LAST:
+        raise ValueError("chunk has a row of unknown step type")
+    if np.any(priorities[~spec.learnable(chunk.rows["step_type"])] != 0):
         raise ValueError("chunk gives a priority to LAST rows")
     for name, array in (chunk.rows | chunk.state).items():  # one NaN would make all weights NaN
         if array.dtype.kind == "f" and not np.isfinite(array).all():

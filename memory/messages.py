@@ -9,7 +9,7 @@ from typing import Any
 
 from memory import wire
 from memory.chunk import Chunk
-from memory.rows import section
+from memory.rows import section, with_present_names
 from memory.wire import Packet, Tag, WireError
 
 
@@ -78,7 +78,7 @@ def _chunk(packet: Packet) -> Chunk:
     return Chunk(
         env=_integer(meta["env"]),
         version=_integer(meta["version"]),
-        rows=section(packet.arrays, "rows."),
+        rows=section(with_present_names(packet.arrays), "rows."),
         state=section(packet.arrays, "state."),
         priorities=packet.arrays["priorities"],
     )

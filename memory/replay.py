@@ -1,7 +1,7 @@
 """The learner's replay: a ring of chunks in preallocated tensors, with priorities in a segment tree.
 
-Each frame is stored once per chunk (a chunk's lead and tail repeat 6 rows in 70). A sample is a window of rows around
-its learnable ones, cut from one chunk: nothing is ever put together from neighbours in the ring.
+Each frame is stored once per chunk (a chunk's prefix and bootstrap rows repeat 6 rows in 70). A sample is a window of
+rows around its learnable ones, cut from one chunk: nothing is ever put together from neighbours in the ring.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,21 +20,21 @@ _DTYPES = {"uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "fl
 
 
 class Batch(NamedTuple):
-    """A sampled batch, time-major: T = lead + sample + tail rows, B samples.
+    """A sampled batch, time-major: T = prefix + sample length + bootstrap rows, B samples.
 
-    `leaves` and `insertions` say where each sample came from, for `Replay.update_priorities`.
+    `indices` and `generations` name the place of each sample, for `Replay.update_priorities`.
     """
 
     obs: Tensor  # [T, B, ...]
-    kind: Tensor  # [T, B] uint8
+    step_type: Tensor  # [T, B] uint8
     reward: Tensor  # [T, B] float32, raw
     discount: Tensor  # [T, B] float32
     action: Tensor  # [T, B] int32
-    out: dict[str, Tensor]  # [T, B, ...]
+    extras: dict[str, Tensor]  # [T, B, ...]
     state: dict[str, Tensor]  # [B, ...]
     weights: Tensor  # [B] float32, importance-sampling weights, the largest is 1
-    leaves: Tensor  # [B] int64
-    insertions: Tensor  # [B] int64
+    indices: Tensor  # [B] int64
+    generations: Tensor  # [B] int64
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on another device; itself if it is there."""
@@ -52,7 +52,7 @@ class Checkpoint(NamedTuple):
 
     first: int  # insertions before the oldest chunk: it decides the slots
     ids: Tensor  # [chunks, 2] int64: actor, sequence
-    priorities: Tensor  # [chunks, leaves] float32
+    priorities: Tensor  # [chunks, samples] float32
 
 
 class Replay:
@@ -66,7 +66,7 @@ class Replay:
     ) -> None:
         self.spec = spec
         self.row_fields = spec.row_fields(observation)
-        self.slots = max(2, -(-capacity // spec.stride))
+        self.slots = max(2, -(-capacity // spec.period))
         self.device = device
         self.generator = generator
         self._rows = {
@@ -77,8 +77,8 @@ class Replay:
             name: torch.zeros((self.slots, *field.shape), dtype=_DTYPES[field.dtype], device=device)
             for name, field in spec.state
         }
-        self._tree = make_tree(self.slots * spec.leaves, device)
-        self._insertion = torch.full((self.slots,), -1, dtype=torch.int64, device=device)
+        self._tree = make_tree(self.slots * spec.samples, device)
+        self._generation = torch.full((self.slots,), -1, dtype=torch.int64, device=device)
         self._ids: list[ChunkId | None] = [None] * self.slots
         self._learnable = [0] * self.slots
         self._remembered: dict[ChunkId, Tensor] = {}
@@ -88,8 +88,8 @@ class Replay:
 
     @property
     def rows(self) -> int:
-        """Rows held, LAST rows among them, not counting leads and tails."""
-        return sum(chunk_id is not None for chunk_id in self._ids) * self.spec.stride
+        """Rows held, LAST rows among them, not counting prefixes and bootstrap rows."""
+        return sum(chunk_id is not None for chunk_id in self._ids) * self.spec.period
 
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Store a chunk in the place of the oldest one; priorities of a restored checkpoint go before its own."""
@@ -103,19 +103,19 @@ class Replay:
         if priorities is None:
             priorities = _tensor(chunk.priorities)
         self._tree.set(self._leaves_of(slot), priorities.to(self.device, torch.float64))
-        learnable = int(self.spec.learnable(chunk.rows["kind"]).sum())
+        learnable = int(self.spec.learnable(chunk.rows["step_type"]).sum())
         self.size += learnable - self._learnable[slot]
         self._learnable[slot] = learnable
         self._ids[slot] = chunk_id
-        self._insertion[slot] = self.inserted
+        self._generation[slot] = self.inserted
         self.inserted += 1
 
     def sample(self, batch_size: int, beta: float | Tensor) -> Batch:
         """Draw a batch, stratified by priority; raises ValueError if there is nothing to draw."""
         spec = self.spec
-        leaves, probabilities = self._tree.stratified(batch_size, self.generator)
-        slots = leaves // spec.leaves
-        first = (leaves * spec.sample).add_(slots, alpha=spec.window - spec.leaves * spec.sample)  # [B]
+        indices, probabilities = self._tree.stratified(batch_size, self.generator)
+        slots = indices // spec.samples
+        first = (indices * spec.sample_length).add_(slots, alpha=spec.window - spec.samples * spec.sample_length)  # [B]
         index = (first + self._window[:, None]).flatten()  # [T * B]
         shape = (spec.sample_window, batch_size)
         rows = {
@@ -125,21 +125,21 @@ class Replay:
         }  # [T, B, ...]
         return Batch(
             obs=rows["obs"],
-            kind=rows["kind"],
+            step_type=rows["step_type"],
             reward=rows["reward"],
             discount=rows["discount"],
             action=rows["action"],
-            out={name: rows[f"out.{name}"] for name, _ in spec.out},
+            extras={name: rows[f"extras.{name}"] for name, _ in spec.extras},
             state={name: tensor[slots] for name, tensor in self._state.items()},
             weights=importance_weights(probabilities, beta).float(),
-            leaves=leaves,
-            insertions=self._insertion[slots],
+            indices=indices,
+            generations=self._generation[slots],
         )
 
     def update_priorities(self, batch: Batch, priorities: Tensor) -> None:
         """Set the new priorities [B] of a batch; samples whose slot was overwritten meanwhile are left alone."""
-        current = self._insertion[batch.leaves // self.spec.leaves] == batch.insertions
-        self._tree.set(batch.leaves, priorities.to(self.device, torch.float64), where=current)
+        current = self._generation[batch.indices // self.spec.samples] == batch.generations
+        self._tree.set(batch.indices, priorities.to(self.device, torch.float64), where=current)
 
     def oldest(self) -> dict[int, int]:
         """Per actor, the sequence number of its oldest chunk held, or still to come of a restored checkpoint."""
@@ -154,9 +154,9 @@ class Replay:
         leaves = [self._leaves_of(slot) for slot in held.values()]
         priorities = list(self._remembered.values())
         if leaves:
-            priorities += self._tree.get(torch.cat(leaves)).float().cpu().reshape(-1, self.spec.leaves)
+            priorities += self._tree.get(torch.cat(leaves)).float().cpu().reshape(-1, self.spec.samples)
         ids = torch.tensor([*self._remembered, *held], dtype=torch.int64).reshape(-1, 2)
-        stacked = torch.stack(priorities) if priorities else torch.zeros(0, self.spec.leaves)
+        stacked = torch.stack(priorities) if priorities else torch.zeros(0, self.spec.samples)
         return Checkpoint(self.inserted - len(held), ids, stacked)
 
     def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
@@ -170,7 +170,7 @@ class Replay:
             raise ValueError("the replay has a wrong count of chunks")
         if ids.shape != (len(stored), 2) or ids.dtype != torch.int64:
             raise ValueError("the replay's chunks are not listed as they should be")
-        if stored.shape[1:] != (self.spec.leaves,) or stored.dtype != torch.float32:
+        if stored.shape[1:] != (self.spec.samples,) or stored.dtype != torch.float32:
             raise ValueError("the replay's priorities are not those of its chunks")
         if not (stored.isfinite() & (stored >= 0)).all():
             raise ValueError("the replay has a priority that is negative or not finite")
@@ -194,9 +194,9 @@ class Replay:
     def check_valid(self) -> None:
         """Raise ValueError if the tree, the counts and the ring disagree."""
         self._tree.check_valid()
-        leaves = self._tree.get(torch.arange(self.slots * self.spec.leaves, device=self.device))
-        kinds = self._rows["kind"].reshape(self.slots, self.spec.window).cpu().numpy()
-        learnable = np.stack([self.spec.learnable(kind) for kind in kinds])
+        leaves = self._tree.get(torch.arange(self.slots * self.spec.samples, device=self.device))
+        kinds = self._rows["step_type"].reshape(self.slots, self.spec.window).cpu().numpy()
+        learnable = np.stack([self.spec.learnable(step_type) for step_type in kinds])
         learnable[[chunk_id is None for chunk_id in self._ids]] = False
         if learnable.sum() != self.size or list(learnable.sum(axis=1)) != self._learnable:
             raise ValueError(f"{self.size} samples counted, {learnable.sum()} held")
@@ -210,7 +210,7 @@ class Replay:
         return (chunk_id for chunk_id in self._ids if chunk_id is not None)
 
     def _leaves_of(self, slot: int) -> Tensor:
-        return torch.arange(slot * self.spec.leaves, (slot + 1) * self.spec.leaves, device=self.device)
+        return torch.arange(slot * self.spec.samples, (slot + 1) * self.spec.samples, device=self.device)
 
 
 def _tensor(array: Array) -> Tensor:

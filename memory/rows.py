@@ -10,6 +10,7 @@ true end; a truncation is a LAST row with discount 1. Every function over rows f
 4. a recurrent state is reset at FIRST.
 """
 
+import re
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]  # named arrays: what is stored, sent and restored
 
 
-class Kind(IntEnum):
+class StepType(IntEnum):
     """Place of a row in its episode."""
 
     FIRST = 0
@@ -32,7 +33,7 @@ class Row(NamedTuple):
     """An environment at one moment; the action chosen there is kept beside it."""
 
     obs: Array  # one new frame or vector, never a stack
-    kind: Kind
+    step_type: StepType
     reward: float  # raw, unclipped; 0 on FIRST
     discount: float  # 0 only at a true end; 1 on FIRST
 
@@ -41,7 +42,7 @@ class Rows(NamedTuple):
     """The current rows of E environments."""
 
     obs: Array  # [E, ...]
-    kind: Array  # [E] uint8
+    step_type: Array  # [E] uint8
     reward: Array  # [E] float32
     discount: Array  # [E] float32
 
@@ -50,14 +51,28 @@ class Rows(NamedTuple):
         """Batch single rows; observations are copied."""
         return cls(
             obs=np.stack([row.obs for row in rows]),
-            kind=np.array([row.kind for row in rows], np.uint8),
+            step_type=np.array([row.step_type for row in rows], np.uint8),
             reward=np.array([row.reward for row in rows], np.float32),
             discount=np.array([row.discount for row in rows], np.float32),
         )
 
     def row(self, env: int) -> Row:
         """The row of one environment."""
-        return Row(self.obs[env], Kind(int(self.kind[env])), float(self.reward[env]), float(self.discount[env]))
+        return Row(
+            self.obs[env], StepType(int(self.step_type[env])), float(self.reward[env]), float(self.discount[env])
+        )
+
+
+_EARLIER_NAME = re.compile(r"^((?:envs\.)?rows\d*\.)(?:(kind)|out\.(.+))$")
+
+
+def with_present_names(arrays: Arrays) -> Arrays:
+    """Return stored arrays under the names of this release: earlier ones wrote "kind" and "out." within rows."""
+    return {_EARLIER_NAME.sub(_present_name, name): array for name, array in arrays.items()}
+
+
+def _present_name(match: re.Match[str]) -> str:
+    return match[1] + ("step_type" if match[2] else f"extras.{match[3]}")
 
 
 def section(arrays: Arrays, prefix: str) -> Arrays:

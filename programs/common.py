@@ -115,7 +115,7 @@ def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimit
         nb_env_per_actor=args.nb_env_per_actor,
         nb_actor=args.nb_actor,
         crews=crews,
-        max_chunks=args.memory_capacity // agent.spec.stride,
+        max_chunks=args.memory_capacity // agent.spec.period,
     )
 
 

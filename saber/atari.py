@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from ale_py import SDL_SUPPORT, ALEInterface, LoggerMode
 
-from memory.rows import Array, Arrays, Kind, Row
+from memory.rows import Array, Arrays, Row, StepType
 from saber.display import check_display
 from saber.emulator_state import EmulatorState
 from saber.environment import EnvironmentSettings
@@ -58,7 +58,7 @@ class AtariEnvironment:
         self._pictures = [self._ale.getScreenRGB()] if self._record else []
         self._steps = self._stuck_steps = 0
         self.end = ""
-        return Row(self._screen(), Kind.FIRST, 0.0, 1.0)
+        return Row(self._screen(), StepType.FIRST, 0.0, 1.0)
 
     def step(self, action: int) -> Row:
         """Play `action` for `action_repeat` frames, or until the game is over."""
@@ -70,9 +70,9 @@ class AtariEnvironment:
         self._stuck_steps = 0 if reward else self._stuck_steps + 1
         self.end = self._why_over()
         if not self.end:
-            return Row(obs, Kind.MID, reward, 1.0)
+            return Row(obs, StepType.MID, reward, 1.0)
         truncated = self.end == "time_limit" and not self._saber_mode
-        return Row(obs, Kind.LAST, reward, 1.0 if truncated else 0.0)
+        return Row(obs, StepType.LAST, reward, 1.0 if truncated else 0.0)
 
     def _repeat(self, action: int) -> tuple[float, Array]:
         """Return the summed reward and the maximum of the last two frames; a frame not reached counts as black."""

@@ -2,7 +2,7 @@
 
     environment = make_environment(EnvironmentSettings(game="pong"), seed)
     row = environment.reset()                   # FIRST
-    while row.kind != Kind.LAST:
+    while row.step_type != StepType.LAST:
         row = environment.step(choose(row))     # MID ..., LAST
     print(environment.end)                      # "game_over", "stuck" or "time_limit"
 

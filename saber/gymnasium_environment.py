@@ -25,7 +25,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from memory.errors import RunError
-from memory.rows import Array, Arrays, Kind, Row
+from memory.rows import Array, Arrays, Row, StepType
 from saber.display import check_display
 from saber.environment import EnvironmentSettings
 
@@ -78,7 +78,7 @@ class GymnasiumEnvironment:
         self._actions = []
         self.end = ""
         self._obs = self._show(obs)
-        return Row(self._obs, Kind.FIRST, 0.0, 1.0)
+        return Row(self._obs, StepType.FIRST, 0.0, 1.0)
 
     def _episode_seed(self) -> int:
         draw = np.random.SeedSequence([self._seed, self._episode]).generate_state(1)[0]
@@ -93,8 +93,8 @@ class GymnasiumEnvironment:
         self._actions.append(action)
         self._obs = self._show(obs)
         self.end = "game_over" if terminated else "time_limit" if truncated else ""
-        kind = Kind.LAST if self.end else Kind.MID
-        return Row(self._obs, kind, float(reward), 0.0 if terminated else 1.0)
+        step_type = StepType.LAST if self.end else StepType.MID
+        return Row(self._obs, step_type, float(reward), 0.0 if terminated else 1.0)
 
     def snapshot(self) -> Arrays:
         """`episode` [2] int64, its seed and number; `actions` [steps] uint8 if that holds them; `obs`."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memory.rows import Array, Arrays, Kind, Row, Rows, section
+from memory.rows import Array, Arrays, Row, Rows, StepType, section
 from saber.environment import Environment
 from saber.scores import EpisodeRecord, EpisodeScore
 
@@ -47,7 +47,7 @@ class VectorEnvironment:
         for env, (environment, action) in enumerate(zip(self.environments, actions, strict=True)):
             row = environment.step(int(action))
             self._scores[env].add(row.reward)
-            if row.kind == Kind.LAST:
+            if row.step_type == StepType.LAST:
                 ended[env] = row
                 episodes.append(self._scores[env].record(env, self._episodes[env], environment.end))
                 self._episodes[env] += 1

@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from memory.broker.connection import Client, connect
 from memory.chunk import ChunkSpec
-from memory.rows import Array, Arrays, Kind, Row
+from memory.rows import Array, Arrays, Row, StepType
 from tests.deadline import Deadline, finish
 
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
@@ -185,17 +185,17 @@ def random_rows(rng: np.random.Generator, count: int, stream: int) -> list[tuple
     rows: list[tuple[Row, int, Arrays]] = []
     left = 0
     for t in range(count):
-        kind = Kind.FIRST if not rows or rows[-1][0].kind == Kind.LAST else Kind.MID
-        if kind == Kind.FIRST:
+        step_type = StepType.FIRST if not rows or rows[-1][0].step_type == StepType.LAST else StepType.MID
+        if step_type == StepType.FIRST:
             left = int(rng.integers(1, 10))
         elif left == 0:
-            kind = Kind.LAST
+            step_type = StepType.LAST
         left -= 1
         obs = np.array([[stream, t // 256, t % 256], [rng.integers(256), 255 - stream, t % 7]], np.uint8)
-        reward = 0.0 if kind == Kind.FIRST else float(np.float32(rng.normal()))
-        row = Row(obs, kind, reward, float(rng.integers(2)) if kind == Kind.LAST else 1.0)
-        out = {"q": rng.normal(size=2).astype(np.float32), "memory": rng.normal(size=5).astype(np.float32)}
-        rows.append((row, int(rng.integers(18)), out))
+        reward = 0.0 if step_type == StepType.FIRST else float(np.float32(rng.normal()))
+        row = Row(obs, step_type, reward, float(rng.integers(2)) if step_type == StepType.LAST else 1.0)
+        extras = {"q": rng.normal(size=2).astype(np.float32), "memory": rng.normal(size=5).astype(np.float32)}
+        rows.append((row, int(rng.integers(18)), extras))
     return rows
 
 
@@ -203,13 +203,13 @@ def window_of(rows: list[tuple[Row, int, Arrays]], start: int, spec: ChunkSpec) 
     """Rows `start` to `start + spec.window` of a stream as a chunk must hold them; before row 0 there is padding."""
     indices = range(start, start + spec.window)
     blank = {name: np.zeros_like(array) for name, array in rows[0][2].items()}
-    padding = (Row(np.zeros_like(rows[0][0].obs), Kind.LAST, 0.0, 0.0), 0, blank)
+    padding = (Row(np.zeros_like(rows[0][0].obs), StepType.LAST, 0.0, 0.0), 0, blank)
     picked = [rows[i] if i >= 0 else padding for i in indices]
     columns: dict[str, Array] = {
         "obs": np.array([row.obs for row, _, _ in picked]),
-        "kind": np.array([row.kind for row, _, _ in picked], np.uint8),
+        "step_type": np.array([row.step_type for row, _, _ in picked], np.uint8),
         "reward": np.array([row.reward for row, _, _ in picked], np.float32),
         "discount": np.array([row.discount for row, _, _ in picked], np.float32),
         "action": np.array([action for _, action, _ in picked], np.int32),
     }
-    return columns | {f"out.{name}": np.array([out[name] for _, _, out in picked]) for name in blank}
+    return columns | {f"extras.{name}": np.array([extras[name] for _, _, extras in picked]) for name in blank}

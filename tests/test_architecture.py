@@ -203,7 +203,7 @@ def test_nothing_can_run_code_from_outside(path: str) -> None:
         ("agents/x.py", "import test_multiple_seed"),
         ("agents/x.py", "from tests.conftest import RedisServer"),
         ("agents/ops/x.py", "import numpy as np"),
-        ("agents/ops/x.py", "from memory.rows import Kind"),
+        ("agents/ops/x.py", "from memory.rows import StepType"),
         ("agents/ops/x.py", "from agents.networks import Heads"),
         ("agents/ops/x.py", "from ..networks import Heads"),
         ("agents/rainbow.py", "from agents.rainbow_iqn import RainbowIqn"),

@@ -84,7 +84,7 @@ def test_only_what_a_run_of_this_name_holds_is_its_own(own_client: Client) -> No
 
 def test_chunks_that_the_learner_would_not_read() -> None:
     def spec(stack: int) -> ChunkSpec:
-        return ChunkSpec(stack=stack, burn_in=0, length=64, tail=3, stride=64, sample=1)
+        return ChunkSpec(stack=stack, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1)
 
     frame = Field((84, 84), "uint8")
     budget.check_chunk(spec(4), frame)
@@ -113,8 +113,8 @@ def test_the_files_of_a_run_are_as_large_as_announced(tmp_path: Path) -> None:
     sum(parameter.sum() for parameter in model.parameters()).backward()  # type: ignore[union-attr]
     adam.step()
     packet = torch.frombuffer(bytearray(weights_packet.pack(model.published(), 1)), dtype=torch.uint8)
-    chunks = args.memory_capacity // agent.spec.stride
-    replay = {"ids": torch.zeros(chunks, 2, dtype=torch.int64), "priorities": torch.zeros(chunks, agent.spec.leaves)}
+    chunks = args.memory_capacity // agent.spec.period
+    replay = {"ids": torch.zeros(chunks, 2, dtype=torch.int64), "priorities": torch.zeros(chunks, agent.spec.samples)}
     snapshot.save(tmp_path / "whole.pth", agent, {"replay": replay, "published": {1: packet, 2: packet.clone()}})
     snapshot.save_weights(tmp_path / "weights.pth", agent, {})
     whole, weights = ((tmp_path / name).stat().st_size for name in ("whole.pth", "weights.pth"))

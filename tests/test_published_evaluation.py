@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from agents.randomness import derive_seed
-from memory.rows import Kind
+from memory.rows import StepType
 from programs.snapshot import last_models
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
@@ -56,7 +56,7 @@ def played(episode: int, seed: int, game: str = GAME, action: int = ACTION) -> s
     """What the program must say of an episode: the environment alone knows."""
     environment = make_environment(EnvironmentSettings(game=game), derive_seed(seed, 4, episode))
     row, score, steps = environment.reset(), 0.0, 0
-    while row.kind != Kind.LAST:
+    while row.step_type != StepType.LAST:
         row = environment.step(action)
         score, steps = score + row.reward, steps + 1
     return f"score {score:g}, at 30 minutes {score:g}, at 5 minutes {score:g}, {steps} steps, {environment.end}"

@@ -13,7 +13,7 @@ from agents.registry import AGENTS
 from benchmarks.initial_priorities import Played, Rows, correlations, cost, evaluate, every_row, main
 from benchmarks.rank_correlation import ranks, spearman
 from memory.errors import UserError
-from memory.rows import Array, Kind
+from memory.rows import Array, StepType
 from tests.agents.test_agents import OBSERVATION, agent_of, arguments, play
 from tests.deadline import run
 
@@ -117,14 +117,14 @@ def test_every_learnable_row_is_evaluated_once_beside_its_own_initial_priority()
     agent = agent_of("rainbow")
     chunks = play(agent, 500)
     batch, initial = every_row(agent, OBSERVATION, chunks)
-    lead = agent.spec.lead
+    prefix = agent.spec.prefix
     wanted = [
-        (priority, chunk.rows["reward"][lead + i], *chunk.rows["obs"][lead + i])
+        (priority, chunk.rows["reward"][prefix + i], *chunk.rows["obs"][prefix + i])
         for chunk in chunks
         for i, priority in enumerate(chunk.priorities)
-        if chunk.rows["kind"][lead + i] != Kind.LAST
+        if chunk.rows["step_type"][prefix + i] != StepType.LAST
     ]
-    found = zip(initial, batch.reward[lead].numpy(), *batch.obs[lead].numpy().T, strict=True)
+    found = zip(initial, batch.reward[prefix].numpy(), *batch.obs[prefix].numpy().T, strict=True)
     assert sorted(found) == sorted(wanted)
 
 

@@ -32,12 +32,12 @@ def push_frame(stack: Tensor, obs: Tensor, first: Tensor) -> Tensor:
     return pushed
 
 
-def stack_at(obs: Tensor, kind: Tensor, index: Tensor, size: int) -> Tensor:
+def stack_at(obs: Tensor, step_type: Tensor, index: Tensor, size: int) -> Tensor:
     """Build the stack that ends at one row of each of B windows.
 
     Args:
         obs: [T, B, ...] any dtype, one frame a row.
-        kind: [T, B] uint8.
+        step_type: [T, B] uint8.
         index: [B] int64, the row of each stack's newest frame, 0 <= index < T.
         size: S, the number of frames in a stack.
 
@@ -49,12 +49,12 @@ def stack_at(obs: Tensor, kind: Tensor, index: Tensor, size: int) -> Tensor:
         ValueError: the shapes do not fit, or `size` is not positive.
         IndexError: on the CPU, an index outside the window.
     """
-    check_shapes(obs=(obs, "T B ..."), kind=(kind, "T B"), index=(index, "B"))
+    check_shapes(obs=(obs, "T B ..."), step_type=(step_type, "T B"), index=(index, "B"))
     if size < 1:
         raise ValueError(f"a stack needs at least one frame, not {size}")
     batch = torch.arange(len(index), device=index.device).unsqueeze(1)  # [B, 1]
     rows = index.unsqueeze(1) + torch.arange(1 - size, 1, device=index.device)  # [B, S]
-    first = kind[rows.clamp(min=0), batch] == FIRST  # [B, S]
+    first = step_type[rows.clamp(min=0), batch] == FIRST  # [B, S]
     newer = first.flip(1).cumsum(1).flip(1) - first.long()  # [B, S] FIRST rows among the frames after this one
     hidden = (newer > 0) | (rows < 0)  # [B, S]
     hidden[:, -1] = False  # the newest frame is always seen, so that a negative index is refused below

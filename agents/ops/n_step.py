@@ -20,7 +20,7 @@ class NStep(NamedTuple):
     steps: Tensor  # [B] int64, m: the bootstrap row is row m of the window
 
 
-def n_step(reward: Tensor, discount: Tensor, kind: Tensor, gamma: float) -> NStep:
+def n_step(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) -> NStep:
     """Sum the rewards of the next n rows, or of those up to the episode's LAST row if it comes sooner.
 
     With r_{t+k} and d_{t+k} the reward and the discount that arrived with row t+k, and m the number of rows after t up
@@ -35,16 +35,16 @@ def n_step(reward: Tensor, discount: Tensor, kind: Tensor, gamma: float) -> NSte
     Args:
         reward: [n + 1, B] float, row t first. Row t's own reward and discount arrived before its action: not read.
         discount: [n + 1, B] float.
-        kind: [n + 1, B] uint8.
+        step_type: [n + 1, B] uint8.
         gamma: the discount of the return, γ.
 
     Raises:
         ValueError: the shapes differ, or there is no row after the first.
     """
-    check_shapes(reward=(reward, "T B"), discount=(discount, "T B"), kind=(kind, "T B"))
+    check_shapes(reward=(reward, "T B"), discount=(discount, "T B"), step_type=(step_type, "T B"))
     if len(reward) < 2:
         raise ValueError(f"n-step returns need n + 1 >= 2 rows, not {tuple(reward.shape)}")
-    counts = (kind[:-1] != LAST).cumprod(0)  # [n, B] 1 for row t+k if none of rows t..t+k-1 is LAST
+    counts = (step_type[:-1] != LAST).cumprod(0)  # [n, B] 1 for row t+k if none of rows t..t+k-1 is LAST
     inside = counts.bool()  # [n, B]
     product = torch.where(inside, gamma * discount[1:], 1).cumprod(0)  # [n, B] γ^k Π_{i<=k} d_{t+i}
     before = torch.cat((torch.ones_like(product[:1]), product[:-1]))  # [n, B] the same up to k - 1

@@ -63,8 +63,8 @@ class Story:
     def check(self, actor: int, message: Message, reach: Reach) -> None:
         """Raise WireError for a message that cannot come now."""
         match message:
-            case Chunk(rows={"kind": kind}):
-                self._rows += len(kind)
+            case Chunk(rows={"step_type": step_type}):
+                self._rows += len(step_type)
             case Episode(record=record) if record.get("actor", actor) != actor:
                 raise WireError("the episode is another actor's")
             case Episode(record={"env": int(env), "episode": int(number)}):

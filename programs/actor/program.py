@@ -35,11 +35,11 @@ class Actor:
     """Plays round after round, as far as the rate limiter allows."""
 
     def __init__(
-        self, args: Args, link: ActorClient, player: Rollout, limiter: RateLimiter, stop: threading.Event
+        self, args: Args, link: ActorClient, rollout: Rollout, limiter: RateLimiter, stop: threading.Event
     ) -> None:
         self._args = args
         self._link = link
-        self._player = player
+        self._rollout = rollout
         self._limiter = limiter
         self._stop = stop
         self._version = -1
@@ -61,18 +61,18 @@ class Actor:
         if saved:
             self._restore(saved)
         else:
-            self._player.first_episode = self._link.record().t_actors  # at least one step an episode
+            self._rollout.first_episode = self._link.record().t_actors  # at least one step an episode
             self._join()
 
     def _restore(self, saved: Saved) -> None:
-        place = self._player.restore(saved)
+        place = self._rollout.restore(saved)
         self._round = place.round
-        print(f"Actor {self._args.id_actor} goes on after {self._player.step} of its steps", flush=True)
+        print(f"Actor {self._args.id_actor} goes on after {self._rollout.step} of its steps", flush=True)
         if not self._limiter.synchronize:
             return
         # Earlier releases counted from round 0 on, as there was one crew only.
         steps_before = place.round * self._limiter.crew_of(place.round).env_steps
-        self._round_step = self._player.step - steps_before if place.step is None else place.step
+        self._round_step = self._rollout.step - steps_before if place.step is None else place.step
         if place.round < self._limiter.joining_round(self._args.id_actor):
             self._join()
 
@@ -89,7 +89,7 @@ class Actor:
         if self._limiter.synchronize:
             nb_env = self._limiter.crew_of(self._round).nb_actor * self._args.nb_env_per_actor
             return self._limiter.steps_before(self._round) + self._round_step * nb_env
-        return max(t_actors, self._player.step * self._args.nb_env_per_actor)
+        return max(t_actors, self._rollout.step * self._args.nb_env_per_actor)
 
     def _pull(self, *, again: bool = False) -> None:
         """Wait until the next round may be played, and load its weights."""
@@ -102,17 +102,17 @@ class Actor:
         wanted = self._round if lockstep else newest
         if wanted == self._version and not again:
             return
-        model = self._player.model
+        model = self._rollout.model
         packet = self._link.weights(wanted, weights_packet.most_bytes(model), or_newest=not lockstep)
         self._version = int(packet.meta["version"])
-        self._player.load(weights_packet.weights_for(model, packet), self._version)
+        self._rollout.load(weights_packet.weights_for(model, packet), self._version)
 
     def _play_round(self, log: IntervalLog) -> None:
         record = self._link.record()
         lockstep = self._limiter.synchronize
-        unsent_limit = self._args.length_actor_buffer - self._player.agent.spec.window
+        unsent_limit = self._args.length_actor_buffer - self._rollout.agent.spec.window
         for i in range(self._limiter.crew_of(self._round).env_steps - self._round_step):
-            self._unsent += self._player.play(self._total_steps(record.t_actors))
+            self._unsent += self._rollout.play(self._total_steps(record.t_actors))
             self._round_step += lockstep
             T = self._total_steps(record.t_actors)
             log.passes(T, played=T, trained=record.t_learner)
@@ -133,7 +133,7 @@ class Actor:
 
     def _commit(self) -> None:
         if self._unsent:
-            self._link.commit(self._unsent, self._player.snapshot(Place(self._round, self._round_step)))
+            self._link.commit(self._unsent, self._rollout.snapshot(Place(self._round, self._round_step)))
             self._unsent = []
 
 
@@ -169,9 +169,9 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     )
     limiter = make_limiter(args, agent, run.crews)
     with _link(args, client, run, stop, lockstep=limiter.synchronize) as link:
-        player = Rollout(args, agent, VectorEnvironment(environments))
+        rollout = Rollout(args, agent, VectorEnvironment(environments))
         print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
         try:
-            Actor(args, link, player, limiter, stop).run()
+            Actor(args, link, rollout, limiter, stop).run()
         except RunOver as over:
             print(f"The learner has {over}: actor {args.id_actor} leaves", flush=True)

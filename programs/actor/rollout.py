@@ -14,7 +14,7 @@ from memory.broker.actor_client import Saved
 from memory.chunk import Chunk, Field, forms
 from memory.errors import RunError
 from memory.messages import Episode, Message
-from memory.rows import Arrays, Row, section
+from memory.rows import Arrays, Row, section, with_present_names
 from programs.common import one_line
 from saber.scores import EpisodeRecord
 from saber.vector import VectorEnvironment
@@ -65,27 +65,27 @@ class Rollout:
 
     def play(self, T: int) -> list[Message]:
         """One agent step in each environment; `T` counts agent steps over all actors."""
-        decision, self._state = self.agent.act(self._rows, self._state, T)
-        chunks = [self._add(env, self._rows.row(env), decision) for env in range(len(self._assemblers))]
-        after = self._environments.step(decision.actions)
-        chunks += [self._add(env, row, self._at_end(env, row, decision)) for env, row in after.ended.items()]
+        output, self._state = self.agent.act(self._rows, self._state, T)
+        chunks = [self._add(env, self._rows.row(env), output) for env in range(len(self._assemblers))]
+        after = self._environments.step(output.actions)
+        chunks += [self._add(env, row, self._at_end(env, row, output)) for env, row in after.ended.items()]
         self._rows = after.rows
         self.step += 1
         episodes = [Episode(self._record(T, record)) for record in after.episodes]
         return [*(chunk for chunk in chunks if chunk), *episodes]
 
-    def _add(self, env: int, row: Row, decision: ActorOutput) -> Chunk | None:
-        out = {name: array[env] for name, array in decision.out.items()}
-        return self._assemblers[env].add(row, int(decision.actions[env]), out)
+    def _add(self, env: int, row: Row, output: ActorOutput) -> Chunk | None:
+        extras = {name: array[env] for name, array in output.extras.items()}
+        return self._assemblers[env].add(row, int(output.actions[env]), extras)
 
     def _record(self, T: int, record: EpisodeRecord) -> dict[str, int | float | str]:
         number = self.first_episode + record.episode
         return asdict(record) | {"actor": self._args.id_actor, "T_actors": T, "episode": number}
 
-    def _at_end(self, env: int, row: Row, decision: ActorOutput) -> ActorOutput:
+    def _at_end(self, env: int, row: Row, output: ActorOutput) -> ActorOutput:
         """Return the output to keep with a LAST row, whose value is bootstrapped from after a truncation."""
         if row.discount == 0:
-            return decision  # nobody looks at it
+            return output  # no return is bootstrapped there
         rows = self._rows._replace(**{name: array.copy() for name, array in self._rows._asdict().items()})
         for array, value in zip(rows, row, strict=True):
             array[env] = value
@@ -117,14 +117,15 @@ class Rollout:
         packet = wire.decode(saved.state, self._most_bytes())
         step, first_episode, round_ = (_count(packet.meta, name) for name in ("step", "first_episode", "round"))
         round_step = _count(packet.meta, "round_step") if "round_step" in packet.meta else None
-        arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
-        begun, (decision, state) = forms(self._rows._asdict()), self.agent.act(self._rows, {}, None)
+        packed = with_present_names(packet.arrays)
+        arrays = {name: array.copy() for name, array in packed.items()}  # decoded ones are read-only
+        begun, (output, state) = forms(self._rows._asdict()), self.agent.act(self._rows, {}, None)
         own, rows = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
         if forms(rows._asdict()) != begun or (own and forms(own) != forms(state)):
             raise ValueError("its rows are of another kind")
         self._state, self._rows = own, rows
         fields = self.agent.spec.row_fields(Field(self._rows.obs.shape[1:], self._rows.obs.dtype.name))
-        fields |= {f"out.{name}": Field(array.shape[1:], array.dtype.name) for name, array in decision.out.items()}
+        fields |= {f"extras.{name}": Field(array.shape[1:], array.dtype.name) for name, array in output.extras.items()}
         for env, assembler in enumerate(self._assemblers):
             assembler.restore(section(arrays, f"rows{env}."), fields)
         for name, part in self._drawing().items():

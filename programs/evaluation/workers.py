@@ -27,7 +27,7 @@ from agents.interface import Agent
 from agents.registry import make_agent
 from args import Args
 from memory.errors import RunError, Stopped
-from memory.rows import Arrays, Kind, Rows
+from memory.rows import Arrays, Rows, StepType
 from programs import processor, snapshot
 from programs.common import observation_of, open_environment, select_device
 from saber.environment import Environment
@@ -100,12 +100,12 @@ def play_episode(
     while True:
         if video is not None:
             video.add(environment.pictures())
-        if row.kind == Kind.LAST:
+        if row.step_type == StepType.LAST:
             return score.record(0, episode, environment.end)
         if stop.is_set():
             raise Stopped
-        decision, state = agent.act(Rows.stack([row]), state, None)
-        row = environment.step(codes[int(decision.actions[0])])
+        output, state = agent.act(Rows.stack([row]), state, None)
+        row = environment.step(codes[int(output.actions[0])])
         score.add(row.reward)
 
 

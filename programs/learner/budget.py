@@ -54,7 +54,7 @@ def row_bytes(observation: Field) -> int:
 
 def replay_bytes(args: Args, agent: Agent, observation: Field) -> int:
     """The observations of a full replay."""
-    return args.memory_capacity * row_bytes(observation) * agent.spec.window // agent.spec.stride
+    return args.memory_capacity * row_bytes(observation) * agent.spec.window // agent.spec.period
 
 
 def check_learner(args: Args, agent: Agent, observation: Field, place: torch.device, client: Client, kept: int) -> None:

@@ -11,7 +11,7 @@ from memory.chunk import Chunk, ChunkId
 from memory.limiter import RateLimiter
 from memory.messages import Episode
 from memory.replay import Replay
-from memory.rows import Kind
+from memory.rows import StepType
 from memory.waiting import WaitReporter
 from programs.learner.progress import Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
@@ -127,7 +127,9 @@ class Ingest:
             self._replay.add(chunk_id, chunk)
         if new and not self._limiter.synchronize:
             spec = self._replay.spec
-            self._progress.T_actors += int((chunk.rows["kind"][spec.lead : spec.lead + spec.stride] != Kind.LAST).sum())
+            self._progress.T_actors += int(
+                (chunk.rows["step_type"][spec.prefix : spec.prefix + spec.period] != StepType.LAST).sum()
+            )
 
     def _reach(self) -> Reach:
         """Return how far actors can have come; the round is counted before its weights are published."""

@@ -6,7 +6,7 @@ from collections import deque
 import torch
 
 from agents.interface import Agent, Network
-from agents.trainer import Metrics, make_updates
+from agents.trainer import Metrics, make_trainer
 from args import Args
 from memory.broker.connection import BrokerError
 from memory.broker.experience_reader import Decoder
@@ -42,7 +42,7 @@ class Learner:
         model = agent.parts["model"]
         assert isinstance(model, Network)
         self._model = model
-        self._updates = make_updates(agent, replay, args.batch_size, agent.generator.device)
+        self._updates = make_trainer(agent, replay, args.batch_size, agent.generator.device)
         self._publisher = Publisher(model, link)
         self._ingest = Ingest(args, replay, link, results, progress, limiter, decode, stop)
         self._saver = Saver(

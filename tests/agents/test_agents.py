@@ -17,7 +17,7 @@ from memory import weights_packet, wire
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkId, Field
 from memory.replay import Batch, Replay
-from memory.rows import Array, Kind, Row, Rows
+from memory.rows import Array, Row, Rows, StepType
 from programs.actor.rollout import Rollout
 from programs.learner.loop import beta
 from saber.vector import VectorEnvironment
@@ -46,26 +46,28 @@ def agent_of(name: str, *more: str, learns: bool = True) -> QLearningAgent:
     return agent
 
 
-def rows_of(rng: np.random.Generator, kinds: list[Kind]) -> Rows:
+def rows_of(rng: np.random.Generator, kinds: list[StepType]) -> Rows:
     """Current rows of as many environments."""
-    return Rows.stack([Row(rng.integers(0, 256, 5, dtype=np.uint8), kind, float(rng.normal()), 1.0) for kind in kinds])
+    return Rows.stack(
+        [Row(rng.integers(0, 256, 5, dtype=np.uint8), step_type, float(rng.normal()), 1.0) for step_type in kinds]
+    )
 
 
 def play(agent: QLearningAgent, steps: int, seed: int = 0, T: int = 10_000) -> list[Any]:
     """Chunks of one environment with episodes of 1 to 9 actions, that end truly or by truncation."""
     rng = np.random.default_rng(seed)
     assembler = Assembler(agent.spec, 0, agent.initial_priorities)
-    chunks, state, left, kind = [], {}, 0, Kind.LAST
+    chunks, state, left, step_type = [], {}, 0, StepType.LAST
     for _ in range(steps):
-        kind = Kind.FIRST if kind == Kind.LAST else Kind.LAST if left == 0 else Kind.MID
-        left = int(rng.integers(1, 10)) if kind == Kind.FIRST else left
+        step_type = StepType.FIRST if step_type == StepType.LAST else StepType.LAST if left == 0 else StepType.MID
+        left = int(rng.integers(1, 10)) if step_type == StepType.FIRST else left
         left -= 1
-        discount = float(rng.integers(2)) if kind == Kind.LAST else 1.0
-        reward = 0.0 if kind == Kind.FIRST else float(rng.normal())
-        row = Row(rng.integers(0, 256, 5, dtype=np.uint8), kind, reward, discount)
-        decision, state = agent.act(Rows.stack([row]), state, T)
-        out = {name: array[0] for name, array in decision.out.items()}
-        chunks.append(assembler.add(row, int(decision.actions[0]), out))
+        discount = float(rng.integers(2)) if step_type == StepType.LAST else 1.0
+        reward = 0.0 if step_type == StepType.FIRST else float(rng.normal())
+        row = Row(rng.integers(0, 256, 5, dtype=np.uint8), step_type, reward, discount)
+        output, state = agent.act(Rows.stack([row]), state, T)
+        extras = {name: array[0] for name, array in output.extras.items()}
+        chunks.append(assembler.add(row, int(output.actions[0]), extras))
     return [chunk for chunk in chunks if chunk]
 
 
@@ -82,13 +84,13 @@ every_agent = pytest.mark.parametrize("name", AGENTS)
 @every_agent
 def test_actions_are_uniform_before_learn_start_and_greedy_after(name: str) -> None:
     agent, rng = agent_of(name, learns=False), np.random.default_rng(0)
-    rows = rows_of(rng, [Kind.FIRST] * 300)
+    rows = rows_of(rng, [StepType.FIRST] * 300)
     random, _ = agent.act(rows, {}, 199)
     counts = np.bincount(random.actions, minlength=ACTIONS)
     assert counts.min() > 20, counts
     for step in (200, None):
-        decision, _ = agent.act(rows, {}, step)
-        np.testing.assert_array_equal(decision.out["chosen"], decision.out["greedy"])
+        output, _ = agent.act(rows, {}, step)
+        np.testing.assert_array_equal(output.extras["chosen"], output.extras["greedy"])
 
 
 @every_agent
@@ -96,12 +98,12 @@ def test_noise_is_drawn_anew_every_replay_frequency_steps_and_at_every_load(name
     agent, rng, state = agent_of(name, "--replay-frequency", "3", learns=False), np.random.default_rng(0), {}
     seen = []
     for step in range(7):
-        _, state = agent.act(rows_of(rng, [Kind.MID, Kind.MID]), state, step)
+        _, state = agent.act(rows_of(rng, [StepType.MID, StepType.MID]), state, step)
         seen.append(agent.network.fcnoisy_h_v.weight_epsilon.clone())
     same = [bool(torch.equal(a, b)) for a, b in itertools.pairwise(seen)]
     assert same == [True, True, False, True, True, False]
     agent.load(dict(agent.network.named_parameters()))
-    agent.act(rows_of(rng, [Kind.MID, Kind.MID]), state, 7)
+    agent.act(rows_of(rng, [StepType.MID, StepType.MID]), state, 7)
     assert not torch.equal(agent.network.fcnoisy_h_v.weight_epsilon, seen[-1])
 
 
@@ -109,7 +111,7 @@ def test_noise_is_drawn_anew_every_replay_frequency_steps_and_at_every_load(name
 def test_the_frame_stack_starts_black_and_stays_bytes(name: str) -> None:
     agent, rng = agent_of(name, learns=False), np.random.default_rng(0)
     state: dict[str, Array] = {}
-    for kinds in ([Kind.FIRST] * 2, [Kind.MID] * 2, [Kind.FIRST, Kind.MID]):
+    for kinds in ([StepType.FIRST] * 2, [StepType.MID] * 2, [StepType.FIRST, StepType.MID]):
         rows = rows_of(rng, kinds)
         _, state = agent.act(rows, state, 0)
     assert state["stack"].dtype == np.uint8
@@ -145,14 +147,16 @@ def test_a_network_in_float32_publishes_all_as_it_is(name: str) -> None:
         assert torch.equal(value, published[key])
 
 
-def initial_loss(name: str, said: dict[str, Array], row: int, bootstrap: int, return_: float, discount: float) -> float:
-    """From the formulas: between what was said of the action taken at a row, and of the best one at another."""
-    chosen, best = said["out.chosen"][row], said["out.greedy"][bootstrap]
+def initial_loss(
+    name: str, outputs: dict[str, Array], row: int, bootstrap: int, return_: float, discount: float
+) -> float:
+    """From the formulas: between the outputs for the action taken at a row and for the best one at another."""
+    chosen, best = outputs["extras.chosen"][row], outputs["extras.greedy"][bootstrap]
     if name == "rainbow":
         support = np.linspace(-10, 10, 11)
         target = slow_project(support, np.exp(best)[None], np.array([return_]), np.array([discount]))[0]
         return float(-(target * chosen).sum())
-    targets, taus = return_ + discount * best[:, None], said["out.taus"][row][:, None]
+    targets, taus = return_ + discount * best[:, None], outputs["extras.taus"][row][:, None]
     return float(slow_quantile_huber_loss(chosen[:, None], taus, targets, 1.0)[0]) * 7 / 8  # N / K
 
 
@@ -163,16 +167,22 @@ def test_initial_priorities_follow_each_row_and_its_own_bootstrap(name: str) -> 
     compute = agent.initial_priorities
     agent.initial_priorities = lambda rows: kept.append(rows) or compute(rows)  # type: ignore[method-assign, func-returns-value]
     chunk = play(agent, 100, T=0)[0]  # random actions, which are seldom the best
-    rows, lead = kept[0], agent.spec.lead
+    rows, prefix = kept[0], agent.spec.prefix
     for i in range(agent.spec.length):
-        window = slice(lead + i, lead + i + 3)
-        reward, discount, kind = (torch.tensor(rows[key][window])[:, None] for key in ("reward", "discount", "kind"))
-        ahead = n_step(reward.clamp(-0.5, 0.5), discount, kind, 0.99)
-        bootstrap = lead + i + int(ahead.steps)
-        loss = initial_loss(name, rows, lead + i, bootstrap, float(ahead.return_), float(ahead.discount))
-        wanted = 0.0 if kind[0] == Kind.LAST else loss**agent.priority_exponent
+        window = slice(prefix + i, prefix + i + 3)
+        reward, discount, step_type = (
+            torch.tensor(rows[key][window])[:, None] for key in ("reward", "discount", "step_type")
+        )
+        ahead = n_step(reward.clamp(-0.5, 0.5), discount, step_type, 0.99)
+        bootstrap = prefix + i + int(ahead.steps)
+        loss = initial_loss(name, rows, prefix + i, bootstrap, float(ahead.return_), float(ahead.discount))
+        wanted = 0.0 if step_type[0] == StepType.LAST else loss**agent.priority_exponent
         assert chunk.priorities[i] == pytest.approx(wanted, rel=1e-4)
-    assert (chunk.priorities == 0).sum() == (rows["kind"][lead : lead + agent.spec.length] == Kind.LAST).sum() > 0
+    assert (
+        (chunk.priorities == 0).sum()
+        == (rows["step_type"][prefix : prefix + agent.spec.length] == StepType.LAST).sum()
+        > 0
+    )
 
 
 @every_agent
@@ -249,18 +259,18 @@ def test_the_target_network_follows_on_time_also_after_a_resume(name: str) -> No
 def test_transitions_stop_at_the_end_of_their_episode(name: str) -> None:
     agent = agent_of(name, "--reward-clip", "1", "--discount", "0.5")
     kinds = [
-        [Kind.FIRST, Kind.MID, Kind.MID, Kind.LAST, Kind.FIRST],
-        [Kind.MID, Kind.LAST, Kind.FIRST, Kind.MID, Kind.LAST],
+        [StepType.FIRST, StepType.MID, StepType.MID, StepType.LAST, StepType.FIRST],
+        [StepType.MID, StepType.LAST, StepType.FIRST, StepType.MID, StepType.LAST],
     ]
-    kind = torch.tensor(kinds, dtype=torch.uint8).T  # [T, B]; row t is the third
-    shape = kind.shape
+    step_type = torch.tensor(kinds, dtype=torch.uint8).T  # [T, B]; row t is the third
+    shape = step_type.shape
     batch = Batch(
         obs=torch.arange(10, dtype=torch.uint8).view(5, 2, 1).expand(5, 2, 5),
-        kind=kind,
+        step_type=step_type,
         reward=torch.tensor([[9.0, 9], [9, 9], [9, 9], [3, 0.5], [9, 0.25]]),
         discount=torch.tensor([[1.0, 1], [1, 0], [1, 1], [1, 1], [1, 0]]),
         action=torch.arange(10, dtype=torch.int32).view(shape),
-        out={}, state={}, weights=torch.ones(2), leaves=torch.zeros(2), insertions=torch.zeros(2),
+        extras={}, state={}, weights=torch.ones(2), indices=torch.zeros(2), generations=torch.zeros(2),
     )  # fmt: skip
     transitions = agent.transitions(batch)
     assert transitions.action.tolist() == [4, 5]
@@ -305,10 +315,10 @@ def test_rows_before_a_true_end_get_the_priority_of_their_reward_alone(name: str
     chunks = [m for _ in range(100) for m in player.play(0) if isinstance(m, Chunk)]
     assert chunks
     for chunk in chunks:
-        kind = chunk.rows["kind"][agent.spec.lead :]
-        before_end = np.flatnonzero(kind[1 : agent.spec.length + 1] == Kind.LAST)
+        step_type = chunk.rows["step_type"][agent.spec.prefix :]
+        before_end = np.flatnonzero(step_type[1 : agent.spec.length + 1] == StepType.LAST)
         others = np.flatnonzero(
-            (kind[: agent.spec.length] != Kind.LAST) & (kind[1 : agent.spec.length + 1] != Kind.LAST)
+            (step_type[: agent.spec.length] != StepType.LAST) & (step_type[1 : agent.spec.length + 1] != StepType.LAST)
         )
         # An untrained network is near 0 or near uniform everywhere: losses have one order of magnitude.
         assert chunk.priorities[before_end].max() < 2 * chunk.priorities[others].max()

@@ -10,14 +10,14 @@ import pytest
 
 from memory.chunk import Chunk, ChunkSpec, Field
 from memory.messages import Episode, encode_message
-from memory.rows import Kind
+from memory.rows import StepType
 from programs.learner.decoder import MessageDecoder
 from programs.learner.results_folder import ResultsFolder
 from saber.results.episode_fields import EPISODE_FIELDS, MOST
 from saber.results.training_log import HEADER, TrainingLog, format_record, read_records
 from saber.scores import EpisodeRecord
 
-SPEC = ChunkSpec(stack=2, burn_in=0, length=4, tail=1, stride=4, sample=1)
+SPEC = ChunkSpec(stack=2, burn_in=0, length=4, bootstrap_rows=1, period=4, sample_length=1)
 RECORD = EpisodeRecord(300, 0, 1, 2, 7, 1.5, -3.0, 21.0, 90, "game_over")
 DECODE = MessageDecoder(SPEC, Field((3,), "uint8"), nb_actions=5, nb_env=3)
 COUNTS = [name for name, field in EPISODE_FIELDS.items() if field.type is int]
@@ -68,12 +68,12 @@ def test_missing_and_unknown_fields_are_named(name: str) -> None:
 def chunk(env: int) -> Chunk:
     rows = {
         "obs": np.zeros((SPEC.window, 3), np.uint8),
-        "kind": np.full(SPEC.window, Kind.MID, np.uint8),
+        "step_type": np.full(SPEC.window, StepType.MID, np.uint8),
         "reward": np.zeros(SPEC.window, np.float32),
         "discount": np.ones(SPEC.window, np.float32),
         "action": np.zeros(SPEC.window, np.int32),
     }
-    return Chunk(env, 0, rows, {}, np.ones(SPEC.leaves, np.float32))
+    return Chunk(env, 0, rows, {}, np.ones(SPEC.samples, np.float32))
 
 
 def test_there_are_no_more_environments_than_an_actor_has() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from agents.q_learning import QLearningAgent
 from agents.registry import AGENTS, make_agent
-from agents.trainer import EagerUpdates, GraphUpdates, make_updates
+from agents.trainer import EagerTrainer, GraphTrainer, make_trainer
 from memory.chunk import ChunkId
 from memory.replay import Replay
 from tests.agents.test_agents import ACTIONS, OBSERVATION, agent_of, arguments, play
@@ -34,8 +34,8 @@ def learner(name: str, place: str) -> tuple[QLearningAgent, Replay]:
 @pytest.mark.parametrize("name", AGENTS)
 def test_updates_on_the_gpu(name: str, place: str) -> None:
     agent, replay = learner(name, place)
-    updates = make_updates(agent, replay, 10, torch.device("cuda", 0))
-    assert isinstance(updates, GraphUpdates if place == "cuda" else EagerUpdates)
+    updates = make_trainer(agent, replay, 10, torch.device("cuda", 0))
+    assert isinstance(updates, GraphTrainer if place == "cuda" else EagerTrainer)
     losses = [metrics["loss"].item() for metrics in updates([0.4] * 100)]
     replay.check_valid()
     assert sum(losses[-10:]) < sum(losses[:10])
@@ -48,7 +48,7 @@ def test_updates_on_the_gpu(name: str, place: str) -> None:
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_graph_sees_new_chunks_and_never_waits_for_the_gpu(name: str) -> None:
     agent, replay = learner(name, "cuda")
-    updates = make_updates(agent, replay, 10, torch.device("cuda", 0))
+    updates = make_trainer(agent, replay, 10, torch.device("cuda", 0))
     updates([0.4] * 6)
     with no_waiting():
         updates([0.5] * 6)
@@ -69,7 +69,7 @@ def test_a_graph_does_what_the_operations_do(name: str) -> None:
     """With the same seeds; beta is another one after the recording, so one that was recorded with it would show."""
     betas = [0.4] * 5 + [0.9] * 15
     found = []
-    for kind in (EagerUpdates, GraphUpdates):
+    for kind in (EagerTrainer, GraphTrainer):
         agent, replay = learner(name, "cuda")
         updates = kind(agent, replay, 10, torch.device("cuda", 0))
         losses = [metrics["loss"].item() for beta in betas for metrics in updates([beta])]

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import memory.replay
 from agents.q_learning import QLearningAgent
 from agents.registry import AGENTS
-from agents.trainer import EagerUpdates, make_updates
+from agents.trainer import EagerTrainer, make_trainer
 from memory.replay import Replay
 from memory.segment_tree import SegmentTree
 from tests.agents.test_agents import agent_of, replay_of
@@ -41,7 +41,7 @@ def as_on_a_gpu(agent: QLearningAgent, monkeypatch: pytest.MonkeyPatch) -> Repla
 def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = agent_of(name, "--max-gradient-norm", "10")
     replay = as_on_a_gpu(agent, monkeypatch)
-    updates = make_updates(agent, replay, 10, CPU)
+    updates = make_trainer(agent, replay, 10, CPU)
     updates([0.4])  # what is made once
     with Refuses():
         batch = replay.sample(10, torch.tensor(0.5))
@@ -65,8 +65,8 @@ def test_eager_updates_draw_ahead_learn_and_count(name: str) -> None:
     for key, part in twin.parts.items():
         part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
     same.generator.set_state(replay.generator.get_state())
-    updates = make_updates(agent, replay, 10, CPU)
-    assert isinstance(updates, EagerUpdates)
+    updates = make_trainer(agent, replay, 10, CPU)
+    assert isinstance(updates, EagerTrainer)
     losses = [float(metrics["loss"]) for metrics in updates([0.4, 0.5, 0.6])]
     wanted = []
     for batch in [same.sample(10, beta) for beta in (0.4, 0.5, 0.6)]:

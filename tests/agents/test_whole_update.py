@@ -19,7 +19,7 @@ from agents.q_learning import QLearningAgent
 from agents.registry import make_agent
 from memory.chunk import Field
 from memory.replay import Batch
-from memory.rows import Array, Kind
+from memory.rows import Array, StepType
 from tests.ground_truth.episodes import Stream, random_stream
 from tests.ground_truth.published_network import PublishedNetwork
 from tests.ground_truth.whole_update import Noise, Pass, Passes, ReferenceLearner, Result, Sample, Settings
@@ -72,8 +72,8 @@ CASES: dict[str, tuple[str, str, Settings]] = {
 
 def pick(stream: Stream) -> list[int]:
     """Rows to learn from: all ways in which an episode can be near its begin or its end."""
-    lead, n = STACK - 1, Settings().n
-    rows = [t for t in range(lead, len(stream.kind) - n) if stream.kind[t] != Kind.LAST]
+    prefix, n = STACK - 1, Settings().n
+    rows = [t for t in range(prefix, len(stream.step_type) - n) if stream.step_type[t] != StepType.LAST]
     wanted: list[Any] = [lambda _, left, __: left > n]
     for steps in range(1, n + 1):  # a true end and a truncation, 1, 2 and 3 steps ahead
         wanted += [lambda _, left, end, m=steps, e=end: (left, end) == (m, e) for end in (0, 1)]
@@ -94,12 +94,12 @@ def batch_of(stream: Stream, rows: list[int], actions: list[int], weights: Array
     action[STACK - 1] = actions
     return Batch(
         obs=torch.from_numpy(stream.obs[window]),
-        kind=torch.from_numpy(stream.kind[window]),
+        step_type=torch.from_numpy(stream.step_type[window]),
         reward=torch.from_numpy(stream.reward[window]).float(),
         discount=torch.from_numpy(stream.discount[window]).float(),
         action=torch.from_numpy(action),
-        out={}, state={}, weights=torch.from_numpy(weights).float(),
-        leaves=torch.zeros(len(rows)), insertions=torch.zeros(len(rows)),
+        extras={}, state={}, weights=torch.from_numpy(weights).float(),
+        indices=torch.zeros(len(rows)), generations=torch.zeros(len(rows)),
     )  # fmt: skip
 
 
@@ -113,10 +113,10 @@ class Recorder:
         self.noise: list[tuple[str, Noise]] = []
         self.taus: list[Tensor] = []
         self.losses = torch.empty(0)
-        fractions, losses = agent.fractions, agent.losses
+        sample_taus, losses = agent.sample_taus, agent.losses
 
-        def noting_fractions(*shape: int) -> Tensor:
-            self.taus.append(fractions(*shape))
+        def noting_taus(*shape: int) -> Tensor:
+            self.taus.append(sample_taus(*shape))
             return self.taus[-1]
 
         def noting_losses(transitions: Any) -> Any:
@@ -124,7 +124,7 @@ class Recorder:
             self.losses = result[0].detach()
             return result
 
-        agent.fractions, agent.losses = noting_fractions, noting_losses  # type: ignore[method-assign]
+        agent.sample_taus, agent.losses = noting_taus, noting_losses  # type: ignore[method-assign]
         self._note_noise("online", agent.network)
         self._note_noise("target", agent.target)
 

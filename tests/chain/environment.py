@@ -14,7 +14,7 @@ import json
 
 import numpy as np
 
-from memory.rows import Array, Arrays, Kind, Row
+from memory.rows import Array, Arrays, Row, StepType
 from saber.registry import ENVIRONMENTS
 
 START, GAMBLE, LAST_CHANCE, SAFE, END = range(5)
@@ -34,7 +34,7 @@ class ChainEnvironment:
 
     def reset(self) -> Row:
         self._state = START
-        return Row(one_hot(START), Kind.FIRST, 0.0, 1.0)
+        return Row(one_hot(START), StepType.FIRST, 0.0, 1.0)
 
     def step(self, action: int) -> Row:
         coin = int(self._random.integers(2))
@@ -49,7 +49,7 @@ class ChainEnvironment:
                 self._state, reward = END, 0
         over = self._state == END
         self.end = "game_over" if over else ""
-        return Row(one_hot(self._state), Kind.LAST if over else Kind.MID, float(reward), 0.0 if over else 1.0)
+        return Row(one_hot(self._state), StepType.LAST if over else StepType.MID, float(reward), 0.0 if over else 1.0)
 
     def snapshot(self) -> Arrays:
         state = json.dumps(self._random.bit_generator.state).encode()

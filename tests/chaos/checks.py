@@ -12,7 +12,7 @@ import numpy as np
 from memory import wire
 from memory.chunk import Chunk, ChunkSpec
 from memory.messages import Episode, Joined, Message, decode_message
-from memory.rows import Arrays, Kind, section
+from memory.rows import Arrays, StepType, section
 from saber.results.training_log import read_records
 
 _LOST = 0  # sequence number before the first
@@ -45,7 +45,9 @@ def check_streams(
             where = f"actor {actor}, environment {env}"
             chunks = [message for message in messages if isinstance(message, Chunk) and message.env == env]
             play = replay(chunks, spec, section(left.arrays, f"rows{env}."), where)
-            assert np.sum(play.rows["kind"] != Kind.LAST) == left.meta["step"], f"{where}: steps were lost or doubled"
+            assert np.sum(play.rows["step_type"] != StepType.LAST) == left.meta["step"], (
+                f"{where}: steps were lost or doubled"
+            )
             told = [message.record for message in messages if isinstance(message, Episode)]
             told = [record for record in told if record["env"] == env]
             assert [record["episode"] for record in told] == list(range(len(told))), f"{where}: episodes' numbers"
@@ -68,10 +70,10 @@ def replay(chunks: list[Chunk], spec: ChunkSpec, unfinished: Arrays, where: str)
     """Join the windows of an environment, the unfinished one last, and see that the game leads from row to row."""
     assert chunks, f"{where} has sent nothing"
     windows = [chunk.rows for chunk in chunks] + [unfinished]
-    repeated = spec.window - spec.stride
+    repeated = spec.window - spec.period
     rows: Arrays = {}
     for name in chunks[0].rows:
-        parts = [windows[0][name][spec.lead :]]
+        parts = [windows[0][name][spec.prefix :]]
         for i, window in enumerate(windows[1:]):
             np.testing.assert_array_equal(
                 parts[-1][-repeated:], window[name][:repeated], f"{where}: {name} after chunk {i} does not join"
@@ -84,14 +86,16 @@ def replay(chunks: list[Chunk], spec: ChunkSpec, unfinished: Arrays, where: str)
 def _episodes(rows: Arrays, where: str) -> Iterable[tuple[float, int]]:
     game = gymnasium.make("CartPole-v1").unwrapped
     score, length = 0.0, 0
-    assert rows["kind"][0] == Kind.FIRST, f"{where} does not begin at the beginning"
-    for i, kind in enumerate(rows["kind"]):
-        if kind == Kind.FIRST:
-            assert i == 0 or rows["kind"][i - 1] == Kind.LAST, f"{where}, row {i}: an episode begins within another"
+    assert rows["step_type"][0] == StepType.FIRST, f"{where} does not begin at the beginning"
+    for i, step_type in enumerate(rows["step_type"]):
+        if step_type == StepType.FIRST:
+            assert i == 0 or rows["step_type"][i - 1] == StepType.LAST, (
+                f"{where}, row {i}: an episode begins within another"
+            )
             game.reset(seed=0)
             score, length = 0.0, 0
             continue
-        assert rows["kind"][i - 1] != Kind.LAST, f"{where}, row {i}: an episode goes on after its end"
+        assert rows["step_type"][i - 1] != StepType.LAST, f"{where}, row {i}: an episode goes on after its end"
         game.state = rows["obs"][i - 1].astype(np.float64)
         obs, reward, terminated, *_ = game.step(int(rows["action"][i - 1]))
         np.testing.assert_allclose(
@@ -99,7 +103,7 @@ def _episodes(rows: Arrays, where: str) -> Iterable[tuple[float, int]]:
         )
         assert reward == rows["reward"][i]
         score, length = score + float(reward), length + 1
-        if kind == Kind.LAST:
+        if step_type == StepType.LAST:
             assert terminated == (rows["discount"][i] == 0)
             yield score, length
         else:
@@ -151,6 +155,8 @@ def check_replay(
         assert held == [sequence for sequence, _ in stream][-len(held) :], f"the replay has gaps in actor {actor}'s"
     if json.loads(saved["settings"])["synchronize_actors_with_learner"]:
         return  # steps are counted in rounds
-    rows = slice(spec.lead, spec.lead + spec.stride)
-    steps = sum(int((c.rows["kind"][rows] != Kind.LAST).sum()) for stream in chunks.values() for _, c in stream)
+    rows = slice(spec.prefix, spec.prefix + spec.period)
+    steps = sum(
+        int((c.rows["step_type"][rows] != StepType.LAST).sum()) for stream in chunks.values() for _, c in stream
+    )
     assert saved["T_actors"] == steps, "transitions are missing or counted twice"

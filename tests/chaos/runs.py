@@ -12,12 +12,12 @@ from tests.chaos.system import Chaos, chaos
 
 ACTORS, ENVS = 2, 2
 SLOTS = 60  # chunks in the replay, which turns over on the way
-SPEC = ChunkSpec(stack=2, burn_in=0, length=64, tail=3, stride=64, sample=1)
+SPEC = ChunkSpec(stack=2, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1)
 OPTIONS = (
-    f"--env gymnasium:CartPole-v1 --history-length {SPEC.stack} --multi-step {SPEC.tail} --nb-env-per-actor {ENVS} "
-    "--hidden-size 16 --batch-size 8 --num-tau-samples 4 --num-tau-prime-samples 4 --num-quantile-samples 4 "
-    "--learn-start 400 --weight-synchro-frequency 40 --log-interval 20000 "
-    "--evaluation-interval 2000 --length-actor-buffer 100 --learner-threads 1 --disable-cuda"
+    f"--env gymnasium:CartPole-v1 --history-length {SPEC.stack} --multi-step {SPEC.bootstrap_rows} "
+    f"--nb-env-per-actor {ENVS} --hidden-size 16 --batch-size 8 --num-tau-samples 4 "
+    "--num-tau-prime-samples 4 --num-quantile-samples 4 --learn-start 400 --weight-synchro-frequency 40 "
+    "--log-interval 20000 --evaluation-interval 2000 --length-actor-buffer 100 --learner-threads 1 --disable-cuda"
 ).split()
 FREE = ["--synchronize-actors-with-learner", "False", "--T-max", "100000000"]
 Disturb = Callable[[Chaos], None]
@@ -55,7 +55,7 @@ def lockstep_run(folder: Path, steps: int, disturb: Disturb) -> Result:
 
 
 def replay_of(slots: int) -> list[str]:
-    return ["--memory-capacity", str(slots * SPEC.stride)]
+    return ["--memory-capacity", str(slots * SPEC.period)]
 
 
 def check(system: Chaos, slots: int, *, all_read: bool = True) -> None:

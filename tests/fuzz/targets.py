@@ -163,7 +163,7 @@ def _snapshots(args: options.Args, agent: Any, path: Path) -> Target:
         "T_actors": 5, "T_learner": 4, "run_id": "abc", "round": 1, "round_end": 8, "best_mean": 1.5,
         "settings": json.dumps(args.shared), "counted": {0: 7}, "published": {3: torch.zeros(9, dtype=torch.uint8)},
         "replay_generator": torch.Generator().get_state(),
-        "replay": Checkpoint(2, torch.tensor([[0, 5], [0, 6]]), torch.ones(2, agent.spec.leaves))._asdict(),
+        "replay": Checkpoint(2, torch.tensor([[0, 5], [0, 6]]), torch.ones(2, agent.spec.samples))._asdict(),
     }  # fmt: skip
     snapshot.save(path, agent, values)
     good = path.read_bytes()

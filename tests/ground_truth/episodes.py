@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memory.rows import Array, Kind
+from memory.rows import Array, StepType
 
 
 class Episode(NamedTuple):
@@ -19,7 +19,7 @@ class Stream(NamedTuple):
     """Consecutive rows of one environment, and the episode and step that each row belongs to."""
 
     obs: Array  # [rows, ...]
-    kind: Array  # [rows] uint8
+    step_type: Array  # [rows] uint8
     reward: Array  # [rows] NaN on FIRST, where nothing may read it
     discount: Array  # [rows] NaN on FIRST
     places: list[tuple[Episode, int]]
@@ -37,21 +37,21 @@ def random_episode(rng: np.random.Generator, frame: tuple[int, ...] = ()) -> Epi
 def random_stream(rng: np.random.Generator, rows: int, frame: tuple[int, ...] = ()) -> Stream:
     """Draw episodes until they fill a number of rows."""
     obs: list[Array] = []
-    kind: list[int] = []
+    step_type: list[int] = []
     reward: list[float] = []
     discount: list[float] = []
     places: list[tuple[Episode, int]] = []
-    while len(kind) < rows:
+    while len(step_type) < rows:
         episode = random_episode(rng, frame)
         length = len(episode.rewards)
         obs.extend(episode.frames)
-        kind.extend([Kind.FIRST, *[Kind.MID] * (length - 1), Kind.LAST])
+        step_type.extend([StepType.FIRST, *[StepType.MID] * (length - 1), StepType.LAST])
         reward.extend([np.nan, *episode.rewards])
         discount.extend([np.nan, *episode.discounts])
         places.extend((episode, step) for step in range(length + 1))
     return Stream(
         np.stack(obs[:rows]),
-        np.array(kind[:rows], np.uint8),
+        np.array(step_type[:rows], np.uint8),
         np.array(reward[:rows]),
         np.array(discount[:rows]),
         places[:rows],

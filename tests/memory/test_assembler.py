@@ -8,7 +8,7 @@ from memory import assembler as module
 from memory import wire
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkSpec, Field
-from memory.rows import Array, Arrays, Kind
+from memory.rows import Array, Arrays, StepType
 from tests.conftest import random_rows, window_of
 
 OUT = (("q", Field((2,), "float32")),)
@@ -18,9 +18,9 @@ SPECS = {
     "rainbow, small": ChunkSpec(4, 0, 5, 3, 5, 1),
     "r2d2": ChunkSpec(4, 5, 10, 2, 5, 10, state=STATE),
     "r2d2, leads of several strides": ChunkSpec(3, 7, 6, 4, 3, 3, state=STATE),
-    "on-policy": ChunkSpec(4, 0, 7, 1, 7, 7, out=OUT),
+    "on-policy": ChunkSpec(4, 0, 7, 1, 7, 7, extras=OUT),
     "sac": ChunkSpec(1, 0, 6, 1, 6, 1),
-    "sac, no tail": ChunkSpec(1, 0, 6, 0, 6, 2, OUT, STATE),
+    "sac, no bootstrap rows": ChunkSpec(1, 0, 6, 0, 6, 2, OUT, STATE),
     "overlapping": ChunkSpec(2, 1, 9, 2, 3, 1, OUT, STATE),
 }
 Make = Callable[[ChunkSpec], Assembler]
@@ -30,9 +30,9 @@ def priorities_of(spec: ChunkSpec) -> Callable[[Arrays], Array]:
     """Above 0 everywhere, and different for each sample of each stream."""
 
     def priorities(rows: Arrays) -> Array:
-        assert set(rows) == {"obs", "kind", "reward", "discount", "action", "out.q", "out.memory"}
-        middle = np.abs(rows["out.q"][spec.lead : spec.lead + spec.length, 1])  # [length]
-        return 1 + middle.reshape(spec.leaves, spec.sample).sum(1)
+        assert set(rows) == {"obs", "step_type", "reward", "discount", "action", "extras.q", "extras.memory"}
+        middle = np.abs(rows["extras.q"][spec.prefix : spec.prefix + spec.length, 1])  # [length]
+        return 1 + middle.reshape(spec.samples, spec.sample_length).sum(1)
 
     return priorities
 
@@ -53,25 +53,25 @@ def check_stream(spec: ChunkSpec, seed: int, rows: int = 60, make: Make = make_a
     stream = random_rows(np.random.default_rng(seed), rows, 1)
     assembler = make(spec)
     chunks = 0
-    for t, (row, action, out) in enumerate(stream):
+    for t, (row, action, extras) in enumerate(stream):
         assembler.version = t
-        chunk = assembler.add(row, action, out)
-        begin = chunks * spec.stride  # the chunk's first learnable row
-        assert (chunk is not None) == (t == begin + spec.length + spec.tail - 1)
+        chunk = assembler.add(row, action, extras)
+        begin = chunks * spec.period  # the chunk's first learnable row
+        assert (chunk is not None) == (t == begin + spec.length + spec.bootstrap_rows - 1)
         if chunk:
             assert (chunk.env, chunk.version) == (3, t)
-            check_chunk(chunk, spec, window_of(stream, begin - spec.lead, spec))
+            check_chunk(chunk, spec, window_of(stream, begin - spec.prefix, spec))
             chunks += 1
 
 
 def check_chunk(chunk: Chunk, spec: ChunkSpec, window: Arrays) -> None:
-    sent = {"obs", "kind", "reward", "discount", "action", *(f"out.{name}" for name, _ in spec.out)}
+    sent = {"obs", "step_type", "reward", "discount", "action", *(f"extras.{name}" for name, _ in spec.extras)}
     assert_equal(chunk.rows, {name: array for name, array in window.items() if name in sent})
-    assert_equal(chunk.state, {name: window[f"out.{name}"][spec.stack - 1] for name, _ in spec.state})
+    assert_equal(chunk.state, {name: window[f"extras.{name}"][spec.stack - 1] for name, _ in spec.state})
     expected = priorities_of(spec)(window)
-    for leaf in range(spec.leaves):
-        first = spec.lead + leaf * spec.sample
-        if all(kind == Kind.LAST for kind in window["kind"][first : first + spec.sample]):
+    for leaf in range(spec.samples):
+        first = spec.prefix + leaf * spec.sample_length
+        if all(step_type == StepType.LAST for step_type in window["step_type"][first : first + spec.sample_length]):
             expected[leaf] = 0
     assert chunk.priorities.dtype == np.float32
     np.testing.assert_array_equal(chunk.priorities, expected.astype(np.float32))
@@ -90,27 +90,27 @@ def test_every_row_is_learnable_as_often_as_it_shall_be(name: str) -> None:
         stream = random_rows(np.random.default_rng(seed), 3 * spec.window, 1)
         assembler = make_assembler(spec)
         seen: Counter[int] = Counter()
-        chunks = [c for row, action, out in stream if (c := assembler.add(row, action, out))]
+        chunks = [c for row, action, extras in stream if (c := assembler.add(row, action, extras))]
         for chunk in chunks:
-            obs = chunk.rows["obs"][spec.lead : spec.lead + spec.length]
+            obs = chunk.rows["obs"][spec.prefix : spec.prefix + spec.length]
             seen.update(int(frame[0, 1]) * 256 + int(frame[0, 2]) for frame in obs)
-        complete = range(spec.length - spec.stride, len(chunks) * spec.stride)
+        complete = range(spec.length - spec.period, len(chunks) * spec.period)
         assert len(complete) > 0
-        assert {seen[t] for t in complete} == {spec.length // spec.stride}
-        assert all(seen[t] == t // spec.stride + 1 for t in range(spec.length - spec.stride))
+        assert {seen[t] for t in complete} == {spec.length // spec.period}
+        assert all(seen[t] == t // spec.period + 1 for t in range(spec.length - spec.period))
 
 
 def test_padding_is_last_and_only_before_the_first_row() -> None:
     spec = SPECS["r2d2, leads of several strides"]
     assembler = make_assembler(spec)
     stream = random_rows(np.random.default_rng(0), 40, 1)
-    chunks = [c for row, action, out in stream if (c := assembler.add(row, action, out))]
+    chunks = [c for row, action, extras in stream if (c := assembler.add(row, action, extras))]
     padded = [int((chunk.rows["obs"][:, 0, 0] == 0).sum()) for chunk in chunks]  # a row names its stream, 1
     assert padded[:5] == [9, 6, 3, 0, 0]
     assert not any(padded[3:])
     for chunk, count in zip(chunks, padded, strict=True):
-        assert (chunk.rows["kind"][:count] == Kind.LAST).all()
-        assert chunk.rows["kind"][count] == Kind.FIRST or count == 0
+        assert (chunk.rows["step_type"][:count] == StepType.LAST).all()
+        assert chunk.rows["step_type"][count] == StepType.FIRST or count == 0
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -121,12 +121,12 @@ def test_a_successor_goes_on_identically(name: str) -> None:
         stream = random_rows(rng, 2 * spec.window, 1)
         assembler, successor = make_assembler(spec), make_assembler(spec)
         moment = int(rng.integers(len(stream)))  # 0 among them: nothing was added yet
-        for row, action, out in stream[:moment]:
-            assembler.add(row, action, out)
+        for row, action, extras in stream[:moment]:
+            assembler.add(row, action, extras)
         packet = wire.encode(wire.Tag.STATE, {}, assembler.snapshot())
         successor.restore(wire.decode(packet).arrays)
-        for row, action, out in stream[moment:]:
-            a, b = assembler.add(row, action, out), successor.add(row, action, out)
+        for row, action, extras in stream[moment:]:
+            a, b = assembler.add(row, action, extras), successor.add(row, action, extras)
             assert (a is None) == (b is None)
             if a and b:
                 assert_equal(a.rows, b.rows)
@@ -137,7 +137,7 @@ def test_a_successor_goes_on_identically(name: str) -> None:
 
 def test_priorities_may_be_nonsense_where_nothing_is_learned() -> None:
     spec = SPECS["rainbow, small"]
-    assembler = Assembler(spec, 0, lambda rows: np.where(rows["kind"][3:8] == Kind.LAST, np.nan, 2.0))
+    assembler = Assembler(spec, 0, lambda rows: np.where(rows["step_type"][3:8] == StepType.LAST, np.nan, 2.0))
     chunks = [c for row in random_rows(np.random.default_rng(1), 50, 1) if (c := assembler.add(*row))]
     assert set(np.concatenate([chunk.priorities for chunk in chunks])) == {0.0, 2.0}
 
@@ -148,7 +148,7 @@ def test_priorities_may_be_nonsense_where_nothing_is_learned() -> None:
 class ForgetsPadding(Assembler):
     def _move_on(self) -> None:
         self._padding = 0
-        del self._rows[: self.spec.stride]
+        del self._rows[: self.spec.period]
 
 
 class StridesTooFar(Assembler):
@@ -167,8 +167,10 @@ class SharesPriorities(Assembler):
 class StateOfTheWrongRow(Assembler):
     def _chunk(self) -> Chunk:
         chunk = super()._chunk()
-        first_learnable = self._rows[self.spec.lead - self._padding]
-        return Chunk(chunk.env, chunk.version, chunk.rows, {"memory": first_learnable["out.memory"]}, chunk.priorities)
+        first_learnable = self._rows[self.spec.prefix - self._padding]
+        return Chunk(
+            chunk.env, chunk.version, chunk.rows, {"memory": first_learnable["extras.memory"]}, chunk.priorities
+        )
 
 
 @pytest.mark.parametrize(
@@ -188,6 +190,8 @@ def test_the_stream_check_notices(broken: type[Assembler], name: str) -> None:
 
 def test_the_stream_check_notices_learnable_padding(monkeypatch: pytest.MonkeyPatch) -> None:
     pad = module._pad
-    monkeypatch.setattr(module, "_pad", lambda name, array, count: np.roll(pad(name, array, count), name == "kind"))
+    monkeypatch.setattr(
+        module, "_pad", lambda name, array, count: np.roll(pad(name, array, count), name == "step_type")
+    )
     with pytest.raises(AssertionError):
         check_stream(SPECS["rainbow, small"], 0)

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from memory.chunk import Chunk, ChunkSpec, Field, check_chunk
-from memory.rows import Arrays, Kind
+from memory.rows import Arrays, StepType
 from memory.wire import decode, encode
 
-SPEC = ChunkSpec(3, 1, 4, 2, 2, 2, out=(("q", Field((5,), "float32")),), state=(("h", Field((7,), "float32")),))
+SPEC = ChunkSpec(3, 1, 4, 2, 2, 2, extras=(("q", Field((5,), "float32")),), state=(("h", Field((7,), "float32")),))
 FIELDS = SPEC.row_fields(Field((2, 3), "uint8"))
 
 
 def good_chunk() -> Chunk:
     rows = {name: np.zeros((SPEC.window, *field.shape), field.dtype) for name, field in FIELDS.items()}
-    return Chunk(0, 0, rows, {"h": np.zeros(7, np.float32)}, np.ones(SPEC.leaves, np.float32))
+    return Chunk(0, 0, rows, {"h": np.zeros(7, np.float32)}, np.ones(SPEC.samples, np.float32))
 
 
 @pytest.mark.parametrize(
-    ("numbers", "lead", "window", "leaves", "sample_window"),
+    ("numbers", "prefix", "window", "samples", "sample_window"),
     [  # the table of DESIGN.md
         ((4, 0, 64, 3, 64, 1), 3, 70, 64, 7),
         ((4, 40, 80, 5, 40, 80), 43, 128, 1, 128),
@@ -27,9 +27,9 @@ def good_chunk() -> Chunk:
         ((1, 0, 64, 1, 64, 1), 0, 65, 64, 2),
     ],
 )
-def test_sizes(numbers: tuple[int, ...], lead: int, window: int, leaves: int, sample_window: int) -> None:
+def test_sizes(numbers: tuple[int, ...], prefix: int, window: int, samples: int, sample_window: int) -> None:
     spec = ChunkSpec(*numbers)
-    assert (spec.lead, spec.window, spec.leaves, spec.sample_window) == (lead, window, leaves, sample_window)
+    assert (spec.prefix, spec.window, spec.samples, spec.sample_window) == (prefix, window, samples, sample_window)
 
 
 @pytest.mark.parametrize("position", range(6))
@@ -50,10 +50,10 @@ def test_stride_and_sample_must_fit(numbers: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("sample", "expected"), [(1, [0, 1, 0, 0, 1, 1]), (2, [1, 0, 1]), (3, [1, 1]), (6, [1])])
 def test_samples_of_last_rows_alone_are_not_learnable(sample: int, expected: list[int]) -> None:
     spec = ChunkSpec(3, 1, 6, 2, 6, sample)
-    middle = [Kind.LAST, Kind.FIRST, Kind.LAST, Kind.LAST, Kind.MID, Kind.FIRST]
-    for outside in (Kind.MID, Kind.LAST):  # neither the lead nor the tail matters
-        kind = np.array([outside] * 3 + middle + [outside] * 2, np.uint8)
-        assert spec.learnable(kind).tolist() == [bool(x) for x in expected]
+    middle = [StepType.LAST, StepType.FIRST, StepType.LAST, StepType.LAST, StepType.MID, StepType.FIRST]
+    for outside in (StepType.MID, StepType.LAST):  # neither the prefix nor the bootstrap rows matters
+        step_type = np.array([outside] * 3 + middle + [outside] * 2, np.uint8)
+        assert spec.learnable(step_type).tolist() == [bool(x) for x in expected]
 
 
 def test_a_good_chunk_is_accepted() -> None:
@@ -76,17 +76,17 @@ BAD: dict[str, Callable[[Chunk], Chunk]] = {
     "row missing": lambda c: replace(c, rows=c.rows | {"obs": c.rows["obs"][1:]}),
     "other frames": rows_with("obs", np.zeros((SPEC.window, 3, 2), np.uint8)),
     "other dtype": rows_with("action", np.zeros(SPEC.window, np.int64)),
-    "array missing": lambda c: replace(c, rows=without(c.rows, "out.q")),
-    "array too many": rows_with("out.z", np.zeros(SPEC.window, np.float32)),
+    "array missing": lambda c: replace(c, rows=without(c.rows, "extras.q")),
+    "array too many": rows_with("extras.z", np.zeros(SPEC.window, np.float32)),
     "no state": lambda c: replace(c, state={}),
     "other state": lambda c: replace(c, state={"h": np.zeros(8, np.float32)}),
-    "unknown kind": rows_with("kind", np.full(SPEC.window, 3, np.uint8)),
+    "unknown kind": rows_with("step_type", np.full(SPEC.window, 3, np.uint8)),
     "priority missing": lambda c: replace(c, priorities=c.priorities[1:]),
     "priorities in a column": lambda c: replace(c, priorities=c.priorities[:, None]),
     "priority below 0": lambda c: replace(c, priorities=-c.priorities),
     "priority NaN": lambda c: replace(c, priorities=c.priorities * np.nan),
     "priority infinite": lambda c: replace(c, priorities=c.priorities * np.inf),
-    "priority of a LAST row": lambda c: replace(c, rows=c.rows | {"kind": np.full(SPEC.window, 2, np.uint8)}),
+    "priority of a LAST row": lambda c: replace(c, rows=c.rows | {"step_type": np.full(SPEC.window, 2, np.uint8)}),
     "reward NaN": nan_at("reward"),
     "discount NaN": nan_at("discount"),
 }

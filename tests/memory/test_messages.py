@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 from memory import wire
 from memory.chunk import Chunk
 from memory.messages import MOST, Episode, Joined, Message, RoundEnd, decode_message, encode_message
+from memory.rows import with_present_names
 from memory.wire import Tag, WireError
 
 LIMIT = 1 << 16
 CHUNK = Chunk(
     env=2,
     version=5,
-    rows={"obs": np.arange(12, dtype=np.uint8).reshape(4, 3), "out.q": np.arange(8.0, dtype=np.float32).reshape(4, 2)},
+    rows={
+        "obs": np.arange(12, dtype=np.uint8).reshape(4, 3),
+        "extras.q": np.arange(8.0, dtype=np.float32).reshape(4, 2),
+    },
     state={"memory": np.ones(7, np.float32)},
     priorities=np.array([0.5, 0.0], np.float32),
 )
@@ -45,6 +49,20 @@ def test_small_messages_round_trip(message: Message) -> None:
 def test_a_chunk_round_trips() -> None:
     check_round_trip(CHUNK)
     check_round_trip(Chunk(0, 0, CHUNK.rows, {}, CHUNK.priorities))
+
+
+def test_a_chunk_of_an_earlier_release_is_read_under_present_names() -> None:
+    arrays = {"rows.kind": np.ones(4, np.uint8), "rows.out.q": np.ones((4, 2), np.float32), "priorities": np.ones(1)}
+    data = wire.encode(Tag.CHUNK, {"env": 0, "version": 1}, arrays)
+    found = decode_message(data, LIMIT)
+    assert isinstance(found, Chunk)
+    assert sorted(found.rows) == ["extras.q", "step_type"]
+
+
+def test_arrays_of_an_actor_s_earlier_state_get_present_names() -> None:
+    old = ["envs.rows.kind", "rows1.kind", "rows0.out.greedy", "envs.env0.kind", "rows0.obs", "envs.env0.out.x"]
+    new = with_present_names({name: np.zeros(1) for name in old})
+    assert list(new) == ["envs.rows.step_type", "rows1.step_type", "rows0.extras.greedy", *old[3:]]
 
 
 def test_the_round_trip_check_notices_exchanged_numbers() -> None:

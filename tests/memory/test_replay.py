@@ -8,7 +8,7 @@ from torch import Tensor
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkId, ChunkSpec, Field
 from memory.replay import Batch, Checkpoint, Replay
-from memory.rows import Array, Arrays, Kind, Row
+from memory.rows import Array, Arrays, Row, StepType
 from tests.conftest import random_rows, window_of
 
 OUT = (("q", Field((2,), "float32")),)
@@ -16,7 +16,7 @@ STATE = (("memory", Field((5,), "float32")),)
 SPECS = {
     "rainbow": ChunkSpec(4, 0, 8, 3, 8, 1),
     "r2d2": ChunkSpec(2, 3, 6, 2, 3, 6, state=STATE),
-    "on-policy": ChunkSpec(4, 0, 5, 1, 5, 5, out=OUT),
+    "on-policy": ChunkSpec(4, 0, 5, 1, 5, 5, extras=OUT),
     "sac": ChunkSpec(1, 0, 9, 1, 9, 1),
     "pairs, overlapping": ChunkSpec(3, 1, 6, 2, 2, 2, OUT, STATE),
 }
@@ -41,7 +41,7 @@ def make_chunks(spec: ChunkSpec, streams: list[Stream], rng: np.random.Generator
     """All chunks of three environments of two actors, in a random order that keeps each actor's."""
 
     def priorities(_: Arrays) -> Array:
-        return rng.uniform(0.5, 9, spec.leaves)
+        return rng.uniform(0.5, 9, spec.samples)
 
     assemblers = [Assembler(spec, env, priorities) for env in range(len(streams))]
     actors: list[list[Sent]] = [[], []]
@@ -51,7 +51,7 @@ def make_chunks(spec: ChunkSpec, streams: list[Stream], rng: np.random.Generator
                 sent = actors[number % 2]
                 before = sum(s.stream == number for s in sent)
                 name = ChunkId(number % 2, 2 * len(sent) + 1)  # episodes have numbers in between
-                sent.append(Sent(name, chunk, number, before * spec.stride - spec.lead))
+                sent.append(Sent(name, chunk, number, before * spec.period - spec.prefix))
     order = rng.permutation([0] * len(actors[0]) + [1] * len(actors[1]))
     return [actors[actor].pop(0) for actor in order]
 
@@ -62,7 +62,7 @@ class Model:
     def __init__(self, spec: ChunkSpec, streams: list[Stream], capacity: int) -> None:
         self.spec = spec
         self.streams = streams
-        self.slots = -(-capacity // spec.stride)
+        self.slots = -(-capacity // spec.period)
         self.history: list[Sent] = []
         self.priorities: dict[tuple[ChunkId, int], float] = {}
 
@@ -75,8 +75,8 @@ class Model:
         self.priorities |= {(sent.id, leaf): float(p) for leaf, p in enumerate(sent.chunk.priorities)}
 
     def leaves_of(self, batch: Batch) -> list[tuple[Sent, int]]:
-        insertions, leaves = batch.insertions.tolist(), (batch.leaves % self.spec.leaves).tolist()
-        return [(self.history[i], leaf) for i, leaf in zip(insertions, leaves, strict=True)]
+        generations, samples = batch.generations.tolist(), (batch.indices % self.spec.samples).tolist()
+        return [(self.history[i], leaf) for i, leaf in zip(generations, samples, strict=True)]
 
     def current(self) -> dict[tuple[ChunkId, int], float]:
         held = {sent.id for sent in self.held}
@@ -89,15 +89,15 @@ class Model:
         for b, (sent, leaf) in enumerate(self.leaves_of(batch)):
             assert sent in self.held
             full = window_of(self.streams[sent.stream], sent.start, spec)
-            first = leaf * spec.sample
+            first = leaf * spec.sample_length
             window = {name: array[first : first + spec.sample_window] for name, array in full.items()}
-            for name in ("obs", "kind", "reward", "discount", "action"):
+            for name in ("obs", "step_type", "reward", "discount", "action"):
                 assert_same(getattr(batch, name)[:, b], window[name])
-            for name, _ in spec.out:
-                assert_same(batch.out[name][:, b], window[f"out.{name}"])
+            for name, _ in spec.extras:
+                assert_same(batch.extras[name][:, b], window[f"extras.{name}"])
             for name, _ in spec.state:
-                assert_same(batch.state[name][b], full[f"out.{name}"][spec.stack - 1])
-            assert (window["kind"][spec.lead : spec.lead + spec.sample] != Kind.LAST).any()
+                assert_same(batch.state[name][b], full[f"extras.{name}"][spec.stack - 1])
+            assert (window["step_type"][spec.prefix : spec.prefix + spec.sample_length] != StepType.LAST).any()
             probabilities.append(self.priorities[sent.id, leaf] / total)
         size = sum(p > 0 for p in self.current().values())
         weights = (size * np.array(probabilities)) ** -beta
@@ -109,11 +109,11 @@ class Model:
         _, ids, priorities = replay.checkpoint()
         assert sorted(map(tuple, ids.tolist())) == sorted(sent.id for sent in self.held)
         for (actor, sequence), found in zip(ids.tolist(), priorities, strict=True):
-            expected = [self.priorities[ChunkId(actor, sequence), leaf] for leaf in range(self.spec.leaves)]
+            expected = [self.priorities[ChunkId(actor, sequence), leaf] for leaf in range(self.spec.samples)]
             np.testing.assert_allclose(found, expected, rtol=1e-6)
         oldest = {a: min(s.id.sequence for s in self.held if s.id.actor == a) for a in {s.id.actor for s in self.held}}
         assert replay.oldest() == oldest
-        assert replay.rows == len(self.held) * self.spec.stride
+        assert replay.rows == len(self.held) * self.spec.period
         assert replay.size == sum(p > 0 for p in self.current().values())
 
 
@@ -127,7 +127,7 @@ def check_random_operations(spec: ChunkSpec, seed: int, kind: type[Replay] = Rep
     rng = np.random.default_rng(seed)
     streams = [random_rows(rng, 120, number + 1) for number in range(3)]
     waiting = make_chunks(spec, streams, rng)
-    capacity = int(rng.integers(3, 8)) * spec.stride - int(rng.integers(spec.stride))
+    capacity = int(rng.integers(3, 8)) * spec.period - int(rng.integers(spec.period))
     replay = kind(spec, Field((2, 3), "uint8"), capacity, torch.Generator().manual_seed(seed), CPU)
     model = Model(spec, streams, capacity)
     batches: list[Batch] = []
@@ -142,7 +142,7 @@ def check_random_operations(spec: ChunkSpec, seed: int, kind: type[Replay] = Rep
             model.check_batch(batches[-1], beta)
         elif operation == "update" and batches:
             batch = batches.pop(int(rng.integers(len(batches))))  # not always the newest: its slots may be overwritten
-            priorities = rng.uniform(0.1, 9, len(batch.leaves)).astype(np.float32)
+            priorities = rng.uniform(0.1, 9, len(batch.indices)).astype(np.float32)
             for (sent, leaf), p in zip(model.leaves_of(batch), priorities, strict=True):
                 if sent in model.held:
                     model.priorities[sent.id, leaf] = float(p)
@@ -164,7 +164,7 @@ def restart(replay: Replay, model: Model, kind: type[Replay], capacity: int, rng
         successor.restore(checkpoint, dict.fromkeys(range(10), 10**6))
         successor.check_valid()
         for count, sent in enumerate(model.held[:part]):
-            assert successor.rows == count * model.spec.stride
+            assert successor.rows == count * model.spec.period
             assert successor.remembers(sent.id)
             successor.add(sent.id, sent.chunk)
             assert not successor.remembers(sent.id)
@@ -180,7 +180,7 @@ def test_random_operations(name: str) -> None:
 
 class UpdatesOverwritten(Replay):
     def update_priorities(self, batch: Batch, priorities: Tensor) -> None:
-        self._tree.set(batch.leaves, priorities.double())
+        self._tree.set(batch.indices, priorities.double())
 
 
 class ForgetsPriorities(Replay):

@@ -7,7 +7,7 @@ from scipy.stats import chisquare
 
 from memory.chunk import Chunk, ChunkId
 from memory.replay import Replay
-from memory.rows import Kind
+from memory.rows import StepType
 from tests.conftest import random_rows
 from tests.memory.test_replay import SPECS, Sent, assert_same, make_chunks, make_replay
 
@@ -16,7 +16,7 @@ def filled(seed: int = 0, slots: int = 4, shape: tuple[int, ...] = (2, 3)) -> tu
     spec = SPECS["rainbow"]
     rng = np.random.default_rng(seed)
     chunks = make_chunks(spec, [random_rows(rng, 60, number + 1) for number in range(3)], rng)
-    replay = make_replay(spec, slots * spec.stride, shape=shape)
+    replay = make_replay(spec, slots * spec.period, shape=shape)
     return replay, chunks
 
 
@@ -50,7 +50,7 @@ def test_sampling_frequencies_match_the_priorities() -> None:
         replay.add(sent.id, sent.chunk)
     counts = np.zeros(24)
     for _ in range(800):
-        np.add.at(counts, replay.sample(10, 0.4).leaves.numpy(), 1)
+        np.add.at(counts, replay.sample(10, 0.4).indices.numpy(), 1)
     ring = [chunks[3], chunks[4], chunks[2]]
     priorities = np.concatenate([sent.chunk.priorities for sent in ring]).astype(np.float64)
     assert (counts[priorities == 0] == 0).all()
@@ -67,13 +67,13 @@ def test_observations_of_any_rank(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     rows = {
         "obs": rng.integers(0, 256, (spec.window, *shape)).astype(np.uint8),
-        "kind": np.ones(spec.window, np.uint8),
+        "step_type": np.ones(spec.window, np.uint8),
         "reward": np.arange(spec.window, dtype=np.float32),
         "discount": np.ones(spec.window, np.float32),
         "action": np.arange(spec.window, dtype=np.int32),
     }
     replay = make_replay(spec, 18, shape=shape)
-    replay.add(ChunkId(0, 1), Chunk(0, 0, rows, {}, np.ones(spec.leaves, np.float32)))
+    replay.add(ChunkId(0, 1), Chunk(0, 0, rows, {}, np.ones(spec.samples, np.float32)))
     batch = replay.sample(4, 1.0)
     assert batch.obs.shape == (2, 4, *shape)
     for b in range(4):
@@ -123,7 +123,7 @@ def test_the_same_seed_draws_the_same() -> None:
         replay, chunks = filled()
         for sent in chunks[:6]:
             replay.add(sent.id, sent.chunk)
-        drawn.append([replay.sample(5, 0.5).leaves.tolist() for _ in range(9)])
+        drawn.append([replay.sample(5, 0.5).indices.tolist() for _ in range(9)])
     assert drawn[0] == drawn[1]
 
 
@@ -138,7 +138,7 @@ def test_check_valid_notices_damage() -> None:
         elif damage == 1:
             replay._ids[0] = replay._ids[1]
         elif damage == 2:
-            replay._rows["kind"][:] = int(Kind.LAST)
+            replay._rows["step_type"][:] = int(StepType.LAST)
         else:
             replay._tree.set(torch.arange(32), torch.ones(32))  # LAST rows among them
         with pytest.raises(ValueError, match=r"held|LAST"):

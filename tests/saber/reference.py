@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from ale_py import ALEInterface, LoggerMode, roms
 
-from memory.rows import Kind, Row
+from memory.rows import Row, StepType
 from saber.atari import AtariEnvironment
 
 
@@ -78,7 +78,7 @@ def play(environment: AtariEnvironment, actions: list[int]) -> list[Row]:
     rows = []
     for action in actions:
         rows.append(environment.step(action))
-        if rows[-1].kind == Kind.LAST:
+        if rows[-1].step_type == StepType.LAST:
             rows.append(environment.reset())
     return rows
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from memory.rows import Kind
+from memory.rows import StepType
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
 from tests.saber.reference import Reference, bilinear, end_after, observation, random_actions, resized
@@ -22,7 +22,7 @@ def test_every_row_equals_the_slow_reference(game, repeat):
         row, played = environment.step(action), reference.step(action, repeat)
         assert np.array_equal(row.obs, observation(played.frames, repeat))
         assert row.reward == sum(played.rewards)  # raw
-        assert (row.kind == Kind.LAST) == played.over  # a lost life ends nothing
+        assert (row.step_type == StepType.LAST) == played.over  # a lost life ends nothing
         assert row.discount == (0 if played.over else 1)
         last_alone += np.array_equal(row.obs, resized(played.frames[-1]))
         lives.add(reference.ale.lives())
@@ -59,7 +59,7 @@ def test_frames_that_are_not_reached_are_black(monkeypatch, reached):
     row = environment.step(3)
     expected = [np.zeros((84, 84)), np.zeros((84, 84)), resized(frames[-1]), observation(frames)][reached - 1]
     assert np.array_equal(row.obs, expected)
-    assert (row.kind, row.discount, environment.end) == (Kind.LAST, 0, "game_over")
+    assert (row.step_type, row.discount, environment.end) == (StepType.LAST, 0, "game_over")
 
 
 def test_observations_are_the_callers_to_keep():
@@ -88,7 +88,7 @@ def test_a_reset_plays_no_frame():
     environment = make_environment(EnvironmentSettings(game="breakout"), 0)
     for _ in range(2):
         row = environment.reset()
-        assert (row.kind, row.reward, row.discount) == (Kind.FIRST, 0, 1)
+        assert (row.step_type, row.reward, row.discount) == (StepType.FIRST, 0, 1)
         assert environment._ale.getEpisodeFrameNumber() == 0  # no-ops or a fire would count
         for _ in range(60):
             environment.step(0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memory.rows import Kind
+from memory.rows import StepType
 from saber.atari import AtariEnvironment, unroll
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
@@ -13,7 +13,7 @@ def last_of(environment) -> tuple[int, float, str]:
     """Agent steps of the episode from here, discount and reason of its end."""
     for steps in range(1, 10**6):
         row = environment.step(0)
-        if row.kind == Kind.LAST:
+        if row.step_type == StepType.LAST:
             return steps, row.discount, environment.end
     raise AssertionError
 
@@ -104,8 +104,8 @@ def test_no_step_after_the_last(monkeypatch):
     end_after(monkeypatch, 3)
     environment = make_environment(EnvironmentSettings(), 0)
     environment.reset()
-    assert environment.step(0).kind == Kind.LAST
+    assert environment.step(0).step_type == StepType.LAST
     with pytest.raises(ValueError, match="reset first"):
         environment.step(0)
-    assert environment.reset().kind == Kind.FIRST
+    assert environment.reset().step_type == StepType.FIRST
     assert environment.end == ""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memory import wire
-from memory.rows import Kind
+from memory.rows import StepType
 from saber import emulator_state
 from saber.atari import AtariEnvironment
 from saber.environment import EnvironmentSettings
@@ -40,10 +40,10 @@ def test_a_new_process_continues_byte_for_byte(tmp_path, game, before):
     command = [sys.executable, "-m", "tests.saber.resume", str(saved), str(continued)]
     subprocess.run(command, check=True, cwd=ROOT)
     rows = play(environment, future)
-    assert [row.kind for row in rows].count(Kind.LAST) >= 1
+    assert [row.step_type for row in rows].count(StepType.LAST) >= 1
     with np.load(continued) as result:
         assert np.array_equal(result["obs"], [row.obs for row in rows])
-        assert np.array_equal(result["numbers"], [[row.kind, row.reward, row.discount] for row in rows])
+        assert np.array_equal(result["numbers"], [[row.step_type, row.reward, row.discount] for row in rows])
         for name, array in environment.snapshot().items():
             assert np.array_equal(result[f"snapshot.{name}"], array)
 
@@ -100,7 +100,7 @@ def test_between_two_episodes():
     for episode in range(4):
         row = environment.reset()
         for action in random_actions(999, seed=episode):
-            if row.kind == Kind.LAST:
+            if row.step_type == StepType.LAST:
                 break
             row = environment.step(action)
         other.restore(environment.snapshot())
@@ -132,15 +132,15 @@ def test_counters_and_the_reason_of_the_end_come_back(monkeypatch, steps):
     say_rewards(monkeypatch)
     environment, other = (make_environment(EnvironmentSettings(), seed) for seed in (0, 1))
     environment.reset()
-    kinds = [environment.step(0).kind for _ in range(steps)]
+    kinds = [environment.step(0).step_type for _ in range(steps)]
     other.restore(environment.snapshot())
-    while Kind.LAST not in kinds:
-        kinds.append(other.step(0).kind)
+    while StepType.LAST not in kinds:
+        kinds.append(other.step(0).step_type)
     assert len(kinds) == 301
     snapshot = other.snapshot()
     environment.restore(snapshot)
     assert environment.end == "stuck"  # so that the next call must be a reset, here as there
-    assert environment.reset().kind == Kind.FIRST
+    assert environment.reset().step_type == StepType.FIRST
 
 
 def test_a_snapshot_does_not_change_what_follows_and_is_not_changed_by_it():

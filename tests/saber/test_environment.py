@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory.rows import Kind, Row
+from memory.rows import Row, StepType
 from saber.display import check_display
 from saber.environment import EnvironmentSettings
 from saber.registry import ENVIRONMENTS, make_environment
@@ -46,12 +46,12 @@ def test_the_register_alone_loads_no_environment_and_no_opencv():
 def test_the_loop_that_the_interface_opens_with():
     environment = make_environment(EnvironmentSettings(game="breakout"), 1)
     row, steps = environment.reset(), 0
-    kinds: list[Row] = [row.kind]
-    while row.kind != Kind.LAST:
+    kinds: list[Row] = [row.step_type]
+    while row.step_type != StepType.LAST:
         row = environment.step(1 + steps % 4)
-        kinds.append(row.kind)
+        kinds.append(row.step_type)
         steps += 1
-    assert kinds == [Kind.FIRST] + [Kind.MID] * (steps - 1) + [Kind.LAST]
+    assert kinds == [StepType.FIRST] + [StepType.MID] * (steps - 1) + [StepType.LAST]
     assert environment.end == "game_over"
     environment.close()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memory import wire
-from memory.rows import Kind, Row
+from memory.rows import Row, StepType
 from saber.environment import Environment, EnvironmentSettings
 from saber.registry import ENVIRONMENTS, make_environment
 from tests.saber.reference import play, same
@@ -54,11 +54,11 @@ def test_rows_follow_the_rules(env):
         assert row.obs.shape == environment.observation_shape
         assert row.obs.dtype == environment.observation_dtype
         assert isinstance(row.reward, float)
-        assert row[1:] == (Kind.FIRST, 0.0, 1.0) or row.kind == Kind.MID
+        assert row[1:] == (StepType.FIRST, 0.0, 1.0) or row.step_type == StepType.MID
         assert row.discount == 1
         seen.append((row.obs, row.obs.copy()))
         row = environment.step(action)
-        if row.kind == Kind.LAST:
+        if row.step_type == StepType.LAST:
             assert environment.end in ("game_over", "stuck", "time_limit")
             assert row.discount == (environment.end == "time_limit")
             with pytest.raises(ValueError, match="reset first"):
@@ -85,7 +85,7 @@ def test_episodes_differ(env):
     for _ in range(2):
         rows = [environment.reset()]
         for action in random_actions(environment, 300):
-            if rows[-1].kind != Kind.LAST:
+            if rows[-1].step_type != StepType.LAST:
                 rows.append(environment.step(action))
         episodes.append(rows)
     assert len(episodes[0]) != len(episodes[1]) or not all(map(same, *episodes))
@@ -104,7 +104,7 @@ def test_a_new_process_continues_byte_for_byte(tmp_path, env):
     rows = play(environment, future)
     with np.load(continued) as result:
         assert np.array_equal(result["obs"], [row.obs for row in rows])
-        assert np.array_equal(result["numbers"], [[row.kind, row.reward, row.discount] for row in rows])
+        assert np.array_equal(result["numbers"], [[row.step_type, row.reward, row.discount] for row in rows])
         for name, array in environment.snapshot().items():
             assert np.array_equal(result[f"snapshot.{name}"], array)
 
@@ -118,8 +118,10 @@ def test_snapshots_travel_at_all_moments(env):
         other.restore(packet.arrays)
         assert other.end == environment.end
         for action in random_actions(environment, 5 + part % 7, seed=part):
-            pair = [(each.reset() if row.kind == Kind.LAST else each.step(action)) for each in (environment, other)]
+            pair = [
+                (each.reset() if row.step_type == StepType.LAST else each.step(action)) for each in (environment, other)
+            ]
             assert same(*pair)
             row = pair[0]
-            if row.kind == Kind.LAST:
+            if row.step_type == StepType.LAST:
                 break  # the next snapshot is taken between two episodes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ale_py import roms
 
-from memory.rows import Kind
+from memory.rows import StepType
 from saber.atari import AtariEnvironment
 from saber.environment import EnvironmentSettings
 from saber.games import check_game
@@ -40,12 +40,12 @@ def test_eighteen_actions_one_shape_and_every_pixel(game):
     for action in [*range(18), *random_actions(60)]:
         assert row.obs.shape == (84, 84) and row.obs.dtype == np.uint8
         assert np.array_equal(row.obs, expected)
-        if row.kind == Kind.LAST:
+        if row.step_type == StepType.LAST:
             row, expected = environment.reset(), reference.reset()
         row, played = environment.step(action), reference.step(action)
         expected = observation(played.frames)
         assert row.reward == sum(played.rewards)
-        assert (row.kind == Kind.LAST) == played.over
+        assert (row.step_type == StepType.LAST) == played.over
     for wrong in (-1, 18):
         with pytest.raises(ValueError, match=r"no such action|reset first"):
             environment.step(wrong)
@@ -104,7 +104,7 @@ def test_a_game_that_gives_nothing_is_stuck_after_five_minutes():
     environment = make("breakout", 0)  # nobody serves the ball
     for _ in range(2):
         row, steps = environment.reset(), 0
-        while row.kind != Kind.LAST:
+        while row.step_type != StepType.LAST:
             row, steps = environment.step(0), steps + 1
             assert row.reward == 0
         assert (steps, environment.end, row.discount) == (4501, "stuck", 0)
@@ -135,5 +135,5 @@ def test_a_clock_near_a_hundred_hours():
     arrays["counters"][0] = 100 * 60 * 60 * 60 // 4 - 3
     environment.restore(arrays)
     rows = [environment.step(0) for _ in range(3)]
-    assert [row.kind for row in rows] == [Kind.MID, Kind.MID, Kind.LAST]
+    assert [row.step_type for row in rows] == [StepType.MID, StepType.MID, StepType.LAST]
     assert (environment.end, rows[-1].discount) == ("time_limit", 0)

@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from args import Args
 from memory import wire
 from memory.errors import RunError, UserError
-from memory.rows import Kind, Row
+from memory.rows import Row, StepType
 from programs.common import open_environment
 from saber.environment import EnvironmentSettings
 from saber.gymnasium_environment import GymnasiumEnvironment
@@ -75,13 +75,13 @@ def test_rows_are_those_of_gymnasium_s_own_loop():
     for _ in range(5):
         row = environment.reset()
         assert np.array_equal(row.obs, own.reset(seed=environment._episode_seed())[0])
-        while row.kind != Kind.LAST:
+        while row.step_type != StepType.LAST:
             row = environment.step(int(row.obs[2] > 0))
             obs, reward, terminated, truncated, _ = own.step(int(own.unwrapped.state[2] > 0))
             assert np.array_equal(row.obs, obs)
             assert row.reward == reward == 1
             assert row.discount == 1 - terminated
-            assert (row.kind == Kind.LAST) == (terminated or truncated)
+            assert (row.step_type == StepType.LAST) == (terminated or truncated)
 
 
 def balance(obs: np.ndarray) -> int:
@@ -93,7 +93,7 @@ def test_a_time_limit_cuts_off_and_a_fallen_pole_ends():
     ends = {}
     for policy in (balance, lambda _: 0):
         row, steps = environment.reset(), 0
-        while row.kind != Kind.LAST:
+        while row.step_type != StepType.LAST:
             row = environment.step(policy(row.obs))
             steps += 1
         ends[environment.end] = (steps, row.discount, abs(row.obs[2]) < 0.2095)  # radians: 12 degrees, upright still
@@ -106,7 +106,7 @@ def test_a_time_limit_cuts_off_and_a_fallen_pole_ends():
 def test_an_end_at_the_time_limit_is_an_end(scripted):
     environment = scripted(COIN, [0, 1], terminated=True, truncated=True)
     environment.reset()
-    assert environment.step(0)[1:] == (Kind.LAST, 1.0, 0.0)
+    assert environment.step(0)[1:] == (StepType.LAST, 1.0, 0.0)
     assert environment.end == "game_over"
 
 
@@ -259,7 +259,7 @@ def test_no_id_at_all():
 def test_an_old_version_that_there_still_is_says_nothing(capfd):
     environment = make("CartPole-v0")  # Gymnasium warns, and here warnings are errors
     row, steps = environment.reset(), 0
-    while row.kind != Kind.LAST:
+    while row.step_type != StepType.LAST:
         row = environment.step(balance(row.obs))
         steps += 1
     assert (steps, environment.end) == (200, "time_limit")

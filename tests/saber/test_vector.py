@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from memory.rows import Kind, Row
+from memory.rows import Row, StepType
 from saber.atari import AtariEnvironment
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
@@ -22,7 +22,7 @@ def actions(steps: int, envs: int = 3, seed: int = 0) -> np.ndarray:
 
 
 def row_of(rows, env) -> Row:
-    return Row(rows.obs[env], Kind(rows.kind[env]), float(rows.reward[env]), float(rows.discount[env]))
+    return Row(rows.obs[env], StepType(rows.step_type[env]), float(rows.reward[env]), float(rows.discount[env]))
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def test_rows_are_those_of_each_environment_alone():
     for step, chosen in enumerate(actions(100)):
         for env, row in enumerate(current):
             assert np.array_equal(rows.obs[env], row.obs)
-            assert (rows.kind[env], rows.reward[env], rows.discount[env]) == row[1:]
+            assert (rows.step_type[env], rows.reward[env], rows.discount[env]) == row[1:]
         rows, ended, episodes = vector.step(chosen)
         for env, environment in enumerate(alone):
             current[env] = environment.step(int(chosen[env]))
-            assert (env in ended) == (current[env].kind == Kind.LAST)
+            assert (env in ended) == (current[env].step_type == StepType.LAST)
             if env in ended:
                 assert np.array_equal(ended[env].obs, current[env].obs)
                 assert ended[env][1:] == current[env][1:]
@@ -81,9 +81,9 @@ def test_a_first_row_is_what_the_emulator_shows_after_a_reset():
         rows, ended, _ = vector.step(chosen)
         if ended:
             break
-    assert row_of(rows, 0)[1:] == (Kind.FIRST, 0.0, 1.0)
+    assert row_of(rows, 0)[1:] == (StepType.FIRST, 0.0, 1.0)
     assert np.array_equal(rows.obs[0], first)
-    assert ended[0].kind == Kind.LAST
+    assert ended[0].step_type == StepType.LAST
     assert ended[0].reward == -1  # the last point: kept over the reset, it would be counted again
     assert not np.array_equal(ended[0].obs, first)
 

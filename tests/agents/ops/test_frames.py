@@ -21,7 +21,7 @@ def check_push(push: Push, size: int, dtype: torch.dtype = torch.uint8) -> None:
     stack = torch.zeros((30, size, 2, 3), dtype=dtype)
     for t in range(40):
         obs = torch.from_numpy(np.stack([stream.obs[t] for stream in streams])).to(dtype)
-        first = torch.tensor([stream.kind[t] == FIRST for stream in streams])
+        first = torch.tensor([stream.step_type[t] == FIRST for stream in streams])
         before = stack.clone()
         pushed = push(stack, obs, first)
         np.testing.assert_array_equal(stack, before)  # not changed in place
@@ -37,12 +37,12 @@ def check_stack_at(function: StackAt, rows: int, size: int, batch: int = 2000) -
     index = rng.integers(0, rows, batch)
     streams = [random_stream(rng, start + rows, (2, 3)) for start in starts]
     obs = np.stack([s.obs[start:] for s, start in zip(streams, starts, strict=True)], 1)  # [T, B, 2, 3]
-    kind = np.stack([s.kind[start:] for s, start in zip(streams, starts, strict=True)], 1)  # [T, B]
+    step_type = np.stack([s.step_type[start:] for s, start in zip(streams, starts, strict=True)], 1)  # [T, B]
     expected = [
         truth.stack(*stream.places[start + i], size, known=i + 1)
         for stream, start, i in zip(streams, starts, index, strict=True)
     ]
-    found = function(torch.from_numpy(obs), torch.from_numpy(kind), torch.from_numpy(index), size)
+    found = function(torch.from_numpy(obs), torch.from_numpy(step_type), torch.from_numpy(index), size)
     assert found.dtype == torch.uint8
     np.testing.assert_array_equal(found, np.stack(expected))
 
@@ -67,16 +67,16 @@ def test_stacks_of_windows_are_those_of_the_episodes(rows: int, size: int) -> No
 
 
 def test_window_check_sees_frames_from_before_a_reset() -> None:
-    def mutant(obs: Tensor, kind: Tensor, index: Tensor, size: int) -> Tensor:
-        return stack_at(obs, torch.ones_like(kind), index, size)
+    def mutant(obs: Tensor, step_type: Tensor, index: Tensor, size: int) -> Tensor:
+        return stack_at(obs, torch.ones_like(step_type), index, size)
 
     with pytest.raises(AssertionError):
         check_stack_at(mutant, 7, 4)
 
 
 def test_window_check_sees_a_stack_one_row_off() -> None:
-    def mutant(obs: Tensor, kind: Tensor, index: Tensor, size: int) -> Tensor:
-        return stack_at(obs, kind, (index - 1).clamp(min=0), size)
+    def mutant(obs: Tensor, step_type: Tensor, index: Tensor, size: int) -> Tensor:
+        return stack_at(obs, step_type, (index - 1).clamp(min=0), size)
 
     with pytest.raises(AssertionError):
         check_stack_at(mutant, 7, 4)
@@ -86,17 +86,19 @@ def test_a_bad_old_frame_does_not_pass_a_reset() -> None:
     bad = torch.full((3, 4, 2), float("nan"))
     pushed = push_frame(bad, torch.ones(3, 2), torch.ones(3, dtype=torch.bool))
     np.testing.assert_array_equal(pushed.sum(1), np.ones((3, 2)))
-    kind = torch.tensor([[1], [2], [FIRST], [1]], dtype=torch.uint8)
+    step_type = torch.tensor([[1], [2], [FIRST], [1]], dtype=torch.uint8)
     obs = torch.tensor([[torch.nan], [torch.inf], [5.0], [6.0]])
-    assert stack_at(obs, kind, torch.tensor([3]), 4).tolist() == [[0, 0, 5, 6]]
+    assert stack_at(obs, step_type, torch.tensor([3]), 4).tolist() == [[0, 0, 5, 6]]
 
 
 def test_layout_of_the_window_does_not_matter() -> None:
     obs = torch.randint(1, 255, (10, 7, 3), dtype=torch.uint8)  # [B, T, 3]
-    kind = torch.ones((10, 7), dtype=torch.uint8)
+    step_type = torch.ones((10, 7), dtype=torch.uint8)
     index = torch.arange(10) % 7
-    found = stack_at(obs.transpose(0, 1), kind.t(), index, 4)
-    np.testing.assert_array_equal(found, stack_at(obs.transpose(0, 1).contiguous(), kind.t().contiguous(), index, 4))
+    found = stack_at(obs.transpose(0, 1), step_type.t(), index, 4)
+    np.testing.assert_array_equal(
+        found, stack_at(obs.transpose(0, 1).contiguous(), step_type.t().contiguous(), index, 4)
+    )
 
 
 @pytest.mark.parametrize("index", [-1, 7])

@@ -18,18 +18,22 @@ def check(function: Function, n: int, dtype: torch.dtype = torch.float64, window
     """Compare windows cut anywhere, but not at LAST, out of random streams with their whole episodes."""
     rng = np.random.default_rng(n)
     reward, discount = np.empty((2, n + 1, windows))
-    kind = np.empty((n + 1, windows), np.uint8)
+    step_type = np.empty((n + 1, windows), np.uint8)
     expected = []
     for b in range(windows):
         start = int(rng.integers(0, 30))
         stream = random_stream(rng, start + n + 2)
-        start += stream.kind[start] == LAST
+        start += stream.step_type[start] == LAST
         window = slice(start, start + n + 1)
-        reward[:, b], discount[:, b], kind[:, b] = stream.reward[window], stream.discount[window], stream.kind[window]
+        reward[:, b], discount[:, b], step_type[:, b] = (
+            stream.reward[window],
+            stream.discount[window],
+            stream.step_type[window],
+        )
         expected.append(truth.n_step(*stream.places[start], n, GAMMA))
     reward[0] = discount[0] = np.nan  # arrived before the action: not read
     found = function(
-        torch.from_numpy(reward).to(dtype), torch.from_numpy(discount).to(dtype), torch.from_numpy(kind), GAMMA
+        torch.from_numpy(reward).to(dtype), torch.from_numpy(discount).to(dtype), torch.from_numpy(step_type), GAMMA
     )
     tolerance = 1e-10 if dtype == torch.float64 else 1e-5
     assert found.return_.dtype == found.discount.dtype == dtype
@@ -50,25 +54,25 @@ def test_windows_agree_with_their_whole_episodes(n: int, dtype: torch.dtype) -> 
 
 
 def test_check_sees_a_mask_that_reads_one_row_too_far() -> None:
-    def mutant(reward: Tensor, discount: Tensor, kind: Tensor, gamma: float) -> NStep:
-        early = torch.where(kind.roll(-1, 0) == LAST, LAST, MID)
-        return n_step(reward, discount, torch.cat((kind[:1], early[1:])), gamma)
+    def mutant(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) -> NStep:
+        early = torch.where(step_type.roll(-1, 0) == LAST, LAST, MID)
+        return n_step(reward, discount, torch.cat((step_type[:1], early[1:])), gamma)
 
     with pytest.raises(AssertionError):
         check(mutant, 3)
 
 
 def test_check_sees_a_sum_that_runs_into_the_next_episode() -> None:
-    def mutant(reward: Tensor, discount: Tensor, kind: Tensor, gamma: float) -> NStep:
-        return n_step(reward, discount, torch.full_like(kind, MID), gamma)
+    def mutant(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) -> NStep:
+        return n_step(reward, discount, torch.full_like(step_type, MID), gamma)
 
     with pytest.raises(AssertionError):
         check(mutant, 3)
 
 
 def test_check_sees_rewards_of_the_wrong_rows() -> None:
-    def mutant(reward: Tensor, discount: Tensor, kind: Tensor, gamma: float) -> NStep:
-        return n_step(reward.roll(1, 0), discount, kind, gamma)
+    def mutant(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) -> NStep:
+        return n_step(reward.roll(1, 0), discount, step_type, gamma)
 
     with pytest.raises(AssertionError):
         check(mutant, 3)
@@ -78,14 +82,14 @@ def test_check_sees_rewards_of_the_wrong_rows() -> None:
 def test_the_row_n_before_the_end_keeps_its_last_reward_and_bootstrap(last_discount: float) -> None:
     reward = torch.tensor([[9.0], [1.0], [2.0], [4.0]])
     discount = torch.tensor([[9.0], [1.0], [1.0], [last_discount]])
-    kind = torch.tensor([[FIRST], [MID], [MID], [LAST]], dtype=torch.uint8)
-    found = n_step(reward, discount, kind, 0.5)
+    step_type = torch.tensor([[FIRST], [MID], [MID], [LAST]], dtype=torch.uint8)
+    found = n_step(reward, discount, step_type, 0.5)
     assert found.return_.tolist() == [1 + 1 + 1]
     assert found.discount.tolist() == [last_discount / 8]
     assert found.steps.tolist() == [3]
 
 
 def test_a_window_that_starts_at_last_reads_nothing() -> None:
-    kind = torch.tensor([[LAST], [FIRST], [MID], [LAST]], dtype=torch.uint8)
-    found = n_step(torch.full((4, 1), torch.nan), torch.full((4, 1), torch.nan), kind, 0.5)
+    step_type = torch.tensor([[LAST], [FIRST], [MID], [LAST]], dtype=torch.uint8)
+    found = n_step(torch.full((4, 1), torch.nan), torch.full((4, 1), torch.nan), step_type, 0.5)
     assert (found.return_.item(), found.discount.item(), found.steps.item()) == (0, 1, 0)

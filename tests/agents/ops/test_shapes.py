@@ -10,11 +10,13 @@ from agents.ops.frames import push_frame, stack_at
 from agents.ops.n_step import n_step
 from agents.ops.quantile import quantile_huber_loss
 from agents.ops.shapes import check_shapes
-from memory.rows import Kind
+from memory.rows import StepType
 
 
 def test_kinds_are_those_of_the_rows() -> None:
-    assert {kind.name: kind.value for kind in Kind} == {name: getattr(agents.ops, name) for name in Kind.__members__}
+    assert {step_type.name: step_type.value for step_type in StepType} == {
+        name: getattr(agents.ops, name) for name in StepType.__members__
+    }
 
 
 def test_letters_stand_for_one_size() -> None:
