@@ -5,7 +5,6 @@ from programs import processor, stopping
 if __name__ == "__main__":
     stopping.end_at_once()  # also during the imports that follow, which take seconds
     processor.prepare()
-    from programs.common import run_program
-    from programs.learner.program import run_learner
+    from programs.launch import run_program
 
-    run_program(run_learner, "launch_learner.py", "Train an agent on the experience that actors send through Redis.")
+    run_program("programs.learner.program:run_learner", "launch_learner.py", str(__doc__))

@@ -1,6 +1,6 @@
 """What published weights tell: the settings that they fit, and which of Adam's moments belong to which of them.
 
-Names and shapes are those of `agents.networks`; snapshots of others have them too, in an order of their own.
+Names and shapes are those of `agents.networks.duelling`; snapshots of others have them too, in an order of their own.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.networks import ARCHITECTURES
+from agents.networks.duelling import ARCHITECTURES
 from agents.options import flag_of
 
 Sizes = dict[str, Any]  # settings by name, and "nb_actions", which is none
@@ -33,7 +33,11 @@ def sizes_of(weights: dict[str, Tensor]) -> Sizes:
     quantiles = "iqn_fc.weight" in weights
     outputs, hidden_size = _shape(weights, "fcnoisy_z_v.weight_mu", 2)
     advantages, _ = _shape(weights, "fcnoisy_z_a.weight_mu", 2)
-    sizes: Sizes = {"rainbow_only": not quantiles, "hidden_size": hidden_size, "nb_actions": advantages // outputs}
+    sizes: Sizes = {
+        "agent": "rainbow_iqn" if quantiles else "rainbow",
+        "hidden_size": hidden_size,
+        "nb_actions": advantages // outputs,
+    }
     sizes |= {"quantile_embedding_dim": _shape(weights, "iqn_fc.weight", 2)[1]} if quantiles else {"atoms": outputs}
     if "conv1.weight" in weights:
         _, history_length, *kernel = _shape(weights, "conv1.weight", 4)

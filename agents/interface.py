@@ -6,18 +6,33 @@
     chunk = assembler.add(row, action, extras)              replay.update_priorities(batch, update.priorities)
     # (the assembler asks agent.initial_priorities)     publish agent.parts["model"].published()
 
-An agent is one file and one line in `agents.registry`. It never sees Redis, files or environments.
+An agent is one file, its options beside it, and one line in `agents.registry`. It never sees Redis, files or
+environments.
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from memory.chunk import ChunkSpec
+from agents.options import AgentOptions, LearningOptions
+from memory.chunk import ChunkSpec, Field
 from memory.replay import Batch
 from memory.rows import Array, Arrays, Rows
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an agent is built from."""
+
+    learning: LearningOptions
+    own: AgentOptions  # of the class that the registry names for the agent
+    observation: Field
+    nb_actions: int
+    generator: torch.Generator  # of all that the agent draws, on its device
+    learns: bool  # an agent that only acts needs no target network and no optimiser
 
 
 class Stateful(Protocol):
@@ -55,6 +70,10 @@ class Update(NamedTuple):
 class Agent(ABC):
     """Acts for a batch of environments, and learns from batches of replayed rows."""
 
+    @abstractmethod
+    def __init__(self, setup: Setup) -> None:
+        """Build the networks of the setup; where it does not learn, what acting needs is enough."""
+
     spec: ChunkSpec
     generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
@@ -82,6 +101,14 @@ class Agent(ABC):
         On a GPU this is recorded once and then replayed, so it may neither look at a tensor's values nor depend on
         anything in Python that changes.
         """
+
+    @classmethod
+    def sizes_of(cls, weights: dict[str, Tensor]) -> dict[str, Any]:  # noqa: ARG003 - most snapshots hold settings
+        """Return the settings that published weights tell by their shapes, and "nb_actions"; perhaps none of them.
+
+        Raises ValueError for weights that are of no such agent.
+        """
+        return {}
 
     def count_update(self) -> None:  # noqa: B027 - most need nothing
         """Do what depends on the number of updates; called after each."""

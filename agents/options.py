@@ -1,17 +1,123 @@
-"""Declares options: fields of frozen dataclasses that stand on the command line. Imports nothing slow."""
+"""Declares options: fields of frozen dataclasses, each with default, unit, bounds and help. Imports nothing slow.
 
-from dataclasses import field
-from typing import TypeVar
+The options here are those that all agents have. An agent's own stand in the `options.py` beside it.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
+_MOST = 1e15  # of any number: sums of several stay exact, and fit into 64 bits
 
-def option(default: T, text: str, *, shared: bool = False, short: str | None = None, flag: bool = False) -> T:
-    """Return a field that is an option; `flag` marks a boolean that is usually given without a value."""
-    value: T = field(default=default, metadata={"help": text, "shared": shared, "short": short, "flag": flag})
+
+class Bounds(NamedTuple):
+    """What values an option may have."""
+
+    above: float = -math.inf  # exclusive
+    least: float = -math.inf
+    most: float = _MOST
+    choices: tuple[str, ...] = ()
+
+    def error(self, value: Any) -> str:
+        """Return what is wrong with a value; empty if nothing is."""
+        if self.choices:
+            known = f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
+            return "" if value in self.choices else f"expected {known}, got {value!r}"
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return ""
+        if self.least > -math.inf and self.most < _MOST and not self.least <= value <= self.most:
+            return f"must lie in {self.least:g} to {self.most:g}, is {value}"
+        if value <= self.above:
+            return f"must be above {self.above:g}, is {value}"
+        if value < self.least:
+            return f"must not be below {self.least:g}, is {value}"
+        if value > self.most:
+            return f"must not be above {self.most:g}, is {value}"
+        return ""
+
+
+def option(
+    default: T,
+    text: str,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    most: float = _MOST,
+    choices: tuple[str, ...] = (),
+    shared: bool = False,
+    policy: bool = False,
+    short: str | None = None,
+    flag: bool = False,
+) -> T:
+    """Return a dataclass field that is an option.
+
+    Args:
+        default: the value where neither command line nor preset gives one.
+        text: what `--help` prints of it, with its unit.
+        above: numbers must be above this one.
+        least: numbers must not be below this one.
+        most: numbers must not be above this one.
+        choices: the texts that are allowed; none allows all.
+        shared: all processes of a run must have the same value.
+        policy: an evaluation takes the value of the snapshot's run, as actions depend on it.
+        short: another spelling.
+        flag: a boolean that is usually given without a value.
+    """
+    metadata = {"help": text, "shared": shared, "policy": policy, "short": short, "flag": flag}
+    value: T = dataclasses.field(default=default, metadata=metadata | {"bounds": Bounds(above, least, most, choices)})
     return value
 
 
 def flag_of(name: str) -> str:
     """Return the command line's spelling of a field."""
     return "--" + name.replace("_", "-")
+
+
+def bounds_errors(options: Any) -> list[str]:
+    """Return a line for each option of a dataclass whose value is outside its bounds."""
+    fields = (field for field in dataclasses.fields(options) if "bounds" in field.metadata)
+    found = ((field.name, field.metadata["bounds"].error(getattr(options, field.name))) for field in fields)
+    return [f"{flag_of(name)}: {error}" for name, error in found if error]
+
+
+@dataclass(frozen=True)
+class LearningOptions:
+    """learning"""
+
+    history_length: int = option(4, "frames in an observation stack", above=0, most=10_000, shared=True, policy=True)
+    learn_start: int = option(
+        80_000,
+        "agent steps over all actors before learning (papers give frames: 4 times as many)",
+        above=0,
+        shared=True,
+    )
+    replay_frequency: int = option(
+        4, "agent steps per learner update, and per noise draw of an actor", above=0, shared=True, policy=True
+    )
+    batch_size: int = option(32, "samples of an update", above=0, most=10_000)
+    max_gradient_norm: float = option(
+        0.0, "gradients are scaled down to this norm if theirs is larger; 0: off", least=0
+    )
+    discount: float = option(0.99, "discount factor of an agent step", least=0, most=1, shared=True)
+    reward_clip: float = option(
+        1.0, "rewards are clipped to +- this for learning, never in scores; 0: off", least=0, shared=True
+    )
+    precision: str = option(
+        "auto",
+        "of the large products: float32, bfloat16, or auto (bfloat16 where the device computes in it)",
+        choices=("float32", "bfloat16", "auto"),
+    )
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """Base of an agent's own options, which its subclass names in its docstring."""
+
+    DEFAULTS: ClassVar[dict[str, Any]] = {}  # of common options, in the place of their own
+
+    def errors(self) -> list[str]:
+        """Return what is wrong with the options together, one line each."""
+        return []

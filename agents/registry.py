@@ -1,25 +1,33 @@
-"""The agents by name. A new agent is one file and one line here."""
+"""The agents by name: their options, and where their classes are. A new agent is one line here.
 
-from collections.abc import Callable
+Imports no torch: an agent's class is imported when it is built, so that `--help` is quick.
+"""
 
-import torch
+import importlib
+from typing import TYPE_CHECKING, NamedTuple
 
-from agents.interface import Agent
-from agents.rainbow import Rainbow
-from agents.rainbow_iqn import RainbowIqn
-from args import Args
-from memory.chunk import Field
+from agents.options import AgentOptions
+from agents.rainbow.options import RainbowOptions
+from agents.rainbow_iqn.options import RainbowIqnOptions
 
-AGENTS: dict[str, Callable[..., Agent]] = {
-    "rainbow_iqn": RainbowIqn,
-    "rainbow": Rainbow,
+if TYPE_CHECKING:
+    from agents.interface import Agent
+
+
+class Entry(NamedTuple):
+    """An agent."""
+
+    options: type[AgentOptions]
+    module: str
+    name: str  # of the class in the module
+
+    def load(self) -> "type[Agent]":
+        """Import the agent's class."""
+        agent: type[Agent] = getattr(importlib.import_module(self.module), self.name)
+        return agent
+
+
+AGENTS = {
+    "rainbow_iqn": Entry(RainbowIqnOptions, "agents.rainbow_iqn.agent", "RainbowIqn"),
+    "rainbow": Entry(RainbowOptions, "agents.rainbow.agent", "Rainbow"),
 }
-
-
-def make_agent(
-    args: Args, observation: Field, nb_actions: int, device: torch.device, *, learns: bool, seed: int
-) -> Agent:
-    """Build the agent of `args`; `seed` fixes its initial weights and all that it draws."""
-    torch.manual_seed(seed)
-    generator = torch.Generator(device).manual_seed(seed)
-    return AGENTS[args.agent](args, observation, nb_actions, generator, learns=learns)

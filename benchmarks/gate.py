@@ -79,7 +79,7 @@ def _act() -> tuple[Work, Work]:
 
 def _update() -> tuple[Work, Work]:
     settings = parse_args(["--preset", "cpu"], "gate", "")
-    return plain.update(settings.batch_size, settings.num_tau_samples), update_work(settings)
+    return plain.update(settings.batch_size, settings.get("num_tau_samples")), update_work(settings)
 
 
 PARTS = {

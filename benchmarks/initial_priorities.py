@@ -24,9 +24,8 @@ import numpy as np
 import torch
 
 import args as options
-from agents.q_learning import QLearningAgent
+from agents.q_learning.agent import QLearningAgent
 from agents.randomness import derive_seed
-from agents.registry import make_agent
 from args import Args
 from benchmarks.environment_info import machine
 from benchmarks.rank_correlation import spearman
@@ -36,7 +35,7 @@ from memory.replay import Batch, Replay
 from memory.rows import Array
 from programs import command_line, snapshot
 from programs.actor.rollout import Rollout
-from programs.common import observation_of, open_environment, select_device
+from programs.common import make_agent, observation_of, open_environment, select_device
 from programs.evaluation.settings import load_model
 from saber.results.run_record import commit
 from saber.vector import VectorEnvironment
@@ -229,7 +228,7 @@ def _agents(args: Args, saved: dict[str, Any] | None, observation: Field, action
         if saved:
             snapshot.restore_weights(agent, saved)
         if not isinstance(agent, QLearningAgent):
-            raise UserError(f"--rainbow-only: {args.agent} has no losses to compare with")
+            raise UserError(f"--agent: {args.agent} has no losses to compare with")
         yield agent
 
 

@@ -19,7 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agents.precision import computes_in_bfloat16
-from agents.registry import make_agent
+from agents.rainbow_iqn.options import RainbowIqnOptions
 from agents.trainer import make_trainer
 from args import Args
 from benchmarks.chunks import random_chunks
@@ -27,6 +27,7 @@ from benchmarks.harness import Comparison, Work, compare, run
 from memory.chunk import ChunkId, Field
 from memory.replay import Replay
 from memory.rows import Arrays, Rows, StepType
+from programs.common import make_agent
 
 _CPU = torch.device("cpu")
 _OBSERVATION = Field((84, 84), "uint8")
@@ -48,11 +49,16 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
 
 
 def _settings(args: argparse.Namespace) -> Args:
-    return Args(learn_start=1, hidden_size=64 if args.quick else Args.hidden_size)
+    return Args(learn_start=1, own=RainbowIqnOptions(hidden_size=64 if args.quick else RainbowIqnOptions.hidden_size))
+
+
+def _hidden_size(settings: Args) -> int:
+    size: int = settings.get("hidden_size")
+    return size
 
 
 def _acting(settings: Args, environments: int, args: argparse.Namespace) -> Comparison:
-    product = product_work(32 * environments, 3136, 2 * settings.hidden_size)
+    product = product_work(32 * environments, 3136, 2 * _hidden_size(settings))
     works: dict[str, Work] = {"product of the hidden layer alone": lambda: [product() for _ in range(_PERIOD)]}
     for name in _precisions():
         for what, period in {"": _PERIOD, ", without the draws of noise": 10**9}.items():
@@ -88,7 +94,7 @@ def act_work(settings: Args, precision: str, environments: int) -> Work:
 
 
 def _updates(settings: Args, args: argparse.Namespace) -> Comparison:
-    size = 2 * settings.hidden_size
+    size = 2 * _hidden_size(settings)
     works: dict[str, Work] = {"products alone": _products(size)}
     for precision in _precisions():
         works[f"update, {precision}"] = update_work(replace(settings, precision=precision))

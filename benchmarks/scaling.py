@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.networks import NetworkSpec, QuantileNetwork
+from agents.networks.duelling import NetworkSpec, QuantileNetwork
 from benchmarks.chunks import SPEC
 from benchmarks.environment_info import machine
 from benchmarks.harness import Work

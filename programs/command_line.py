@@ -10,7 +10,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,32 +21,26 @@ from memory.errors import UserError
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command."
+_HELP = frozenset({"-h", "--help"})
 _ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
 
 
-def read(
-    groups: Sequence[type], argv: Sequence[str] | None, program: str, description: str
-) -> tuple[dict[str, Any], list[str]]:
-    """The values that a command line gives, by field, and what is wrong with it; --help exits with 0."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    asks_for_help = not {"-h", "--help"}.isdisjoint(argv)
-    usage = f"{program} [options]"
-    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, allow_abbrev=False)
-    for group in groups:
-        section = parser.add_argument_group(str(group.__doc__))
-        for f in dataclasses.fields(group):
-            flags = [flag_of(f.name), *filter(None, [f.metadata["short"]])]
-            # A value that is missing is told together with all other mistakes. In the help only flags may go without.
-            may_be_missing = f.metadata["flag"] or not asks_for_help
-            nargs, const = ("?", _ABSENT) if may_be_missing else (None, None)
-            section.add_argument(*flags, dest=f.name, nargs=nargs, const=const, metavar=_kind(f), help=_help(f))
-    given, unknown = parser.parse_known_args(_join_negative_numbers(argv))
-    all_fields = [f for group in groups for f in dataclasses.fields(group)]
-    flags = [flag_of(f.name) for f in all_fields]
+def read(groups: Sequence[type], argv: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
+    """Read the values that a command line gives, by field, and what is wrong with it.
+
+    Groups may share fields. A request for help is passed over.
+    """
+    fields = {f.name: f for group in groups for f in dataclasses.fields(group)}
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    for f in fields.values():  # a value that is missing is told together with all other mistakes
+        parser.add_argument(*_spellings(f), dest=f.name, nargs="?", const=_ABSENT)
+    words = [word for word in _words(argv) if word not in _HELP]
+    given, unknown = parser.parse_known_args(_join_negative_numbers(words))
+    flags = [flag_of(name) for name in fields]
     errors = [_unknown(text, flags) for text in unknown if text.startswith("-")]
     errors = errors or [_unknown(text, flags) for text in unknown]
     values: dict[str, Any] = {}
-    for f in all_fields:
+    for f in fields.values():
         text = getattr(given, f.name)
         if text is not None:
             try:
@@ -54,6 +48,32 @@ def read(
             except ValueError as error:
                 errors.append(f"{flag_of(f.name)}: {error}")
     return values, errors
+
+
+def asks_for_help(argv: Sequence[str] | None) -> bool:
+    """Whether a command line asks for help."""
+    return not _HELP.isdisjoint(_words(argv))
+
+
+def print_help(groups: Sequence[type], program: str, description: str) -> NoReturn:
+    """Print every option of the groups, each group under its docstring, and leave with exit code 0."""
+    usage = f"{program} [options]"
+    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES)
+    for group in groups:
+        section = parser.add_argument_group(str(group.__doc__))
+        for f in dataclasses.fields(group):
+            nargs = "?" if f.metadata["flag"] else None
+            section.add_argument(*_spellings(f), dest=f.name, nargs=nargs, metavar=_kind(f), help=_help(f))
+    parser.parse_args(["--help"])
+    raise AssertionError("argparse has not left")
+
+
+def _words(argv: Sequence[str] | None) -> Sequence[str]:
+    return sys.argv[1:] if argv is None else argv
+
+
+def _spellings(f: dataclasses.Field[Any]) -> list[str]:
+    return [flag_of(f.name), *filter(None, [f.metadata["short"]])]
 
 
 def _join_negative_numbers(argv: Sequence[str]) -> list[str]:
@@ -65,12 +85,6 @@ def _join_negative_numbers(argv: Sequence[str]) -> list[str]:
         else:
             joined.append(word)
     return joined
-
-
-def outside(settings: object, names: str, text: str, fits: Callable[[float], bool]) -> list[str]:
-    """Lines for those of the named settings (a list in words) whose value does not fit; `text` tells what does."""
-    values = {name: getattr(settings, name) for name in names.split()}
-    return [f"{flag_of(name)}: {text}, is {value}" for name, value in values.items() if not fits(value)]
 
 
 def compose(program: str, values: dict[str, Any]) -> str:

@@ -1,60 +1,34 @@
 """What the programs share: how they begin, stop and fail; device, environment shape, log lines."""
 
+import dataclasses
 import os
-import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
 from datetime import datetime
 
 import numpy as np
 import torch
 
-import args as options
-from agents.interface import Agent
+from agents.interface import Agent, Setup
+from agents.registry import AGENTS
 from args import Args
 from memory.broker.access import find_server
-from memory.broker.connection import BrokerError, Client, connect
+from memory.broker.connection import Client, connect
 from memory.broker.roll_call import LEARNER
 from memory.chunk import Field
-from memory.errors import RunError, Stopped, UserError
+from memory.errors import UserError
 from memory.limiter import Crew, RateLimiter
 from programs import command_line
-from programs.stopping import stop_on_signals
 from saber.environment import Environment, EnvironmentSettings
 from saber.registry import make_environment
-
-Main = Callable[[Args, threading.Event], None]
-
-
-def run_program(main: Main, program: str, description: str) -> None:
-    """Parse the command line and run `main`; Ctrl-C and SIGTERM ask it to stop.
-
-    Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong.
-    """
-    try:
-        arguments = options.parse(None, program, description)
-        main(arguments, stop_on_signals())
-    except UserError as error:
-        command_line.fail(program, error)
-    except RunError as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        sys.exit(1)
-    except OSError as error:  # a full disk, a results folder that was moved away
-        print(f"{program}: {error}", file=sys.stderr)
-        sys.exit(1)
-    except BrokerError as error:
-        print(f"{program}: the Redis server failed us: {error}", file=sys.stderr)
-        sys.exit(1)
-    except Stopped:
-        pass
 
 
 def launch_command(args: Args, id_actor: int) -> str:
     """The command that starts an actor of this run, or its LEARNER, with the options given to this process."""
     own = {"id_actor", "gpu_number", "render", "model", "abandon_other_run"}
-    given = {name: value for name, value in vars(args).items() if name in args.given - own}
+    named = (f.name for options in (args, args.own) for f in dataclasses.fields(options))
+    given = {name: args.get(name) for name in named if name in args.given - own}
     program, number = ("launch_learner.py", {}) if id_actor == LEARNER else ("launch_actor.py", {"id_actor": id_actor})
     return command_line.compose(program, number | given)
 
@@ -98,6 +72,15 @@ def open_environment(args: Args, seed: int, *, record: bool = False) -> Environm
     except ValueError as error:
         option = "--game" if args.env == "atari" else "--env"
         raise UserError(f"{option}: {error}") from error
+
+
+def make_agent(
+    args: Args, observation: Field, nb_actions: int, device: torch.device, *, learns: bool, seed: int
+) -> Agent:
+    """Build the agent of the settings; `seed` fixes its initial weights and all that it draws."""
+    torch.manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
+    return AGENTS[args.agent].load()(Setup(args, args.own, observation, nb_actions, generator, learns))
 
 
 def observation_of(environment: Environment) -> Field:

@@ -1,5 +1,6 @@
 """Settings of `--preset` in the place of the defaults, each with its reason; the command line goes before them."""
 
+from collections.abc import Callable
 from typing import Any
 
 from agents.options import flag_of
@@ -29,10 +30,15 @@ PRESETS: dict[str, dict[str, tuple[Any, str]]] = {
 }
 
 
-def describe_preset(preset: str, settings: object) -> str:
-    """Tell the settings of a preset with their reasons, one line each; those that the command line overrides say so."""
+def describe_preset(preset: str, settings: Callable[[str], Any]) -> str:
+    """Return the settings of a preset with their reasons, one line each; a line marks what the command line overrides.
+
+    `settings` returns the value of an option in use, and None for an option of another agent.
+    """
     lines = [f"Preset {preset}:"]
     for name, (value, reason) in PRESETS[preset].items():
-        told = f"{flag_of(name)} {(given := getattr(settings, name))}"
+        if (given := settings(name)) is None:
+            continue  # an option of another agent
+        told = f"{flag_of(name)} {given}"
         lines.append(f"  {told:<36} {reason}" if given == value else f"  {told:<36} given, in the place of {value}")
     return "\n".join(lines)

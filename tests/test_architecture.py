@@ -1,6 +1,7 @@
 """What may import what, how long things may be, and that bytes from outside never run code."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ FOLDERS = ("agents", "memory", "saber", "programs", "benchmarks", "tests")
 LAUNCHERS = {"launch_learner", "launch_actor", "saber_report", "test_multiple_seed"}
 MAX_FILE, MAX_FUNCTION = 350, 60  # lines
 OWN = {*FOLDERS, "args", *LAUNCHERS}
+QUICK = {"args", "agents.registry", "programs.command_line", "programs.launch", "programs.presets"}
 ABOVE = {"args", "programs"}  # what nothing below may know
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -45,14 +47,9 @@ def imports(path: str, text: str) -> set[str]:
 
 
 def agent_modules(registry: str) -> set[str]:
-    """The files of single agents: modules of which the registry imports a class of a similar name."""
-    return {
-        node.module
-        for node in ast.walk(ast.parse(registry))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("agents.")
-        for alias in node.names
-        if alias.name.lower() == node.module.removeprefix("agents.").replace("_", "")
-    }
+    """The packages of single agents: those of the modules that the registry names in strings."""
+    constants = (node.value for node in ast.walk(ast.parse(registry)) if isinstance(node, ast.Constant))
+    return {str(text).removesuffix(".agent") for text in constants if re.fullmatch(r"agents\.\w+\.agent", str(text))}
 
 
 def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
@@ -67,20 +64,25 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             "the program imports its tests or benchmarks": top in {"tests", "benchmarks"} and folder not in FOLDERS[4:],
             "memory and saber know nothing of agents": folder in {"memory", "saber"} and top in {"agents", *ABOVE},
             "memory knows nothing of saber": folder == "memory" and top == "saber",
-            "agents know nothing of environments and programs": folder == "agents" and top in {"saber", "programs"},
+            "agents know nothing of environments, programs and args": folder == "agents" and top in {"saber", *ABOVE},
             "only programs know of the broker": name.startswith("memory.broker")
             and not (is_broker or folder in {*ABOVE, "benchmarks", "tests"}),
             "args knows the options of agents alone": folder == "args"
             and top == "agents"
-            and name != "agents"
+            and name not in {"agents", "agents.registry", "agents.registry.AGENTS"}
             and ".options" not in name,
             "agents.ops imports torch and agents.ops only": is_pure
             and not (top == "torch" or name.startswith("agents.ops") or name == "agents" or _standard(top)),
-            "an agent imports another": module in agents and name in agents - {module},
+            "an agent imports another": _package(module) in agents and _package(name) in agents - {_package(module)},
+            "what a command line needs imports torch": top == "torch" and (".options" in module or module in QUICK),
             "only memory/broker/connection.py imports redis": top == "redis" and module != "memory.broker.connection",
             "only memory/broker/lease.py imports redlock": top == "redlock" and module != "memory.broker.lease",
         }
         yield from (f"{path}: {name}: {rule}" for rule, broken in forbidden.items() if broken)
+
+
+def _package(module: str) -> str:
+    return ".".join(module.split(".")[:2])
 
 
 def _standard(top: str) -> bool:
@@ -204,12 +206,15 @@ def test_nothing_can_run_code_from_outside(path: str) -> None:
         ("agents/x.py", "from tests.conftest import RedisServer"),
         ("agents/ops/x.py", "import numpy as np"),
         ("agents/ops/x.py", "from memory.rows import StepType"),
-        ("agents/ops/x.py", "from agents.networks import Heads"),
+        ("agents/ops/x.py", "from agents.networks.duelling import Heads"),
         ("agents/ops/x.py", "from ..networks import Heads"),
-        ("agents/rainbow.py", "from agents.rainbow_iqn import RainbowIqn"),
-        ("agents/rainbow_iqn.py", "from agents import rainbow"),
-        ("agents/rainbow_iqn.py", "from .rainbow import Rainbow"),
-        ("args.py", "from agents.registry import make_agent"),
+        ("agents/rainbow/agent.py", "from agents.rainbow_iqn.agent import RainbowIqn"),
+        ("agents/rainbow_iqn/agent.py", "from agents.rainbow import agent"),
+        ("agents/rainbow/agent.py", "from args import Args"),
+        ("agents/rainbow/options.py", "import torch"),
+        ("programs/launch.py", "from torch import Tensor"),
+        ("agents/rainbow_iqn/agent.py", "from ..rainbow.agent import Rainbow"),
+        ("args.py", "from agents.interface import Agent"),
     ],
 )
 def test_a_wrong_import_is_noticed(path: str, text: str) -> None:
@@ -220,7 +225,7 @@ def test_a_wrong_import_is_noticed(path: str, text: str) -> None:
     ("path", "text"),
     [
         ("agents/ops/x.py", "import math\nfrom torch.nn import functional\nfrom agents.ops.shapes import check_shapes"),
-        ("agents/rainbow.py", "from agents.networks import Heads\nfrom memory.chunk import Field"),
+        ("agents/rainbow/agent.py", "from agents.networks.duelling import Heads\nfrom memory.chunk import Field"),
         ("memory/broker/connection.py", "import redis"),
         ("saber/x.py", "from memory.rows import Row"),
     ],

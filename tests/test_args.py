@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from agents.options import flag_of
+from agents.registry import AGENTS
 from args import Args, parse
 from memory.errors import UserError
 from programs.presets import PRESETS, describe_preset
@@ -66,7 +67,7 @@ INTERFACE: list[tuple[str, Any]] = [
 ]
 FLAGS = {"--disable-cuda", "--disable-cudnn", "--render", "--disable-SABER-mode", "--force"}
 BOOLEANS = sorted(option for option, default in INTERFACE if isinstance(default, bool))
-FIELDS = {flag_of(f.name): f for f in dataclasses.fields(Args) if f.name != "given"}
+OWN = {name: {flag_of(f.name) for f in dataclasses.fields(entry.options)} for name, entry in AGENTS.items()}
 # The commands of the outward interface, word for word.
 COMMANDS = [
     "--memory-capacity 100000 --learn-start 8000 --log-interval 2500",
@@ -81,8 +82,17 @@ def read(*argv: str) -> Args:
     return parse(argv, "launch_learner.py", "Train.")
 
 
+def name_of(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def agent_of(option: str) -> list[str]:
+    """The words that choose an agent which has the option."""
+    return ["--agent", "rainbow"] if option in OWN["rainbow"] - OWN["rainbow_iqn"] else []
+
+
 def value_of(option: str, *argv: str) -> Any:
-    return getattr(read(*argv), FIELDS[option].name)
+    return read(*argv, *agent_of(option)).get(name_of(option))
 
 
 def errors_of(*argv: str) -> list[str]:
@@ -125,7 +135,10 @@ def test_every_option_is_read(option: str, default: Any, tmp_path: Path) -> None
     text, value = other_value(option, default, tmp_path)
     for argv in ([option, text], [f"{option}={text}"], [option, text, option, text]):
         assert value_of(option, *argv) == value
-        assert dataclasses.replace(read(*argv), **{FIELDS[option].name: default}) == Args()  # and nothing else changes
+        argv = [*argv, *agent_of(option)]
+        back = read(*argv).replace(**{name_of(option): default})
+        nothing = read(*(word for word in argv if word in agent_of(option)))
+        assert back == nothing
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -189,8 +202,8 @@ def test_whole_numbers_may_have_an_exponent(text: str, value: int) -> None:
 
 @pytest.mark.parametrize("text", ["-1e1", "-10", "-10.0", "-.1E+2"])
 def test_numbers_below_zero(text: str) -> None:
-    assert read("--V-min", text).V_min == -10.0
-    assert read(f"--V-min={text}").V_min == -10.0
+    assert value_of("--V-min", "--V-min", text) == -10.0
+    assert value_of("--V-min", f"--V-min={text}") == -10.0
 
 
 def test_a_number_may_be_long() -> None:
@@ -233,7 +246,7 @@ def test_a_missing_value(option: str) -> None:
 )
 def test_values_that_make_no_sense(option: str, texts: list[str]) -> None:
     for text in texts:
-        assert any(line.startswith(f"{option}: ") for line in errors_of(option, text))
+        assert any(line.startswith(f"{option}: ") for line in errors_of(option, text, *agent_of(option)))
 
 
 def test_all_errors_are_reported_together() -> None:
@@ -342,6 +355,22 @@ def test_derived_settings() -> None:
     assert read("--nb-actor", "3", "--nb-env-per-actor", "5").nb_env == 15
 
 
+def test_the_agent_can_be_named_in_two_ways() -> None:
+    assert read("--agent", "rainbow") == read("--rainbow-only", "1") == read("--agent=rainbow", "--rainbow-only=1")
+    assert read("--agent", "rainbow_iqn") == read("--rainbow-only", "0") == read()
+    for argv in (["--agent", "rainbow", "--rainbow-only", "0"], ["--agent", "rainbow_iqn", "--rainbow-only", "1"]):
+        (error,) = errors_of(*argv)
+        assert error.startswith("--rainbow-only: ") and "contradicts --agent" in error
+    assert errors_of("--agent", "dqn") == ["--agent: expected rainbow_iqn or rainbow, got 'dqn'"]
+
+
+def test_options_of_other_agents_are_told_and_judged_but_not_used() -> None:
+    args = read("--atoms", "21", "--kappa", "2")
+    assert args.unused == {"atoms": 21} and args.get("atoms") is None and args.get("kappa") == 2
+    assert errors_of("--atoms", "1") == ["--atoms: must lie in 2 to 10000, is 1"]
+    assert args.replace(agent="rainbow").get("atoms") == 21
+
+
 def test_what_processes_must_share() -> None:
     shared = read("--seed", "4").shared
     assert shared["seed"] == 4
@@ -365,17 +394,22 @@ def test_options_of_an_evaluation() -> None:
 
 def test_a_preset_stands_in_the_place_of_defaults_and_behind_the_command_line() -> None:
     plain, small = parse([], "x", ""), parse(["--preset", "cpu", "--batch-size", "16"], "x", "")
-    changed = {name for name in vars(plain) if getattr(plain, name) != getattr(small, name)}
-    assert changed == PRESETS["cpu"].keys() | {"preset", "batch_size", "given"}
-    assert parse(["--hidden-size", "99", "--preset=cpu"], "x", "").hidden_size == 99
+    names = {f.name for options in (plain, plain.own) for f in dataclasses.fields(options)}
+    changed = {name for name in names if plain.get(name) != small.get(name)}
+    of_rainbow = {"lr_Rainbow"}
+    assert changed == PRESETS["cpu"].keys() - of_rainbow | {"preset", "batch_size"}
+    assert parse(["--agent", "rainbow", "--preset=cpu"], "x", "").get("lr_Rainbow") == 2.5e-4
+    assert parse(["--hidden-size", "99", "--preset=cpu"], "x", "").get("hidden_size") == 99
     assert parse(["--preset", "paper"], "x", "") == plain
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_gives_a_reason_for_each_setting(preset: str) -> None:
-    lines = describe_preset(preset, parse(["--preset", preset, "--hidden-size", "99"], "x", "")).splitlines()
+    args = parse(["--preset", preset, "--hidden-size", "99"], "x", "")
+    lines = describe_preset(preset, args.get).splitlines()
     assert lines[0] == f"Preset {preset}:"
-    for (name, (value, reason)), line in zip(PRESETS[preset].items(), lines[1:], strict=True):
+    told = {name: value for name, value in PRESETS[preset].items() if args.get(name) is not None}
+    for (name, (value, reason)), line in zip(told.items(), lines[1:], strict=True):
         if name == "hidden_size":
             assert line.split() == ["--hidden-size", "99", "given,", "in", "the", "place", "of", str(value)]
         else:

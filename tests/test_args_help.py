@@ -9,9 +9,10 @@ import pytest
 
 import args
 from agents.options import flag_of
+from agents.rainbow_iqn.options import RainbowIqnOptions
 from args import GROUPS, Args
 from tests.deadline import run
-from tests.test_args import FLAGS, INTERFACE, read
+from tests.test_args import FLAGS, INTERFACE, agent_of, read
 
 
 def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,7 +21,7 @@ def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert left.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("usage: launch_learner.py [options] Train.")
-    for group in GROUPS:
+    for group in (*GROUPS, RainbowIqnOptions):
         assert f" {group.__doc__}: " in text
         for f in dataclasses.fields(group):
             assert f" {flag_of(f.name)} " in text
@@ -29,7 +30,8 @@ def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.endswith("Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command.")
     assert "papers give frames" in text  # the unit that everybody trips over
     options = {f.name for group in GROUPS for f in dataclasses.fields(group)}
-    assert options | {"given"} == {f.name for f in dataclasses.fields(Args)}
+    assert options | {"own", "given", "unused"} == {f.name for f in dataclasses.fields(Args)}
+    assert "--atoms" not in text, "an option of another agent"
     assert "evaluations/<game>_<snapshot>_seed<seed>.csv" in text
 
 
@@ -47,9 +49,36 @@ def test_every_default_stands_in_the_help(capsys: pytest.CaptureFixture[str]) ->
         read("-h")
     text = " ".join(capsys.readouterr().out.split())
     for option, default in INTERFACE:
+        if agent_of(option):
+            continue
         shown = "none" if default is None else "off" if option in FLAGS else default
         told = re.search(rf" {option} (?:\[\w+\]|[A-Z]+),? (.*?) --", f"{text} --")
         assert told and f"[{shown}]" in told[1], option
+
+
+def test_the_help_is_the_chosen_agent_s(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--agent", "rainbow", "--help"], ["--help", "--rainbow-only", "1"]):
+        with pytest.raises(SystemExit):
+            read(*words)
+        text = capsys.readouterr().out
+        assert "--atoms INT" in text and "--kappa" not in text
+    with pytest.raises(SystemExit):
+        read("--help", "--agent", "no such agent")
+
+
+@pytest.mark.parametrize("options", [["--help"], ["--sede", "4"], ["--agent", "dqn"]])
+@pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
+def test_help_and_refusals_come_before_the_slow_imports(program: str, options: list[str]) -> None:
+    # Mutation: import torch anywhere on the way of a command line.
+    code = f"""
+import atexit, runpy, sys
+sys.argv = {[program, *options]!r}
+atexit.register(lambda: print("torch" in sys.modules, "redis" in sys.modules))
+runpy.run_path({program!r}, run_name="__main__")
+"""
+    done = run([sys.executable, "-c", code], 60, cwd=Path(args.__file__).parent)
+    assert done.returncode == (0 if options == ["--help"] else 2)
+    assert done.stdout.splitlines()[-1] == "False False"
 
 
 @pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])

@@ -13,13 +13,13 @@ import torch
 
 import args as options
 from agents.interface import Network
-from agents.registry import make_agent
 from memory import weights_packet
 from memory.broker.connection import Client, connect
 from memory.broker.transport import Keys, memory_use
 from memory.chunk import ChunkSpec, Field
 from memory.errors import UserError
 from programs import snapshot
+from programs.common import make_agent
 from programs.learner import budget
 from tests.conftest import RedisServer
 from tests.deadline import finish, killed, run

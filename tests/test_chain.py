@@ -9,12 +9,11 @@ import pytest
 import torch
 
 import args as options
-from agents.networks import CategoricalNetwork, QuantileNetwork
+from agents.networks.duelling import CategoricalNetwork, QuantileNetwork
 from agents.precision import computes_in_bfloat16
-from agents.q_learning import QLearningAgent
-from agents.registry import make_agent
+from agents.q_learning.agent import QLearningAgent
 from programs import snapshot
-from programs.common import observation_of
+from programs.common import make_agent, observation_of
 from saber.results.run_record import read_record
 from tests.chain.environment import GAMBLE, RETURNS, SAFE, START, ChainEnvironment, one_hot
 from tests.deadline import finish
@@ -94,7 +93,7 @@ def test_rainbow_recovers_atom_masses(redis_port: int, run_name: str, tmp_path: 
     with torch.no_grad():
         masses = network(stacks(-1, START), network.weights()).exp()[0]  # [A, atoms]
         safe = network(stacks(START, SAFE), network.weights()).exp()[0]
-    atoms = np.linspace(args.V_min, args.V_max, args.atoms)
+    atoms = np.linspace(args.get("V_min"), args.get("V_max"), args.get("atoms"))
     assert (masses.numpy() @ atoms).argmax() == 0
     for action, returns in RETURNS.items():
         truth = np.isin(atoms, returns) / len(returns)

@@ -15,9 +15,9 @@ import torch
 
 import args as options
 from agents.randomness import derive_seed
-from agents.registry import make_agent
 from memory.chunk import Field
 from programs import snapshot
+from programs.common import make_agent
 from tests.deadline import communicate, wait_until
 
 ROOT = Path(__file__).parent.parent

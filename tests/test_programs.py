@@ -14,10 +14,9 @@ import pytest
 import torch
 
 import args as options
-from agents.registry import make_agent
 from memory.chunk import Field
 from programs import snapshot
-from programs.common import IntervalLog, launch_command
+from programs.common import IntervalLog, launch_command, make_agent
 from tests.chain.environment import ChainEnvironment
 from tests.deadline import Deadline, communicate, finish
 from tests.test_chain import ROOT, SETTINGS

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import args as options
-from agents.registry import make_agent
 from memory.chunk import Field
 from programs import snapshot
+from programs.common import make_agent
 from tests.stops import LEARNER, SCENES, SETTINGS, Stage, Stop, stop_once
 from tests.system import unlogged
 

@@ -6,7 +6,6 @@ from functools import partial
 import torch
 
 from agents.randomness import derive_seed
-from agents.registry import make_agent
 from args import Args
 from memory import weights_packet
 from memory.broker.actor_client import ActorClient, RunOver, Saved, wait_for_run
@@ -22,6 +21,7 @@ from programs.common import (
     IntervalLog,
     connect_to_redis,
     launch_command,
+    make_agent,
     make_limiter,
     observation_of,
     open_environment,

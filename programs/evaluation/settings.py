@@ -11,15 +11,13 @@ import torch
 from agents.foreign_snapshot import sizes_of
 from agents.options import flag_of
 from agents.precision import precision_in_use
+from agents.registry import AGENTS
 from args import Args, verify
 from memory.errors import UserError
 from programs import snapshot
 from programs.learner.results_folder import steps_made
 from saber.games import check_game
 
-# What belongs to a policy, and the weights' shapes do not tell, or not always: what it sees, how its values are read,
-# how long an action and a noise draw last.
-_OF_POLICY = ("history_length", "V_min", "V_max", "num_quantile_samples", "replay_frequency", "action_repeat")
 _RULES = ("proba_sticky_actions", "disable_SABER_mode")
 _PLAYED = frozenset({"env", "game"})
 _NAME = re.compile(r"[\w:./ -]{1,200}")  # of a game or of anything else that a snapshot names
@@ -46,21 +44,31 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     Raises UserError if the weights have other names or shapes than those of Rainbow-IQN and Rainbow, if the command
     names another game or other settings of the network than the snapshot, or if neither names a game.
     """
-    try:
-        sizes = sizes_of(saved["model_state_dict"])
-    except ValueError as error:
-        raise UserError(f"--model: {args.model} is not of Rainbow-IQN or Rainbow: {error}") from error
-    del sizes["nb_actions"]
-    settings = _settings(args, saved)
-    of_policy = {name: settings[name] for name in _OF_POLICY if name in settings} | sizes
-    asked = _with_game(args, settings)
+    sizes = _sizes(args, saved)
+    learner = args.replace(agent=sizes["agent"])
+    settings = _settings(learner, saved)
+    of_policy = {name: settings[name] for name in learner.marked("policy") if name in settings} | sizes
+    asked = _with_game(learner, settings)
     if errors := _other_games(args, asked, settings) + _other_networks(args, of_policy, sizes):
         raise UserError("\n".join(errors))
     kept = args.given & of_policy.keys() if args.force else frozenset()
-    args = replace(asked, **{name: value for name, value in of_policy.items() if name not in kept})
+    args = asked.replace(**{name: value for name, value in of_policy.items() if name not in kept})
     if errors := verify(args):
         raise UserError("\n".join(f"--model: the settings in {args.model} make no sense: {text}" for text in errors))
     return args
+
+
+def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
+    """Return a snapshot's agent and what its weights tell of the network's settings."""
+    name, weights = _raw_settings(saved).get("agent"), saved["model_state_dict"]
+    try:
+        told = AGENTS[name].load().sizes_of(weights) if name in AGENTS else sizes_of(weights)
+    except ValueError as error:
+        known = "Rainbow-IQN or Rainbow" if name not in AGENTS else f"--agent {name}"
+        raise UserError(f"--model: {args.model} is not of {known}: {error}") from error
+    agent = told.get("agent", name)
+    sizes = {key: value for key, value in told.items() if key != "nb_actions"}
+    return sizes | {"agent": agent, "rainbow_only": agent == "rainbow"}
 
 
 def _with_game(args: Args, settings: dict[str, Any]) -> Args:
@@ -113,7 +121,7 @@ def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]
     """Return a line for each setting in which command and snapshot differ; `--force` changes no shapes."""
     errors = []
     for name in sorted(args.given & of_policy.keys()):
-        learned, asked = of_policy[name], getattr(args, name)
+        learned, asked = of_policy[name], args.get(name)
         if learned != asked and (name in sizes or not args.force):
             advice = "leave it out" if name in sizes else "leave it out, or --force evaluates it so"
             errors.append(f"{flag_of(name)}: {args.model} has learned with {learned}, not {asked}; {advice}")
@@ -123,8 +131,8 @@ def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]
 def decisive_settings(args: Args, device: torch.device) -> dict[str, Any]:
     """The settings on which evaluated episodes depend, besides the weights; plain values."""
     played = ("env", "game") if args.env == "atari" else ("env",)
-    settings = {name: getattr(args, name) for name in (*played, *_OF_POLICY, *_RULES)}
-    return settings | {"precision": precision_in_use(args.precision, device)}
+    settings = {name: getattr(args, name) for name in (*played, *_RULES)}
+    return settings | args.marked("policy") | {"precision": precision_in_use(args.precision, device)}
 
 
 def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:
@@ -147,14 +155,16 @@ def trained_steps(args: Args, saved: dict[str, Any]) -> int | None:
 
 
 def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the run that a snapshot of this program is of; others have none."""
+    """Return the settings of the run that a snapshot of this program is of; others have none."""
+    return {name: value for name, value in _raw_settings(saved).items() if _is_setting(value, args.get(name))}
+
+
+def _raw_settings(saved: dict[str, Any]) -> dict[str, Any]:
     try:
         settings = json.loads(saved.get("settings", "{}"))
     except (TypeError, ValueError):
         return {}
-    if not isinstance(settings, dict):
-        return {}
-    return {name: value for name, value in settings.items() if _is_setting(value, getattr(args, name, None))}
+    return settings if isinstance(settings, dict) else {}
 
 
 def _is_setting(value: Any, known: Any) -> bool:

@@ -22,14 +22,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from agents.foreign_snapshot import sizes_of
 from agents.interface import Agent
-from agents.registry import make_agent
+from agents.registry import AGENTS
 from args import Args
 from memory.errors import RunError, Stopped
 from memory.rows import Arrays, Rows, StepType
 from programs import processor, snapshot
-from programs.common import observation_of, open_environment, select_device
+from programs.common import make_agent, observation_of, open_environment, select_device
 from saber.environment import Environment
 from saber.games import PUBLISHED_ACTIONS
 from saber.scores import EpisodeRecord, EpisodeScore
@@ -89,7 +88,8 @@ def seed_agent(agent: Agent, weights: dict[str, torch.Tensor], seed: int) -> Non
 def action_codes(args: Args, weights: dict[str, torch.Tensor], nb_actions: int) -> Sequence[int]:
     """Return the environment's action for each of the network's; they differ for published snapshots of some games."""
     published = PUBLISHED_ACTIONS.get(args.game, ()) if args.env == "atari" else ()
-    return published if sizes_of(weights)["nb_actions"] == len(published) else range(nb_actions)
+    chosen = AGENTS[args.agent].load().sizes_of(weights).get("nb_actions")
+    return published if chosen == len(published) else range(nb_actions)
 
 
 def play_episode(

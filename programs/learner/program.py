@@ -13,7 +13,6 @@ from agents.interface import Agent
 from agents.options import flag_of
 from agents.precision import precision_in_use
 from agents.randomness import derive_seed
-from agents.registry import make_agent
 from args import Args
 from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerClient
@@ -26,6 +25,7 @@ from programs.common import (
     connect_to_redis,
     device_name,
     launch_command,
+    make_agent,
     make_limiter,
     observation_of,
     open_environment,
@@ -96,7 +96,9 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             with damage_named(saved.path):
                 learner.resume(saved)
         if args.preset != "paper":
-            print(describe_preset(args.preset, args), flush=True)
+            print(describe_preset(args.preset, args.get), flush=True)
+        if args.unused:
+            print(f"Not used by --agent {args.agent}: {', '.join(map(flag_of, sorted(args.unused)))}", flush=True)
         print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
         learner.run()
 

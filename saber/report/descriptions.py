@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from saber.plural import counted
 from saber.report.groups import Group
 from saber.report.runs import Run
-from saber.report.settings import agent_name, applicable, is_atari
+from saber.report.settings import applicable, is_atari
 
 _OF_AGENT = {"architecture": "network", "hidden_size": "hidden units", "multi_step": "steps per return"}
 _OF_IMAGES = {"architecture"}  # no record tells whether another environment has images
@@ -30,8 +30,6 @@ def value_counts(runs: Sequence[Run]) -> dict[str, Counter[str]]:
     counts: dict[str, Counter[str]] = {}
     for run in runs:
         for name, value in applicable(run.settings).items():
-            if name == "rainbow_only":
-                name, value = "agent", agent_name(run.settings)
             if name not in _IN_RUN_TABLE:
                 counts.setdefault(name, Counter())[str(value)] += 1
     return dict(sorted(counts.items()))

@@ -14,19 +14,22 @@ RAINBOW, RAINBOW_IQN = "Rainbow", "Rainbow-IQN"
 FREE = {"seed", "game", "T_max", "preset", "nb_actor", "nb_env_per_actor"}
 FREE |= {"device", "precision", "replay_device", "learner_threads", "queue_size", "length_actor_buffer"}
 
-_ONLY_OF = {  # settings that other agents have no use for, though every record holds them
+_ONLY_OF = {  # settings that other agents have no use for, though records of earlier releases hold them
     RAINBOW: {"atoms", "V_min", "V_max", "priority_exponent_Rainbow", "lr_Rainbow", "adam_eps_Rainbow"},
     RAINBOW_IQN: {
         "kappa", "num_tau_samples", "num_tau_prime_samples", "num_quantile_samples", "quantile_embedding_dim",
         "priority_exponent_IQN", "lr_IQN", "adam_eps_IQN",
     },
 }  # fmt: skip
+_TITLES = {"rainbow": RAINBOW, "rainbow_iqn": RAINBOW_IQN}
 _ONLY_ATARI = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_mode"}
 
 
 def agent_name(settings: Mapping[str, Any]) -> str | None:
     """Name the agent; None if it is not known."""
-    if "rainbow_only" not in settings:
+    if "agent" in settings:
+        return _TITLES.get(str(settings["agent"]), str(settings["agent"]))
+    if "rainbow_only" not in settings:  # records of earlier releases name the agent so
         return None
     return RAINBOW if settings["rainbow_only"] else RAINBOW_IQN
 
@@ -37,9 +40,11 @@ def is_atari(settings: Mapping[str, Any]) -> bool:
 
 
 def applicable(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without those that the run's agent or environment has no use for."""
-    unused = _unused(agent_name(settings), atari=is_atari(settings))
-    return {name: value for name, value in settings.items() if name not in unused}
+    """Return the settings without those that the run's agent or environment has no use for; "agent" is a title."""
+    agent = agent_name(settings)
+    unused = _unused(agent, atari=is_atari(settings)) | {"rainbow_only"}
+    used = {name: value for name, value in settings.items() if name not in unused}
+    return used if agent is None else used | {"agent": agent}
 
 
 def _unused(agent: str | None, *, atari: bool) -> set[str]:
@@ -56,9 +61,6 @@ def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str,
     played, depend on the game; whether there was one, and the kind, do not.
     """
     found = {name: value for name, value in applicable(settings).items() if name not in FREE}
-    if "rainbow_only" in found:
-        del found["rainbow_only"]
-        found["agent"] = agent_name(settings)
     if "env" in found:
         found["env"] = str(found["env"]).partition(":")[0]
     if "model" in found:

@@ -52,6 +52,10 @@ class EvaluationRecord:
         return {"weights": self.weights, "seed": self.seed, "device": self.device, **self.settings, **self.versions}
 
 
+# Recorded by earlier releases for every agent, and used by one of them.
+_OF_OTHER_AGENTS = {"V_min", "V_max", "num_quantile_samples"}
+
+
 class EvaluationLog:
     """The episodes of one evaluation, on disk and in memory; a context manager, as one process at a time writes them.
 
@@ -96,7 +100,8 @@ class EvaluationLog:
                 raise ValueError(f"{self.path}: how it was made is not known: {error.filename} is missing") from error
             return {}
         now, then = self._record.decisive, before.decisive
-        if names := [name for name in now | then if now.get(name) != then.get(name)]:
+        compared = now | {name: value for name, value in then.items() if name not in _OF_OTHER_AGENTS}
+        if names := [name for name in compared if now.get(name) != then.get(name)]:
             differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
             raise ValueError(f"{self.path} is of another evaluation (of {Path(before.model).name}): {differences}")
         self._record = replace(

@@ -11,14 +11,15 @@ import torch
 
 import args as options
 from agents.ops.n_step import n_step
-from agents.q_learning import QLearningAgent
-from agents.registry import AGENTS, make_agent
+from agents.q_learning.agent import QLearningAgent
+from agents.registry import AGENTS
 from memory import weights_packet, wire
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkId, Field
 from memory.replay import Batch, Replay
 from memory.rows import Array, Row, Rows, StepType
 from programs.actor.rollout import Rollout
+from programs.common import make_agent
 from programs.learner.loop import beta
 from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment

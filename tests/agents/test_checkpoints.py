@@ -12,10 +12,10 @@ import torch
 
 import args as options
 from agents.interface import Agent
-from agents.registry import make_agent
 from memory.chunk import Field
 from memory.errors import UserError
 from programs import snapshot
+from programs.common import make_agent
 from programs.learner.checkpoints import Checkpoints
 
 SETTINGS = "--history-length 2 --hidden-size 3 --quantile-embedding-dim 2 --precision float32".split()

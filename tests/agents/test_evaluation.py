@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import args as options
-from agents.registry import make_agent
 from memory.chunk import Field
 from memory.errors import UserError
 from programs import snapshot
+from programs.common import make_agent
 from programs.evaluation.program import best_median_worst, run_evaluation
 from programs.evaluation.progress import Bar, Lines
 from programs.evaluation.settings import network_args, other_rules, trained_steps
@@ -31,7 +31,7 @@ def test_what_belongs_to_a_policy_is_read_from_our_snapshots() -> None:
     )
     content = snapshot_of(PublishedNetwork(4, 18, 5, embedding=3)) | {"settings": json.dumps(trained.shared)}
     evaluated = network_args(options.parse([], "test", ""), content)
-    assert (evaluated.num_quantile_samples, evaluated.replay_frequency, evaluated.action_repeat) == (8, 2, 3)
+    assert (evaluated.get("num_quantile_samples"), evaluated.replay_frequency, evaluated.action_repeat) == (8, 2, 3)
     assert not evaluated.disable_SABER_mode, "the rules of an evaluation are those of its command"
     assert other_rules(evaluated, content) == ["--disable-SABER-mode is False, and was True in training"]
     assert other_rules(trained, content) == []
@@ -79,7 +79,7 @@ def test_settings_of_the_command_that_the_snapshot_denies_are_refused() -> None:
     forced = options.parse("--game breakout --action-repeat 4 --hidden-size 5 --force".split(), "test", "")
     assert network_args(forced, content).action_repeat == 4
     preset = options.parse("--game pong --preset cpu".split(), "test", "")
-    assert network_args(preset, content).hidden_size == 5, "a preset's settings are defaults"
+    assert network_args(preset, content).get("hidden_size") == 5, "a preset's settings are defaults"
 
 
 CARTPOLE = {"env": "gymnasium:CartPole-v1", "game": "space_invaders"}  # --game does not count there

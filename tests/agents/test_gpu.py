@@ -7,11 +7,12 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from agents.q_learning import QLearningAgent
-from agents.registry import AGENTS, make_agent
+from agents.q_learning.agent import QLearningAgent
+from agents.registry import AGENTS
 from agents.trainer import EagerTrainer, GraphTrainer, make_trainer
 from memory.chunk import ChunkId
 from memory.replay import Replay
+from programs.common import make_agent
 from tests.agents.test_agents import ACTIONS, OBSERVATION, agent_of, arguments, play
 
 gpu = pytest.mark.gpu

@@ -8,10 +8,10 @@ import torch
 
 import args as options
 from agents.interface import Agent
-from agents.registry import make_agent
 from memory.chunk import Field
 from memory.errors import UserError
 from programs import snapshot
+from programs.common import make_agent
 from programs.evaluation.settings import network_args
 from programs.learner.kept_weights import KeptWeights, points_to_keep
 
@@ -77,7 +77,7 @@ def test_an_evaluation_and_another_run_take_them(
     content = snapshot.load(path, "--model")
     assert content.keys() == {"settings", "model_state_dict"}
     args = network_args(options.parse(["--game", "pong", "--model", str(path)], "test", ""), content)
-    assert (args.hidden_size, args.replay_frequency) == (5, 7)
+    assert (args.get("hidden_size"), args.replay_frequency) == (5, 7)
     other = make_agent(args_of(), FRAME, 18, torch.device("cpu"), learns=True, seed=2)
     snapshot.restore_weights(other, content)
     assert capsys.readouterr().out == "Adam begins anew: the snapshot holds weights alone\n"

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from agents.networks import (
+from agents.networks.duelling import (
     ARCHITECTURES,
     CategoricalNetwork,
     DuellingNetwork,

@@ -1,6 +1,5 @@
 """Snapshots that others have published: they load, and our networks then compute what theirs compute."""
 
-import dataclasses
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ from torch import Tensor
 
 import args as options
 from agents.interface import Agent
-from agents.networks import CategoricalNetwork, QuantileNetwork
-from agents.q_learning import QLearningAgent
-from agents.registry import make_agent
+from agents.networks.duelling import CategoricalNetwork, QuantileNetwork
+from agents.q_learning.agent import QLearningAgent
 from memory.chunk import Field
 from programs import snapshot
+from programs.common import make_agent
 from programs.evaluation.settings import network_args
 from programs.evaluation.workers import play_episode, seed_agent
 from tests.chain.environment import ChainEnvironment
@@ -100,11 +99,16 @@ def test_the_sizes_are_read_from_the_snapshot(tmp_path: Path, name: str, archite
     args = network_args(
         options.parse(["--game", "pong", "--model", str(path)], "test", ""), snapshot.load(path, "--model")
     )
-    assert (args.agent, args.architecture, args.history_length, args.hidden_size) == (name, architecture, STACK, HIDDEN)
+    assert (args.agent, args.get("architecture"), args.history_length, args.get("hidden_size")) == (
+        name,
+        architecture,
+        STACK,
+        HIDDEN,
+    )
     if name == "rainbow":
-        assert args.atoms == ATOMS
+        assert args.get("atoms") == ATOMS
     else:
-        assert args.quantile_embedding_dim == EMBEDDING
+        assert args.get("quantile_embedding_dim") == EMBEDDING
 
 
 @every_agent
@@ -317,7 +321,9 @@ def test_settings_of_our_snapshots_say_what_shapes_do_not() -> None:
     content = snapshot_of(published("rainbow"))
     args = options.parse(["--game", "pong"], "test", "")
     for settings in ("3", "[]", "{", 7):  # somebody else's
-        assert network_args(args, content | {"settings": settings}).V_max == 10
+        assert network_args(args, content | {"settings": settings}).get("V_max") == 10
     theirs = network_args(args, content | {"settings": '{"V_min": -3.0, "V_max": 4.0, "history_length": 8}'})
-    assert (theirs.V_min, theirs.V_max, theirs.history_length) == (-3, 4, STACK), "shapes go before settings"
-    assert dataclasses.replace(theirs, V_min=-10.0, V_max=10.0) == network_args(args, content)
+    assert (theirs.get("V_min"), theirs.get("V_max"), theirs.history_length) == (-3, 4, STACK), (
+        "shapes go before settings"
+    )
+    assert theirs.replace(V_min=-10.0, V_max=10.0) == network_args(args, content)

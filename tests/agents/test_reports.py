@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from agents.networks import NoisyLinear
+from agents.networks.duelling import NoisyLinear
 from memory.errors import UserError
 from memory.messages import Episode
 from programs.learner.results_folder import ResultsFolder

@@ -12,9 +12,9 @@ import torch
 
 import args as options
 from agents.interface import Agent
-from agents.registry import make_agent
 from memory.errors import UserError
 from programs import snapshot
+from programs.common import make_agent
 from programs.evaluation.settings import network_args
 from tests.agents.test_published_snapshots import ACTIONS, CPU, FRAME, published, saved
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
@@ -160,12 +160,12 @@ def test_weights_that_are_no_numbers(tmp_path: Path, name: Any, value: Any, want
     [
         ("", 6, ["--model: the snapshot chooses among 5 actions, this environment has 6"]),
         ("--history-length 4", 5, ["--history-length: the snapshot's weights need 3, is 4"]),
-        ("--rainbow-only 1", 5, ["--rainbow-only: the snapshot's weights need False, is True"]),
+        ("--rainbow-only 1", 5, ["--agent: the snapshot's weights need rainbow_iqn, is rainbow"]),
         (
             "--rainbow-only 1 --hidden-size 14",
             5,
             [
-                "--rainbow-only: the snapshot's weights need False, is True",
+                "--agent: the snapshot's weights need rainbow_iqn, is rainbow",
                 "--hidden-size: the snapshot's weights need 13",
             ],
         ),
@@ -189,7 +189,7 @@ def test_other_settings_are_named(more: str, actions: int, lines: list[str]) -> 
 
 def test_a_snapshot_of_rainbow_for_rainbow_iqn_and_with_other_atoms() -> None:
     content = snapshot_of(published("rainbow"))
-    assert misfit(agent_of(), content) == "--rainbow-only: the snapshot's weights need True, is False"
+    assert misfit(agent_of(), content) == "--agent: the snapshot's weights need rainbow, is rainbow_iqn"
     text = misfit(agent_of("--rainbow-only", "1", "--atoms", "12"), content)
     assert text == "--atoms: the snapshot's weights need 11, is 12"
 
@@ -264,14 +264,16 @@ def test_an_evaluation_refuses_another_task_unless_forced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("network", "settings", "told"),
     [
-        ({"V_min": 5.0, "V_max": -5.0}, "--V-min: must be below --V-max"),
-        ({"num_quantile_samples": 0}, "--num-quantile-samples: must be above 0"),
+        ({"atoms": 3}, {"V_min": 5.0, "V_max": -5.0}, "--V-min: must be below --V-max"),
+        ({"embedding": 3}, {"num_quantile_samples": 0}, "--num-quantile-samples: must be above 0"),
     ],
 )
-def test_an_evaluation_refuses_settings_that_make_no_sense(settings: dict[str, Any], told: str) -> None:
-    content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3)) | {"settings": json.dumps(settings)}
+def test_an_evaluation_refuses_settings_that_make_no_sense(
+    network: dict[str, int], settings: dict[str, Any], told: str
+) -> None:
+    content = snapshot_of(PublishedNetwork(4, 18, 5, **network)) | {"settings": json.dumps(settings)}
     with pytest.raises(UserError, match=f"^--model: the settings in None make no sense: {told}"):
         network_args(options.parse(["--game", "pong"], "test", ""), content)
 
@@ -281,5 +283,5 @@ def test_settings_of_another_type_are_not_ours() -> None:
         "settings": '{"V_min": "a", "replay_frequency": true}'
     }
     args = options.parse(["--game", "pong"], "test", "")
-    assert network_args(args, content).V_min == args.V_min
+    assert network_args(args, content).get("V_min") == -10.0
     assert network_args(args, content).replay_frequency == args.replay_frequency

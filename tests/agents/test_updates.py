@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import memory.replay
-from agents.q_learning import QLearningAgent
+from agents.q_learning.agent import QLearningAgent
 from agents.registry import AGENTS
 from agents.trainer import EagerTrainer, make_trainer
 from memory.replay import Replay

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 import args as options
-from agents.q_learning import QLearningAgent
-from agents.registry import make_agent
+from agents.q_learning.agent import QLearningAgent
 from memory.chunk import Field
 from memory.replay import Batch
 from memory.rows import Array, StepType
+from programs.common import make_agent
 from tests.ground_truth.episodes import Stream, random_stream
 from tests.ground_truth.published_network import PublishedNetwork
 from tests.ground_truth.whole_update import Noise, Pass, Passes, ReferenceLearner, Result, Sample, Settings
@@ -167,7 +167,7 @@ def pair_of(case: str) -> tuple[QLearningAgent, ReferenceLearner]:
     networks = []
     for ours in (agent.network, agent.target):
         networks.append(
-            PublishedNetwork(STACK, ACTIONS, HIDDEN, **SIZES[name], architecture=args.architecture, std=0.5)
+            PublishedNetwork(STACK, ACTIONS, HIDDEN, **SIZES[name], architecture=args.get("architecture"), std=0.5)
         )
         networks[-1].load_state_dict(ours.state_dict())
     return agent, ReferenceLearner(*networks, settings)

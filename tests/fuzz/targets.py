@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 import args as options
-from agents.registry import make_agent
 from memory import weights_packet, wire
 from memory.broker.actor_client import Saved
 from memory.chunk import Chunk, ChunkId, Field
@@ -20,6 +19,7 @@ from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
 from memory.replay import Checkpoint, Replay
 from programs import snapshot
 from programs.actor.rollout import Place, Rollout
+from programs.common import make_agent
 from programs.learner.decoder import MessageDecoder
 from programs.learner.results_folder import training_record
 from programs.learner.saved_run import damage_named, parse

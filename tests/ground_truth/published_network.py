@@ -1,7 +1,7 @@
 """The networks that published snapshots are of, written down from their description, slowly and layer by layer.
 
-Children stand in the order of that description, which is not the order in `agents.networks`: the order is what tells
-which of an optimiser's moments belong to which parameter. Letters: B batch, S stack, F features, N quantiles,
+Children stand in the order of that description, which is not the order of `agents.networks.duelling`: the order
+tells which of an optimiser's moments belong to which parameter. Letters: B batch, S stack, F features, N quantiles,
 A actions.
 """
 

@@ -3,7 +3,9 @@
 import dataclasses
 from pathlib import Path
 
-import args
+from agents.rainbow.options import RainbowOptions
+from agents.rainbow_iqn.options import RainbowIqnOptions
+from args import Args
 from saber.report.contents import contents
 from saber.report.descriptions import format_changes, format_values, notes, value_counts
 from saber.report.groups import group_runs
@@ -40,10 +42,14 @@ def test_what_does_not_change_what_is_learnt_is_no_difference() -> None:
 def test_settings_that_an_agent_or_environment_has_no_use_for_are_left_out() -> None:
     # Mutations: exchange the agents in _ONLY_OF; forget an option there that `args.py` has.
     names = {
-        kind: {field.name for field in dataclasses.fields(group)} - {"rainbow_only"}
-        for kind, group in ((True, args.RainbowOptions), (False, args.RainbowIqnOptions))
+        rainbow: {field.name for field in dataclasses.fields(group)} - {f.name for f in dataclasses.fields(other)}
+        for rainbow, group, other in (
+            (True, RainbowOptions, RainbowIqnOptions),
+            (False, RainbowIqnOptions, RainbowOptions),
+        )
     }
-    everything = args.Args().settings
+    own = {name: 1 for options in names.values() for name in options}
+    everything = {name: value for name, value in Args().settings.items() if name != "agent"} | own
     for rainbow in (True, False):
         kept = applicable(everything | {"rainbow_only": rainbow}).keys()
         assert kept >= names[rainbow] and not kept & names[not rainbow]

@@ -7,29 +7,29 @@ prioritised replay. Letters: B batch, E environments, A actions.
 import torch
 from torch import Tensor
 
-from agents.networks import CategoricalNetwork, Weights
+from agents.interface import Setup
+from agents.networks.duelling import CategoricalNetwork, Weights
 from agents.ops.categorical import cross_entropy, project
 from agents.ops.n_step import NStep
-from agents.q_learning import PolicyOutput, QLearningAgent, Transitions, network_spec
-from args import Args
-from memory.chunk import Field
+from agents.q_learning.agent import PolicyOutput, QLearningAgent, Transitions, network_spec
+from agents.rainbow.options import RainbowOptions
 
 
 class Rainbow(QLearningAgent):
-    """The agent of `--rainbow-only 1`."""
+    """The agent of `--agent rainbow`."""
 
     network: CategoricalNetwork
     target: CategoricalNetwork
 
-    def __init__(
-        self, args: Args, observation: Field, nb_actions: int, generator: torch.Generator, *, learns: bool
-    ) -> None:
-        spec = network_spec(args, observation, nb_actions, generator.device)
-        network = CategoricalNetwork(spec, args.atoms)
-        target = CategoricalNetwork(spec, args.atoms) if learns else None
-        super().__init__(args, network, target, generator, (args.lr_Rainbow, args.adam_eps_Rainbow))
-        self.priority_exponent = args.priority_exponent_Rainbow
-        self._support = torch.linspace(args.V_min, args.V_max, args.atoms, device=generator.device)
+    def __init__(self, setup: Setup) -> None:
+        options = setup.own
+        assert isinstance(options, RainbowOptions)
+        spec = network_spec(setup, options)
+        network = CategoricalNetwork(spec, options.atoms)
+        target = CategoricalNetwork(spec, options.atoms) if setup.learns else None
+        super().__init__(setup, options, network, target, (options.lr_Rainbow, options.adam_eps_Rainbow))
+        self.priority_exponent = options.priority_exponent_Rainbow
+        self._support = torch.linspace(options.V_min, options.V_max, options.atoms, device=self._device)
 
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """Log-probabilities of the atoms."""

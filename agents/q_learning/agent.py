@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.interface import ActorOutput, Agent, Stateful, Update
-from agents.networks import DuellingNetwork, NetworkSpec, Weights
+from agents.foreign_snapshot import sizes_of
+from agents.interface import ActorOutput, Agent, Setup, Stateful, Update
+from agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
 from agents.ops.frames import push_frame, stack_at
 from agents.ops.n_step import NStep, n_step
 from agents.precision import select_precision
+from agents.q_learning.options import QLearningOptions
 from agents.randomness import restore_generator
-from args import Args
-from memory.chunk import ChunkSpec, Field
+from memory.chunk import ChunkSpec
 from memory.replay import Batch
 from memory.rows import Array, Arrays, Rows, StepType
 
@@ -43,16 +44,16 @@ class PolicyOutput(NamedTuple):
     extras: dict[str, Tensor]  # [E, ...] what it needs besides
 
 
-def network_spec(args: Args, observation: Field, nb_actions: int, device: torch.device) -> NetworkSpec:
-    """The networks that the settings ask for on a device."""
+def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
+    """Return the networks that the options ask for on the setup's device."""
     return NetworkSpec(
-        observation=observation,
-        stack=args.history_length,
-        nb_actions=nb_actions,
-        hidden_size=args.hidden_size,
-        noisy_std=args.noisy_std,
-        architecture=args.architecture,
-        precision=select_precision(args.precision, device),
+        observation=setup.observation,
+        stack=setup.learning.history_length,
+        nb_actions=setup.nb_actions,
+        hidden_size=options.hidden_size,
+        noisy_std=options.noisy_std,
+        architecture=options.architecture,
+        precision=select_precision(setup.learning.precision, setup.generator.device),
     )
 
 
@@ -97,26 +98,30 @@ class _Adam(torch.optim.Adam):
 class QLearningAgent(Agent):
     """Base of the value agents, which build `network` and `target` (None where nothing is learned).
 
-    `optimiser` is Adam's learning rate and epsilon. `generator` draws noise, quantile fractions and random actions.
+    `optimiser` is Adam's learning rate and epsilon. The setup's generator draws noise, quantile fractions
+    and random actions.
     """
 
     def __init__(
         self,
-        args: Args,
+        setup: Setup,
+        options: QLearningOptions,
         network: DuellingNetwork,
         target: DuellingNetwork | None,
-        generator: torch.Generator,
         optimiser: tuple[float, float],
     ) -> None:
-        self.spec = ChunkSpec(args.history_length, 0, CHUNK_LENGTH, args.multi_step, CHUNK_LENGTH, 1)
-        self._args = args
-        self._device = generator.device
-        self.generator = generator
+        learning = setup.learning
+        self.spec = ChunkSpec(learning.history_length, 0, CHUNK_LENGTH, options.multi_step, CHUNK_LENGTH, 1)
+        self.generator = setup.generator
+        self._learning = learning
+        self._multi_step = options.multi_step
+        self._target_period = max(1, options.target_update // learning.replay_frequency)  # updates
+        self._device = setup.generator.device
         self._counters = _Counters()
         self._calls = 0  # of `act` since the last `load`
         self._weights: Weights | None = None
         self.network = network.to(self._device)
-        self.parts: dict[str, Stateful] = {"model": self.network, "generator": _Random(generator)}
+        self.parts: dict[str, Stateful] = {"model": self.network, "generator": _Random(self.generator)}
         if target is not None:
             self.target = target.to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
@@ -137,7 +142,7 @@ class QLearningAgent(Agent):
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Act greedily under noise, or at random before learn-start."""
-        if self._calls % self._args.replay_frequency == 0:
+        if self._calls % self._learning.replay_frequency == 0:
             self.network.draw_noise(self.generator)
             self._weights = self.network.weights()
         self._calls += 1
@@ -146,7 +151,7 @@ class QLearningAgent(Agent):
         output = self.policy_output(stack.to(self._device), self._weights)
         greedy = output.values.argmax(1)  # [E]
         actions = greedy
-        if step is not None and step < self._args.learn_start:
+        if step is not None and step < self._learning.learn_start:
             shape = greedy.shape
             actions = torch.randint(self.network.nb_actions, shape, generator=self.generator, device=self._device)
         index = torch.arange(len(greedy), device=self._device)
@@ -166,7 +171,7 @@ class QLearningAgent(Agent):
     def initial_priorities(self, rows: Arrays) -> Array:
         """loss^omega of a chunk's rows, between the network's outputs at row t and at row t + n: no forward pass."""
         start = torch.arange(self.spec.prefix, self.spec.prefix + self.spec.length)
-        index = start + torch.arange(self._args.multi_step + 1)[:, None]  # [n + 1, B]
+        index = start + torch.arange(self._multi_step + 1)[:, None]  # [n + 1, B]
         output = {name.removeprefix("extras."): torch.tensor(rows[name]) for name in rows if name.startswith("extras.")}
         reward = self._clip(torch.tensor(rows["reward"])[index])
         ahead = self._n_step(reward, torch.tensor(rows["discount"])[index], torch.tensor(rows["step_type"])[index])
@@ -175,6 +180,11 @@ class QLearningAgent(Agent):
         )
         return (losses**self.priority_exponent).numpy().astype(np.float32)
 
+    @classmethod
+    def sizes_of(cls, weights: dict[str, Tensor]) -> dict[str, Any]:
+        """Return agent, sizes of the network and number of actions, as the weights' shapes tell them."""
+        return sizes_of(weights)
+
     # --- learning ---
 
     def update(self, batch: Batch) -> Update:
@@ -182,7 +192,7 @@ class QLearningAgent(Agent):
         losses, values = self.losses(self.transitions(batch))
         self._adam.zero_grad()
         (batch.weights * losses).mean().backward()  # type: ignore[no-untyped-call]
-        if (limit := self._args.max_gradient_norm) > 0:
+        if (limit := self._learning.max_gradient_norm) > 0:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
         self._adam.step()
         losses = losses.detach()
@@ -195,14 +205,10 @@ class QLearningAgent(Agent):
             with torch.no_grad():
                 torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
 
-    @property
-    def _target_period(self) -> int:
-        return max(1, self._args.target_update // self._args.replay_frequency)
-
     def transitions(self, batch: Batch) -> Transitions:
         """Cut n-step transitions out of sampled windows."""
         prefix = self.spec.prefix
-        window = slice(prefix, prefix + self._args.multi_step + 1)
+        window = slice(prefix, prefix + self._multi_step + 1)
         ahead = self._n_step(self._clip(batch.reward[window]), batch.discount[window], batch.step_type[window])
         now = torch.full_like(ahead.steps, prefix)
         return Transitions(
@@ -214,11 +220,11 @@ class QLearningAgent(Agent):
         )
 
     def _clip(self, reward: Tensor) -> Tensor:
-        limit = self._args.reward_clip
+        limit = self._learning.reward_clip
         return reward.clamp(-limit, limit) if limit > 0 else reward
 
     def _n_step(self, reward: Tensor, discount: Tensor, step_type: Tensor) -> NStep:
-        return n_step(reward, discount, step_type, self._args.discount)
+        return n_step(reward, discount, step_type, self._learning.discount)
 
     def noisy(self, network: Any) -> Weights:
         """Weights of a network under noise of their own: each forward pass of a loss draws anew."""

@@ -1,0 +1,1 @@
+"""What the Rainbow agents share."""

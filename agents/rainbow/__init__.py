@@ -1,0 +1,1 @@
+"""Rainbow, the agent of `--agent rainbow`."""

@@ -1,0 +1,1 @@
+"""Rainbow-IQN, the agent of `--agent rainbow_iqn`."""

@@ -1,0 +1,41 @@
+"""How every program begins and ends: the command line first, then the imports that take seconds, then the work."""
+
+import sys
+import threading
+from collections.abc import Callable
+from importlib import import_module
+
+import args as options
+from args import Args
+from memory.errors import RunError, Stopped, UserError
+from programs import command_line
+
+Main = Callable[[Args, threading.Event], None]
+
+
+def run_program(main: str, program: str, description: str) -> None:
+    """Parse the command line, then import and run `main`, as module:function; Ctrl-C and SIGTERM ask it to stop.
+
+    Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong.
+    """
+    try:
+        arguments = options.parse(None, program, description)
+    except UserError as error:
+        command_line.fail(program, error)
+    module, _, name = main.partition(":")
+    run: Main = getattr(import_module(module), name)
+    from memory.broker.connection import BrokerError
+    from programs.stopping import stop_on_signals
+
+    try:
+        run(arguments, stop_on_signals())
+    except UserError as error:
+        command_line.fail(program, error)
+    except (RunError, OSError) as error:  # OSError: a full disk, a results folder that was moved away
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokerError as error:
+        print(f"{program}: the Redis server failed us: {error}", file=sys.stderr)
+        sys.exit(1)
+    except Stopped:
+        pass
