@@ -204,7 +204,7 @@ class Args(MachineOptions, ResultOptions, LearningOptions, ReplayOptions, Enviro
 
 
 GROUPS: tuple[type, ...] = (
-    RunOptions, EnvironmentOptions, LearningOptions, ReplayOptions, ResultOptions, MachineOptions,
+    RunOptions, EnvironmentOptions, ReplayOptions, LearningOptions, ResultOptions, MachineOptions,
 )  # fmt: skip
 _COMMON = {f.name for group in GROUPS for f in dataclasses.fields(group)}
 
