@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from agents.options import AgentOptions, LearningOptions
-from memory.chunk import ChunkSpec, Field
+from memory.chunk import ChunkSpec
+from memory.environment_spec import EnvironmentSpec
 from memory.replay import Batch
 from memory.rows import Array, Arrays, Rows
 
@@ -29,8 +30,7 @@ class Setup:
 
     learning: LearningOptions
     own: AgentOptions  # of the class that the registry names for the agent
-    observation: Field
-    nb_actions: int
+    environment: EnvironmentSpec
     generator: torch.Generator  # of all that the agent draws, on its device
     learns: bool  # an agent that only acts needs no target network and no optimiser
 

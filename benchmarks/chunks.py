@@ -8,6 +8,7 @@ import numpy as np
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkSpec
 from memory.rows import StepType
+from saber.atari import NB_ACTIONS
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
 
@@ -27,7 +28,7 @@ def random_chunks(game: str, count: int, spec: ChunkSpec = SPEC) -> tuple[Chunk,
     chunks: list[Chunk] = []
     row = environment.reset()
     while len(chunks) < count:
-        action = rng.randrange(environment.nb_actions)
+        action = rng.randrange(NB_ACTIONS)
         if chunk := assembler.add(row, action, {}):
             chunks.append(chunk)
         row = environment.reset() if row.step_type == StepType.LAST else environment.step(action)

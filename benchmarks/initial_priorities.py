@@ -29,13 +29,14 @@ from agents.randomness import derive_seed
 from args import Args
 from benchmarks.environment_info import machine
 from benchmarks.rank_correlation import spearman
-from memory.chunk import Chunk, ChunkId, Field
+from memory.chunk import Chunk, ChunkId
+from memory.environment_spec import EnvironmentSpec
 from memory.errors import UserError
 from memory.replay import Batch, Replay
 from memory.rows import Array
 from programs import command_line, snapshot
 from programs.actor.rollout import Rollout
-from programs.common import make_agent, observation_of, open_environment, select_device
+from programs.common import make_agent, open_environment, select_device
 from programs.evaluation.settings import load_model
 from saber.results.run_record import commit
 from saber.vector import VectorEnvironment
@@ -111,12 +112,12 @@ def play(args: Args, agent: QLearningAgent, environment: VectorEnvironment, own:
 # --- learning ---
 
 
-def evaluate(args: Args, agent: QLearningAgent, observation: Field, chunks: list[Chunk], draws: int) -> Rows:
+def evaluate(args: Args, agent: QLearningAgent, environment: EnvironmentSpec, chunks: list[Chunk], draws: int) -> Rows:
     """The learner's priorities of all learnable rows of the chunks."""
     parts = []
     for start in range(0, len(chunks), _CHUNKS):
         some = chunks[start : start + _CHUNKS]
-        batch, initial = every_row(agent, observation, some)
+        batch, initial = every_row(agent, environment, some)
         pieces = [_columns(batch, i, i + args.batch_size) for i in range(0, len(initial), args.batch_size)]
         learner = [np.concatenate([_priorities(agent, piece) for piece in pieces]) for _ in range(draws)]
         rewarded = np.concatenate([agent.transitions(piece).return_.numpy() != 0 for piece in pieces])
@@ -125,11 +126,11 @@ def evaluate(args: Args, agent: QLearningAgent, observation: Field, chunks: list
     return Rows(*(np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)))
 
 
-def every_row(agent: QLearningAgent, observation: Field, chunks: list[Chunk]) -> tuple[Batch, Array]:
+def every_row(agent: QLearningAgent, environment: EnvironmentSpec, chunks: list[Chunk]) -> tuple[Batch, Array]:
     """Every learnable row of the chunks once, as replay gives them, and their initial priorities."""
     spec = agent.spec
     generator = torch.Generator().manual_seed(0)
-    replay = Replay(spec, observation, len(chunks) * spec.period, generator, torch.device("cpu"))
+    replay = Replay(spec, environment, len(chunks) * spec.period, generator, torch.device("cpu"))
     for number, chunk in enumerate(chunks):
         # With equal priorities, each of as many strata as there are rows is one row.
         equal = spec.learnable(chunk.rows["step_type"]).astype(np.float32)
@@ -220,11 +221,11 @@ def _parse(argv: list[str] | None) -> tuple[Own, Args]:
     return Own(**vars(own)), dataclasses.replace(args, id_actor=0, nb_env_per_actor=1)
 
 
-def _agents(args: Args, saved: dict[str, Any] | None, observation: Field, actions: int) -> Iterator[QLearningAgent]:
+def _agents(args: Args, saved: dict[str, Any] | None, environment: EnvironmentSpec) -> Iterator[QLearningAgent]:
     """An actor's agent and a learner's, with the same weights and other random numbers."""
     device = select_device(args)
     for learns in (False, True):
-        agent = make_agent(args, observation, actions, device, learns=learns, seed=derive_seed(args.seed, 9))
+        agent = make_agent(args, environment, device, learns=learns, seed=derive_seed(args.seed, 9))
         if saved:
             snapshot.restore_weights(agent, saved)
         if not isinstance(agent, QLearningAgent):
@@ -249,8 +250,7 @@ def main(argv: list[str] | None = None) -> None:
     own, args = _parse(argv)
     args, saved = load_model(args) if args.model else (args, None)
     environment = open_environment(args, derive_seed(args.seed, 1, 0, 0))
-    observation = observation_of(environment)
-    actor, learner = _agents(args, saved, observation, environment.nb_actions)
+    actor, learner = _agents(args, saved, environment.spec)
     if len(range(actor.spec.window, own.steps, actor.spec.period)) < 1:
         raise UserError(f"--steps: {own.steps} do not fill a chunk of {actor.spec.window} rows")
     generator = torch.Generator(select_device(args)).manual_seed(args.seed)
@@ -258,7 +258,7 @@ def main(argv: list[str] | None = None) -> None:
     torch.set_num_threads(1)  # as in an actor
     print(f"{args.agent} plays {own.steps} steps of {args.task}", file=sys.stderr, flush=True)
     played = play(args, actor, VectorEnvironment([environment]), own)
-    rows = evaluate(args, learner, observation, played.chunks, own.draws)
+    rows = evaluate(args, learner, environment.spec, played.chunks, own.draws)
     result = {
         "machine": machine(),
         "commit": commit(),

@@ -24,14 +24,14 @@ from agents.trainer import make_trainer
 from args import Args
 from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Work, compare, run
-from memory.chunk import ChunkId, Field
+from memory.chunk import ChunkId
+from memory.environment_spec import Discrete, EnvironmentSpec, Field
 from memory.replay import Replay
 from memory.rows import Arrays, Rows, StepType
 from programs.common import make_agent
 
 _CPU = torch.device("cpu")
-_OBSERVATION = Field((84, 84), "uint8")
-_ACTIONS = 18
+_ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))
 _PROFILED = 12  # calls
 _PERIOD = 4  # agent steps of an actor's noise draw, by default
 # Floating-point operations of one update (batch 32, N = N' = 64, K = 32): what 65.5 GFLOP in 73 ms were counted from.
@@ -75,7 +75,7 @@ def _precisions() -> tuple[str, ...]:
 
 def act_work(settings: Args, precision: str, environments: int) -> Work:
     """Agent steps in each environment, as many as stand for a noise draw by default."""
-    agent = make_agent(replace(settings, precision=precision), _OBSERVATION, _ACTIONS, _CPU, learns=False, seed=1)
+    agent = make_agent(replace(settings, precision=precision), _ENVIRONMENT, _CPU, learns=False, seed=1)
     rng = np.random.default_rng(0)
     rows = Rows(
         obs=rng.integers(0, 256, (environments, 84, 84), dtype=np.uint8),
@@ -129,8 +129,8 @@ def _products(columns: int) -> Work:
 
 def update_work(settings: Args) -> Work:
     """An update of the learner, with sampling and new priorities."""
-    agent = make_agent(settings, _OBSERVATION, _ACTIONS, _CPU, learns=True, seed=1)
-    replay = Replay(agent.spec, _OBSERVATION, 20 * agent.spec.period, torch.Generator().manual_seed(1), _CPU)
+    agent = make_agent(settings, _ENVIRONMENT, _CPU, learns=True, seed=1)
+    replay = Replay(agent.spec, _ENVIRONMENT, 20 * agent.spec.period, torch.Generator().manual_seed(1), _CPU)
     for number, chunk in enumerate(random_chunks("space_invaders", 20, agent.spec)):
         replay.add(ChunkId(0, number), chunk)
     updates = make_trainer(agent, replay, settings.batch_size, _CPU)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from memory.rows import StepType
+from saber.atari import NB_ACTIONS
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
 
@@ -19,7 +20,7 @@ def play(game: str, seed: int, episodes: int, choose: Callable[[int], int]) -> l
     for _ in range(episodes):
         row, score = environment.reset(), 0.0
         while row.step_type != StepType.LAST:
-            row = environment.step(choose(environment.nb_actions))
+            row = environment.step(choose(NB_ACTIONS))
             score += float(row.reward)
         scores.append(score)
     environment.close()

@@ -26,7 +26,7 @@ from benchmarks.redis_server import RedisServer
 from benchmarks.transport import System, Writers, empty_replay, running, take_in
 from memory import weights_packet, wire
 from memory.broker.connection import connect
-from memory.chunk import Field
+from memory.environment_spec import Field
 from saber.results.run_record import commit
 
 _TICKS = os.sysconf("SC_CLK_TCK")

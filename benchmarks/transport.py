@@ -30,14 +30,15 @@ from memory.broker.connection import connect
 from memory.broker.experience_reader import ExperienceReader
 from memory.broker.learner_client import LearnerClient
 from memory.broker.story import ANYWHERE
-from memory.chunk import Chunk, ChunkId, Field
+from memory.chunk import Chunk, ChunkId
+from memory.environment_spec import Discrete, EnvironmentSpec, Field
 from memory.messages import decode_message, encode_message
 from memory.replay import Replay
 from memory.waiting import WaitReporter
 from programs.learner.decoder import MessageDecoder
 from saber.results.run_record import ROOT
 
-_OBSERVATION = Field((84, 84), "uint8")
+_ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))
 _COMMIT = 4  # chunks of a commit
 _CHUNKS = 12  # of each game
 _WANTED = 100_000  # transitions a second through Redis
@@ -102,7 +103,7 @@ def _parts(chunks: list[Chunk], slots: int, repeats: int) -> Comparison:
 
 def empty_replay(slots: int) -> Replay:
     """Room for so many chunks."""
-    return Replay(SPEC, _OBSERVATION, slots * SPEC.period, torch.Generator().manual_seed(0), torch.device("cpu"))
+    return Replay(SPEC, _ENVIRONMENT, slots * SPEC.period, torch.Generator().manual_seed(0), torch.device("cpu"))
 
 
 def _through_redis(args: argparse.Namespace, slots: int) -> Comparison:
@@ -147,7 +148,7 @@ def running(writers: Writers) -> Iterator[System]:
         server = stack.enter_context(RedisServer())
         link = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, writers.number))
         link.lead(RUN)
-        decode = MessageDecoder(SPEC, _OBSERVATION, nb_actions=18, nb_env=1)
+        decode = MessageDecoder(SPEC, _ENVIRONMENT, nb_env=1)
         inbox = link.inbox(decode, threading.Event(), lambda: None, lambda: ANYWHERE)
         stack.callback(inbox.close)
         link.progress("running", 0, 0, inbox.read)

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from memory.chunk import Chunk, ChunkSpec, Field, forms
+from memory.chunk import Chunk, ChunkSpec, forms
+from memory.environment_spec import Field
 from memory.rows import Array, Arrays, Row, StepType
 
 Priorities = Callable[[Arrays], Array]  # rows of a chunk, "extras.*" included -> [samples] float32
@@ -27,7 +28,7 @@ class Assembler:
         self._padding = spec.prefix  # rows of that window before the first row of all
         self.version = 0  # of the weights that act now
 
-    def add(self, row: Row, action: int, extras: Arrays) -> Chunk | None:
+    def add(self, row: Row, action: int | Array, extras: Arrays) -> Chunk | None:
         """Take the next row, the action chosen at it (any number on LAST) and the network's outputs there."""
         self._rows.append(
             {
@@ -35,7 +36,7 @@ class Assembler:
                 "step_type": np.array(row.step_type, np.uint8),
                 "reward": np.array(row.reward, np.float32),
                 "discount": np.array(row.discount, np.float32),
-                "action": np.array(action, np.int32),
+                "action": _stored(action),
             }
             | {f"extras.{name}": array for name, array in extras.items()}
         )
@@ -89,6 +90,11 @@ class Assembler:
             raise ValueError("the rows of an unfinished window are of another kind")
         self._padding = padding
         self._rows = [{name: array[i] for name, array in rows.items()} for i in range(count)]
+
+
+def _stored(action: int | Array) -> Array:
+    array = np.asarray(action)
+    return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
 
 
 def _pad(name: str, array: Array, count: int) -> Array:

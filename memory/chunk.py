@@ -12,14 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from memory.environment_spec import EnvironmentSpec, Field
 from memory.rows import Array, Arrays, StepType
-
-
-class Field(NamedTuple):
-    """Shape (without leading time or slot dimensions) and dtype of one stored array."""
-
-    shape: tuple[int, ...]
-    dtype: str
 
 
 @dataclass(frozen=True)
@@ -73,14 +67,14 @@ class ChunkSpec:
         """Rows of a sampled window."""
         return self.prefix + self.sample_length + self.bootstrap_rows
 
-    def row_fields(self, observation: Field) -> dict[str, Field]:
+    def row_fields(self, environment: EnvironmentSpec) -> dict[str, Field]:
         """Arrays of a chunk with one entry a row."""
         rows = {
-            "obs": observation,
+            "obs": environment.observation,
             "step_type": Field((), "uint8"),
             "reward": Field((), "float32"),
             "discount": Field((), "float32"),
-            "action": Field((), "int32"),
+            "action": environment.action.field,
         }
         return rows | {f"extras.{name}": field for name, field in self.extras}
 

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memory.chunk import Chunk, ChunkId, ChunkSpec, Field
+from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.draws import importance_weights
+from memory.environment_spec import EnvironmentSpec
 from memory.rows import Array
 from memory.segment_tree import SegmentTree
 
@@ -62,10 +63,15 @@ class Replay:
     """
 
     def __init__(
-        self, spec: ChunkSpec, observation: Field, capacity: int, generator: torch.Generator, device: torch.device
+        self,
+        spec: ChunkSpec,
+        environment: EnvironmentSpec,
+        capacity: int,
+        generator: torch.Generator,
+        device: torch.device,
     ) -> None:
         self.spec = spec
-        self.row_fields = spec.row_fields(observation)
+        self.row_fields = spec.row_fields(environment)
         self.slots = max(2, -(-capacity // spec.period))
         self.device = device
         self.generator = generator

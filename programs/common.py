@@ -7,7 +7,6 @@ import threading
 import time
 from datetime import datetime
 
-import numpy as np
 import torch
 
 from agents.interface import Agent, Setup
@@ -16,7 +15,7 @@ from args import Args
 from memory.broker.access import find_server
 from memory.broker.connection import Client, connect
 from memory.broker.roll_call import LEARNER
-from memory.chunk import Field
+from memory.environment_spec import EnvironmentSpec
 from memory.errors import UserError
 from memory.limiter import Crew, RateLimiter
 from programs import command_line
@@ -74,18 +73,11 @@ def open_environment(args: Args, seed: int, *, record: bool = False) -> Environm
         raise UserError(f"{option}: {error}") from error
 
 
-def make_agent(
-    args: Args, observation: Field, nb_actions: int, device: torch.device, *, learns: bool, seed: int
-) -> Agent:
+def make_agent(args: Args, environment: EnvironmentSpec, device: torch.device, *, learns: bool, seed: int) -> Agent:
     """Build the agent of the settings; `seed` fixes its initial weights and all that it draws."""
     torch.manual_seed(seed)
     generator = torch.Generator(device).manual_seed(seed)
-    return AGENTS[args.agent].load()(Setup(args, args.own, observation, nb_actions, generator, learns))
-
-
-def observation_of(environment: Environment) -> Field:
-    """Return shape and dtype of one observation."""
-    return Field(tuple(environment.observation_shape), np.dtype(environment.observation_dtype).name)
+    return AGENTS[args.agent].load()(Setup(args, args.own, environment, generator, learns))
 
 
 def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimiter:

@@ -7,12 +7,12 @@ or after 100 hours.
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import cv2
 import numpy as np
 from ale_py import SDL_SUPPORT, ALEInterface, LoggerMode
 
+from memory.environment_spec import Discrete, EnvironmentSpec, Field
 from memory.rows import Array, Arrays, Row, StepType
 from saber.display import check_display
 from saber.emulator_state import EmulatorState
@@ -28,9 +28,7 @@ ENDS = ("", "game_over", "stuck", "time_limit")
 class AtariEnvironment:
     """One Atari game: observations [84, 84] uint8, the brighter of the last two frames of an agent step."""
 
-    observation_shape: tuple[int, ...] = (SIZE, SIZE)
-    observation_dtype: np.dtype[Any] = np.dtype(np.uint8)
-    nb_actions = NB_ACTIONS
+    spec = EnvironmentSpec(Field((SIZE, SIZE), "uint8"), Discrete(NB_ACTIONS))
     pictures_per_second = float(FRAMES_PER_SECOND)
 
     max_stuck_seconds = 5 * 60  # of game time without a reward
@@ -60,8 +58,9 @@ class AtariEnvironment:
         self.end = ""
         return Row(self._screen(), StepType.FIRST, 0.0, 1.0)
 
-    def step(self, action: int) -> Row:
+    def step(self, action: int | Array) -> Row:
         """Play `action` for `action_repeat` frames, or until the game is over."""
+        action = int(action)
         if self.end or not 0 <= action < NB_ACTIONS:
             raise ValueError("the episode is over: reset first" if self.end else f"no such action: {action}")
         reward, obs = self._repeat(action)
@@ -87,7 +86,7 @@ class AtariEnvironment:
             if ale.game_over():
                 break
         if not screens:
-            return float(reward), np.zeros(self.observation_shape, np.uint8)
+            return float(reward), np.zeros((SIZE, SIZE), np.uint8)
         return float(reward), np.maximum(screens[0], screens[-1], out=screens[0])
 
     def _screen(self) -> Array:

@@ -10,10 +10,9 @@ A new environment is one file and one line in `saber.registry`.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-
+from memory.environment_spec import EnvironmentSpec
 from memory.rows import Array, Arrays, Row
 
 
@@ -33,9 +32,7 @@ class EnvironmentSettings:
 class Environment(Protocol):
     """One environment; a step is one agent step of `action_repeat` frames."""
 
-    observation_shape: tuple[int, ...]
-    observation_dtype: np.dtype[Any]
-    nb_actions: int  # actions are 0 ... nb_actions - 1
+    spec: EnvironmentSpec  # of observations and actions
     action_repeat: int  # frames per agent step, at 60 frames per second of game time
     pictures_per_second: float  # of what `pictures` gives, at normal speed
     end: str  # why the episode ended, once it has: "game_over", "stuck" or "time_limit"; empty before
@@ -44,7 +41,7 @@ class Environment(Protocol):
         """Begin an episode; its FIRST row has reward 0 and discount 1."""
         ...
 
-    def step(self, action: int) -> Row:
+    def step(self, action: int | Array) -> Row:
         """Act once: a MID row or the LAST one, with a new array as observation and the raw reward of the step."""
         ...
 

@@ -24,6 +24,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
+from memory.environment_spec import Discrete, EnvironmentSpec, Field
 from memory.errors import RunError
 from memory.rows import Array, Arrays, Row, StepType
 from saber.display import check_display
@@ -55,15 +56,16 @@ class GymnasiumEnvironment:
         self.pictures_per_second = float(self._environment.metadata.get("render_fps") or 30)
         try:
             view = view_of(self._environment.observation_space)
-            self._first_action, self.nb_actions = _actions_of(self._environment.action_space)
+            self._first_action, self._nb_actions = _actions_of(self._environment.action_space)
         except ValueError as error:
             raise ValueError(f"{self._id} cannot be played: {error}") from error
-        self.observation_shape, self.observation_dtype, self._show = view
-        self._action_dtype = np.dtype(np.uint8 if self.nb_actions <= 256 else np.int32)
+        self.spec = EnvironmentSpec(Field(view.shape, view.dtype.name), Discrete(self._nb_actions))
+        self._show = view.show
+        self._action_dtype = np.dtype(np.uint8 if self._nb_actions <= 256 else np.int32)
         self._seed = seed % 2**63
         self._episode = 0  # number of the running one, from 1; 0: none has begun
         self._actions: list[int] = []  # of this episode
-        self._obs = np.zeros(self.observation_shape, self.observation_dtype)  # the newest
+        self._obs = np.zeros(view.shape, view.dtype)  # the newest
         self.end = ""
         if settings.render or settings.record:
             self._try_to_draw()
@@ -84,9 +86,10 @@ class GymnasiumEnvironment:
         draw = np.random.SeedSequence([self._seed, self._episode]).generate_state(1)[0]
         return int(draw) >> 1  # 31 bits: what simulators written in C take
 
-    def step(self, action: int) -> Row:
+    def step(self, action: int | Array) -> Row:
         """Act for one time step of the environment's own."""
-        if self.end or not self._episode or not 0 <= action < self.nb_actions:
+        action = int(action)
+        if self.end or not self._episode or not 0 <= action < self._nb_actions:
             running = self._episode and not self.end
             raise ValueError(f"no such action: {action}" if running else "no episode is running: reset first")
         obs, reward, terminated, truncated, _ = self._environment.step(self._first_action + action)

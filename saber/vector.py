@@ -41,11 +41,11 @@ class VectorEnvironment:
         return Rows.stack(self._rows)
 
     def step(self, actions: Iterable[int] | Array) -> VectorStep:
-        """Act once in every environment; `actions` [E]."""
+        """Act once in every environment; `actions` [E, ...]."""
         ended: dict[int, Row] = {}
         episodes: list[EpisodeRecord] = []
         for env, (environment, action) in enumerate(zip(self.environments, actions, strict=True)):
-            row = environment.step(int(action))
+            row = environment.step(action)
             self._scores[env].add(row.reward)
             if row.step_type == StepType.LAST:
                 ended[env] = row

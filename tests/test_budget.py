@@ -16,13 +16,15 @@ from agents.interface import Network
 from memory import weights_packet
 from memory.broker.connection import Client, connect
 from memory.broker.transport import Keys, memory_use
-from memory.chunk import ChunkSpec, Field
+from memory.chunk import ChunkSpec
+from memory.environment_spec import Field
 from memory.errors import UserError
 from programs import snapshot
 from programs.common import make_agent
 from programs.learner import budget
 from tests.conftest import RedisServer
 from tests.deadline import finish, killed, run
+from tests.specs import ATARI
 from tests.system import ROOT
 
 pytestmark = pytest.mark.redis
@@ -107,7 +109,7 @@ def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_the_files_of_a_run_are_as_large_as_announced(tmp_path: Path) -> None:
     # Mutation: count a checkpoint as 3 times the weights, or one checkpoint less.
     args = options.parse("--memory-capacity 100000 --hidden-size 100 --precision float32".split(), "test", "")
-    agent = make_agent(args, Field((84, 84), "uint8"), 18, torch.device("cpu"), learns=True, seed=1)
+    agent = make_agent(args, ATARI, torch.device("cpu"), learns=True, seed=1)
     model, adam = agent.parts["model"], agent.parts["optimiser"]
     assert isinstance(model, Network) and isinstance(adam, torch.optim.Optimizer)
     sum(parameter.sum() for parameter in model.parameters()).backward()  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ from agents.networks.duelling import CategoricalNetwork, QuantileNetwork
 from agents.precision import computes_in_bfloat16
 from agents.q_learning.agent import QLearningAgent
 from programs import snapshot
-from programs.common import make_agent, observation_of
+from programs.common import make_agent
 from saber.results.run_record import read_record
 from tests.chain.environment import GAMBLE, RETURNS, SAFE, START, ChainEnvironment, one_hot
 from tests.deadline import finish
@@ -50,7 +50,7 @@ def trained_agent(args: options.Args) -> QLearningAgent:
     assert saved["T_learner"] >= args.T_max
     environment = ChainEnvironment(0)
     device = torch.device("cpu")
-    agent = make_agent(args, observation_of(environment), environment.nb_actions, device, learns=False, seed=0)
+    agent = make_agent(args, environment.spec, device, learns=False, seed=0)
     assert isinstance(agent, QLearningAgent)
     weights = {k: torch.zeros_like(v) if "epsilon" in k else v for k, v in saved["model_state_dict"].items()}
     agent.network.load_state_dict(weights)

@@ -15,10 +15,11 @@ import torch
 
 import args as options
 from agents.randomness import derive_seed
-from memory.chunk import Field
+from memory.environment_spec import EnvironmentSpec
 from programs import snapshot
 from programs.common import make_agent
 from tests.deadline import communicate, wait_until
+from tests.specs import ATARI, discrete
 
 ROOT = Path(__file__).parent.parent
 CARTPOLE = "--env gymnasium:CartPole-v1 --history-length 1 --hidden-size 8".split()
@@ -26,22 +27,22 @@ BREAKOUT = "--game breakout --hidden-size 8 --architecture data-efficient --num-
 Process = subprocess.Popen[str]
 
 
-def model(path: Path, words: list[str], observation: Field, nb_actions: int) -> Path:
+def model(path: Path, words: list[str], environment: EnvironmentSpec) -> Path:
     """A snapshot of an agent that has learned nothing: the noise and the seeds decide what it does."""
     args = options.parse([*words, "--disable-cuda"], "test", "")
-    agent = make_agent(args, observation, nb_actions, torch.device("cpu"), learns=True, seed=3)
+    agent = make_agent(args, environment, torch.device("cpu"), learns=True, seed=3)
     snapshot.save(path, agent, {"T_actors": 0, "T_learner": 0, "settings": json.dumps(args.shared)})
     return path
 
 
 @pytest.fixture
 def cartpole(tmp_path: Path) -> Path:
-    return model(tmp_path / "cart.pth", CARTPOLE, Field((4,), "float32"), 2)
+    return model(tmp_path / "cart.pth", CARTPOLE, discrete((4,), "float32", 2))
 
 
 @pytest.fixture
 def breakout(tmp_path: Path) -> Path:
-    return model(tmp_path / "brick.pth", BREAKOUT, Field((84, 84), "uint8"), 18)
+    return model(tmp_path / "brick.pth", BREAKOUT, ATARI)
 
 
 class Evaluations:
@@ -239,7 +240,7 @@ def test_a_process_that_dies_is_an_error_that_keeps_what_has_ended(evaluations: 
 def test_a_process_that_dies_at_its_start_is_an_error(evaluations: Evaluations, tmp_path: Path) -> None:
     # Mutation: the weights among what the processes are begun with, which more than fills a pipe.
     large = [*CARTPOLE[:4], "--hidden-size", "256"]
-    path = model(tmp_path / "cart.pth", large, Field((4,), "float32"), 2)
+    path = model(tmp_path / "cart.pth", large, discrete((4,), "float32", 2))
     process = evaluations.start(path, *CARTPOLE[:2], "--evaluation-episodes", "100", "--evaluation-workers", "2")
     while not (workers := workers_of(process)):
         assert process.poll() is None

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import args as options
-from memory.chunk import Field
 from programs import snapshot
 from programs.common import IntervalLog, launch_command, make_agent
 from tests.chain.environment import ChainEnvironment
 from tests.deadline import Deadline, communicate, finish
+from tests.specs import discrete
 from tests.test_chain import ROOT, SETTINGS
 
 Process = subprocess.Popen[str]
@@ -184,7 +184,7 @@ def test_an_actor_without_a_learner_says_what_it_waits_for_and_stops(programs: P
 def model(tmp_path: Path) -> Path:
     """A snapshot with sizes of its own, as others may have made it: without noise buffers, and with nothing else."""
     args = options.parse([*SETTINGS, "--hidden-size", "23", "--quantile-embedding-dim", "11"], "test", "")
-    agent = make_agent(args, Field((5,), "uint8"), 3, torch.device("cpu"), learns=False, seed=4)
+    agent = make_agent(args, discrete((5,), "uint8", 3), torch.device("cpu"), learns=False, seed=4)
     network = agent.parts["model"]
     assert isinstance(network, torch.nn.Module)
     path = tmp_path / "anybody.pth"

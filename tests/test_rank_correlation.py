@@ -14,7 +14,7 @@ from benchmarks.initial_priorities import Played, Rows, correlations, cost, eval
 from benchmarks.rank_correlation import ranks, spearman
 from memory.errors import UserError
 from memory.rows import Array, StepType
-from tests.agents.test_agents import OBSERVATION, agent_of, arguments, play
+from tests.agents.test_agents import ENVIRONMENT, agent_of, arguments, play
 from tests.deadline import run
 
 ROOT = Path(__file__).parent.parent
@@ -116,7 +116,7 @@ def test_the_command(tmp_path: Path, agent: str) -> None:
 def test_every_learnable_row_is_evaluated_once_beside_its_own_initial_priority() -> None:
     agent = agent_of("rainbow")
     chunks = play(agent, 500)
-    batch, initial = every_row(agent, OBSERVATION, chunks)
+    batch, initial = every_row(agent, ENVIRONMENT, chunks)
     prefix = agent.spec.prefix
     wanted = [
         (priority, chunk.rows["reward"][prefix + i], *chunk.rows["obs"][prefix + i])
@@ -132,7 +132,7 @@ def test_every_learnable_row_is_evaluated_once_beside_its_own_initial_priority()
 def test_initial_priorities_rank_rows_as_the_learner_does(name: str) -> None:
     """Rewards are random here, so even a network that has learned nothing is surprised more by some rows."""
     agent = agent_of(name)
-    rows = evaluate(arguments(name), agent, OBSERVATION, play(agent, 700, T=0), draws=2)
+    rows = evaluate(arguments(name), agent, ENVIRONMENT, play(agent, 700, T=0), draws=2)
     found = correlations(rows)["all rows"]
     assert found["rows"] > 400
     assert found["ceiling, one draw"] > 0.5

@@ -12,7 +12,6 @@ import cv2
 import numpy as np
 import pytest
 
-from memory.chunk import Field
 from memory.rows import Array
 from saber import video
 from saber.environment import EnvironmentSettings
@@ -20,6 +19,7 @@ from saber.registry import make_environment
 from saber.video import write_video
 from tests.browser import Browser, needs_browser
 from tests.deadline import communicate
+from tests.specs import ATARI
 from tests.test_evaluation_program import BREAKOUT, ROOT, Evaluations, model
 
 
@@ -59,7 +59,7 @@ def play_in_browser(path: Path, folder: Path) -> dict[str, float]:
 
 @pytest.mark.slow
 def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evaluations, tmp_path: Path) -> None:
-    path = model(tmp_path / "brick.pth", BREAKOUT, Field((84, 84), "uint8"), 18)
+    path = model(tmp_path / "brick.pth", BREAKOUT, ATARI)
     films = tmp_path / "films"
     more = ["--game", "breakout", "--evaluation-episodes", "4", "--evaluation-workers", "2", "--record", str(films)]
     code, out, errors = evaluations.run(path, *more)
@@ -103,7 +103,7 @@ def test_a_browser_plays_a_film_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations, tmp_path: Path) -> None:
-    path = model(tmp_path / "brick.pth", BREAKOUT, Field((84, 84), "uint8"), 18)
+    path = model(tmp_path / "brick.pth", BREAKOUT, ATARI)
     films = tmp_path / "films"
     more = ["--game", "breakout", "--evaluation-episodes", "2", "--evaluation-workers", "2", "--record", str(films)]
     process = evaluations.start(path, *more)

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import args as options
-from memory.chunk import Field
 from programs import snapshot
 from programs.common import make_agent
+from tests.specs import discrete
 from tests.stops import LEARNER, SCENES, SETTINGS, Stage, Stop, stop_once
 from tests.system import unlogged
 
@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A snapshot to evaluate, beside a log to report."""
     folder = tmp_path_factory.mktemp("model")
     args = options.parse(SETTINGS, "test", "")
-    agent = make_agent(args, Field((4,), "float32"), 2, torch.device("cpu"), learns=True, seed=3)
+    agent = make_agent(args, discrete((4,), "float32", 2), torch.device("cpu"), learns=True, seed=3)
     snapshot.save(folder / "cart.pth", agent, {"T_actors": 0, "T_learner": 0})
     header = "T_actors,T_learner,actor,env,episode,score_5min,score_30min,score_saber,length,end\n"
     lines = [f"{9 * i + 9},{9 * i},0,0,{i},9,9,9,9,game_over\n" for i in range(2000)]

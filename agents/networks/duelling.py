@@ -16,7 +16,7 @@ from torch.nn import functional
 from agents.interface import Network
 from agents.ops.modulated import modulated_hidden
 from agents.ops.noise import NoisyWeight, effective_weight, factorised_noise
-from memory.chunk import Field
+from memory.environment_spec import Field
 
 
 class NoisyLinear(nn.Module):

@@ -20,6 +20,8 @@ from agents.precision import select_precision
 from agents.q_learning.options import QLearningOptions
 from agents.randomness import restore_generator
 from memory.chunk import ChunkSpec
+from memory.environment_spec import Discrete
+from memory.errors import UserError
 from memory.replay import Batch
 from memory.rows import Array, Arrays, Rows, StepType
 
@@ -45,11 +47,17 @@ class PolicyOutput(NamedTuple):
 
 
 def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
-    """Return the networks that the options ask for on the setup's device."""
+    """Return the networks that the options ask for on the setup's device.
+
+    Raises UserError for an environment whose action is not one discrete choice.
+    """
+    action = setup.environment.action
+    if not isinstance(action, Discrete):
+        raise UserError(f"--agent: this one chooses among discrete actions, and the environment takes {action}")
     return NetworkSpec(
-        observation=setup.observation,
+        observation=setup.environment.observation,
         stack=setup.learning.history_length,
-        nb_actions=setup.nb_actions,
+        nb_actions=action.count,
         hidden_size=options.hidden_size,
         noisy_std=options.noisy_std,
         architecture=options.architecture,

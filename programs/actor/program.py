@@ -23,7 +23,6 @@ from programs.common import (
     launch_command,
     make_agent,
     make_limiter,
-    observation_of,
     open_environment,
     select_device,
 )
@@ -164,9 +163,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
     environments = [open_environment(args, seed) for seed in seeds]
     seed = derive_seed(args.seed, 2, args.id_actor)
-    agent = make_agent(
-        args, observation_of(environments[0]), environments[0].nb_actions, device, learns=False, seed=seed
-    )
+    agent = make_agent(args, environments[0].spec, device, learns=False, seed=seed)
     limiter = make_limiter(args, agent, run.crews)
     with _link(args, client, run, stop, lockstep=limiter.synchronize) as link:
         rollout = Rollout(args, agent, VectorEnvironment(environments))

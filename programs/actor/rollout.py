@@ -1,6 +1,5 @@
 """The playing part of an actor: one agent in several environments, whose rows become messages for the learner."""
 
-import math
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -11,11 +10,13 @@ from args import Args
 from memory import wire
 from memory.assembler import Assembler
 from memory.broker.actor_client import Saved
-from memory.chunk import Chunk, Field, forms
+from memory.chunk import Chunk, forms
+from memory.environment_spec import Field
 from memory.errors import RunError
 from memory.messages import Episode, Message
 from memory.rows import Arrays, Row, section, with_present_names
 from programs.common import one_line
+from programs.learner.budget import row_bytes
 from saber.scores import EpisodeRecord
 from saber.vector import VectorEnvironment
 
@@ -76,7 +77,7 @@ class Rollout:
 
     def _add(self, env: int, row: Row, output: ActorOutput) -> Chunk | None:
         extras = {name: array[env] for name, array in output.extras.items()}
-        return self._assemblers[env].add(row, int(output.actions[env]), extras)
+        return self._assemblers[env].add(row, output.actions[env], extras)
 
     def _record(self, T: int, record: EpisodeRecord) -> dict[str, int | float | str]:
         number = self.first_episode + record.episode
@@ -124,7 +125,7 @@ class Rollout:
         if forms(rows._asdict()) != begun or (own and forms(own) != forms(state)):
             raise ValueError("its rows are of another kind")
         self._state, self._rows = own, rows
-        fields = self.agent.spec.row_fields(Field(self._rows.obs.shape[1:], self._rows.obs.dtype.name))
+        fields = self.agent.spec.row_fields(self._environments.environments[0].spec)
         fields |= {f"extras.{name}": Field(array.shape[1:], array.dtype.name) for name, array in output.extras.items()}
         for env, assembler in enumerate(self._assemblers):
             assembler.restore(section(arrays, f"rows{env}."), fields)
@@ -137,7 +138,7 @@ class Rollout:
     def _most_bytes(self) -> int:
         """Return the most bytes of a state: the rows of a window, and some megabytes for the environment."""
         environments = self._environments.environments
-        row = environments[0].observation_dtype.itemsize * math.prod(environments[0].observation_shape)
+        row = row_bytes(environments[0].spec.observation)
         return len(environments) * (4 * self.agent.spec.window * row + _ENVIRONMENT_BYTES)
 
     def _drawing(self) -> dict[str, Stateful]:

@@ -25,10 +25,11 @@ import torch
 from agents.interface import Agent
 from agents.registry import AGENTS
 from args import Args
+from memory.environment_spec import Discrete, EnvironmentSpec
 from memory.errors import RunError, Stopped
 from memory.rows import Arrays, Rows, StepType
 from programs import processor, snapshot
-from programs.common import make_agent, observation_of, open_environment, select_device
+from programs.common import make_agent, open_environment, select_device
 from saber.environment import Environment
 from saber.games import PUBLISHED_ACTIONS
 from saber.scores import EpisodeRecord, EpisodeScore
@@ -56,10 +57,12 @@ class EpisodePlayer:
     def __init__(self, args: Args, weights: dict[str, torch.Tensor], stop: Stop) -> None:
         device = select_device(args)
         with closing(open_environment(replace(args, render=False), args.seed)) as environment:
-            seen, nb_actions = observation_of(environment), environment.nb_actions
+            spec = environment.spec
             self.action_repeat = environment.action_repeat
-        self._codes = action_codes(args, weights, nb_actions)
-        self._agent = make_agent(args, seen, len(self._codes), device, learns=False, seed=args.seed)
+        self._codes = action_codes(args, weights, spec)
+        if self._codes:
+            spec = spec._replace(action=Discrete(len(self._codes)))
+        self._agent = make_agent(args, spec, device, learns=False, seed=args.seed)
         snapshot.restore_weights(self._agent, {"model_state_dict": weights})
         model = self._agent.parts["model"]
         assert isinstance(model, torch.nn.Module)
@@ -85,17 +88,22 @@ def seed_agent(agent: Agent, weights: dict[str, torch.Tensor], seed: int) -> Non
     agent.load(weights)
 
 
-def action_codes(args: Args, weights: dict[str, torch.Tensor], nb_actions: int) -> Sequence[int]:
-    """Return the environment's action for each of the network's; they differ for published snapshots of some games."""
+def action_codes(args: Args, weights: dict[str, torch.Tensor], spec: EnvironmentSpec) -> Sequence[int]:
+    """Return the environment's action for each of the network's, for published snapshots of some games; else none."""
     published = PUBLISHED_ACTIONS.get(args.game, ()) if args.env == "atari" else ()
     chosen = AGENTS[args.agent].load().sizes_of(weights).get("nb_actions")
-    return published if chosen == len(published) else range(nb_actions)
+    return published if chosen == len(published) and spec.action != Discrete(len(published)) else ()
 
 
 def play_episode(
-    agent: Agent, environment: Environment, episode: int, stop: Stop, codes: Sequence[int], video: Video | None = None
+    agent: Agent,
+    environment: Environment,
+    episode: int,
+    stop: Stop,
+    codes: Sequence[int] = (),
+    video: Video | None = None,
 ) -> EpisodeRecord:
-    """Play an episode of this number from its beginning to its end; raises Stopped."""
+    """Play an episode of this number from its beginning to its end; `codes` as of `action_codes`. Raises Stopped."""
     score, row, state = EpisodeScore(environment.action_repeat), environment.reset(), Arrays()
     while True:
         if video is not None:
@@ -105,7 +113,7 @@ def play_episode(
         if stop.is_set():
             raise Stopped
         output, state = agent.act(Rows.stack([row]), state, None)
-        row = environment.step(codes[int(output.actions[0])])
+        row = environment.step(codes[output.actions[0]] if codes else output.actions[0])
         score.add(row.reward)
 
 

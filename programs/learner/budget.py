@@ -16,7 +16,8 @@ from args import Args
 from memory import wire
 from memory.broker.connection import Client
 from memory.broker.transport import READ_BYTES, MemoryUse, memory_use
-from memory.chunk import ChunkSpec, Field
+from memory.chunk import ChunkSpec
+from memory.environment_spec import Field
 from memory.errors import UserError
 
 _LEARNER = 800_000_000  # Python, PyTorch, an update's temporaries, 256 chunks on their way to the replay

@@ -3,7 +3,8 @@
 import math
 
 from memory import wire
-from memory.chunk import Chunk, ChunkSpec, Field, check_chunk
+from memory.chunk import Chunk, ChunkSpec, check_chunk
+from memory.environment_spec import EnvironmentSpec
 from memory.messages import Episode, Message, decode_message
 from programs.learner.results_folder import training_record
 
@@ -11,10 +12,10 @@ from programs.learner.results_folder import training_record
 class MessageDecoder:
     """Decodes the messages of a run with these chunks; raises ValueError for all others."""
 
-    def __init__(self, spec: ChunkSpec, observation: Field, nb_actions: int, nb_env: int) -> None:
+    def __init__(self, spec: ChunkSpec, environment: EnvironmentSpec, nb_env: int) -> None:
         self._spec = spec
-        self._fields = spec.row_fields(observation)
-        self._nb_actions = nb_actions
+        self._fields = spec.row_fields(environment)
+        self._action = environment.action
         self._nb_env = nb_env  # of an actor
         row_bytes = sum(math.prod(field.shape) * wire.DTYPES[field.dtype].itemsize for field in self._fields.values())
         self._max_payload = 2 * spec.window * row_bytes + 65536
@@ -25,9 +26,8 @@ class MessageDecoder:
         if isinstance(message, Chunk):
             self._check_env(message.env)
             check_chunk(message, self._spec, self._fields)
-            actions = message.rows["action"]
-            if actions.min() < 0 or actions.max() >= self._nb_actions:
-                raise ValueError(f"chunk has an action beyond the {self._nb_actions} that there are")
+            if error := self._action.error(message.rows["action"]):
+                raise ValueError(f"chunk has {error}")
         elif isinstance(message, Episode):
             self._check_env(training_record(message, 0).env)
         return message

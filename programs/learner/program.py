@@ -27,7 +27,6 @@ from programs.common import (
     launch_command,
     make_agent,
     make_limiter,
-    observation_of,
     open_environment,
     select_device,
 )
@@ -52,7 +51,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     device = select_device(args)
     environment = open_environment(replace(args, render=False), args.seed)
     environment.close()
-    observation, nb_actions = observation_of(environment), environment.nb_actions
+    spec = environment.spec
     # Lease and folder come before the checkpoint, which a learner that is about to leave may still be writing.
     with (
         _link(args, client) as link,
@@ -75,22 +74,22 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             )
             return
         known = link.check_name(progress.run_id, afresh=saved is None)
-        agent = make_agent(args, observation, nb_actions, device, learns=True, seed=derive_seed(args.seed, 0))
+        agent = make_agent(args, spec, device, learns=True, seed=derive_seed(args.seed, 0))
         limiter = _limiter(args, agent, saved)
         if args.nb_actor != limiter.crews[-1].nb_actor:
             limiter = _change_crew(args, progress, limiter, link, known)
-        place = _replay_device(args, budget.replay_bytes(args, agent, observation), device)
+        place = _replay_device(args, budget.replay_bytes(args, agent, spec.observation), device)
         kept = len(points_to_keep(args, environment.action_repeat))
-        budget.check_learner(args, agent, observation, place, client, kept)
+        budget.check_learner(args, agent, spec.observation, place, client, kept)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
-        replay = Replay(agent.spec, observation, args.memory_capacity, generator, place)
+        replay = Replay(agent.spec, spec, args.memory_capacity, generator, place)
         _restore(args, agent, saved)
         if stop.is_set() and not saved:  # else it leads the run for a moment, and sends the actors home
             raise Stopped
         reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
         # Last, as it may abandon an older run: nothing may be refused from here on.
         link.lead(progress.run_id, limiter.crews, afresh=saved is None)
-        decode = MessageDecoder(agent.spec, observation, nb_actions, args.nb_env_per_actor)
+        decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
         learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
         if saved:
             with damage_named(saved.path):

@@ -15,7 +15,7 @@ from agents.q_learning.agent import QLearningAgent
 from agents.registry import AGENTS
 from memory import weights_packet, wire
 from memory.assembler import Assembler
-from memory.chunk import Chunk, ChunkId, Field
+from memory.chunk import Chunk, ChunkId
 from memory.replay import Batch, Replay
 from memory.rows import Array, Row, Rows, StepType
 from programs.actor.rollout import Rollout
@@ -25,10 +25,11 @@ from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.categorical import project as slow_project
 from tests.ground_truth.quantile import quantile_huber_loss as slow_quantile_huber_loss
+from tests.specs import discrete
 
 CPU = torch.device("cpu")
-OBSERVATION = Field((5,), "uint8")
 ACTIONS = 6
+ENVIRONMENT = discrete((5,), "uint8", ACTIONS)
 SETTINGS = (
     "--hidden-size 9 --num-tau-samples 7 --num-tau-prime-samples 5 --num-quantile-samples 8 --atoms 11 --batch-size 10 "
     "--learn-start 200 --memory-capacity 4000 --history-length 3 --multi-step 2 --target-update 12 --lr-IQN 1e-2"
@@ -42,7 +43,7 @@ def arguments(name: str, *more: str) -> options.Args:
 
 
 def agent_of(name: str, *more: str, learns: bool = True) -> QLearningAgent:
-    agent = make_agent(arguments(name, *more), OBSERVATION, ACTIONS, CPU, learns=learns, seed=3)
+    agent = make_agent(arguments(name, *more), ENVIRONMENT, CPU, learns=learns, seed=3)
     assert isinstance(agent, QLearningAgent)
     return agent
 
@@ -73,7 +74,7 @@ def play(agent: QLearningAgent, steps: int, seed: int = 0, T: int = 10_000) -> l
 
 
 def replay_of(agent: QLearningAgent) -> Replay:
-    replay = Replay(agent.spec, OBSERVATION, 4000, torch.Generator().manual_seed(1), CPU)
+    replay = Replay(agent.spec, ENVIRONMENT, 4000, torch.Generator().manual_seed(1), CPU)
     for number, chunk in enumerate(play(agent, 700)):
         replay.add(ChunkId(0, number), chunk)
     return replay
@@ -124,7 +125,7 @@ def test_the_frame_stack_starts_black_and_stays_bytes(name: str) -> None:
 @every_agent
 def test_published_weights_change_the_policy_but_not_the_noise(name: str) -> None:
     learner = agent_of(name, "--precision", "bfloat16")
-    actor = make_agent(arguments(name), OBSERVATION, ACTIONS, CPU, learns=False, seed=8)
+    actor = make_agent(arguments(name), ENVIRONMENT, CPU, learns=False, seed=8)
     assert isinstance(actor, QLearningAgent)
     learner.network.draw_noise(torch.Generator().manual_seed(5))
     published = weights_packet.unpack(wire.decode(weights_packet.pack(learner.network.published(), 3)))
@@ -240,7 +241,7 @@ def test_the_target_network_follows_on_time_also_after_a_resume(name: str) -> No
         agent.update(batch)
         agent.count_update()
         followed.append(equal(agent))
-    resumed = make_agent(arguments(name), OBSERVATION, ACTIONS, CPU, learns=True, seed=99)
+    resumed = make_agent(arguments(name), ENVIRONMENT, CPU, learns=True, seed=99)
     assert isinstance(resumed, QLearningAgent)
     for key, part in resumed.parts.items():
         part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
@@ -309,7 +310,7 @@ def test_rows_before_a_true_end_get_the_priority_of_their_reward_alone(name: str
     """Through the player: what it keeps with a LAST row must not reach the loss of a row before it."""
     args = arguments(name, "--env", "chain", "--game", "chain", "--reward-clip", "0", "--multi-step", "1")
     args = dataclasses.replace(args, id_actor=0)
-    agent = make_agent(args, OBSERVATION, 3, CPU, learns=False, seed=3)
+    agent = make_agent(args, discrete((5,), "uint8", 3), CPU, learns=False, seed=3)
     assert isinstance(agent, QLearningAgent)
     player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(0)]))
     player.load(dict(agent.network.named_parameters()), 1)

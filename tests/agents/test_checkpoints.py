@@ -12,11 +12,11 @@ import torch
 
 import args as options
 from agents.interface import Agent
-from memory.chunk import Field
 from memory.errors import UserError
 from programs import snapshot
 from programs.common import make_agent
 from programs.learner.checkpoints import Checkpoints
+from tests.specs import discrete
 
 SETTINGS = "--history-length 2 --hidden-size 3 --quantile-embedding-dim 2 --precision float32".split()
 
@@ -24,7 +24,7 @@ SETTINGS = "--history-length 2 --hidden-size 3 --quantile-embedding-dim 2 --prec
 @pytest.fixture(scope="module")
 def agent() -> Agent:
     args = options.parse(SETTINGS, "test", "")
-    return make_agent(args, Field((5,), "uint8"), 3, torch.device("cpu"), learns=True, seed=1)
+    return make_agent(args, discrete((5,), "uint8", 3), torch.device("cpu"), learns=True, seed=1)
 
 
 def flip(path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.chunk import Chunk, ChunkSpec, Field
+from memory.chunk import Chunk, ChunkSpec
 from memory.messages import Episode, encode_message
 from memory.rows import StepType
 from programs.learner.decoder import MessageDecoder
@@ -16,10 +16,11 @@ from programs.learner.results_folder import ResultsFolder
 from saber.results.episode_fields import EPISODE_FIELDS, MOST
 from saber.results.training_log import HEADER, TrainingLog, format_record, read_records
 from saber.scores import EpisodeRecord
+from tests.specs import discrete
 
 SPEC = ChunkSpec(stack=2, burn_in=0, length=4, bootstrap_rows=1, period=4, sample_length=1)
 RECORD = EpisodeRecord(300, 0, 1, 2, 7, 1.5, -3.0, 21.0, 90, "game_over")
-DECODE = MessageDecoder(SPEC, Field((3,), "uint8"), nb_actions=5, nb_env=3)
+DECODE = MessageDecoder(SPEC, discrete((3,), "uint8", 5), nb_env=3)
 COUNTS = [name for name, field in EPISODE_FIELDS.items() if field.type is int]
 SCORES = [name for name, field in EPISODE_FIELDS.items() if field.type is float]
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import args as options
-from memory.chunk import Field
 from memory.errors import UserError
 from programs import snapshot
 from programs.common import make_agent
@@ -23,6 +22,7 @@ from programs.evaluation.workers import number_of_workers
 from saber.results.evaluation_log import EvaluatedEpisode
 from saber.scores import EpisodeRecord
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
+from tests.specs import discrete
 
 
 def test_what_belongs_to_a_policy_is_read_from_our_snapshots() -> None:
@@ -56,7 +56,7 @@ def test_game_time_counts_the_frames_of_the_environment_itself(
     words = "--env gymnasium:CartPole-v1 --history-length 1 --hidden-size 8 --evaluation-episodes 3 --disable-cuda"
     words += f" --evaluation-workers 1 --path-to-results {tmp_path}"
     args = options.parse(words.split(), "test", "")
-    agent = make_agent(args, Field((4,), "float32"), 2, torch.device("cpu"), learns=True, seed=0)
+    agent = make_agent(args, discrete((4,), "float32", 2), torch.device("cpu"), learns=True, seed=0)
     counts = {"T_actors": 0, "T_learner": 0, "settings": json.dumps(args.shared)}
     snapshot.save(tmp_path / "x.pth", agent, counts)
     run_evaluation(dataclasses.replace(args, model=tmp_path / "x.pth"), threading.Event())

@@ -13,17 +13,29 @@ from agents.trainer import EagerTrainer, GraphTrainer, make_trainer
 from memory.chunk import ChunkId
 from memory.replay import Replay
 from programs.common import make_agent
-from tests.agents.test_agents import ACTIONS, OBSERVATION, agent_of, arguments, play
+from tests.agents.test_agents import ENVIRONMENT, agent_of, arguments, play
 
 gpu = pytest.mark.gpu
 with_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
 def learner(name: str, place: str) -> tuple[QLearningAgent, Replay]:
-    agent = make_agent(arguments(name), OBSERVATION, ACTIONS, torch.device("cuda", 0), learns=True, seed=3)
+    agent = make_agent(
+        arguments(name),
+        ENVIRONMENT,
+        torch.device("cuda", 0),
+        learns=True,
+        seed=3,
+    )
     assert isinstance(agent, QLearningAgent)
     device = torch.device(place, 0) if place == "cuda" else torch.device("cpu")
-    replay = Replay(agent.spec, OBSERVATION, 4000, torch.Generator(device).manual_seed(1), device)
+    replay = Replay(
+        agent.spec,
+        ENVIRONMENT,
+        4000,
+        torch.Generator(device).manual_seed(1),
+        device,
+    )
     for number, chunk in enumerate(play(agent_of(name), 700)):
         replay.add(ChunkId(0, number), chunk)
     return agent, replay

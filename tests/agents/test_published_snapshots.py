@@ -12,13 +12,14 @@ import args as options
 from agents.interface import Agent
 from agents.networks.duelling import CategoricalNetwork, QuantileNetwork
 from agents.q_learning.agent import QLearningAgent
-from memory.chunk import Field
+from memory.environment_spec import Field
 from programs import snapshot
 from programs.common import make_agent
 from programs.evaluation.settings import network_args
 from programs.evaluation.workers import play_episode, seed_agent
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
+from tests.specs import discrete
 
 CPU, FRAME = torch.device("cpu"), Field((84, 84), "uint8")
 STACK, ACTIONS, HIDDEN, EMBEDDING, ATOMS = 3, 5, 13, 7, 11
@@ -44,7 +45,7 @@ def loaded_agent(path: Path, *more: str, learns: bool = False) -> QLearningAgent
     args = network_args(
         options.parse(["--game", "pong", "--model", str(path), "--precision", "float32", *more], "test", ""), content
     )
-    agent = make_agent(args, FRAME, ACTIONS, CPU, learns=learns, seed=9)
+    agent = make_agent(args, discrete(FRAME.shape, FRAME.dtype, ACTIONS), CPU, learns=learns, seed=9)
     snapshot.restore_weights(agent, content)
     assert isinstance(agent, QLearningAgent)
     return agent
@@ -154,14 +155,14 @@ def test_an_evaluated_episode_is_played_by_the_snapshot(tmp_path: Path) -> None:
     environment = _Frames(3)
     for seed in range(3):
         seed_agent(agent, content["model_state_dict"], seed)
-        record = play_episode(agent, environment, seed, threading.Event(), range(environment.nb_actions))
+        record = play_episode(agent, environment, seed, threading.Event())
         assert (record.episode, record.score_saber, record.length) == (seed, 1, 2), "the chain's second action"
 
 
 class _Frames(ChainEnvironment):
     """The chain, shown on a screen."""
 
-    observation_shape = (84, 84)
+    spec = discrete((84, 84), "uint8", 3)
 
     def reset(self) -> Any:
         return self._shown(super().reset())

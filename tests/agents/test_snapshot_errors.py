@@ -18,6 +18,7 @@ from programs.common import make_agent
 from programs.evaluation.settings import network_args
 from tests.agents.test_published_snapshots import ACTIONS, CPU, FRAME, published, saved
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
+from tests.specs import discrete
 
 SETTINGS = "--history-length 3 --hidden-size 13 --quantile-embedding-dim 7 --atoms 11".split()
 RAN = Path("/nowhere")  # what a hostile file would have called
@@ -37,7 +38,7 @@ def one_line(error: UserError, path: Path) -> str:
 
 def agent_of(*more: str, actions: int = ACTIONS) -> Agent:
     args = options.parse([*SETTINGS, *more], "test", "")
-    return make_agent(args, FRAME, actions, CPU, learns=True, seed=0)
+    return make_agent(args, discrete(FRAME.shape, FRAME.dtype, actions), CPU, learns=True, seed=0)
 
 
 def misfit(agent: Agent, content: dict[str, Any]) -> str:

@@ -16,13 +16,13 @@ from torch import Tensor
 
 import args as options
 from agents.q_learning.agent import QLearningAgent
-from memory.chunk import Field
 from memory.replay import Batch
 from memory.rows import Array, StepType
 from programs.common import make_agent
 from tests.ground_truth.episodes import Stream, random_stream
 from tests.ground_truth.published_network import PublishedNetwork
 from tests.ground_truth.whole_update import Noise, Pass, Passes, ReferenceLearner, Result, Sample, Settings
+from tests.specs import discrete
 
 STACK, ACTIONS, HIDDEN, EMBEDDING, ATOMS, K, M, N = 4, 6, 13, 9, 11, 8, 5, 7
 OPTIONS = (
@@ -160,8 +160,8 @@ def pair_of(case: str) -> tuple[QLearningAgent, ReferenceLearner]:
     """An agent whose target network is not its online one, and a reference with the same weights."""
     name, more, settings = CASES[case]
     args = options.parse([*OPTIONS.split(), *more.split(), "--rainbow-only", str(int(name == "rainbow"))], "test", "")
-    agent = make_agent(args, Field((84, 84), "uint8"), ACTIONS, torch.device("cpu"), learns=True, seed=1)
-    other = make_agent(args, Field((84, 84), "uint8"), ACTIONS, torch.device("cpu"), learns=True, seed=2)
+    agent = make_agent(args, discrete((84, 84), "uint8", ACTIONS), torch.device("cpu"), learns=True, seed=1)
+    other = make_agent(args, discrete((84, 84), "uint8", ACTIONS), torch.device("cpu"), learns=True, seed=2)
     assert isinstance(agent, QLearningAgent) and isinstance(other, QLearningAgent)
     agent.target.load_state_dict(other.network.state_dict())
     networks = []

@@ -14,6 +14,7 @@ import json
 
 import numpy as np
 
+from memory.environment_spec import Discrete, EnvironmentSpec, Field
 from memory.rows import Array, Arrays, Row, StepType
 from saber.registry import ENVIRONMENTS
 
@@ -22,9 +23,7 @@ RETURNS = {0: (-1, 0, 3, 4), 1: (1,), 2: (-1,)}  # equally likely, per first act
 
 
 class ChainEnvironment:
-    observation_shape = (5,)
-    observation_dtype = np.dtype("uint8")
-    nb_actions = 3
+    spec = EnvironmentSpec(Field((5,), "uint8"), Discrete(3))
     action_repeat = 4
 
     def __init__(self, seed: int) -> None:
@@ -36,11 +35,11 @@ class ChainEnvironment:
         self._state = START
         return Row(one_hot(START), StepType.FIRST, 0.0, 1.0)
 
-    def step(self, action: int) -> Row:
+    def step(self, action: int | Array) -> Row:
         coin = int(self._random.integers(2))
         match self._state:
             case 0:
-                self._state, reward = ((GAMBLE, 0), (SAFE, 1), (END, -1))[action]
+                self._state, reward = ((GAMBLE, 0), (SAFE, 1), (END, -1))[int(action)]
             case 1:
                 self._state, reward = LAST_CHANCE, (-1, 3)[coin]
             case 2:

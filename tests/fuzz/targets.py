@@ -13,7 +13,7 @@ import torch
 import args as options
 from memory import weights_packet, wire
 from memory.broker.actor_client import Saved
-from memory.chunk import Chunk, ChunkId, Field
+from memory.chunk import Chunk, ChunkId
 from memory.errors import RunError, UserError
 from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
 from memory.replay import Checkpoint, Replay
@@ -36,6 +36,7 @@ from tests.chain.environment import ChainEnvironment
 from tests.fuzz.mutate import bomb, damage_lines, forge_archive, forge_packet
 from tests.fuzz.redis_targets import redis_targets
 from tests.fuzz.target import Target
+from tests.specs import discrete
 
 CPU = torch.device("cpu")
 SETTINGS = (
@@ -48,7 +49,7 @@ RECORD = EpisodeRecord(300, 200, 0, 1, 7, 1.5, -3.0, 21.0, 90, "game_over")
 def targets(folder: Path, port: int) -> dict[str, Target]:
     """All of them by name; `folder` is for the files that they write, `port` that of a Redis server of their own."""
     args = options.parse(SETTINGS, "fuzz", "")
-    agent = make_agent(args, Field((5,), "uint8"), 3, CPU, learns=True, seed=1)
+    agent = make_agent(args, discrete((5,), "uint8", 3), CPU, learns=True, seed=1)
     return {
         "wire": _wire(),
         "messages": _messages(args),
@@ -83,13 +84,13 @@ def _wire() -> Target:
 
 
 def _messages(args: options.Args) -> Target:
-    agent = make_agent(args, Field((5,), "uint8"), 3, CPU, learns=False, seed=1)
+    agent = make_agent(args, discrete((5,), "uint8", 3), CPU, learns=False, seed=1)
     player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
     said = [message for step in range(200) for message in player.play(step)]
     samples = [encode_message(next(m for m in said if isinstance(m, kind))) for kind in (Chunk, Chunk, Episode)]
     samples += [encode_message(message) for message in (Joined(3), RoundEnd(4))]
-    decode = MessageDecoder(agent.spec, Field((5,), "uint8"), 3, nb_env=2)
-    replay = Replay(agent.spec, Field((5,), "uint8"), 512, torch.Generator().manual_seed(1), CPU)
+    decode = MessageDecoder(agent.spec, discrete((5,), "uint8", 3), nb_env=2)
+    replay = Replay(agent.spec, discrete((5,), "uint8", 18), 512, torch.Generator().manual_seed(1), CPU)
     sequence = itertools.count()
     for message in said:
         if isinstance(message, Chunk):
@@ -116,7 +117,7 @@ def _use(records: list[EpisodeRecord]) -> None:
 
 
 def _weights(args: options.Args) -> Target:
-    agent = make_agent(args, Field((5,), "uint8"), 3, CPU, learns=False, seed=1)
+    agent = make_agent(args, discrete((5,), "uint8", 3), CPU, learns=False, seed=1)
     player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
     weights: dict[str, torch.Tensor] = player.model.published()  # type: ignore[operator]
     half = {name: tensor.bfloat16() for name, tensor in weights.items()}
@@ -140,8 +141,7 @@ def _cart_pole(seed: int) -> Environment:
 def _state(args: options.Args, kind: str, make: Callable[[int], Environment]) -> Target:
     vector = VectorEnvironment([make(seed) for seed in range(2)])
     first = vector.environments[0]
-    field = Field(tuple(first.observation_shape), first.observation_dtype.name)
-    player = Rollout(args, make_agent(args, field, first.nb_actions, CPU, learns=False, seed=1), vector)
+    player = Rollout(args, make_agent(args, first.spec, CPU, learns=False, seed=1), vector)
     samples = [player.snapshot(Place(0, 0))]
     for step in range(75):
         player.play(step)
@@ -158,7 +158,6 @@ def _state(args: options.Args, kind: str, make: Callable[[int], Environment]) ->
 
 
 def _snapshots(args: options.Args, agent: Any, path: Path) -> Target:
-    field = Field((5,), "uint8")
     values = {
         "T_actors": 5, "T_learner": 4, "run_id": "abc", "round": 1, "round_end": 8, "best_mean": 1.5,
         "settings": json.dumps(args.shared), "counted": {0: 7}, "published": {3: torch.zeros(9, dtype=torch.uint8)},
@@ -179,7 +178,7 @@ def _snapshots(args: options.Args, agent: Any, path: Path) -> Target:
         saved = snapshot.load(path, "--model")
         with damage_named(path):
             if saved.keys() >= values.keys():
-                replay = Replay(agent.spec, field, 256, torch.Generator().manual_seed(1), CPU)
+                replay = Replay(agent.spec, discrete((5,), "uint8", 3), 256, torch.Generator().manual_seed(1), CPU)
                 replay.restore(parse(path, saved).replay, {0: 10})
             snapshot.restore(agent, saved)
         snapshot.restore_weights(agent, saved)

@@ -7,7 +7,8 @@ import pytest
 from memory import assembler as module
 from memory import wire
 from memory.assembler import Assembler
-from memory.chunk import Chunk, ChunkSpec, Field
+from memory.chunk import Chunk, ChunkSpec
+from memory.environment_spec import Field
 from memory.rows import Array, Arrays, StepType
 from tests.conftest import random_rows, window_of
 

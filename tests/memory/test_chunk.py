@@ -5,12 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.chunk import Chunk, ChunkSpec, Field, check_chunk
+from memory.chunk import Chunk, ChunkSpec, check_chunk
+from memory.environment_spec import Field
 from memory.rows import Arrays, StepType
 from memory.wire import decode, encode
+from tests.specs import discrete
 
 SPEC = ChunkSpec(3, 1, 4, 2, 2, 2, extras=(("q", Field((5,), "float32")),), state=(("h", Field((7,), "float32")),))
-FIELDS = SPEC.row_fields(Field((2, 3), "uint8"))
+FIELDS = SPEC.row_fields(discrete((2, 3), "uint8", 18))
 
 
 def good_chunk() -> Chunk:

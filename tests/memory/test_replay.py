@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 
 from memory.assembler import Assembler
-from memory.chunk import Chunk, ChunkId, ChunkSpec, Field
+from memory.chunk import Chunk, ChunkId, ChunkSpec
+from memory.environment_spec import Field
 from memory.replay import Batch, Checkpoint, Replay
 from memory.rows import Array, Arrays, Row, StepType
 from tests.conftest import random_rows, window_of
+from tests.specs import discrete
 
 OUT = (("q", Field((2,), "float32")),)
 STATE = (("memory", Field((5,), "float32")),)
@@ -25,7 +27,7 @@ Stream = list[tuple[Row, int, Arrays]]
 
 
 def make_replay(spec: ChunkSpec, capacity: int, seed: int = 0, shape: tuple[int, ...] = (2, 3)) -> Replay:
-    return Replay(spec, Field(shape, "uint8"), capacity, torch.Generator().manual_seed(seed), CPU)
+    return Replay(spec, discrete(shape, "uint8", 18), capacity, torch.Generator().manual_seed(seed), CPU)
 
 
 class Sent(NamedTuple):
@@ -128,7 +130,7 @@ def check_random_operations(spec: ChunkSpec, seed: int, kind: type[Replay] = Rep
     streams = [random_rows(rng, 120, number + 1) for number in range(3)]
     waiting = make_chunks(spec, streams, rng)
     capacity = int(rng.integers(3, 8)) * spec.period - int(rng.integers(spec.period))
-    replay = kind(spec, Field((2, 3), "uint8"), capacity, torch.Generator().manual_seed(seed), CPU)
+    replay = kind(spec, discrete((2, 3), "uint8", 18), capacity, torch.Generator().manual_seed(seed), CPU)
     model = Model(spec, streams, capacity)
     batches: list[Batch] = []
     for _ in range(steps):
@@ -160,7 +162,7 @@ def restart(replay: Replay, model: Model, kind: type[Replay], capacity: int, rng
     order = rng.permutation([actor for actor in range(2) for _ in by_actor[actor]])
     model.history[-len(held) :] = [by_actor[actor].pop(0) for actor in order]
     for part in (int(rng.integers(len(held))), len(held)):  # stopped before all have come, and resumed once more
-        successor = kind(model.spec, Field((2, 3), "uint8"), capacity, torch.Generator().manual_seed(1), CPU)
+        successor = kind(model.spec, discrete((2, 3), "uint8", 18), capacity, torch.Generator().manual_seed(1), CPU)
         successor.restore(checkpoint, dict.fromkeys(range(10), 10**6))
         successor.check_valid()
         for count, sent in enumerate(model.held[:part]):

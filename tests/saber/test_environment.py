@@ -3,13 +3,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from memory.rows import Row, StepType
 from saber.display import check_display
 from saber.environment import EnvironmentSettings
 from saber.registry import ENVIRONMENTS, make_environment
+from tests.specs import discrete
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 class Counter:
     """Counts to three; its observation is the number it has reached."""
 
-    observation_shape, observation_dtype = (1,), np.dtype(np.uint8)
-    nb_actions, action_repeat, end = 1, 1, ""
+    spec = discrete((1,), "uint8", 1)
+    action_repeat, end = 1, ""
 
     def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
         self.made_with = (settings, seed)

@@ -33,7 +33,7 @@ def make(env: str, seed: int) -> Environment:
 
 
 def random_actions(environment: Environment, count: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(environment.nb_actions, size=count).tolist()
+    return np.random.default_rng(seed).integers(environment.spec.action.count, size=count).tolist()
 
 
 def stream(env: str, seed: int, count: int = 1000) -> list[Row]:
@@ -51,8 +51,8 @@ def test_rows_follow_the_rules(env):
     environment = make(env, 1)
     row, seen = environment.reset(), []
     for action in random_actions(environment, 1000):
-        assert row.obs.shape == environment.observation_shape
-        assert row.obs.dtype == environment.observation_dtype
+        assert row.obs.shape == environment.spec.observation.shape
+        assert row.obs.dtype == environment.spec.observation.dtype
         assert isinstance(row.reward, float)
         assert row[1:] == (StepType.FIRST, 0.0, 1.0) or row.step_type == StepType.MID
         assert row.discount == 1
@@ -67,7 +67,7 @@ def test_rows_follow_the_rules(env):
         assert environment.end == ""
     assert all(np.array_equal(obs, copy) for obs, copy in seen), "an observation is a new array"
     with pytest.raises(ValueError, match="no such action"):
-        environment.step(environment.nb_actions)
+        environment.step(environment.spec.action.count)
     environment.close()
 
 

@@ -128,7 +128,7 @@ def test_a_time_step_is_gymnasium_s_own():
 
 def test_actions_may_begin_anywhere(scripted):
     environment = scripted(COIN, [0] * 4, actions=spaces.Discrete(3, start=-1))
-    assert environment.nb_actions == 3
+    assert environment.spec.action.count == 3
     environment.reset()
     for action in (2, 0, 1):
         environment.step(action)
@@ -145,8 +145,8 @@ def test_nothing_before_a_reset():
 
 def first(environment: GymnasiumEnvironment) -> Row:
     row = environment.reset()
-    assert row.obs.shape == environment.observation_shape
-    assert row.obs.dtype == environment.observation_dtype
+    assert row.obs.shape == environment.spec.observation.shape
+    assert row.obs.dtype == environment.spec.observation.dtype
     return row
 
 

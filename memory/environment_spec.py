@@ -1,0 +1,77 @@
+"""What an environment shows and what it takes: all that agents, chunks, decoder and evaluation need of it."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from memory.rows import Array
+
+
+class Field(NamedTuple):
+    """Shape (without leading time or slot dimensions) and dtype of one stored array."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One choice among the actions 0 to `count` - 1."""
+
+    count: int
+
+    @property
+    def field(self) -> Field:
+        """How a row stores an action."""
+        return Field((), "int32")
+
+    def error(self, actions: Array) -> str:
+        """Return what is wrong with actions [T] int32; empty if nothing is."""
+        return "" if _in_range(actions, 0, self.count - 1) else f"an action beyond the {self.count} that there are"
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once: number k is one of 0 to `counts[k]` - 1."""
+
+    counts: tuple[int, ...]
+
+    @property
+    def field(self) -> Field:
+        """How a row stores an action."""
+        return Field((len(self.counts),), "int32")
+
+    def error(self, actions: Array) -> str:
+        """Return what is wrong with actions [T, K] int32; empty if nothing is."""
+        return "" if _in_range(actions, 0, np.array(self.counts) - 1) else f"an action beyond the {self.counts}"
+
+
+@dataclass(frozen=True)
+class Box:
+    """Numbers, `size` of them, which agents choose in [-1, 1] and environments scale to their own bounds."""
+
+    size: int
+
+    @property
+    def field(self) -> Field:
+        """How a row stores an action."""
+        return Field((self.size,), "float32")
+
+    def error(self, actions: Array) -> str:
+        """Return what is wrong with actions [T, size] float32; empty if nothing is."""
+        return "" if _in_range(actions, -1, 1) else "an action outside [-1, 1]"
+
+
+ActionSpec = Discrete | MultiDiscrete | Box
+
+
+class EnvironmentSpec(NamedTuple):
+    """An environment's observations and actions."""
+
+    observation: Field
+    action: ActionSpec
+
+
+def _in_range(actions: Array, low: Array | int, high: Array | int) -> bool:
+    return bool(np.all((actions >= low) & (actions <= high)))  # false for NaN
