@@ -54,29 +54,21 @@ class Network(nn.Module):
 
 
 class ActorOutput(NamedTuple):
-    """An agent's actions in E environments, and what it keeps beside them."""
+    """A policy's actions in E environments, and what it keeps beside them."""
 
-    actions: Array  # [E] int64
-    extras: Arrays  # [E, ...] outputs of the network, kept with each row for `initial_priorities`
+    actions: Array  # [E, ...] as the environment's spec describes an action
+    extras: Arrays  # [E, ...] outputs of the network, kept with each row for `initial_priorities` and `update`
 
 
 class Update(NamedTuple):
     """Result of one update."""
 
-    priorities: Tensor  # [B] the new priorities, exponent applied
-    metrics: dict[str, Tensor]  # 0-d, on the agent's device: "loss", "value", ...
+    priorities: Tensor | None  # [B] the new priorities, exponent applied; None from an agent without any
+    metrics: dict[str, Tensor]  # by any names: 0-d, on the agent's device; one that is not finite ends the run
 
 
-class Agent(ABC):
-    """Acts for a batch of environments, and learns from batches of replayed rows."""
-
-    @abstractmethod
-    def __init__(self, setup: Setup) -> None:
-        """Build the networks of the setup; where it does not learn, what acting needs is enough."""
-
-    spec: ChunkSpec
-    generator: torch.Generator  # of all that it draws, on its device
-    parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
+class Policy(ABC):
+    """Acts for a batch of environments: all that an actor and an evaluation need."""
 
     @abstractmethod
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
@@ -90,9 +82,20 @@ class Agent(ABC):
     def load(self, weights: dict[str, Tensor]) -> None:
         """Take over published weights for acting."""
 
+
+class Agent(Policy):
+    """A policy that learns from batches of replayed rows.
+
+    What an author writes: the constructor, `act`, `load` and `update`, and the attributes below.
+    """
+
+    spec: ChunkSpec
+    generator: torch.Generator  # of all that it draws, on its device
+    parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
+
     @abstractmethod
-    def initial_priorities(self, rows: Arrays) -> Array:
-        """Return priorities [samples] float32 of a chunk's rows [window, ...], from the extras that `act` returned."""
+    def __init__(self, setup: Setup) -> None:
+        """Build the networks of the setup; where it does not learn, what acting needs is enough."""
 
     @abstractmethod
     def update(self, batch: Batch) -> Update:
@@ -102,6 +105,16 @@ class Agent(ABC):
         anything in Python that changes.
         """
 
+    def count_update(self) -> None:
+        """Do what depends on the number of updates; called after each."""
+
+    def initial_priorities(self, rows: Arrays) -> Array | None:  # noqa: ARG002 - most need none
+        """Return priorities [samples] float32 of a chunk's rows [window, ...], from the extras that `act` returned.
+
+        An agent that wants prioritised chunks has to; None for all others.
+        """
+        return None
+
     @classmethod
     def sizes_of(cls, weights: dict[str, Tensor]) -> dict[str, Any]:  # noqa: ARG003 - most snapshots hold settings
         """Return the settings that published weights tell by their shapes, and "nb_actions"; perhaps none of them.
@@ -109,6 +122,3 @@ class Agent(ABC):
         Raises ValueError for weights that are of no such agent.
         """
         return {}
-
-    def count_update(self) -> None:  # noqa: B027 - most need nothing
-        """Do what depends on the number of updates; called after each."""

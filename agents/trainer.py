@@ -41,6 +41,7 @@ class EagerTrainer(Updates):
         for batch in [self._replay.sample(self._batch_size, beta) for beta in betas]:
             update = self._agent.update(batch.to(self._device))
             self._agent.count_update()
+            assert update.priorities is not None, "a replay without priorities"
             priorities = update.priorities.to(self._replay.device)
             if not priorities.isfinite().all():
                 raise DivergedError
@@ -86,6 +87,7 @@ class GraphTrainer(Updates):
     def _work(self) -> None:
         batch = self._replay.sample(self._batch_size, self._beta)
         update = self._agent.update(batch)
+        assert update.priorities is not None, "a replay without priorities"
         self._replay.update_priorities(batch, update.priorities)
         self._metrics = update.metrics
 

@@ -29,7 +29,7 @@ def random_chunks(game: str, count: int, spec: ChunkSpec = SPEC) -> tuple[Chunk,
     row = environment.reset()
     while len(chunks) < count:
         action = rng.randrange(NB_ACTIONS)
-        if chunk := assembler.add(row, action, {}):
+        if chunk := assembler.add(row, action, {}, {}):
             chunks.append(chunk)
         row = environment.reset() if row.step_type == StepType.LAST else environment.step(action)
     return tuple(chunks)

@@ -8,7 +8,7 @@ from memory.chunk import Chunk, ChunkSpec, forms
 from memory.environment_spec import Field
 from memory.rows import Array, Arrays, Row, StepType
 
-Priorities = Callable[[Arrays], Array]  # rows of a chunk, "extras.*" included -> [samples] float32
+Priorities = Callable[[Arrays], Array | None]  # a chunk's rows, "extras.*" among them -> [samples] float32
 
 _TRAVELLING = frozenset({"obs", "step_type", "reward", "discount", "action"})
 
@@ -28,8 +28,15 @@ class Assembler:
         self._padding = spec.prefix  # rows of that window before the first row of all
         self.version = 0  # of the weights that act now
 
-    def add(self, row: Row, action: int | Array, extras: Arrays) -> Chunk | None:
-        """Take the next row, the action chosen at it (any number on LAST) and the network's outputs there."""
+    def add(self, row: Row, action: int | Array, extras: Arrays, state: Arrays) -> Chunk | None:
+        """Take the next row of the environment; returns a chunk if it completes one.
+
+        Args:
+            row: the environment at this moment.
+            action: chosen at the row; anything of its kind on LAST.
+            extras: outputs of the network at the row, [...] each.
+            state: the recurrent state before the row, [...] each, of the names that the spec gives.
+        """
         self._rows.append(
             {
                 "obs": row.obs,
@@ -39,6 +46,7 @@ class Assembler:
                 "action": _stored(action),
             }
             | {f"extras.{name}": array for name, array in extras.items()}
+            | {f"state.{name}": state[name] for name, _ in self.spec.state}
         )
         if len(self._rows) + self._padding < self.spec.window:
             return None
@@ -52,13 +60,15 @@ class Assembler:
         if self._padding:
             rows = {name: _pad(name, array, self._padding) for name, array in rows.items()}
         learnable = spec.learnable(rows["step_type"])
-        priorities = np.where(learnable, self._priorities(rows), 0).astype(np.float32)
+        priorities = self._priorities(rows) if spec.prioritised else None
+        if priorities is not None:
+            priorities = np.where(learnable, priorities, 0).astype(np.float32)
         first_usable = spec.stack - 1
         return Chunk(
             env=self.env,
             version=self.version,
             rows={name: array for name, array in rows.items() if name in _TRAVELLING or name in self._declared},
-            state={name: rows[f"extras.{name}"][first_usable] for name, _ in spec.state},
+            state={name: rows[f"state.{name}"][first_usable] for name, _ in spec.state},
             priorities=priorities,
         )
 

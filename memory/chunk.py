@@ -21,7 +21,8 @@ class ChunkSpec:
     """Sizes of an agent's chunks, in rows.
 
     `extras` names the arrays of the acting network that travel with every row (a behaviour policy's logits, say), and
-    `state` the recurrent state, stored once a chunk for its first usable row. Both are empty for the Rainbow agents.
+    `state` those of the recurrent state, stored once a chunk: the state before its first row with a full stack is
+    processed. `prioritised` chunks bring a priority for each of their samples.
     """
 
     stack: int
@@ -32,6 +33,7 @@ class ChunkSpec:
     sample_length: int
     extras: tuple[tuple[str, Field], ...] = ()
     state: tuple[tuple[str, Field], ...] = ()
+    prioritised: bool = True
 
     def __post_init__(self) -> None:
         if (
@@ -41,6 +43,9 @@ class ChunkSpec:
             raise ValueError(f"a chunk has no such shape: {self}")
         if self.period > self.length or self.length % self.sample_length:
             raise ValueError(f"period must not exceed length, and sample_length must divide it: {self}")
+
+        if self.state and self.samples > 1:
+            raise ValueError(f"a chunk with a recurrent state is one sample, not {self.samples}: {self}")
 
     @property
     def prefix(self) -> int:
@@ -92,14 +97,14 @@ class Chunk:
 
     `rows` holds the arrays of `ChunkSpec.row_fields`, [window, ...]; `state` the recurrent state, [...]; `priorities`
     [samples] float32 are what the tree stores as they are (the exponent is applied), 0 where nothing can be learned.
-    `version` is that of the weights which acted last.
+    They are None where the spec wants none. `version` is that of the weights which acted last.
     """
 
     env: int
     version: int
     rows: Arrays
     state: Arrays
-    priorities: Array
+    priorities: Array | None
 
 
 def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None:
@@ -110,18 +115,26 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None
     wanted = {name: (field.shape, field.dtype) for name, field in spec.state}
     if (found := forms(chunk.state)) != wanted:
         raise ValueError(f"chunk state is {found}, expected {wanted}")
-    priorities = chunk.priorities
-    if _form(priorities) != ((spec.samples,), "float32") or not np.all(np.isfinite(priorities) & (priorities >= 0)):
-        raise ValueError(f"chunk priorities must be {spec.samples} finite float32, none below 0")
+    _check_priorities(chunk, spec)
     if chunk.rows["step_type"].max() > StepType.LAST:
         raise ValueError("chunk has a row of unknown step type")
-    if np.any(priorities[~spec.learnable(chunk.rows["step_type"])] != 0):
-        raise ValueError("chunk gives a priority to LAST rows")
     for name, array in (chunk.rows | chunk.state).items():  # one NaN would make all weights NaN
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(f"chunk has a number in {name} that is not finite")
     if np.any((chunk.rows["discount"] < 0) | (chunk.rows["discount"] > 1)):
         raise ValueError("chunk has a discount outside 0 to 1")
+
+
+def _check_priorities(chunk: Chunk, spec: ChunkSpec) -> None:
+    priorities = chunk.priorities
+    if (priorities is not None) != spec.prioritised:
+        raise ValueError(f"chunk has {'no' if spec.prioritised else 'unwanted'} priorities")
+    if priorities is None:
+        return
+    if _form(priorities) != ((spec.samples,), "float32") or not np.all(np.isfinite(priorities) & (priorities >= 0)):
+        raise ValueError(f"chunk priorities must be {spec.samples} finite float32, none below 0")
+    if np.any(priorities[~spec.learnable(chunk.rows["step_type"])] != 0):
+        raise ValueError("chunk gives a priority to LAST rows")
 
 
 def forms(arrays: Arrays) -> dict[str, tuple[tuple[int, ...], str]]:

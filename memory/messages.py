@@ -46,7 +46,9 @@ def encode_message(message: Message) -> bytes:
             meta = {"env": message.env, "version": message.version}
             arrays = {f"rows.{name}": array for name, array in message.rows.items()}
             arrays |= {f"state.{name}": array for name, array in message.state.items()}
-            return wire.encode(Tag.CHUNK, meta, arrays | {"priorities": message.priorities})
+            if message.priorities is not None:
+                arrays["priorities"] = message.priorities
+            return wire.encode(Tag.CHUNK, meta, arrays)
         case Episode():
             return wire.encode(Tag.EPISODE, dict(message.record), compress=False)
         case Joined():
@@ -80,7 +82,7 @@ def _chunk(packet: Packet) -> Chunk:
         version=_integer(meta["version"]),
         rows=section(with_present_names(packet.arrays), "rows."),
         state=section(packet.arrays, "state."),
-        priorities=packet.arrays["priorities"],
+        priorities=packet.arrays.get("priorities"),
     )
 
 

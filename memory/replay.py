@@ -107,6 +107,7 @@ class Replay:
             self._state[name][slot].copy_(_tensor(array))
         priorities = self._remembered.pop(chunk_id, None)
         if priorities is None:
+            assert chunk.priorities is not None, "a spec without priorities"
             priorities = _tensor(chunk.priorities)
         self._tree.set(self._leaves_of(slot), priorities.to(self.device, torch.float64))
         learnable = int(self.spec.learnable(chunk.rows["step_type"]).sum())

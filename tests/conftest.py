@@ -176,13 +176,16 @@ def run_name() -> str:
     return f"test{os.getpid()}_{next(_run_numbers)}_"
 
 
-def random_rows(rng: np.random.Generator, count: int, stream: int) -> list[tuple[Row, int, Arrays]]:
-    """Rows, actions and network outputs of one environment, in which every row is told from every other.
+Moment = tuple[Row, int, Arrays, Arrays]  # a row, its action, the network's extras, the recurrent state before it
 
-    An observation [2, 3] holds the stream's number (above 0) and the row's; `out.q` [2] and `out.memory` [5] are noise.
-    Episodes have 1 to 9 actions and end truly or by truncation.
+
+def random_rows(rng: np.random.Generator, count: int, stream: int) -> list[Moment]:
+    """Rows, actions, extras and recurrent states of one environment, in which every row is told from every other.
+
+    An observation [2, 3] holds the stream's number (above 0) and the row's; the extra `q` [2] and the state `memory`
+    [5] are noise. Episodes have 1 to 9 actions and end truly or by truncation.
     """
-    rows: list[tuple[Row, int, Arrays]] = []
+    rows: list[Moment] = []
     left = 0
     for t in range(count):
         step_type = StepType.FIRST if not rows or rows[-1][0].step_type == StepType.LAST else StepType.MID
@@ -194,22 +197,24 @@ def random_rows(rng: np.random.Generator, count: int, stream: int) -> list[tuple
         obs = np.array([[stream, t // 256, t % 256], [rng.integers(256), 255 - stream, t % 7]], np.uint8)
         reward = 0.0 if step_type == StepType.FIRST else float(np.float32(rng.normal()))
         row = Row(obs, step_type, reward, float(rng.integers(2)) if step_type == StepType.LAST else 1.0)
-        extras = {"q": rng.normal(size=2).astype(np.float32), "memory": rng.normal(size=5).astype(np.float32)}
-        rows.append((row, int(rng.integers(18)), extras))
+        extras = {"q": rng.normal(size=2).astype(np.float32)}
+        state = {"memory": rng.normal(size=5).astype(np.float32)}
+        rows.append((row, int(rng.integers(18)), extras, state))
     return rows
 
 
-def window_of(rows: list[tuple[Row, int, Arrays]], start: int, spec: ChunkSpec) -> Arrays:
+def window_of(rows: list[Moment], start: int, spec: ChunkSpec) -> Arrays:
     """Rows `start` to `start + spec.window` of a stream as a chunk must hold them; before row 0 there is padding."""
     indices = range(start, start + spec.window)
-    blank = {name: np.zeros_like(array) for name, array in rows[0][2].items()}
-    padding = (Row(np.zeros_like(rows[0][0].obs), StepType.LAST, 0.0, 0.0), 0, blank)
+    blank = [{name: np.zeros_like(array) for name, array in arrays.items()} for arrays in rows[0][2:]]
+    padding = (Row(np.zeros_like(rows[0][0].obs), StepType.LAST, 0.0, 0.0), 0, *blank)
     picked = [rows[i] if i >= 0 else padding for i in indices]
     columns: dict[str, Array] = {
-        "obs": np.array([row.obs for row, _, _ in picked]),
-        "step_type": np.array([row.step_type for row, _, _ in picked], np.uint8),
-        "reward": np.array([row.reward for row, _, _ in picked], np.float32),
-        "discount": np.array([row.discount for row, _, _ in picked], np.float32),
-        "action": np.array([action for _, action, _ in picked], np.int32),
+        "obs": np.array([row.obs for row, *_ in picked]),
+        "step_type": np.array([row.step_type for row, *_ in picked], np.uint8),
+        "reward": np.array([row.reward for row, *_ in picked], np.float32),
+        "discount": np.array([row.discount for row, *_ in picked], np.float32),
+        "action": np.array([action for _, action, *_ in picked], np.int32),
     }
-    return columns | {f"extras.{name}": np.array([extras[name] for _, _, extras in picked]) for name in blank}
+    columns["extras.q"] = np.array([extras["q"] for _, _, extras, _ in picked])
+    return columns | {"state.memory": np.array([state["memory"] for *_, state in picked])}

@@ -204,7 +204,7 @@ class QLearningAgent(Agent):
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
         self._adam.step()
         losses = losses.detach()
-        return Update(losses**self.priority_exponent, {"loss": losses.mean(), "value": values.detach().mean()})
+        return Update(losses**self.priority_exponent, {"value": values.detach().mean(), "loss": losses.mean()})
 
     def count_update(self) -> None:
         """Copy the online network to the target network whenever a period is over."""

@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from agents.interface import ActorOutput, Agent, Stateful
@@ -66,18 +67,23 @@ class Rollout:
 
     def play(self, T: int) -> list[Message]:
         """One agent step in each environment; `T` counts agent steps over all actors."""
-        output, self._state = self.agent.act(self._rows, self._state, T)
-        chunks = [self._add(env, self._rows.row(env), output) for env in range(len(self._assemblers))]
+        before = self._state
+        output, self._state = self.agent.act(self._rows, before, T)
+        chunks = [self._add(env, self._rows.row(env), output, before) for env in range(len(self._assemblers))]
         after = self._environments.step(output.actions)
-        chunks += [self._add(env, row, self._at_end(env, row, output)) for env, row in after.ended.items()]
+        for env, row in after.ended.items():
+            chunks.append(self._add(env, row, self._at_end(env, row, output), self._state))
         self._rows = after.rows
         self.step += 1
         episodes = [Episode(self._record(T, record)) for record in after.episodes]
         return [*(chunk for chunk in chunks if chunk), *episodes]
 
-    def _add(self, env: int, row: Row, output: ActorOutput) -> Chunk | None:
+    def _add(self, env: int, row: Row, output: ActorOutput, before: Arrays) -> Chunk | None:
+        """Give a row to the environment's assembler, with the recurrent state before it: zero at the first of all."""
         extras = {name: array[env] for name, array in output.extras.items()}
-        return self._assemblers[env].add(row, output.actions[env], extras)
+        fields = self.agent.spec.state
+        state = {name: before[name][env] if before else np.zeros(field.shape, field.dtype) for name, field in fields}
+        return self._assemblers[env].add(row, output.actions[env], extras, state)
 
     def _record(self, T: int, record: EpisodeRecord) -> dict[str, int | float | str]:
         number = self.first_episode + record.episode
@@ -127,6 +133,7 @@ class Rollout:
         self._state, self._rows = own, rows
         fields = self.agent.spec.row_fields(self._environments.environments[0].spec)
         fields |= {f"extras.{name}": Field(array.shape[1:], array.dtype.name) for name, array in output.extras.items()}
+        fields |= {f"state.{name}": field for name, field in self.agent.spec.state}
         for env, assembler in enumerate(self._assemblers):
             assembler.restore(section(arrays, f"rows{env}."), fields)
         for name, part in self._drawing().items():

@@ -23,7 +23,7 @@ from programs.learner.saved_run import SavedRun
 from programs.learner.saving import Saver
 from programs.snapshot import weights_hash
 
-_CHECKED_UPDATES = 500  # whose losses are looked at together, as each look waits for a GPU
+_CHECKED_METRICS = 1000  # that are looked at together, as each look waits for a GPU
 
 
 class Learner:
@@ -46,13 +46,13 @@ class Learner:
         self._publisher = Publisher(model, link)
         self._ingest = Ingest(args, replay, link, results, progress, limiter, decode, stop)
         self._saver = Saver(
-            args, agent, replay, link, results, progress, limiter, self._ingest, self._publisher, self._check_losses
+            args, agent, replay, link, results, progress, limiter, self._ingest, self._publisher, self._check_metrics
         )
         self._saves_first = True  # for a run that has no checkpoint, or one of messages that Redis has lost
         self._log = self._new_log()
         self._evaluated = progress.T_learner // args.evaluation_interval
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
-        self._unchecked: list[torch.Tensor] = []  # losses
+        self._unchecked: list[torch.Tensor] = []  # metrics
 
     def resume(self, saved: SavedRun) -> None:
         """Take up from a checkpoint what is neither the agent's nor in `Progress`."""
@@ -138,14 +138,14 @@ class Learner:
 
     def _note(self, metrics: list[Metrics]) -> None:
         self._metrics += metrics
-        self._unchecked += [made["loss"] for made in metrics]
-        if len(self._unchecked) >= _CHECKED_UPDATES:
-            self._check_losses()
+        self._unchecked += [metric for made in metrics for metric in made.values()]
+        if len(self._unchecked) >= _CHECKED_METRICS:
+            self._check_metrics()
 
-    def _check_losses(self) -> None:
-        """Raise DivergedError if a loss since the last call was not finite; waits for the device."""
-        losses, self._unchecked = self._unchecked, []
-        if losses and not torch.stack(losses).isfinite().all():
+    def _check_metrics(self) -> None:
+        """Raise DivergedError if a metric since the last call was not finite; waits for the device."""
+        metrics, self._unchecked = self._unchecked, []
+        if metrics and not torch.stack(metrics).isfinite().all():
             raise DivergedError
 
     def _report(self) -> None:
@@ -161,7 +161,8 @@ class Learner:
         means = {name: torch.stack([m[name] for m in self._metrics]).mean().item() for name in self._metrics[0]}
         mean_score = self._results.mean_score(self._progress.T_learner)
         score = "fewer than 100 episodes yet" if mean_score is None else f"mean score {mean_score:.2f}"
-        print(f"Mean value {means['value']:.4f}, loss {means['loss']:.4f}, {score}", flush=True)
+        told = ", ".join(f"{name} {mean:.4f}" for name, mean in means.items())
+        print(f"Mean {told}, {score}", flush=True)
         self._saver.try_to(lambda: self._results.plot(now=True))
         self._saver.try_to(self._saver.save)
 

@@ -69,7 +69,7 @@ def play(agent: QLearningAgent, steps: int, seed: int = 0, T: int = 10_000) -> l
         row = Row(rng.integers(0, 256, 5, dtype=np.uint8), step_type, reward, discount)
         output, state = agent.act(Rows.stack([row]), state, T)
         extras = {name: array[0] for name, array in output.extras.items()}
-        chunks.append(assembler.add(row, int(output.actions[0]), extras))
+        chunks.append(assembler.add(row, int(output.actions[0]), extras, {}))
     return [chunk for chunk in chunks if chunk]
 
 

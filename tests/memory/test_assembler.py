@@ -18,11 +18,11 @@ SPECS = {
     "rainbow": ChunkSpec(4, 0, 64, 3, 64, 1),
     "rainbow, small": ChunkSpec(4, 0, 5, 3, 5, 1),
     "r2d2": ChunkSpec(4, 5, 10, 2, 5, 10, state=STATE),
-    "r2d2, leads of several strides": ChunkSpec(3, 7, 6, 4, 3, 3, state=STATE),
+    "r2d2, prefixes of several periods": ChunkSpec(3, 7, 6, 4, 3, 6, state=STATE),
     "on-policy": ChunkSpec(4, 0, 7, 1, 7, 7, extras=OUT),
     "sac": ChunkSpec(1, 0, 6, 1, 6, 1),
-    "sac, no bootstrap rows": ChunkSpec(1, 0, 6, 0, 6, 2, OUT, STATE),
-    "overlapping": ChunkSpec(2, 1, 9, 2, 3, 1, OUT, STATE),
+    "sac, no bootstrap rows": ChunkSpec(1, 0, 6, 0, 6, 2, OUT),
+    "overlapping": ChunkSpec(2, 1, 9, 2, 3, 1, OUT),
 }
 Make = Callable[[ChunkSpec], Assembler]
 
@@ -31,7 +31,8 @@ def priorities_of(spec: ChunkSpec) -> Callable[[Arrays], Array]:
     """Above 0 everywhere, and different for each sample of each stream."""
 
     def priorities(rows: Arrays) -> Array:
-        assert set(rows) == {"obs", "step_type", "reward", "discount", "action", "extras.q", "extras.memory"}
+        own = {f"state.{name}" for name, _ in spec.state}
+        assert set(rows) == {"obs", "step_type", "reward", "discount", "action", "extras.q", *own}
         middle = np.abs(rows["extras.q"][spec.prefix : spec.prefix + spec.length, 1])  # [length]
         return 1 + middle.reshape(spec.samples, spec.sample_length).sum(1)
 
@@ -54,9 +55,9 @@ def check_stream(spec: ChunkSpec, seed: int, rows: int = 60, make: Make = make_a
     stream = random_rows(np.random.default_rng(seed), rows, 1)
     assembler = make(spec)
     chunks = 0
-    for t, (row, action, extras) in enumerate(stream):
+    for t, (row, action, extras, state) in enumerate(stream):
         assembler.version = t
-        chunk = assembler.add(row, action, extras)
+        chunk = assembler.add(row, action, extras, state)
         begin = chunks * spec.period  # the chunk's first learnable row
         assert (chunk is not None) == (t == begin + spec.length + spec.bootstrap_rows - 1)
         if chunk:
@@ -68,8 +69,9 @@ def check_stream(spec: ChunkSpec, seed: int, rows: int = 60, make: Make = make_a
 def check_chunk(chunk: Chunk, spec: ChunkSpec, window: Arrays) -> None:
     sent = {"obs", "step_type", "reward", "discount", "action", *(f"extras.{name}" for name, _ in spec.extras)}
     assert_equal(chunk.rows, {name: array for name, array in window.items() if name in sent})
-    assert_equal(chunk.state, {name: window[f"extras.{name}"][spec.stack - 1] for name, _ in spec.state})
-    expected = priorities_of(spec)(window)
+    assert_equal(chunk.state, {name: window[f"state.{name}"][spec.stack - 1] for name, _ in spec.state})
+    known = {name: array for name, array in window.items() if spec.state or not name.startswith("state.")}
+    expected = priorities_of(spec)(known)
     for leaf in range(spec.samples):
         first = spec.prefix + leaf * spec.sample_length
         if all(step_type == StepType.LAST for step_type in window["step_type"][first : first + spec.sample_length]):
@@ -91,7 +93,7 @@ def test_every_row_is_learnable_as_often_as_it_shall_be(name: str) -> None:
         stream = random_rows(np.random.default_rng(seed), 3 * spec.window, 1)
         assembler = make_assembler(spec)
         seen: Counter[int] = Counter()
-        chunks = [c for row, action, extras in stream if (c := assembler.add(row, action, extras))]
+        chunks = [c for row, action, extras, state in stream if (c := assembler.add(row, action, extras, state))]
         for chunk in chunks:
             obs = chunk.rows["obs"][spec.prefix : spec.prefix + spec.length]
             seen.update(int(frame[0, 1]) * 256 + int(frame[0, 2]) for frame in obs)
@@ -102,10 +104,10 @@ def test_every_row_is_learnable_as_often_as_it_shall_be(name: str) -> None:
 
 
 def test_padding_is_last_and_only_before_the_first_row() -> None:
-    spec = SPECS["r2d2, leads of several strides"]
+    spec = SPECS["r2d2, prefixes of several periods"]
     assembler = make_assembler(spec)
     stream = random_rows(np.random.default_rng(0), 40, 1)
-    chunks = [c for row, action, extras in stream if (c := assembler.add(row, action, extras))]
+    chunks = [c for row, action, extras, state in stream if (c := assembler.add(row, action, extras, state))]
     padded = [int((chunk.rows["obs"][:, 0, 0] == 0).sum()) for chunk in chunks]  # a row names its stream, 1
     assert padded[:5] == [9, 6, 3, 0, 0]
     assert not any(padded[3:])
@@ -122,12 +124,12 @@ def test_a_successor_goes_on_identically(name: str) -> None:
         stream = random_rows(rng, 2 * spec.window, 1)
         assembler, successor = make_assembler(spec), make_assembler(spec)
         moment = int(rng.integers(len(stream)))  # 0 among them: nothing was added yet
-        for row, action, extras in stream[:moment]:
-            assembler.add(row, action, extras)
+        for row, action, extras, state in stream[:moment]:
+            assembler.add(row, action, extras, state)
         packet = wire.encode(wire.Tag.STATE, {}, assembler.snapshot())
         successor.restore(wire.decode(packet).arrays)
-        for row, action, extras in stream[moment:]:
-            a, b = assembler.add(row, action, extras), successor.add(row, action, extras)
+        for row, action, extras, state in stream[moment:]:
+            a, b = assembler.add(row, action, extras, state), successor.add(row, action, extras, state)
             assert (a is None) == (b is None)
             if a and b:
                 assert_equal(a.rows, b.rows)
@@ -170,7 +172,7 @@ class StateOfTheWrongRow(Assembler):
         chunk = super()._chunk()
         first_learnable = self._rows[self.spec.prefix - self._padding]
         return Chunk(
-            chunk.env, chunk.version, chunk.rows, {"memory": first_learnable["extras.memory"]}, chunk.priorities
+            chunk.env, chunk.version, chunk.rows, {"memory": first_learnable["state.memory"]}, chunk.priorities
         )
 
 

@@ -11,7 +11,7 @@ from memory.rows import Arrays, StepType
 from memory.wire import decode, encode
 from tests.specs import discrete
 
-SPEC = ChunkSpec(3, 1, 4, 2, 2, 2, extras=(("q", Field((5,), "float32")),), state=(("h", Field((7,), "float32")),))
+SPEC = ChunkSpec(3, 1, 4, 2, 2, 4, extras=(("q", Field((5,), "float32")),), state=(("h", Field((7,), "float32")),))
 FIELDS = SPEC.row_fields(discrete((2, 3), "uint8", 18))
 
 
@@ -49,6 +49,20 @@ def test_stride_and_sample_must_fit(numbers: tuple[int, ...]) -> None:
         ChunkSpec(*numbers)
 
 
+def test_a_chunk_with_a_recurrent_state_is_one_sample() -> None:
+    with pytest.raises(ValueError, match="with a recurrent state is one sample, not 2"):
+        replace(SPEC, sample_length=2)
+
+
+def test_priorities_are_there_exactly_where_the_spec_wants_them() -> None:
+    plain, chunk = replace(SPEC, prioritised=False), good_chunk()
+    check_chunk(replace(chunk, priorities=None), plain, FIELDS)
+    with pytest.raises(ValueError, match="chunk has unwanted priorities"):
+        check_chunk(chunk, plain, FIELDS)
+    with pytest.raises(ValueError, match="chunk has no priorities"):
+        check_chunk(replace(chunk, priorities=None), SPEC, FIELDS)
+
+
 @pytest.mark.parametrize(("sample", "expected"), [(1, [0, 1, 0, 0, 1, 1]), (2, [1, 0, 1]), (3, [1, 1]), (6, [1])])
 def test_samples_of_last_rows_alone_are_not_learnable(sample: int, expected: list[int]) -> None:
     spec = ChunkSpec(3, 1, 6, 2, 6, sample)
@@ -82,7 +96,8 @@ BAD: dict[str, Callable[[Chunk], Chunk]] = {
     "array too many": rows_with("extras.z", np.zeros(SPEC.window, np.float32)),
     "no state": lambda c: replace(c, state={}),
     "other state": lambda c: replace(c, state={"h": np.zeros(8, np.float32)}),
-    "unknown kind": rows_with("step_type", np.full(SPEC.window, 3, np.uint8)),
+    "unknown step type": rows_with("step_type", np.full(SPEC.window, 3, np.uint8)),
+    "no priorities": lambda c: replace(c, priorities=None),
     "priority missing": lambda c: replace(c, priorities=c.priorities[1:]),
     "priorities in a column": lambda c: replace(c, priorities=c.priorities[:, None]),
     "priority below 0": lambda c: replace(c, priorities=-c.priorities),

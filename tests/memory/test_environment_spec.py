@@ -23,7 +23,7 @@ def chunk_of(environment: EnvironmentSpec, actions: Array) -> Chunk:
     assembler = Assembler(SPEC, 0, lambda _: np.ones(SPEC.samples))
     for t, action in enumerate(actions):
         row = Row(np.full(2, t, np.uint8), StepType.MID if t else StepType.FIRST, 0.5, 1.0)
-        if chunk := assembler.add(row, action, {}):
+        if chunk := assembler.add(row, action, {}, {}):
             message = decode_message(encode_message(chunk), 10_000)
             assert isinstance(message, Chunk)
             check_chunk(message, SPEC, SPEC.row_fields(environment))

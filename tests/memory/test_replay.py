@@ -9,8 +9,8 @@ from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.environment_spec import Field
 from memory.replay import Batch, Checkpoint, Replay
-from memory.rows import Array, Arrays, Row, StepType
-from tests.conftest import random_rows, window_of
+from memory.rows import Array, Arrays, StepType
+from tests.conftest import Moment, random_rows, window_of
 from tests.specs import discrete
 
 OUT = (("q", Field((2,), "float32")),)
@@ -20,10 +20,10 @@ SPECS = {
     "r2d2": ChunkSpec(2, 3, 6, 2, 3, 6, state=STATE),
     "on-policy": ChunkSpec(4, 0, 5, 1, 5, 5, extras=OUT),
     "sac": ChunkSpec(1, 0, 9, 1, 9, 1),
-    "pairs, overlapping": ChunkSpec(3, 1, 6, 2, 2, 2, OUT, STATE),
+    "pairs, overlapping": ChunkSpec(3, 1, 6, 2, 2, 2, OUT),
 }
 CPU = torch.device("cpu")
-Stream = list[tuple[Row, int, Arrays]]
+Stream = list[Moment]
 
 
 def make_replay(spec: ChunkSpec, capacity: int, seed: int = 0, shape: tuple[int, ...] = (2, 3)) -> Replay:
@@ -98,7 +98,7 @@ class Model:
             for name, _ in spec.extras:
                 assert_same(batch.extras[name][:, b], window[f"extras.{name}"])
             for name, _ in spec.state:
-                assert_same(batch.state[name][b], full[f"extras.{name}"][spec.stack - 1])
+                assert_same(batch.state[name][b], full[f"state.{name}"][spec.stack - 1])
             assert (window["step_type"][spec.prefix : spec.prefix + spec.sample_length] != StepType.LAST).any()
             probabilities.append(self.priorities[sent.id, leaf] / total)
         size = sum(p > 0 for p in self.current().values())
