@@ -82,7 +82,11 @@ class ReplayOptions:
         0.4, "importance-sampling beta, annealed linearly to 1 over T-max - learn-start", least=0, most=1
     )
     length_actor_buffer: int = option(1000, "most rows of an environment that are not sent yet", above=0)
-    queue_size: int = option(5, "batches prepared ahead of the learner", above=0)
+    queue_size: int = option(
+        1,
+        "batches drawn at once on a CPU, before any is learned from: beyond 1 they miss the newest priorities",
+        above=0,
+    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     # actor                                             # learner
     agent.load(published weights)                       for batch in batches from replay:
-    output, state = agent.act(rows, state, step)          update = agent.update(batch); agent.count_update()
+    output, state = agent.act(rows, state, step)          update = agent.update(batch); agent.count_update(step)
     chunk = assembler.add(row, action, extras)              replay.update_priorities(batch, update.priorities)
     # (the assembler asks agent.initial_priorities)     publish agent.parts["model"].published()
 
@@ -105,8 +105,11 @@ class Agent(Policy):
         anything in Python that changes.
         """
 
-    def count_update(self) -> None:
-        """Do what depends on the number of updates; called after each."""
+    def count_update(self, step: int) -> None:
+        """Do what depends on how far learning is, after each update.
+
+        `step` counts the agent steps that all updates of the run stand for, at one per replay-frequency steps.
+        """
 
     def initial_priorities(self, rows: Arrays) -> Array | None:  # noqa: ARG002 - most need none
         """Return priorities [samples] float32 of a chunk's rows [window, ...], from the extras that `act` returned.

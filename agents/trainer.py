@@ -1,10 +1,11 @@
 """How the learner makes its updates: one operation after the other, or on a GPU as one recorded graph.
 
-updates = make_trainer(agent, replay, args)
-metrics = updates([beta, ...])      # as many updates as numbers
+trainer = make_trainer(agent, replay, batch_size, device)
+metrics = trainer([Turn(beta, step), ...])      # an update for each turn
 """
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +19,14 @@ Metrics = dict[str, Tensor]  # 0-d, on the agent's device
 _WARM_UP = 3  # updates before a recording: libraries choose their algorithms, and the optimiser makes its state
 
 
-class Updates(ABC):
+class Turn(NamedTuple):
+    """An update to make."""
+
+    beta: float  # exponent of the importance-sampling weights
+    step: int  # agent steps that all updates stand for, this one among them
+
+
+class Trainer(ABC):
     """Samples, learns, and writes priorities back."""
 
     def __init__(self, agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> None:
@@ -28,19 +36,20 @@ class Updates(ABC):
         self._device = device
 
     @abstractmethod
-    def __call__(self, betas: list[float]) -> list[Metrics]:
-        """Make one update for each importance-sampling exponent."""
+    def __call__(self, turns: list[Turn]) -> list[Metrics]:
+        """Make one update for each turn."""
 
 
-class EagerTrainer(Updates):
+class EagerTrainer(Trainer):
     """Draws all batches, then learns from each."""
 
-    def __call__(self, betas: list[float]) -> list[Metrics]:
-        """Make one update for each importance-sampling exponent; raises DivergedError if a priority is not finite."""
+    def __call__(self, turns: list[Turn]) -> list[Metrics]:
+        """Make one update for each turn; raises DivergedError if a priority is not finite."""
         metrics = []
-        for batch in [self._replay.sample(self._batch_size, beta) for beta in betas]:
+        batches = [self._replay.sample(self._batch_size, turn.beta) for turn in turns]
+        for turn, batch in zip(turns, batches, strict=True):
             update = self._agent.update(batch.to(self._device))
-            self._agent.count_update()
+            self._agent.count_update(turn.step)
             assert update.priorities is not None, "a replay without priorities"
             priorities = update.priorities.to(self._replay.device)
             if not priorities.isfinite().all():
@@ -50,7 +59,7 @@ class EagerTrainer(Updates):
         return metrics
 
 
-class GraphTrainer(Updates):
+class GraphTrainer(Trainer):
     """Draws each batch when it is learned from, all on the GPU: an update is one launch of a CUDA graph.
 
     Recording needs warm-up on another stream; these are true updates, too. New chunks reach the graph because they are
@@ -65,15 +74,15 @@ class GraphTrainer(Updates):
         self._graph: torch.cuda.CUDAGraph | None = None
         self._metrics: Metrics = {}
 
-    def __call__(self, betas: list[float]) -> list[Metrics]:
-        """Make one update for each importance-sampling exponent.
+    def __call__(self, turns: list[Turn]) -> list[Metrics]:
+        """Make one update for each turn.
 
         Nothing here waits for the GPU, so nobody looks whether the losses are finite: see the learner's loop.
         """
-        return [self._update(beta) for beta in betas]
+        return [self._update(turn) for turn in turns]
 
-    def _update(self, beta: float) -> Metrics:
-        self._beta.fill_(beta)
+    def _update(self, turn: Turn) -> Metrics:
+        self._beta.fill_(turn.beta)
         if self._made < _WARM_UP:
             self._warm_up()
         else:
@@ -81,7 +90,7 @@ class GraphTrainer(Updates):
                 self._graph = self._record()
             self._graph.replay()
         self._made += 1
-        self._agent.count_update()
+        self._agent.count_update(turn.step)
         return {name: value.clone() for name, value in self._metrics.items()}
 
     def _work(self) -> None:
@@ -109,7 +118,7 @@ class GraphTrainer(Updates):
         return graph
 
 
-def make_trainer(agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> Updates:
+def make_trainer(agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> Trainer:
     """The fastest updates for an agent on `device` with this replay."""
     on_gpu = device.type == "cuda" and replay.device == device
     return (GraphTrainer if on_gpu else EagerTrainer)(agent, replay, batch_size, device)

@@ -103,7 +103,8 @@ def play(args: Args, agent: QLearningAgent, environment: VectorEnvironment, own:
         if number % args.weight_synchro_frequency == 0:
             player.load(weights, number)
         before = len(act.seconds)
-        messages = player.play(0 if own.random_actions else args.learn_start)
+        T = 0 if own.random_actions else args.learn_start
+        messages = player.play(T, T)
         act.seconds[before:] = [sum(act.seconds[before:])]  # a truncated episode asks the network twice
         chunks += [message for message in messages if isinstance(message, Chunk)]
     return Played(chunks, np.array(act.seconds), np.array(step.seconds), np.array(priorities.seconds))

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agents.precision import computes_in_bfloat16
 from agents.rainbow_iqn.options import RainbowIqnOptions
-from agents.trainer import make_trainer
+from agents.trainer import Turn, make_trainer
 from args import Args
 from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Work, compare, run
@@ -133,8 +133,8 @@ def update_work(settings: Args) -> Work:
     replay = Replay(agent.spec, _ENVIRONMENT, 20 * agent.spec.period, torch.Generator().manual_seed(1), _CPU)
     for number, chunk in enumerate(random_chunks("space_invaders", 20, agent.spec)):
         replay.add(ChunkId(0, number), chunk)
-    updates = make_trainer(agent, replay, settings.batch_size, _CPU)
-    return lambda: updates([0.4])
+    trainer = make_trainer(agent, replay, settings.batch_size, _CPU)
+    return lambda: trainer([Turn(0.4, 1)])
 
 
 class _Timer(TorchDispatchMode):

@@ -43,7 +43,7 @@ INTERFACE: list[tuple[str, Any]] = [
     ("--length-actor-buffer", 1000),
     ("--nb-actor", 1),
     ("--id-actor", -1),
-    ("--queue-size", 5),
+    ("--queue-size", 1),
     ("--kappa", 1.0),
     ("--num-tau-samples", 64),
     ("--num-tau-prime-samples", 64),

@@ -65,19 +65,6 @@ def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
     )
 
 
-class _Counters:
-    """Counts that snapshots hold."""
-
-    def __init__(self) -> None:
-        self.updates = 0
-
-    def state_dict(self) -> dict[str, int]:
-        return {"updates": self.updates}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.updates = int(state["updates"])
-
-
 class _Random:
     """A generator that snapshots hold."""
 
@@ -123,9 +110,8 @@ class QLearningAgent(Agent):
         self.generator = setup.generator
         self._learning = learning
         self._multi_step = options.multi_step
-        self._target_period = max(1, options.target_update // learning.replay_frequency)  # updates
+        self._target_update = options.target_update  # agent steps
         self._device = setup.generator.device
-        self._counters = _Counters()
         self._calls = 0  # of `act` since the last `load`
         self._weights: Weights | None = None
         self.network = network.to(self._device)
@@ -136,7 +122,7 @@ class QLearningAgent(Agent):
             lr, eps = optimiser
             on_gpu = self._device.type == "cuda"
             self._adam = _Adam(self.network.parameters(), lr=lr, eps=eps, fused=True, capturable=on_gpu)
-            self.parts |= {"target": self.target, "optimiser": self._adam, "counters": self._counters}
+            self.parts |= {"target": self.target, "optimiser": self._adam}
 
     # --- acting ---
 
@@ -206,10 +192,9 @@ class QLearningAgent(Agent):
         losses = losses.detach()
         return Update(losses**self.priority_exponent, {"value": values.detach().mean(), "loss": losses.mean()})
 
-    def count_update(self) -> None:
-        """Copy the online network to the target network whenever a period is over."""
-        self._counters.updates += 1
-        if self._counters.updates % self._target_period == 0:
+    def count_update(self, step: int) -> None:
+        """Copy the online network to the target network whenever `step` passes a multiple of target-update."""
+        if step // self._target_update > (step - self._learning.replay_frequency) // self._target_update:
             with torch.no_grad():
                 torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
 

@@ -83,12 +83,15 @@ class Actor:
             self._round, self._round_step = newest if newest > first + 1 else first, 0
         self._unsent = [Joined(self._round)]
 
-    def _total_steps(self, t_actors: int) -> int:
-        """Agent steps over all actors: exact in lockstep, else what the learner has counted so far."""
+    def _total_steps(self, t_actors: int, more: int = 0) -> int:
+        """Count agent steps over all actors: exactly in lockstep, else as the learner has counted so far.
+
+        `more` counts steps that each environment has not made yet.
+        """
         if self._limiter.synchronize:
             nb_env = self._limiter.crew_of(self._round).nb_actor * self._args.nb_env_per_actor
-            return self._limiter.steps_before(self._round) + self._round_step * nb_env
-        return max(t_actors, self._rollout.step * self._args.nb_env_per_actor)
+            return self._limiter.steps_before(self._round) + (self._round_step + more) * nb_env
+        return max(t_actors, (self._rollout.step + more) * self._args.nb_env_per_actor)
 
     def _pull(self, *, again: bool = False) -> None:
         """Wait until the next round may be played, and load its weights."""
@@ -111,7 +114,8 @@ class Actor:
         lockstep = self._limiter.synchronize
         unsent_limit = self._args.length_actor_buffer - self._rollout.agent.spec.window
         for i in range(self._limiter.crew_of(self._round).env_steps - self._round_step):
-            self._unsent += self._rollout.play(self._total_steps(record.t_actors))
+            before, after = (self._total_steps(record.t_actors, more) for more in (0, 1))
+            self._unsent += self._rollout.play(before, after)
             self._round_step += lockstep
             T = self._total_steps(record.t_actors)
             log.passes(T, played=T, trained=record.t_learner)

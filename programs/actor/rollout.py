@@ -65,17 +65,20 @@ class Rollout:
         for assembler in self._assemblers:
             assembler.version = version
 
-    def play(self, T: int) -> list[Message]:
-        """One agent step in each environment; `T` counts agent steps over all actors."""
+    def play(self, T: int, after: int) -> list[Message]:
+        """Make one agent step in each environment.
+
+        `T` and `after` count agent steps over all actors before and after it; an episode's number counts its last step.
+        """
         before = self._state
         output, self._state = self.agent.act(self._rows, before, T)
         chunks = [self._add(env, self._rows.row(env), output, before) for env in range(len(self._assemblers))]
-        after = self._environments.step(output.actions)
-        for env, row in after.ended.items():
+        made = self._environments.step(output.actions)
+        for env, row in made.ended.items():
             chunks.append(self._add(env, row, self._at_end(env, row, output), self._state))
-        self._rows = after.rows
+        self._rows = made.rows
         self.step += 1
-        episodes = [Episode(self._record(T, record)) for record in after.episodes]
+        episodes = [Episode(self._record(after, record)) for record in made.episodes]
         return [*(chunk for chunk in chunks if chunk), *episodes]
 
     def _add(self, env: int, row: Row, output: ActorOutput, before: Arrays) -> Chunk | None:

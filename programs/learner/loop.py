@@ -6,7 +6,7 @@ from collections import deque
 import torch
 
 from agents.interface import Agent, Network
-from agents.trainer import Metrics, make_trainer
+from agents.trainer import Metrics, Turn, make_trainer
 from args import Args
 from memory.broker.connection import BrokerError
 from memory.broker.experience_reader import Decoder
@@ -42,7 +42,7 @@ class Learner:
         model = agent.parts["model"]
         assert isinstance(model, Network)
         self._model = model
-        self._updates = make_trainer(agent, replay, args.batch_size, agent.generator.device)
+        self._trainer = make_trainer(agent, replay, args.batch_size, agent.generator.device)
         self._publisher = Publisher(model, link)
         self._ingest = Ingest(args, replay, link, results, progress, limiter, decode, stop)
         self._saver = Saver(
@@ -100,7 +100,8 @@ class Learner:
         end = min(progress.round_end, args.T_max)
         while progress.T_learner < end:
             ahead = min(args.queue_size, -(-(end - progress.T_learner) // frequency))
-            self._note(self._updates([beta(args, progress.T_learner + i * frequency) for i in range(ahead)]))
+            steps = [progress.T_learner + i * frequency for i in range(ahead)]
+            self._note(self._trainer([Turn(beta(args, step), step + frequency) for step in steps]))
             progress.T_learner += ahead * frequency
             self._report()
             if progress.T_learner // args.evaluation_interval > self._evaluated:

@@ -16,6 +16,7 @@ from agents.registry import AGENTS
 from memory import weights_packet, wire
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkId
+from memory.messages import Episode
 from memory.replay import Batch, Replay
 from memory.rows import Array, Row, Rows, StepType
 from programs.actor.rollout import Rollout
@@ -228,8 +229,9 @@ def test_every_forward_pass_of_a_loss_draws_its_own_noise(name: str) -> None:
 
 
 @every_agent
-def test_the_target_network_follows_on_time_also_after_a_resume(name: str) -> None:
-    agent = agent_of(name)  # every 12 agent steps: 3 updates
+def test_the_target_network_follows_at_multiples_of_its_period_also_after_a_resume(name: str) -> None:
+    # Mutation: count from the first update on.
+    agent = agent_of(name)  # every 12 agent steps
     batch = replay_of(agent).sample(10, 0.4)
 
     def equal(agent: QLearningAgent) -> bool:
@@ -237,22 +239,22 @@ def test_the_target_network_follows_on_time_also_after_a_resume(name: str) -> No
         return all(torch.equal(value, online[key]) for key, value in agent.target.named_parameters())
 
     followed = []
-    for _ in range(4):
+    for step in (44, 47, 51, 55):  # agent steps, of which not every update stands for as many
         agent.update(batch)
-        agent.count_update()
+        agent.count_update(step)
         followed.append(equal(agent))
     resumed = make_agent(arguments(name), ENVIRONMENT, CPU, learns=True, seed=99)
     assert isinstance(resumed, QLearningAgent)
     for key, part in resumed.parts.items():
         part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
-    for _ in range(3):
+    for step in (59, 60, 64):
         resumed.update(batch)
-        resumed.count_update()
+        resumed.count_update(step)
         followed.append(equal(resumed))
     assert followed == [False, False, True, False, False, True, False]
-    for _ in range(3):
+    for step in (59, 60, 64):
         agent.update(batch)
-        agent.count_update()
+        agent.count_update(step)
     for key, value in agent.network.state_dict().items():
         assert torch.equal(value, resumed.network.state_dict()[key]), "a resumed agent goes on exactly"
 
@@ -314,7 +316,7 @@ def test_rows_before_a_true_end_get_the_priority_of_their_reward_alone(name: str
     assert isinstance(agent, QLearningAgent)
     player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(0)]))
     player.load(dict(agent.network.named_parameters()), 1)
-    chunks = [m for _ in range(100) for m in player.play(0) if isinstance(m, Chunk)]
+    chunks = [m for _ in range(100) for m in player.play(0, 0) if isinstance(m, Chunk)]
     assert chunks
     for chunk in chunks:
         step_type = chunk.rows["step_type"][agent.spec.prefix :]
@@ -324,3 +326,14 @@ def test_rows_before_a_true_end_get_the_priority_of_their_reward_alone(name: str
         )
         # An untrained network is near 0 or near uniform everywhere: losses have one order of magnitude.
         assert chunk.priorities[before_end].max() < 2 * chunk.priorities[others].max()
+
+
+def test_an_episode_is_told_at_the_agent_step_that_ended_it() -> None:
+    # Mutation: tell it at the step before.
+    args = dataclasses.replace(arguments("rainbow", "--env", "chain", "--game", "chain"), id_actor=0)
+    agent = make_agent(args, discrete((5,), "uint8", 3), CPU, learns=False, seed=3)
+    rollout = Rollout(args, agent, VectorEnvironment([ChainEnvironment(0)]))
+    episodes = [m.record for step in range(50) for m in rollout.play(step, step + 1) if isinstance(m, Episode)]
+    lengths = [int(record["length"]) for record in episodes]
+    assert len(lengths) > 9
+    assert [record["T_actors"] for record in episodes] == np.cumsum(lengths).tolist()

@@ -14,6 +14,7 @@ from memory.chunk import ChunkId
 from memory.replay import Replay
 from programs.common import make_agent
 from tests.agents.test_agents import ENVIRONMENT, agent_of, arguments, play
+from tests.agents.test_updates import turns
 
 gpu = pytest.mark.gpu
 with_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -49,11 +50,10 @@ def test_updates_on_the_gpu(name: str, place: str) -> None:
     agent, replay = learner(name, place)
     updates = make_trainer(agent, replay, 10, torch.device("cuda", 0))
     assert isinstance(updates, GraphTrainer if place == "cuda" else EagerTrainer)
-    losses = [metrics["loss"].item() for metrics in updates([0.4] * 100)]
+    losses = [metrics["loss"].item() for metrics in updates(turns([0.4] * 100))]
     replay.check_valid()
     assert sum(losses[-10:]) < sum(losses[:10])
     assert len(set(losses)) > 90, "every update draws anew"
-    assert agent.parts["counters"].state_dict() == {"updates": 100}
 
 
 @gpu
@@ -62,13 +62,13 @@ def test_updates_on_the_gpu(name: str, place: str) -> None:
 def test_a_graph_sees_new_chunks_and_never_waits_for_the_gpu(name: str) -> None:
     agent, replay = learner(name, "cuda")
     updates = make_trainer(agent, replay, 10, torch.device("cuda", 0))
-    updates([0.4] * 6)
+    updates(turns([0.4] * 6))
     with no_waiting():
-        updates([0.5] * 6)
+        updates(turns([0.5] * 6))
     for number, chunk in enumerate(play(agent_of(name), 700)):
         replay.add(ChunkId(1, number), chunk)
     before = replay.checkpoint().priorities[-10:].clone()
-    updates([0.6] * 50)
+    updates(turns([0.6] * 50))
     replay.check_valid()
     after = replay.checkpoint().priorities[-10:]
     assert after.isfinite().all()
@@ -85,7 +85,7 @@ def test_a_graph_does_what_the_operations_do(name: str) -> None:
     for kind in (EagerTrainer, GraphTrainer):
         agent, replay = learner(name, "cuda")
         updates = kind(agent, replay, 10, torch.device("cuda", 0))
-        losses = [metrics["loss"].item() for beta in betas for metrics in updates([beta])]
+        losses = [metrics["loss"].item() for beta in betas for metrics in updates(turns([beta]))]
         found.append((torch.tensor(losses), replay.checkpoint().priorities))
     for eager, graph in zip(*found, strict=True):
         torch.testing.assert_close(graph, eager, rtol=1e-2, atol=1e-3)

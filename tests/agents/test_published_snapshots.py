@@ -244,11 +244,6 @@ def test_adams_settings_are_those_of_the_command_line(tmp_path: Path) -> None:
     assert (group["lr"], group["eps"], group["fused"]) == (0.5, 0.25, True)
 
 
-def test_a_new_run_counts_from_zero(tmp_path: Path) -> None:
-    agent = loaded_agent(saved(tmp_path / "x.pth", trained("rainbow")[2]), learns=True)
-    assert agent.parts["counters"].state_dict() == {"updates": 0}
-
-
 def _without_a_parameter(state: dict[str, Any]) -> Any:
     (group,) = state["param_groups"]
     return state | {"param_groups": [group | {"params": group["params"][:-1]}]}

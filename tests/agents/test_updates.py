@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import memory.replay
 from agents.q_learning.agent import QLearningAgent
 from agents.registry import AGENTS
-from agents.trainer import EagerTrainer, make_trainer
+from agents.trainer import EagerTrainer, Turn, make_trainer
 from memory.replay import Replay
 from memory.segment_tree import SegmentTree
 from tests.agents.test_agents import agent_of, replay_of
@@ -31,6 +31,11 @@ class Refuses(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def turns(betas: list[float]) -> list[Turn]:
+    """Updates of a new run with the default replay frequency."""
+    return [Turn(beta, 4 * number) for number, beta in enumerate(betas, start=1)]
+
+
 def as_on_a_gpu(agent: QLearningAgent, monkeypatch: pytest.MonkeyPatch) -> Replay:
     """A replay with the tree of a GPU."""
     monkeypatch.setattr(memory.replay, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
@@ -42,7 +47,7 @@ def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPa
     agent = agent_of(name, "--max-gradient-norm", "10")
     replay = as_on_a_gpu(agent, monkeypatch)
     updates = make_trainer(agent, replay, 10, CPU)
-    updates([0.4])  # what is made once
+    updates(turns([0.4]))  # what is made once
     with Refuses():
         batch = replay.sample(10, torch.tensor(0.5))
         replay.update_priorities(batch, agent.update(batch).priorities)
@@ -67,13 +72,13 @@ def test_eager_updates_draw_ahead_learn_and_count(name: str) -> None:
     same.generator.set_state(replay.generator.get_state())
     updates = make_trainer(agent, replay, 10, CPU)
     assert isinstance(updates, EagerTrainer)
-    losses = [float(metrics["loss"]) for metrics in updates([0.4, 0.5, 0.6])]
+    losses = [float(metrics["loss"]) for metrics in updates(turns([0.4, 0.5, 0.6]))]
     wanted = []
     for batch in [same.sample(10, beta) for beta in (0.4, 0.5, 0.6)]:
         update = twin.update(batch)
-        twin.count_update()
         same.update_priorities(batch, update.priorities)
         wanted.append(float(update.metrics["loss"]))
     assert losses == wanted
-    assert agent.parts["counters"].state_dict() == {"updates": 3}
+    online = dict(agent.network.named_parameters())  # the target network follows every 12 agent steps
+    assert all(torch.equal(value, online[name]) for name, value in agent.target.named_parameters())
     assert torch.equal(replay.checkpoint().priorities, same.checkpoint().priorities)

@@ -196,13 +196,13 @@ def test_updates_equal_the_reference(case: str) -> None:
     agent, reference = pair_of(case)
     recorder, rng = Recorder(agent), np.random.default_rng(2)
     norms = []
-    for _ in range(3):
+    for number in (1, 2, 3):
         stream = random_stream(rng, 600, (84, 84))
         rows = pick(stream)
         actions, weights = [int(a) for a in rng.integers(ACTIONS, size=len(rows))], rng.uniform(0.2, 1, len(rows))
         samples = [Sample(*stream.places[t], action) for t, action in zip(rows, actions, strict=True)]
         update = agent.update(batch_of(stream, rows, actions, weights))
-        agent.count_update()
+        agent.count_update(4 * number)  # the default replay frequency
         result = reference.update(samples, weights, recorder.take(bool(reference.network.embedding), len(rows)))
         assert result.margin > 1e-5, "or float32 might choose another action"
         compare(case, "a loss", recorder.losses, result.losses, 1e-5)

@@ -86,7 +86,7 @@ def _wire() -> Target:
 def _messages(args: options.Args) -> Target:
     agent = make_agent(args, discrete((5,), "uint8", 3), CPU, learns=False, seed=1)
     player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
-    said = [message for step in range(200) for message in player.play(step)]
+    said = [message for step in range(200) for message in player.play(step, step)]
     samples = [encode_message(next(m for m in said if isinstance(m, kind))) for kind in (Chunk, Chunk, Episode)]
     samples += [encode_message(message) for message in (Joined(3), RoundEnd(4))]
     decode = MessageDecoder(agent.spec, discrete((5,), "uint8", 3), nb_env=2)
@@ -128,7 +128,7 @@ def _weights(args: options.Args) -> Target:
 
     def use(weights: dict[str, torch.Tensor]) -> None:
         player.load(weights, 1)
-        player.play(10**6)
+        player.play(10**6, 10**6)
 
     samples = [weights_packet.pack(weights, 1), weights_packet.pack(half, 2)]
     return Target(0.05, [*samples * 4, bomb(wire.Tag.WEIGHTS)], forge_packet, read, use, (wire.WireError, RunError))
@@ -144,12 +144,12 @@ def _state(args: options.Args, kind: str, make: Callable[[int], Environment]) ->
     player = Rollout(args, make_agent(args, first.spec, CPU, learns=False, seed=1), vector)
     samples = [player.snapshot(Place(0, 0))]
     for step in range(75):
-        player.play(step)
+        player.play(step, step)
     samples.append(player.snapshot(Place(3, 2)))
 
     def use(_: int) -> None:
         for step in range(9):
-            player.play(step)
+            player.play(step, step)
         player.snapshot(Place(4, 0))
 
     share = 0.02 if kind == "chain" else 0.01
