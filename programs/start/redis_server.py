@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -159,12 +158,12 @@ class RedisServer:
 
     def stop(self, patience_s: float) -> None:
         """Stop it, after all who save into it."""
-        if not self.runs() or self._process is None:
-            return
-        say("stopping the Redis server")
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._process and self.runs():
+            say("stopping the Redis server")
+            self._process.terminate()
+            try:
+                self._process.wait(patience_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._log.close()
