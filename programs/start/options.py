@@ -1,4 +1,4 @@
-"""The options of the start script: its own, and those that it hands on to the learner and to every actor."""
+"""Read the options of the start script: its own, and those that it hands on to the learner and to every actor."""
 
 import argparse
 import re

@@ -1,4 +1,4 @@
-"""Lines for terminals and windows. That nobody reads them any more is no reason to end a training."""
+"""Write lines to terminals and windows; a training goes on when nobody reads them any more."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""The learner, or an actor, as a child of the start script: started, watched and stopped."""
+"""Start, watch and stop the learner or an actor as a child of the start script."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ from programs.start.viewer import QUESTION
 KILLED = 128  # as in a shell: the exit code of a process that a signal has ended is above this by its number
 _STOPPED_IN_ORDER = (0, KILLED + signal.SIGTERM)  # the latter by a request that came before it listened to any
 _WRONG_COMMAND = 2
-_STARTS_S = 5  # who fails sooner would only fail again
-_WORKS_S = 60  # who fails later has worked in between
+_STARTS_S = 5  # a process that fails sooner would only fail again
+_WORKS_S = 60  # a process that fails later has worked before
 _MOST_RESTARTS = 5  # without work in between
 
 OpenWindow = Callable[[str, int], int | None]

@@ -1,4 +1,4 @@
-"""The program of the start script: from its command line to its exit code."""
+"""Run the start script: from its command line to its exit code."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The Redis server of a run: one that runs already, or one that is started here with redis_rainbow_6379.conf."""
+"""Find the Redis server of a run: one that runs already, or one that is started here with redis_rainbow_6379.conf."""
 
 import re
 import shutil

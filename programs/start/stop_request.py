@@ -1,4 +1,4 @@
-"""The user's request to stop: Ctrl-C, SIGTERM, or a terminal that closes (SIGHUP)."""
+"""Notice the user's request to stop: Ctrl-C, SIGTERM, or a terminal that closes (SIGHUP)."""
 
 import signal
 import time

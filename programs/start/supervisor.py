@@ -1,4 +1,4 @@
-"""Keeps a run going: starts Redis, the learner and the actors, starts again what was killed, and stops them all."""
+"""Keep a run going: start Redis, the learner and the actors, start again what was killed, and stop them all."""
 
 import time
 
@@ -10,8 +10,8 @@ from programs.start.process import OpenWindow, Process
 from programs.start.redis_server import RedisServer
 from programs.start.stop_request import StopRequest
 
-_LEARNER_STARTS_S = 60.0  # in which a learner sends nobody home
-_LEARNER_ENDS_S = 5.0  # from the end of its actors until its own
+_LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start
+_LEARNER_ENDS_S = 5.0  # a learner that finishes ends so soon after its actors
 
 
 class Supervisor:
@@ -66,8 +66,8 @@ class Supervisor:
     def _was_sent_home(self, actor: Process) -> bool:
         """Tell whether an actor has ended in good order though this learner, which has just been started, goes on.
 
-        The learner before this one may have sent the actor home, or the actor has met another run of that name, which
-        this learner has replaced. A learner that sends its actors home itself ends soon after them, or has worked long.
+        The learner before this one may have sent the actor home. Or the actor has met another run of that name, which
+        this learner has replaced.
         """
         now = time.monotonic()
         is_new = now - self.learner.started < _LEARNER_STARTS_S

@@ -1,4 +1,4 @@
-"""Opens a window for each process, of a terminal emulator or of tmux.
+"""Open a window for each process, of a terminal emulator or of tmux.
 
 The process is a child of the start script, and a viewer shows its lines in the window. It is no child of the window,
 which may belong to a server that was started long ago, with another environment.
