@@ -45,7 +45,7 @@ class Supervisor:
                 self._redis.keep_alive()
             for actor in self._actors:
                 self._look_after(actor)
-            failures = [actor.exit_code for actor in self._given_up if actor.exit_code]
+            failures = [actor.exit_code for actor in self._actors if actor.exit_code]
             if len(self._given_up) == len(self._actors) and failures:
                 complain("no actor is left")
                 return failures[0]
