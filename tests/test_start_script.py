@@ -467,12 +467,15 @@ def test_ctrl_c_in_the_window_of_an_actor_stops_that_one(workplace: Workplace) -
     workplace.environment["SAVE_SECONDS"] = "0.5"
     tmux(workplace, "new-session", "-d", "-x", "200", "-y", "50", f"{command} 2>&1 | tee {workplace.output_file}")
     try:
+        workplace.argv("actor0")  # it can hear of a stop
         workplace.argv("actor1")
-        wait_until(lambda: tmux(workplace, "list-windows").count("\n") == 4, "all windows")
         tmux(workplace, "send-keys", "-t", ":2", "C-c")
         wait_until(lambda: "1 of 2 still run" in workplace.output, "the end of the actor")
         assert workplace.has_saved("actor0")
-        assert tmux(workplace, "list-windows", "-F", "#W").splitlines()[1:] == ["learner", "actor 1"]
+        others = ["learner", "actor 1"]
+        wait_until(
+            lambda: tmux(workplace, "list-windows", "-F", "#W").splitlines()[1:] == others, "the window to close"
+        )
         tmux(workplace, "kill-window", "-t", ":0")  # a terminal that is closed
         wait_until(lambda: tmux(workplace, "list-windows") == "", "all windows to close")
         assert workplace.has_saved("learner")
