@@ -210,6 +210,7 @@ class Args(MachineOptions, ResultOptions, LearningOptions, ReplayOptions, Enviro
 GROUPS: tuple[type, ...] = (
     RunOptions, EnvironmentOptions, ReplayOptions, LearningOptions, ResultOptions, MachineOptions,
 )  # fmt: skip
+ALL_GROUPS = (*GROUPS, *(entry.options for entry in AGENTS.values()))
 _COMMON = {f.name for group in GROUPS for f in dataclasses.fields(group)}
 
 
@@ -218,7 +219,7 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
 
     A setting that the command line leaves out is the preset's, else the agent's, else the common default.
     """
-    values, errors = command_line.read((*GROUPS, *(entry.options for entry in AGENTS.values())), argv)
+    values, errors = command_line.read(ALL_GROUPS, argv)
     agent = _agent(values, errors)
     if command_line.asks_for_help(argv):
         command_line.print_help((*GROUPS, AGENTS[agent].options), program, description)

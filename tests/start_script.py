@@ -117,9 +117,9 @@ class Workplace:
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGINT)  # to the whole foreground group, as a terminal does
 
-    def terminate(self) -> None:
+    def send(self, number: int) -> None:
         assert self.process is not None
-        self.process.terminate()
+        self.process.send_signal(number)
 
     def exit_code(self, seconds: float = 30) -> int:
         assert self.process is not None
@@ -154,7 +154,7 @@ class Workplace:
         return argv
 
     def processes(self, launcher: str) -> list[psutil.Process]:
-        """Those that run a launcher, without who supervises them."""
+        """Those that run a launcher."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):

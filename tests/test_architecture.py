@@ -14,6 +14,7 @@ LAUNCHERS = {"launch_learner", "launch_actor", "saber_report", "test_multiple_se
 MAX_FILE, MAX_FUNCTION = 350, 60  # lines
 OWN = {*FOLDERS, "args", *LAUNCHERS}
 QUICK = {"args", "agents.registry", "programs.command_line", "programs.launch", "programs.presets"}
+START = "programs.start."
 ABOVE = {"args", "programs"}  # what nothing below may know
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -57,6 +58,7 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
     module = module_of(path)
     folder = module.split(".")[0]
     is_broker, is_pure = module.startswith("memory.broker"), module.startswith("agents.ops")
+    is_start = f"{module}.".startswith(START)
     for name in sorted(imports(path, text)):
         top = name.split(".")[0]
         forbidden = {
@@ -75,6 +77,9 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             and not (top == "torch" or name.startswith("agents.ops") or name == "agents" or _standard(top)),
             "an agent imports another": _package(module) in agents and _package(name) in agents - {_package(module)},
             "what a command line needs imports torch": top == "torch" and (".options" in module or module in QUICK),
+            "the start script knows learner and actors by their commands": is_start
+            and (top == "agents" or name.startswith(("programs.actor", "programs.common", "programs.learner"))),
+            "nobody knows of the start script": f"{name}.".startswith(START) and not is_start and folder != "tests",
             "only memory/broker/connection.py imports redis": top == "redis" and module != "memory.broker.connection",
             "only memory/broker/lease.py imports redlock": top == "redlock" and module != "memory.broker.lease",
         }
@@ -215,6 +220,11 @@ def test_nothing_can_run_code_from_outside(path: str) -> None:
         ("programs/launch.py", "from torch import Tensor"),
         ("agents/rainbow_iqn/agent.py", "from ..rainbow.agent import Rainbow"),
         ("args.py", "from agents.interface import Agent"),
+        ("args.py", "from agents.registry import make_agent"),
+        ("programs/start/x.py", "from programs.common import run_program"),
+        ("programs/start/x.py", "from programs.learner.loop import Loop"),
+        ("programs/start/x.py", "import agents"),
+        ("programs/common.py", "from programs.start.output import say"),
     ],
 )
 def test_a_wrong_import_is_noticed(path: str, text: str) -> None:
@@ -228,6 +238,10 @@ def test_a_wrong_import_is_noticed(path: str, text: str) -> None:
         ("agents/rainbow/agent.py", "from agents.networks.duelling import Heads\nfrom memory.chunk import Field"),
         ("memory/broker/connection.py", "import redis"),
         ("saber/x.py", "from memory.rows import Row"),
+        (
+            "programs/start/x.py",
+            "from args import Args\nfrom programs.start import viewer\nfrom programs import command_line",
+        ),
     ],
 )
 def test_right_imports_are_right(path: str, text: str) -> None:

@@ -1,0 +1,4 @@
+"""The start script: a Redis server, the learner and the actors, started, watched and stopped together.
+
+`start_learning_atari.sh` makes the environment and runs this package in it. `supervisor.py` has the loop.
+"""

@@ -1,0 +1,116 @@
+"""Read the options of the start script: its own, and those that it hands on to the learner and to every actor."""
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import args
+from args import Args
+from memory.broker.access import Server, find_server
+from memory.broker.roll_call import LEARNER
+from memory.errors import UserError
+from programs import command_line
+from saber.results.files import folder_to_write
+
+PROGRAM = "start_learning_atari.sh"
+WINDOWS = ("auto", "terminal", "tmux", "none")
+_STOP_SECONDS = "RAINBOW_STOP_SECONDS"
+_ONCE = "--abandon-other-run"
+
+
+@dataclass(frozen=True)
+class StartOptions:
+    """What a command line and the environment ask for."""
+
+    args: Args  # of the learner
+    launcher_options: tuple[str, ...]  # as the learner and the actors get them
+    server: Server
+    preset_chosen: str = ""  # the preset that was chosen for want of a GPU
+    gpus: tuple[int, ...] = ()
+    windows: str = "auto"
+    use_running_redis: bool = False
+    stop_seconds: int = 60
+
+    def command(self, id_actor: int) -> list[str]:
+        """Return the command of an actor, or of the LEARNER; both take the GPUs in turn, the learner the first."""
+        program = ["launch_learner.py"] if id_actor == LEARNER else ["launch_actor.py", "--id-actor", str(id_actor)]
+        gpu = [f"--gpu-number={self.gpus[(id_actor - LEARNER) % len(self.gpus)]}"] if self.gpus else []
+        return [sys.executable, *program, *self.launcher_options, *gpu]
+
+
+def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Callable[[], int]) -> StartOptions:
+    """Read a command line; raises UserError, also for a results folder that cannot be written.
+
+    `count_gpus` takes seconds, so it is called only where its answer matters.
+    """
+    stop_seconds = _stop_seconds(environment)
+    own, rest = parser().parse_known_args(list(words))
+    gpus = _gpus(own.gpus)
+    if own.windows not in WINDOWS:
+        raise UserError(f"--windows: expected {', '.join(WINDOWS[:-1])} or {WINDOWS[-1]}, got {own.windows!r}")
+    given, errors = command_line.read(args.ALL_GROUPS, rest)
+    if "id_actor" in given:
+        raise UserError("--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1")
+    if gpus and "gpu_number" in given:
+        raise UserError("--gpus, --gpu-number: give either of them")
+    preset = ""
+    if not given.get("disable_cuda"):
+        _check_gpus(gpus, count_gpus)
+        if not errors and "preset" not in given and not count_gpus():
+            preset = "cpu"
+            rest += ["--preset", preset]
+    parsed = args.parse(rest, PROGRAM, "")
+    server = find_server(parsed.host_redis, parsed.port_redis, parsed.redis_url, environment)
+    folder_to_write("--path-to-results", parsed.path_to_results)
+    return StartOptions(parsed, tuple(rest), server, preset, gpus, own.windows, own.use_running_redis, stop_seconds)
+
+
+def continuation(script: str, words: Sequence[str]) -> str:
+    """Return the command that goes on with a run, to be copied into a shell."""
+    kept = [
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if word.partition("=")[0] != _ONCE and not (before == _ONCE and not word.startswith("-"))
+    ]
+    return shlex.join(["bash", script, *kept])
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message.removeprefix("argument "))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of this script's own options, which help.txt explains."""
+    parser = _Parser(prog=PROGRAM, add_help=False, allow_abbrev=False)
+    parser.add_argument("--gpus")
+    parser.add_argument("--windows", default="auto")
+    parser.add_argument("--use-running-redis", action="store_true")
+    return parser
+
+
+def _stop_seconds(environment: Mapping[str, str]) -> int:
+    text = environment.get(_STOP_SECONDS) or "60"
+    if not re.fullmatch("0|[1-9][0-9]{0,5}", text):
+        raise UserError(f"{_STOP_SECONDS}: expected whole seconds, got {text!r}")
+    return int(text)
+
+
+def _gpus(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    if not re.fullmatch("[0-9]{1,9}(,[0-9]{1,9})*", text):
+        raise UserError(f"--gpus: expected device numbers separated by commas, got {text!r}")
+    return tuple(map(int, text.split(",")))
+
+
+def _check_gpus(gpus: Sequence[int], count_gpus: Callable[[], int]) -> None:
+    missing = [gpu for gpu in gpus if gpu >= count_gpus()]
+    if missing:
+        there = count_gpus()
+        advice = f"choose from 0 to {there - 1}" if there else "leave it out to compute on the CPU"
+        raise UserError(f"--gpus: PyTorch finds no CUDA device {missing[0]} here, {there} in all; {advice}")

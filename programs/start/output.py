@@ -1,0 +1,52 @@
+"""Write lines to terminals and windows; a training goes on when nobody reads them any more."""
+
+import os
+import threading
+from contextlib import suppress
+from typing import IO
+
+_TERMINAL, _ERRORS = 1, 2  # descriptors
+_LAST_LINES_S = 10.0  # longer than any reader needs that has not been stopped by Ctrl-S
+
+
+def say(text: str) -> None:
+    """Print a line of the start script itself."""
+    _write(_TERMINAL, f"start_learning_atari: {text}\n".encode())
+
+
+def complain(text: str) -> None:
+    """Print a line about what went wrong."""
+    _write(_ERRORS, f"start_learning_atari: {text}\n".encode())
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write a line in one go where that is possible, as threads write to the terminal at the same time."""
+    with suppress(OSError):
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
+class Output:
+    """Copies the lines of a process to a window (the descriptor of its pipe), or to this terminal with a prefix."""
+
+    def __init__(self, source: IO[bytes], name: str, window: int | None) -> None:
+        self._source = source
+        self._window = window
+        self._prefix = f"[{name}] ".encode() if window is None else b""
+        self._thread = threading.Thread(target=self._copy, name=f"output of {name}", daemon=True)
+        self._thread.start()
+
+    def _copy(self) -> None:
+        descriptor = _TERMINAL if self._window is None else self._window
+        for line in self._source:
+            _write(descriptor, self._prefix + line.removesuffix(b"\n") + b"\n")
+
+    def close(self, last_words: bytes) -> None:
+        """Copy what is left of a process that has ended; only a window gets the last words."""
+        self._thread.join(_LAST_LINES_S)
+        if self._thread.is_alive():
+            return  # the descriptors stay open, as the thread uses them
+        self._source.close()
+        if self._window is not None:
+            _write(self._window, last_words)
+            os.close(self._window)

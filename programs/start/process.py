@@ -1,0 +1,96 @@
+"""Start, watch and stop the learner or an actor as a child of the start script."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from programs.start.output import Output
+from programs.start.viewer import QUESTION
+
+KILLED = 128  # as in a shell: the exit code of a process that a signal has ended is above this by its number
+_STOPPED_IN_ORDER = (0, KILLED + signal.SIGTERM)  # the latter by a request that came before it listened to any
+_WRONG_COMMAND = 2
+_STARTS_S = 5  # a process that fails sooner would only fail again
+_WORKS_S = 60  # a process that fails later has worked before
+_MOST_RESTARTS = 5  # without work in between
+
+OpenWindow = Callable[[str, int], int | None]
+
+
+class Process:
+    """A process in a session of its own, so that the terminal's Ctrl-C does not reach it."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        self.exit_code: int | None = None  # None while it runs, and before
+        self.started = self.ended = 0.0  # by the monotonic clock
+        self._command = command
+        self._restarts = 0
+        self._stopping = False
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._output: Output | None = None
+
+    def start(self, open_window: OpenWindow) -> None:
+        """Start it, with a new window for its lines, or none."""
+        self._popen = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},  # or the lines would come in bursts
+            start_new_session=True,
+        )
+        self.started, self.exit_code, self._output = time.monotonic(), None, None
+        window = open_window(self.name, self._popen.pid)
+        assert self._popen.stdout is not None
+        self._output = Output(self._popen.stdout, self.name, window)
+
+    def runs(self) -> bool:
+        """Tell whether it runs; when it has ended, what it left behind is cleaned up."""
+        if self._popen is None or self.exit_code is not None:
+            return False
+        code = self._popen.poll()
+        if code is None:
+            return True
+        self.exit_code, self.ended = code if code >= 0 else KILLED - code, time.monotonic()
+        self._signal_all(signal.SIGKILL)  # its helpers
+        if self._output:
+            failed = f"{self.name} ended with exit code {self.exit_code}. ".encode() + QUESTION
+            self._output.close(failed if self.exit_code and not self._stopping else b"")
+        return False
+
+    def may_go_on(self) -> bool:
+        """Tell whether starting it again makes sense: it was killed, or has failed after it worked for a while."""
+        lived = self.ended - self.started
+        failed = self.exit_code not in (0, _WRONG_COMMAND, None)
+        killed = (self.exit_code or 0) > KILLED
+        return failed and (killed or lived >= _STARTS_S) and (lived >= _WORKS_S or self._restarts < _MOST_RESTARTS)
+
+    def start_again(self, open_window: OpenWindow) -> None:
+        """Start it again."""
+        self._restarts = 1 if self.ended - self.started >= _WORKS_S else self._restarts + 1
+        self.start(open_window)
+
+    def ask_to_stop(self) -> None:
+        """Ask it to save and stop."""
+        assert self._popen is not None
+        self._stopping = True
+        self._popen.terminate()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._signal_all(signal.SIGKILL)
+        while self.runs():
+            time.sleep(0.01)
+
+    def has_stopped_in_order(self) -> bool:
+        """Tell whether it has ended as one that was asked to stop does."""
+        return self.exit_code in _STOPPED_IN_ORDER
+
+    def _signal_all(self, number: int) -> None:
+        assert self._popen is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, number)

@@ -1,0 +1,65 @@
+"""Run the start script: from its command line to its exit code."""
+
+import os
+from collections.abc import Sequence
+from functools import cache, partial
+
+from memory.errors import RunError, Stopped, UserError
+from programs import command_line
+from programs.start import options, windows
+from programs.start.output import complain, say
+from programs.start.stop_request import StopRequest
+from programs.start.supervisor import Supervisor
+
+
+def start(script: str, words: Sequence[str], stop: StopRequest) -> int:
+    """Start all that a run needs, and train until the user stops it; return the exit code.
+
+    It is the learner's, or 0 stopped in good order, 1 cannot go on, 2 bad command.
+    """
+    try:
+        asked = options.read(words, os.environ, count_gpus)
+        kind = windows.choose(asked.windows, asked.server.port, os.environ)
+        if asked.preset_chosen:
+            say(
+                f"no GPU: --preset {asked.preset_chosen} trains a small network, which learns in minutes; --preset "
+                "paper trains the full one"
+            )
+        open_window = partial(windows.open_window, kind, stop=stop) if kind else _no_window
+        return _run(Supervisor(asked, open_window, stop), asked, options.continuation(script, words))
+    except UserError as error:
+        command_line.fail(options.PROGRAM, error)
+
+
+@cache
+def count_gpus() -> int:
+    """Return how many CUDA devices PyTorch finds."""
+    import torch  # takes seconds
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _no_window(_name: str, _process_id: int) -> None:
+    """Open none: all lines go to this terminal."""
+
+
+def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str) -> int:
+    """Run to the end, and stop all that is left then, also after an error."""
+    stopped, code = False, 1
+    try:
+        supervisor.prepare_redis()
+        actors, results = asked.args.nb_actor, asked.args.path_to_results
+        say(f"starting the learner and {actors} actor(s); results go to {results}; Ctrl-C saves and stops everything")
+        code = supervisor.train()
+    except Stopped:
+        stopped = True
+    except (RunError, OSError) as error:
+        complain(str(error))
+    finally:
+        in_order = supervisor.stop()
+    if stopped and in_order:
+        code = 0
+        say("all is stopped and saved")
+    if supervisor.learner.started and code != 2 and (stopped or code):
+        say(f"go on from here with: {continuation}")
+    return code

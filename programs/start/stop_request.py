@@ -1,0 +1,31 @@
+"""Notice the user's request to stop: Ctrl-C, SIGTERM, or a terminal that closes (SIGHUP)."""
+
+import signal
+import time
+
+from memory.errors import Stopped
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PAUSE_S = 0.1
+
+
+class StopRequest:
+    """Notes the signals; a second one changes nothing."""
+
+    def __init__(self) -> None:
+        self._requested = False
+
+    def listen(self) -> None:
+        """Note the signals from now on, but for those that this process was started to ignore, as by nohup."""
+        for number in _SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._note)
+
+    def _note(self, *_: object) -> None:
+        self._requested = True  # and no more: a handler runs between any two operations of the main thread
+
+    def pause(self) -> None:
+        """Wait a moment; raises Stopped if a stop was requested."""
+        time.sleep(_PAUSE_S)
+        if self._requested:
+            raise Stopped

@@ -1,0 +1,101 @@
+"""Keep a run going: start Redis, the learner and the actors, start again what was killed, and stop them all."""
+
+import time
+
+from memory.broker.roll_call import LEARNER
+from programs.start import redis_server
+from programs.start.options import StartOptions
+from programs.start.output import complain, say
+from programs.start.process import OpenWindow, Process
+from programs.start.redis_server import RedisServer
+from programs.start.stop_request import StopRequest
+
+_LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start
+_LEARNER_ENDS_S = 5.0  # a learner that finishes ends so soon after its actors
+
+
+class Supervisor:
+    """The processes of a run."""
+
+    def __init__(self, options: StartOptions, open_window: OpenWindow, stop: StopRequest) -> None:
+        self._options = options
+        self._open_window = open_window
+        self._stop = stop
+        self._redis: RedisServer | None = None
+        self.learner = Process("learner", options.command(LEARNER))
+        self._actors = [Process(f"actor {i}", options.command(i)) for i in range(options.args.nb_actor)]
+        self._given_up: set[Process] = set()
+
+    def prepare_redis(self) -> None:
+        """Start a Redis server, or see that the one to be used answers."""
+        server, results = self._options.server, self._options.args.path_to_results
+        if redis_server.uses_running(server, self._options.use_running_redis):
+            redis_server.check_running(server)
+            return
+        redis_server.check_port(server.host, server.port, redis_server.ask(server.host, server.port))
+        self._redis = RedisServer(server.host, server.port, results, self._stop)
+        self._redis.start()
+
+    def train(self) -> int:
+        """Run until the learner ends for good, or nobody is left to learn from; return the exit code of that."""
+        for process in (self.learner, *self._actors):
+            process.start(self._open_window)
+        while self.learner.runs() or self._starts_again(self.learner, self.learner.may_go_on()):
+            if self._redis:
+                self._redis.keep_alive()
+            for actor in self._actors:
+                self._look_after(actor)
+            failures = [actor.exit_code for actor in self._actors if actor.exit_code]
+            if len(self._given_up) == len(self._actors) and failures:
+                complain("no actor is left")
+                return failures[0]
+            self._stop.pause()
+        say(f"the learner has ended with exit code {self.learner.exit_code}")
+        return self.learner.exit_code or 0
+
+    def _look_after(self, actor: Process) -> None:
+        if actor.runs():
+            return
+        if self._starts_again(actor, actor.may_go_on() or self._was_sent_home(actor)):
+            self._given_up.discard(actor)
+        elif actor not in self._given_up:
+            self._given_up.add(actor)
+            left = f"{len(self._actors) - len(self._given_up)} of {len(self._actors)} still run"
+            say(f"{actor.name} has ended with exit code {actor.exit_code}; {left}")
+
+    def _was_sent_home(self, actor: Process) -> bool:
+        """Tell whether an actor has ended in good order though this learner, which has just been started, goes on.
+
+        The learner before this one may have sent the actor home. Or the actor has met another run of that name, which
+        this learner has replaced.
+        """
+        now = time.monotonic()
+        is_new = now - self.learner.started < _LEARNER_STARTS_S
+        return actor.exit_code == 0 and is_new and now - actor.ended >= _LEARNER_ENDS_S
+
+    def _starts_again(self, process: Process, makes_sense: bool) -> bool:
+        if makes_sense:
+            say(f"{process.name} has ended with exit code {process.exit_code} and is started again")
+            process.start_again(self._open_window)
+        return makes_sense
+
+    def stop(self) -> bool:
+        """Stop the processes, then Redis, since they save into it; tell whether all have stopped in good order."""
+        patience_s = self._options.stop_seconds
+        running = [process for process in (self.learner, *self._actors) if process.runs()]
+        if running:
+            say(f"stopping {', '.join(process.name for process in running)} (up to {patience_s} s to save)")
+        for process in running:
+            process.ask_to_stop()
+        deadline = time.monotonic() + patience_s
+        for process in running:
+            while process.runs() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if process.runs():
+                complain(f"{process.name} did not stop in {patience_s} s and is killed")
+                process.kill()
+            if not process.has_stopped_in_order():
+                complain(f"{process.name} ended with exit code {process.exit_code}")
+        if self._redis:
+            self._redis.stop(patience_s)
+        return all(process.has_stopped_in_order() for process in running)

@@ -1,0 +1,142 @@
+"""What a command line of the start script asks for, and which mistakes it names before anything is started."""
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memory.broker.access import OPEN
+from memory.errors import UserError
+from programs.start import options
+from programs.start.options import StartOptions, continuation, read
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a file").touch()
+    monkeypatch.chdir(tmp_path)
+
+
+def nobody_asks() -> int:
+    raise AssertionError("PyTorch is asked for a GPU")
+
+
+def asked(words: str, count_gpus: Callable[[], int] = lambda: 0, **environment: str) -> StartOptions:
+    return read(shlex.split(words), environment, count_gpus)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--id-actor 1", "--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1"),
+        ("--id-actor=1", "--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1"),
+        ("--gpus '0;1'", "--gpus: expected device numbers separated by commas, got '0;1'"),
+        ("--gpus=", "--gpus: expected device numbers separated by commas, got ''"),
+        ("--gpus", "--gpus: expected one argument"),
+        ("--gpus=0 --gpu-number 1", "--gpus, --gpu-number: give either of them"),
+        ("--windows many", "--windows: expected auto, terminal, tmux or none, got 'many'"),
+        ("--memory-capacityy 9", "--memory-capacityy: no such option; did you mean --memory-capacity?"),
+        ("--nb-actor 0", "--nb-actor: must be above 0, is 0"),
+        ("--nb-actor=five", "--nb-actor: expected a whole number, got 'five'"),
+        ("--path-to-results ''", "--path-to-results: expected a path, got ''"),
+        ("--path-to-results 'a file'", "--path-to-results: expected a folder to write to, got a file"),
+        ("--game PongNoFrameskip-v4", "--game: unknown game 'PongNoFrameskip-v4'; did you mean pong?"),
+        ("--redis-url redis://me:secret@here", "--redis-url: must not hold a password"),
+    ],
+)
+def test_a_wrong_option_is_named(words: str, named: str) -> None:
+    with pytest.raises(UserError) as error:
+        asked(words)
+    assert str(error.value).startswith(named)
+
+
+def test_all_mistakes_in_the_launchers_options_are_told_together() -> None:
+    with pytest.raises(UserError) as error:
+        asked("--nb-actor five --port-redis 0 --preset")
+    assert [line.split(":")[0] for line in str(error.value).splitlines()] == ["--nb-actor", "--preset", "--port-redis"]
+
+
+@pytest.mark.parametrize("preset", ["", " --preset paper"])
+@pytest.mark.parametrize(
+    ("there", "gpus", "missing", "advice"),
+    [(0, "0", 0, "0 in all; leave it out to compute on the CPU"), (2, "1,2", 2, "2 in all; choose from 0 to 1")],
+)
+def test_a_gpu_that_is_not_there_is_named(there: int, gpus: str, missing: int, advice: str, preset: str) -> None:
+    with pytest.raises(UserError) as error:
+        asked(f"--gpus {gpus}{preset}", lambda: there)
+    assert str(error.value) == f"--gpus: PyTorch finds no CUDA device {missing} here, {advice}"
+
+
+def test_the_gpus_are_taken_in_turn() -> None:
+    given = asked("--gpus 3,5 --nb-actor 3 --game pong", lambda: 6)
+    common = ["--nb-actor", "3", "--game", "pong"]
+    learner = [sys.executable, "launch_learner.py", *common]
+    actor = [sys.executable, "launch_actor.py", "--id-actor"]
+    assert given.command(-1) == [*learner, "--gpu-number=3"]
+    assert [given.command(i) for i in range(3)] == [
+        [*actor, str(i), *common, f"--gpu-number={gpu}"] for i, gpu in enumerate((5, 3, 5))
+    ]
+
+
+def test_the_script_keeps_its_own_options_to_itself() -> None:
+    given = asked(
+        "--windows none --V-min -1e1 --use-running-redis -p_red 7000 --windows=tmux --preset paper", nobody_asks
+    )
+    assert given.launcher_options == ("--V-min", "-1e1", "-p_red", "7000", "--preset", "paper")
+    assert (given.windows, given.use_running_redis, given.gpus) == ("tmux", True, ())
+    assert given.server == ("localhost", 7000, OPEN)
+    assert given.command(-1)[2:] == list(given.launcher_options)
+
+
+def test_without_a_gpu_the_small_network_is_taken() -> None:
+    own = "--hidden-size 64 --memory-capacity 50000 --T-max 60000"  # the last two fit no other preset
+    given = asked(own, lambda: 0)
+    assert given.preset_chosen == "cpu"
+    assert given.launcher_options == (*own.split(), "--preset", "cpu")
+    assert asked("--game pong", lambda: 1).launcher_options == ("--game", "pong")
+
+
+@pytest.mark.parametrize("words", ["--preset paper", "--preset=cpu", "--disable-cuda --gpus 7"])
+def test_a_gpu_is_not_looked_for_where_that_changes_nothing(words: str) -> None:
+    assert asked(words, nobody_asks).preset_chosen == ""
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("90", 90), ("", 60), ("999999", 999_999)])
+def test_the_time_to_stop_in_is_taken(text: str, seconds: int) -> None:
+    assert asked("", RAINBOW_STOP_SECONDS=text).stop_seconds == seconds
+
+
+@pytest.mark.parametrize("text", ["90s", "-1", " ", "08", "1e2", "1000000", "٣"])
+def test_a_wrong_time_to_stop_in_is_refused(text: str) -> None:
+    with pytest.raises(UserError) as error:
+        asked("", RAINBOW_STOP_SECONDS=text)
+    assert str(error.value) == f"RAINBOW_STOP_SECONDS: expected whole seconds, got {text!r}"
+
+
+def test_the_server_of_the_environment_is_found() -> None:
+    server = asked("", REDIS_URL="redis://:word@there:7000/2").server
+    assert (server.host, server.port, server.access.password) == ("there", 7000, "word")
+
+
+@pytest.mark.parametrize("once", ["--abandon-other-run", "--abandon-other-run yes", "--abandon-other-run=1"])
+def test_a_run_goes_on_by_the_same_command_without_the_permission_for_once(once: str) -> None:
+    words = shlex.split(f"--path-to-results 'my results' {once} --game pong")
+    kept = ["--path-to-results", "my results", "--game", "pong"]
+    assert shlex.split(continuation("a copy/start.sh", words)) == ["bash", "a copy/start.sh", *kept]
+
+
+def test_the_help_explains_every_option_of_the_script() -> None:
+    text = (ROOT / "programs" / "start" / "help.txt").read_text()
+    own = [flag for action in options.parser()._actions for flag in action.option_strings]
+    assert len(own) == 3
+    assert all(f"\n  {flag} " in text for flag in own)
+
+
+def test_pytorch_is_not_imported_without_need() -> None:
+    look = "import sys, programs.start.program; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", look], cwd=ROOT, check=False).returncode == 0

