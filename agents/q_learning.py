@@ -20,6 +20,7 @@ from agents.randomness import restore_generator
 from args import Args
 from memory.chunk import ChunkSpec, Field
 from memory.replay import Batch
+from memory.ring import RingRows
 from memory.rows import Array, Arrays, Rows, StepType
 
 CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
@@ -201,6 +202,9 @@ class QLearningAgent(Agent):
 
     def transitions(self, batch: Batch) -> Transitions:
         """Cut n-step transitions out of sampled windows."""
+        if isinstance(batch.rows, RingRows):  # the same, bit for bit, without copying the windows
+            args = self._args
+            return Transitions(*batch.rows.transitions(args.multi_step, args.discount, args.reward_clip))
         prefix = self.spec.prefix
         window = slice(prefix, prefix + self._args.multi_step + 1)
         ahead = self._n_step(self._clip(batch.reward[window]), batch.discount[window], batch.step_type[window])
