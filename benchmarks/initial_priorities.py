@@ -144,8 +144,7 @@ def every_row(agent: QLearningAgent, environment: EnvironmentSpec, chunks: list[
 
 
 def _columns(batch: Batch, start: int, end: int) -> Batch:
-    names = ("obs", "step_type", "reward", "discount", "action")
-    return batch._replace(**{name: getattr(batch, name)[:, start:end] for name in names})
+    return batch._replace(rows={name: rows[:, start:end] for name, rows in batch.rows.items()})
 
 
 @torch.no_grad()

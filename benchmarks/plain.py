@@ -40,7 +40,7 @@ def _payloads(chunks: Sequence[Chunk]) -> list[bytes]:
 def uniform_sample(replay: Replay, batch_size: int) -> Work:
     """Copy the windows of rows drawn without priorities."""
     window = torch.arange(replay.spec.sample_window)[:, None]  # [T, 1]
-    columns = list(replay._rows.values())
+    columns = list(replay.ring.rows.values())
     last = len(columns[0]) - replay.spec.sample_window
 
     def work() -> list[Tensor]:

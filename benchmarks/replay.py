@@ -2,8 +2,10 @@
 
     python -m benchmarks.replay
 
-A sample is a window of 7 rows: a stack of 4 frames, the 3 steps of the return, and the stack after them. `Replay` holds
-a million rows; the peers (`replay_peers`) hold fewer, beside which the same is measured of a `Replay` of that size.
+Like is compared with like: a sample is, for each, the stack of 4 frames at a row, the stack 3 steps later, the action
+and the weight; ours and cpprb's have the return of the 3 steps, too. The gather copies as many frames and nothing else.
+All run on one thread, as cpprb can do no other. `Replay` holds a million rows; the peers (`replay_peers`) hold fewer,
+beside which the same is measured of a `Replay` of that size.
 """
 
 import argparse
@@ -15,12 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agents.ops.frames import stack_at
+from agents.ops.n_step import NStep, n_step
 from benchmarks.harness import SLICE_S, Comparison, Work, compare, run
 from benchmarks.replay_peers import NumpyTree, Peer, peers
 from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from memory.replay import Replay
+from memory.replay import Batch, Replay
+from memory.ring import NStepRows, RingRows
 from memory.rows import StepType
+from programs import processor
 
 SPEC = ChunkSpec(
     stack=4, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1
@@ -29,10 +35,9 @@ FRAME = Field((84, 84), "uint8")
 ATARI = EnvironmentSpec(FRAME, Discrete(18))
 BETA = 0.5
 PREPARED = 64  # batches whose priorities are updated in turn
-# Least ratio of `Replay.sample` to the gather. Where they were set the gathers took 0.089 and 1.08 ms, and 8500 and
-# 850 samples a second were wanted.
-SAMPLE_WANTED = {32: 0.089 / (1000 / 8500), 512: 1.08 / (1000 / 850)}
-UPDATE_WANTED = 10.0  # least ratio of `Replay.update_priorities` to `Replay.sample`
+STEPS, GAMMA, CLIP = 3, 0.99, 1.0  # of the returns
+SAMPLE_WANTED = {32: 0.8, 512: 0.95}  # least ratio of a batch of transitions to the gather
+UPDATE_WANTED = 10.0  # least ratio of `Replay.update_priorities` to a batch of transitions
 
 
 @dataclass(frozen=True)
@@ -74,15 +79,43 @@ def filled(rows: int) -> Replay:
 
 
 def gather(replay: Replay, batch_size: int, turns: int) -> Work:
-    """Copies frames of random windows and nothing else: what a sample takes at least."""
-    frames = replay._rows["obs"]  # the same memory: a ring of its own would take 8 GB more
+    """Copies the frames of both stacks at random rows and nothing else."""
+    frames = replay.ring.rows["obs"]  # the same memory: a ring of its own would take 8 GB more
     generator = torch.Generator().manual_seed(1)
-    first = torch.randint(len(frames) - SPEC.sample_window, (turns // batch_size, 1, batch_size), generator=generator)
-    index = first + torch.arange(SPEC.sample_window)[:, None]  # [turns, T, B]
-    indices = itertools.cycle(index.flatten(1).unbind())  # each [T * B]
+    first = torch.randint(len(frames) - SPEC.sample_window, (turns // batch_size, batch_size, 1), generator=generator)
+    index = (first + torch.arange(SPEC.stack)).flatten(1)  # [turns, B * S]
+    indices = itertools.cycle(zip(index, index + STEPS, strict=True))
 
-    def work() -> Tensor:
-        return frames.index_select(0, next(indices)).reshape(SPEC.sample_window, batch_size, *FRAME.shape)
+    def work() -> list[Tensor]:
+        stacks = [frames.index_select(0, rows) for rows in next(indices)]
+        return [stack.view(batch_size, SPEC.stack, *FRAME.shape) for stack in stacks]  # each [B, S, 84, 84]
+
+    return work
+
+
+def our_sample(replay: Replay, batch_size: int) -> Work:
+    """Draws a batch and cuts its transitions, as an update does."""
+
+    def work() -> tuple[Batch, NStepRows]:
+        batch = replay.sample(batch_size, BETA)
+        assert isinstance(batch.rows, RingRows)
+        return batch, batch.rows.transitions(STEPS, GAMMA, CLIP)
+
+    return work
+
+
+def our_windows(replay: Replay, batch_size: int) -> Work:
+    """The same by way of windows and torch, as on a GPU."""
+    now = torch.full((batch_size,), SPEC.prefix)
+
+    def work() -> tuple[Batch, NStep, list[Tensor]]:
+        batch = replay.sample(batch_size, BETA)
+        reward, discount, step_type = (batch.rows[name] for name in ("reward", "discount", "step_type"))
+        ahead = n_step(
+            reward[SPEC.prefix :].clamp(-CLIP, CLIP), discount[SPEC.prefix :], step_type[SPEC.prefix :], GAMMA
+        )
+        ends = (now, now + ahead.steps)
+        return batch, ahead, [stack_at(batch.rows["obs"], step_type, end, SPEC.stack) for end in ends]
 
     return work
 
@@ -116,7 +149,7 @@ def tree_update(leaves: int, batch_size: int) -> Work:
 def copying(replay: Replay, sizes: Sizes, repeats: int) -> Comparison:
     """Gigabytes a second of a plain copy, the physical limit, and of the gather."""
     batch_size, gathers = 512, 4
-    source = torch.ones(gathers * batch_size * SPEC.sample_window * 84 * 84, dtype=torch.uint8)
+    source = torch.ones(gathers * batch_size * 2 * SPEC.stack * 84 * 84, dtype=torch.uint8)
     target = torch.empty_like(source)
     one = gather(replay, batch_size, sizes.turns)
     works: dict[str, Work] = {
@@ -127,12 +160,13 @@ def copying(replay: Replay, sizes: Sizes, repeats: int) -> Comparison:
 
 
 def sampling(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> Comparison:
-    """Samples a second, with their weights."""
+    """Batches of transitions a second, with their weights."""
     name = f"sample {batch_size}"
     works: dict[str, Work] = {
         "gather alone": gather(replays.ours, batch_size, sizes.turns),
-        "ours": lambda: replays.ours.sample(batch_size, BETA),
-        f"ours{replays.fewer}": lambda: replays.small.sample(batch_size, BETA),
+        "ours": our_sample(replays.ours, batch_size),
+        "ours, windows cut by torch": our_windows(replays.ours, batch_size),
+        f"ours{replays.fewer}": our_sample(replays.small, batch_size),
     }
     works |= {f"{peer.name}{replays.fewer}": partial(peer.sample, batch_size) for peer in replays.peers}
     wanted = {"ours": SAMPLE_WANTED[batch_size]}
@@ -143,7 +177,7 @@ def updating(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> C
     """Updates of the priorities of a batch a second."""
     name = f"update {batch_size}"
     works: dict[str, Work] = {
-        "ours, sample": lambda: replays.ours.sample(batch_size, BETA),
+        "ours, sample": our_sample(replays.ours, batch_size),
         "ours, update_priorities": our_update(replays.ours, batch_size),
         "NumPy sum tree": tree_update(sizes.rows, batch_size),
         f"ours{replays.fewer}": our_update(replays.small, batch_size),
@@ -155,6 +189,8 @@ def updating(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> C
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
     """Compare copying, sampling and updates."""
+    processor.prepare()  # as in the learner: large batches would fault their memory in again each time
+    torch.set_num_threads(1)
     sizes = QUICK if args.quick else Sizes()
     fewer = f", {sizes.peer_rows:_} rows".replace("_", " ")
     replays = Replays(filled(sizes.rows), filled(sizes.peer_rows), peers(sizes.peer_rows), fewer)

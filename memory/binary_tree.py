@@ -5,7 +5,7 @@ a batch. Here a batch is one call. Nodes stand in one array, root at 1, the chil
 recomputes every sum above it from its children. Letters: B batch.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -16,6 +16,15 @@ from memory.draws import Drawn
 from memory.rows import Array
 
 _OK, _NO_LEAF, _NO_PRIORITY = 0, 1, 2
+_NO_GROUPS: Array = np.zeros(1, np.int64)  # one for all leaves
+
+
+class DrawnFromGroups(NamedTuple):
+    """A prioritised batch of leaves that belong to groups."""
+
+    indices: Tensor  # [B] int64
+    ratios: Tensor  # [B] float64, the least probability of the batch divided by each: see `importance_weights`
+    numbers: Tensor  # [B] int64, of the leaves' groups
 
 
 class BinaryTree:
@@ -60,23 +69,38 @@ class BinaryTree:
         """Find the leaves [B], int64, as `SegmentTree.sample`; one of priority 0 is never found."""
         if values.dim() != 1:
             raise ValueError(f"values {tuple(values.shape)} must be [B]")
-        return torch.from_numpy(self._find(values.to(torch.float64).numpy()))
+        self._check_total()
+        return torch.from_numpy(_search(self._nodes, self._first, values.to(torch.float64).numpy()))
 
     def stratified(self, batch_size: int, generator: torch.Generator | None = None) -> Drawn:
         """Cut the total into B = `batch_size` equal segments and draw one value in each, as `SegmentTree` does."""
+        found, probabilities, _, _ = self._draw(batch_size, generator, _NO_GROUPS, self.capacity)
+        return Drawn(torch.from_numpy(found), torch.from_numpy(probabilities))
+
+    def draw_from_groups(
+        self, batch_size: int, generator: torch.Generator | None, groups: Array, size: int
+    ) -> DrawnFromGroups:
+        """Draw as `stratified`, with all that replay needs of the leaves in one call of compiled code.
+
+        Args:
+            batch_size: B.
+            generator: draws the places; None is torch's global one.
+            groups: [capacity / size] int64, a number for each group of leaves.
+            size: the leaves of a group.
+        """
+        found, _, ratios, numbers = self._draw(batch_size, generator, groups, size)
+        return DrawnFromGroups(torch.from_numpy(found), torch.from_numpy(ratios), torch.from_numpy(numbers))
+
+    def _draw(self, batch_size: int, generator: torch.Generator | None, groups: Array, size: int) -> Any:
         if batch_size < 1:
             raise ValueError(f"batch_size must be positive, not {batch_size}")
-        places = torch.rand(batch_size, generator=generator, dtype=torch.float64).numpy()  # [B]
-        places += np.arange(batch_size)  # counted in segments
-        places *= self._nodes[1] / batch_size
-        found = self._find(places)
-        return Drawn(torch.from_numpy(found), torch.from_numpy(self._leaves[found] / self._nodes[1]))
+        offsets = torch.rand(batch_size, generator=generator, dtype=torch.float64)  # [B]
+        self._check_total()
+        return _stratified(self._nodes, self._first, offsets.numpy(), groups, size)
 
-    def _find(self, values: Array) -> Array:
+    def _check_total(self) -> None:
         if not self._nodes[1] > 0:
             raise ValueError(f"nothing to sample: the priorities sum to {self._nodes[1]}")
-        found: Array = _search(self._nodes, self._first, values)
-        return found
 
     def check_valid(self) -> None:
         """Recompute everything.
@@ -96,9 +120,9 @@ class BinaryTree:
             raise ValueError(f"node {node} holds {self._nodes[node]}, its children {exact[node - 1]}")
 
 
-def _compiled(function: Any) -> Any:
-    """Compile at the first call, and keep the machine code beside the source as Python keeps its own."""
-    return numba.njit(nogil=True, cache=True)(function)
+# Machine code is made at the first call, or at once for a given signature, and kept beside the source as Python keeps
+# its own.
+_compiled = numba.njit(nogil=True, cache=True)
 
 
 @_compiled
@@ -133,3 +157,27 @@ def _search(nodes: Any, first: int, values: Any) -> Any:
             rest[at] -= left * right
             found[at] = node + right
     return found - first
+
+
+@numba.njit(
+    "Tuple((int64[::1], float64[::1], float64[::1], int64[::1]))(float64[::1], int64, float64[::1], int64[::1], int64)",
+    nogil=True,
+    cache=True,
+)
+def _stratified(nodes: Any, first: int, offsets: Any, groups: Any, size: int) -> Any:
+    """Draw at the given offset [B] in each of B equal segments: leaves, probabilities, ratios, numbers of groups."""
+    batch = len(offsets)
+    segment = nodes[1] / batch
+    places = np.empty(batch)
+    for at in range(batch):
+        places[at] = (offsets[at] + at) * segment
+    found = _search(nodes, first, places)
+    probabilities, ratios, numbers = np.empty(batch), np.empty(batch), np.empty(batch, np.int64)
+    least = np.inf
+    for at in range(batch):
+        probabilities[at] = nodes[first + found[at]] / nodes[1]
+        least = min(least, probabilities[at])
+    for at in range(batch):
+        ratios[at] = least / probabilities[at]
+        numbers[at] = groups[found[at] // size]
+    return found, probabilities, ratios, numbers

@@ -26,4 +26,4 @@ def importance_weights(probabilities: Tensor, beta: float | Tensor) -> Tensor:
     """
     if probabilities.dim() != 1:
         raise ValueError(f"probabilities {tuple(probabilities.shape)} must be [B]")
-    return (probabilities.min() / probabilities) ** beta
+    return (probabilities.min() / probabilities).pow_(beta)

@@ -12,40 +12,10 @@ import torch
 from torch import Tensor
 
 from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.draws import importance_weights
-from memory.environment_spec import EnvironmentSpec
-from memory.rows import Array
+from memory.environment_spec import EnvironmentSpec, Field
+from memory.ring import Batch as Batch  # what `sample` gives is imported from here
+from memory.ring import MemoryRing, Ring, tensor_of
 from memory.segment_tree import SegmentTree
-
-_DTYPES = {"uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "float32": torch.float32}
-
-
-class Batch(NamedTuple):
-    """A sampled batch, time-major: T = prefix + sample length + bootstrap rows, B samples.
-
-    `indices` and `generations` name the place of each sample, for `Replay.update_priorities`.
-    """
-
-    obs: Tensor  # [T, B, ...]
-    step_type: Tensor  # [T, B] uint8
-    reward: Tensor  # [T, B] float32, raw
-    discount: Tensor  # [T, B] float32
-    action: Tensor  # [T, B] int32
-    extras: dict[str, Tensor]  # [T, B, ...]
-    state: dict[str, Tensor]  # [B, ...]
-    weights: Tensor  # [B] float32, importance-sampling weights, the largest is 1
-    indices: Tensor  # [B] int64
-    generations: Tensor  # [B] int64
-
-    def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device; itself if it is there."""
-        if self.obs.device == device:
-            return self
-        tensors = (
-            {name: part.to(device) for name, part in value.items()} if isinstance(value, dict) else value.to(device)
-            for value in self
-        )
-        return Batch(*tensors)  # type: ignore[arg-type]
 
 
 class Checkpoint(NamedTuple):
@@ -75,22 +45,13 @@ class Replay:
         self.slots = max(2, -(-capacity // spec.period))
         self.device = device
         self.generator = generator
-        self._rows = {
-            name: torch.zeros((self.slots * spec.window, *field.shape), dtype=_DTYPES[field.dtype], device=device)
-            for name, field in self.row_fields.items()
-        }
-        self._state = {
-            name: torch.zeros((self.slots, *field.shape), dtype=_DTYPES[field.dtype], device=device)
-            for name, field in spec.state
-        }
+        self.ring = make_ring(spec, self.row_fields, self.slots, device)
         self._tree = make_tree(self.slots * spec.samples, device)
-        self._generation = torch.full((self.slots,), -1, dtype=torch.int64, device=device)
         self._ids: list[ChunkId | None] = [None] * self.slots
         self._learnable = [0] * self.slots
         self._remembered: dict[ChunkId, Tensor] = {}
         self.inserted = 0  # chunks, ever
         self.size = 0  # samples that can be drawn
-        self._window = torch.arange(spec.sample_window, device=device)
 
     @property
     def rows(self) -> int:
@@ -100,52 +61,25 @@ class Replay:
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Store a chunk in the place of the oldest one; priorities of a restored checkpoint go before its own."""
         slot = self.inserted % self.slots
-        start = slot * self.spec.window
-        for name, array in chunk.rows.items():
-            self._rows[name][start : start + self.spec.window].copy_(_tensor(array))
-        for name, array in chunk.state.items():
-            self._state[name][slot].copy_(_tensor(array))
+        self.ring.write(slot, chunk, self.inserted)
         priorities = self._remembered.pop(chunk_id, None)
         if priorities is None:
             assert chunk.priorities is not None, "a spec without priorities"
-            priorities = _tensor(chunk.priorities)
+            priorities = tensor_of(chunk.priorities)
         self._tree.set(self._leaves_of(slot), priorities.to(self.device, torch.float64))
         learnable = int(self.spec.learnable(chunk.rows["step_type"]).sum())
         self.size += learnable - self._learnable[slot]
         self._learnable[slot] = learnable
         self._ids[slot] = chunk_id
-        self._generation[slot] = self.inserted
         self.inserted += 1
 
     def sample(self, batch_size: int, beta: float | Tensor) -> Batch:
         """Draw a batch, stratified by priority; raises ValueError if there is nothing to draw."""
-        spec = self.spec
-        indices, probabilities = self._tree.stratified(batch_size, self.generator)
-        slots = indices // spec.samples
-        first = (indices * spec.sample_length).add_(slots, alpha=spec.window - spec.samples * spec.sample_length)  # [B]
-        index = (first + self._window[:, None]).flatten()  # [T * B]
-        shape = (spec.sample_window, batch_size)
-        rows = {
-            # On a CPU six times as fast as plain indexing.
-            name: tensor.index_select(0, index).reshape(*shape, *tensor.shape[1:])
-            for name, tensor in self._rows.items()
-        }  # [T, B, ...]
-        return Batch(
-            obs=rows["obs"],
-            step_type=rows["step_type"],
-            reward=rows["reward"],
-            discount=rows["discount"],
-            action=rows["action"],
-            extras={name: rows[f"extras.{name}"] for name, _ in spec.extras},
-            state={name: tensor[slots] for name, tensor in self._state.items()},
-            weights=importance_weights(probabilities, beta).float(),
-            indices=indices,
-            generations=self._generation[slots],
-        )
+        return self.ring.sample(self._tree, batch_size, beta, self.generator)
 
     def update_priorities(self, batch: Batch, priorities: Tensor) -> None:
         """Set the new priorities [B] of a batch; samples whose slot was overwritten meanwhile are left alone."""
-        current = self._generation[batch.indices // self.spec.samples] == batch.generations
+        current = self.ring.generation[batch.indices // self.spec.samples] == batch.generations
         self._tree.set(batch.indices, priorities.to(self.device, torch.float64), where=current)
 
     def oldest(self) -> dict[int, int]:
@@ -202,7 +136,7 @@ class Replay:
         """Raise ValueError if the tree, the counts and the ring disagree."""
         self._tree.check_valid()
         leaves = self._tree.get(torch.arange(self.slots * self.spec.samples, device=self.device))
-        kinds = self._rows["step_type"].reshape(self.slots, self.spec.window).cpu().numpy()
+        kinds = self.ring.rows["step_type"].reshape(self.slots, self.spec.window).cpu().numpy()
         learnable = np.stack([self.spec.learnable(step_type) for step_type in kinds])
         learnable[[chunk_id is None for chunk_id in self._ids]] = False
         if learnable.sum() != self.size or list(learnable.sum(axis=1)) != self._learnable:
@@ -220,12 +154,6 @@ class Replay:
         return torch.arange(slot * self.spec.samples, (slot + 1) * self.spec.samples, device=self.device)
 
 
-def _tensor(array: Array) -> Tensor:
-    """A tensor of an array that may be read-only."""
-    view: Any = array if array.flags.writeable else array.copy()
-    return torch.from_numpy(view)
-
-
 def make_tree(capacity: int, device: torch.device) -> Any:
     """Return the fastest tree for a device: a `SegmentTree`, or a `BinaryTree`, which has the same interface."""
     if device.type == "cpu":
@@ -233,3 +161,8 @@ def make_tree(capacity: int, device: torch.device) -> Any:
 
         return BinaryTree(capacity)
     return SegmentTree(capacity, device, checked=False)  # looking at values would make every draw wait for the GPU
+
+
+def make_ring(spec: ChunkSpec, fields: Mapping[str, Field], slots: int, device: torch.device) -> Ring:
+    """Return the fastest ring for a device."""
+    return MemoryRing(spec, fields, slots) if device.type == "cpu" else Ring(spec, fields, slots, device)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.mark.parametrize(
     ("benchmark", "firsts"),
     [
-        ("replay", {"copying": "copy of 101 MB", "sample 32": "gather alone", "sample 512": "gather alone"}),
+        ("replay", {"copying": "copy of 116 MB", "sample 32": "gather alone", "sample 512": "gather alone"}),
         ("environment", {"space_invaders": "raw ale.act", "processes": "ours, one process"}),
     ],
 )

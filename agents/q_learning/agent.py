@@ -23,6 +23,7 @@ from memory.chunk import ChunkSpec
 from memory.environment_spec import Discrete
 from memory.errors import UserError
 from memory.replay import Batch
+from memory.ring import RingRows
 from memory.rows import Array, Arrays, Rows, StepType
 
 CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
@@ -200,6 +201,9 @@ class QLearningAgent(Agent):
 
     def transitions(self, batch: Batch) -> Transitions:
         """Cut n-step transitions out of sampled windows."""
+        if isinstance(batch.rows, RingRows):  # the same, bit for bit, without copying the windows
+            learning = self._learning
+            return Transitions(*batch.rows.transitions(self._multi_step, learning.discount, learning.reward_clip))
         prefix = self.spec.prefix
         window = slice(prefix, prefix + self._multi_step + 1)
         ahead = self._n_step(self._clip(batch.reward[window]), batch.discount[window], batch.step_type[window])

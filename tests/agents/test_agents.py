@@ -268,14 +268,14 @@ def test_transitions_stop_at_the_end_of_their_episode(name: str) -> None:
     ]
     step_type = torch.tensor(kinds, dtype=torch.uint8).T  # [T, B]; row t is the third
     shape = step_type.shape
-    batch = Batch(
-        obs=torch.arange(10, dtype=torch.uint8).view(5, 2, 1).expand(5, 2, 5),
-        step_type=step_type,
-        reward=torch.tensor([[9.0, 9], [9, 9], [9, 9], [3, 0.5], [9, 0.25]]),
-        discount=torch.tensor([[1.0, 1], [1, 0], [1, 1], [1, 1], [1, 0]]),
-        action=torch.arange(10, dtype=torch.int32).view(shape),
-        extras={}, state={}, weights=torch.ones(2), indices=torch.zeros(2), generations=torch.zeros(2),
-    )  # fmt: skip
+    rows = {
+        "obs": torch.arange(10, dtype=torch.uint8).view(5, 2, 1).expand(5, 2, 5),
+        "step_type": step_type,
+        "reward": torch.tensor([[9.0, 9], [9, 9], [9, 9], [3, 0.5], [9, 0.25]]),
+        "discount": torch.tensor([[1.0, 1], [1, 0], [1, 1], [1, 1], [1, 0]]),
+        "action": torch.arange(10, dtype=torch.int32).view(shape),
+    }
+    batch = Batch(rows, {}, weights=torch.ones(2), indices=torch.zeros(2), generations=torch.zeros(2))
     transitions = agent.transitions(batch)
     assert transitions.action.tolist() == [4, 5]
     assert transitions.return_.tolist() == [1.0, 0.5 + 0.5 * 0.25], "clipped; the sum stops at LAST"

@@ -12,6 +12,7 @@ from agents.q_learning.agent import QLearningAgent
 from agents.registry import AGENTS
 from agents.trainer import EagerTrainer, Turn, make_trainer
 from memory.replay import Replay
+from memory.ring import Ring
 from memory.segment_tree import SegmentTree
 from tests.agents.test_agents import agent_of, replay_of
 
@@ -37,8 +38,9 @@ def turns(betas: list[float]) -> list[Turn]:
 
 
 def as_on_a_gpu(agent: QLearningAgent, monkeypatch: pytest.MonkeyPatch) -> Replay:
-    """A replay with the tree of a GPU."""
+    """A replay with the tree and the ring of a GPU."""
     monkeypatch.setattr(memory.replay, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
+    monkeypatch.setattr(memory.replay, "make_ring", Ring)
     return replay_of(agent)
 
 

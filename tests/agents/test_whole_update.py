@@ -92,15 +92,15 @@ def batch_of(stream: Stream, rows: list[int], actions: list[int], weights: Array
     window = np.array(rows) + np.arange(1 - STACK, Settings().n + 1)[:, None]  # [T, B]
     action = np.full(window.shape, -9, np.int32)  # at other rows than the sampled one nobody may look at it
     action[STACK - 1] = actions
-    return Batch(
-        obs=torch.from_numpy(stream.obs[window]),
-        step_type=torch.from_numpy(stream.step_type[window]),
-        reward=torch.from_numpy(stream.reward[window]).float(),
-        discount=torch.from_numpy(stream.discount[window]).float(),
-        action=torch.from_numpy(action),
-        extras={}, state={}, weights=torch.from_numpy(weights).float(),
-        indices=torch.zeros(len(rows)), generations=torch.zeros(len(rows)),
-    )  # fmt: skip
+    columns = {
+        "obs": torch.from_numpy(stream.obs[window]),
+        "step_type": torch.from_numpy(stream.step_type[window]),
+        "reward": torch.from_numpy(stream.reward[window]).float(),
+        "discount": torch.from_numpy(stream.discount[window]).float(),
+        "action": torch.from_numpy(action),
+    }
+    places = torch.zeros(len(rows))
+    return Batch(columns, {}, torch.from_numpy(weights).float(), indices=places, generations=places)
 
 
 # --- what the agent draws ---

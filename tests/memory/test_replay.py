@@ -199,13 +199,13 @@ class ForgetsWhatIsToCome(Replay):
 class ShiftsRows(Replay):
     def sample(self, batch_size: int, beta: float) -> Batch:
         batch = super().sample(batch_size, beta)
-        return batch._replace(reward=batch.reward.roll(1, 0))
+        return batch._replace(rows={**batch.rows, "reward": batch.reward.roll(1, 0)})
 
 
 class MixesSamples(Replay):
     def sample(self, batch_size: int, beta: float) -> Batch:
         batch = super().sample(batch_size, beta)
-        return batch._replace(obs=batch.obs.transpose(0, 1).reshape(batch.obs.shape))
+        return batch._replace(rows={**batch.rows, "obs": batch.obs.transpose(0, 1).reshape(batch.obs.shape)})
 
 
 class OtherBeta(Replay):

@@ -1,5 +1,7 @@
 """Single points of the replay: overwritten slots, restored priorities, shapes."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -38,10 +40,32 @@ def test_samples_of_a_batch_are_kept_while_the_ring_goes_on() -> None:
     for sent in chunks[:2]:
         replay.add(sent.id, sent.chunk)
     batch = replay.sample(7, 0.5)
-    before = [tensor.clone() for tensor in batch[:5]]
+    before = {name: tensor.clone() for name, tensor in batch.rows.items()}
     for sent in chunks[2:6]:
         replay.add(sent.id, sent.chunk)
-    assert all(torch.equal(a, b) for a, b in zip(batch, before, strict=False))
+    assert all(torch.equal(batch.rows[name], tensor) for name, tensor in before.items())
+
+
+def test_rows_that_were_overwritten_before_they_were_read_are_refused() -> None:
+    replay, chunks = filled(slots=3)
+    for sent in chunks[:3]:
+        replay.add(sent.id, sent.chunk)
+    batches = [replay.sample(1, 0.5) for _ in range(40)]
+    wanted = [batch.obs.clone() for batch in batches]
+    unread = [batch._replace(rows=copy.copy(batch.rows)) for batch in batches]
+    for batch in unread:
+        batch.rows._copied = {}  # type: ignore[attr-defined]
+    replay.add(chunks[3].id, chunks[3].chunk)
+    gone = [int(batch.generations[0]) == 0 for batch in batches]
+    assert 0 < sum(gone) < 40
+    for batch, obs, overwritten in zip(unread, wanted, gone, strict=True):
+        if overwritten:
+            with pytest.raises(RuntimeError, match="overwritten"):
+                assert batch.obs is not None
+            with pytest.raises(RuntimeError, match="overwritten"):
+                batch.rows.transitions(3, 0.9, 1.0)  # type: ignore[attr-defined]
+        else:
+            assert torch.equal(batch.obs, obs)
 
 
 def test_sampling_frequencies_match_the_priorities() -> None:
@@ -98,8 +122,11 @@ def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
         if sent:
             replay.add(sent.id, sent.chunk)
             successor.add(sent.id, sent.chunk)
-        for a, b in zip(replay.sample(9, 0.4), successor.sample(9, 0.4), strict=True):
-            assert isinstance(a, dict) or torch.equal(a, b)
+        a, b = replay.sample(9, 0.4), successor.sample(9, 0.4)
+        assert a.rows.keys() == b.rows.keys() and len(a.rows) == 5
+        assert all(torch.equal(tensor, b.rows[name]) for name, tensor in a.rows.items())
+        assert torch.equal(a.weights, b.weights) and torch.equal(a.indices, b.indices)
+        assert torch.equal(a.generations, b.generations)
     replay.update_priorities(batch, torch.full((16,), 500.0))  # of before the restart: by now all are overwritten
     assert replay.checkpoint().priorities.max() < 500
 
@@ -138,7 +165,7 @@ def test_check_valid_notices_damage() -> None:
         elif damage == 1:
             replay._ids[0] = replay._ids[1]
         elif damage == 2:
-            replay._rows["step_type"][:] = int(StepType.LAST)
+            replay.ring.rows["step_type"][:] = int(StepType.LAST)
         else:
             replay._tree.set(torch.arange(32), torch.ones(32))  # LAST rows among them
         with pytest.raises(ValueError, match=r"held|LAST"):

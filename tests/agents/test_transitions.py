@@ -1,0 +1,219 @@
+"""Transitions that are cut straight out of the ring equal, bit for bit, those that torch cuts out of windows.
+
+Both are also compared with the whole episodes, which know nothing of windows.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import args as options
+from agents.q_learning.agent import QLearningAgent, Transitions
+from memory.assembler import Assembler
+from memory.chunk import ChunkId
+from memory.environment_spec import Discrete, EnvironmentSpec, Field
+from memory.replay import Batch, Replay
+from memory.ring import MemoryRing, RingRows
+from memory.rows import Row, StepType
+from programs.common import make_agent
+from tests.ground_truth import frames as slow_frames
+from tests.ground_truth.episodes import Episode, random_episode
+from tests.ground_truth.n_step import n_step as slow_n_step
+
+CPU = torch.device("cpu")
+GAMMA, ACTIONS = 0.87, 5
+
+
+class Case(NamedTuple):
+    """Sizes and settings, which are pairwise different where a mix-up could hide."""
+
+    stack: int
+    n: int
+    batch: int
+    observation: Field
+    clip: float
+
+
+CASES = [
+    Case(4, 3, 37, Field((2, 5), "uint8"), 0.6),
+    Case(1, 1, 29, Field((4,), "float32"), 0.0),
+    Case(2, 7, 31, Field((), "int64"), 1.0),
+    Case(5, 10, 1, Field((3,), "int32"), 0.25),
+    Case(3, 20, 23, Field((2, 2, 3), "float32"), 0.5),
+]
+
+
+class Played(NamedTuple):
+    """A replay that has overwritten chunks, and the place in its episode of each row, by the row's number."""
+
+    agent: QLearningAgent
+    replay: Replay
+    places: list[tuple[Episode, int]]
+
+
+def agent_for(case: Case) -> QLearningAgent:
+    settings = f"--history-length {case.stack} --multi-step {case.n} --reward-clip {case.clip} --discount {GAMMA}"
+    args = options.parse([*settings.split(), "--hidden-size", "8"], "test", "")
+    agent = make_agent(args, EnvironmentSpec(case.observation, Discrete(ACTIONS)), CPU, learns=True, seed=1)
+    assert isinstance(agent, QLearningAgent)
+    return agent
+
+
+def play(case: Case, seed: int) -> Played:
+    """Send the rows of three streams of short episodes through assemblers; an action is its row's number."""
+    rng, agent = np.random.default_rng(seed), agent_for(case)
+    spec = agent.spec
+    replay = Replay(
+        spec,
+        EnvironmentSpec(case.observation, Discrete(ACTIONS)),
+        5 * spec.period,
+        torch.Generator().manual_seed(seed),
+        CPU,
+    )
+    places: list[tuple[Episode, int]] = []
+    for stream in range(3):
+        assembler = Assembler(spec, stream, lambda _: rng.uniform(0.5, 2, spec.samples))
+        begin, sequence = len(places), 0
+        while len(places) < begin + 3 * spec.period:
+            episode = random_episode(rng, case.observation.shape)
+            for step, frame in enumerate(episode.frames):
+                last = step == len(episode.rewards)
+                step_type = StepType.LAST if last else StepType.MID if step else StepType.FIRST
+                arrived = (episode.rewards[step - 1], episode.discounts[step - 1]) if step else (0.0, 1.0)
+                row = Row(frame.astype(case.observation.dtype), step_type, *arrived)
+                places.append((episode, step))
+                if chunk := assembler.add(row, len(places) - 1, {}, {}):
+                    replay.add(ChunkId(stream, sequence), chunk)
+                    sequence += 1
+    return Played(agent, replay, places)
+
+
+def copied(batch: Batch) -> Batch:
+    """The batch as it is on a GPU, with all its rows."""
+    return batch._replace(rows=dict(batch.rows))
+
+
+def check_bits(fast: Transitions, slow: Transitions) -> None:
+    for name, found, wanted in zip(Transitions._fields, fast, slow, strict=True):
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), name
+        assert found.contiguous().numpy().tobytes() == wanted.contiguous().numpy().tobytes(), name
+
+
+def check_truth(played: Played, found: Transitions, case: Case) -> None:
+    """Compare with the episodes; a stack may begin with the first row of a stream, before which is padding."""
+    for b, number in enumerate(found.action.tolist()):
+        episode, step = played.places[number]
+        assert step < len(episode.rewards), "a LAST row was learned from"
+        clip = case.clip or np.inf
+        clipped = episode._replace(rewards=[min(max(reward, -clip), clip) for reward in episode.rewards])
+        return_, discount, steps = slow_n_step(clipped, step, case.n, GAMMA)
+        assert float(found.return_[b]) == pytest.approx(return_, rel=1e-5, abs=1e-6)
+        assert float(found.discount[b]) == pytest.approx(discount, rel=1e-5)
+        np.testing.assert_array_equal(found.obs[b], slow_frames.stack(episode, step, case.stack))
+        np.testing.assert_array_equal(found.next_obs[b], slow_frames.stack(episode, step + steps, case.stack))
+
+
+def check(case: Case, seed: int = 0, broken: Callable[[Any], Any] | None = None) -> None:
+    played = play(case, seed)
+    ring = played.replay.ring
+    assert isinstance(ring, MemoryRing)
+    if broken:
+        ring._compiled = SimpleNamespace(cut=broken(ring._compiled.cut))  # type: ignore[assignment]
+    for _ in range(12):
+        batch = played.replay.sample(case.batch, 0.5)
+        assert isinstance(batch.rows, RingRows)
+        fast = played.agent.transitions(batch)
+        check_bits(fast, played.agent.transitions(copied(batch)))
+        check_truth(played, fast, case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_they_equal_those_of_windows_and_of_whole_episodes(case: Case) -> None:
+    for seed in range(4):
+        check(case, seed)
+
+
+# --- what the check must notice ---
+
+
+def changed(place: int, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make a mutant of `cut`, one of whose arguments is changed."""
+
+    def mutant(cut: Any) -> Any:
+        return lambda *given: cut(*given[:place], change(given[place]), *given[place + 1 :])
+
+    return mutant
+
+
+def instead(old: StepType, new: StepType) -> Callable[[Any], Any]:
+    return changed(7, lambda step_type: np.where(step_type == old, np.uint8(new), step_type))
+
+
+def last_bit(cut: Any) -> Any:
+    def mutant(*given: Any) -> Any:
+        terms, bootstrap, action = cut(*given)
+        return terms, np.nextafter(bootstrap, np.float32(2)), action
+
+    return mutant
+
+
+def frames_left_from_before(cut: Any) -> Any:
+    """Hidden frames are not made zero: what was in their memory stays."""
+
+    def mutant(stacks: Any, *given: Any) -> Any:
+        result = cut(stacks, *given)
+        stacks[stacks == 0] = 77  # no frame holds a 0
+        return result
+
+    return mutant
+
+
+def terms_of_all_steps(cut: Any) -> Any:
+    def mutant(*given: Any) -> Any:
+        terms, bootstrap, action = cut(*given)
+        return np.where(terms == 0, np.float32(0.5), terms), bootstrap, action
+
+    return mutant
+
+
+def swapped_stacks(cut: Any) -> Any:
+    def mutant(stacks: Any, *given: Any) -> Any:
+        result = cut(stacks, *given)
+        stacks[:] = stacks[::-1].copy()
+        return result
+
+    return mutant
+
+
+BROKEN = {
+    "a stack goes on before FIRST": instead(StepType.FIRST, StepType.MID),
+    "a sum goes on after LAST": instead(StepType.LAST, StepType.MID),
+    "one step fewer": changed(3, lambda n: n - 1),
+    "another gamma": changed(4, lambda gamma: gamma * (1 + 1e-6)),
+    "no clipping": changed(5, lambda _: 0.0),
+    "samples one off": changed(1, lambda indices: indices - 1),
+    "a prefix too short": changed(2, lambda sizes: (*sizes[:3], sizes[3] - 1)),
+    "discounts whose last bit differs": last_bit,
+    "hidden frames are not zero": frames_left_from_before,
+    "terms after the end": terms_of_all_steps,
+    "stacks swapped": swapped_stacks,
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_check_notices(name: str) -> None:
+    with pytest.raises(AssertionError):
+        check(CASES[0], broken=BROKEN[name])
+
+
+def test_steps_beyond_the_window_are_refused() -> None:
+    played = play(CASES[0], 0)
+    rows = played.replay.sample(3, 0.5).rows
+    assert isinstance(rows, RingRows)
+    for n in (0, 4):
+        with pytest.raises(ValueError, match="no row"):
+            rows.transitions(n, 0.9, 0.0)
