@@ -3,7 +3,7 @@
     # actor                                             # learner
     agent.load(published weights)                       for batch in batches from replay:
     output, state = agent.act(rows, state, step)          update = agent.update(batch); agent.count_update(step)
-    chunk = assembler.add(row, action, extras)              replay.update_priorities(batch, update.priorities)
+    chunk = assembler.add(row, action, extras)              replay.learned(batch, update.priorities)
     # (the assembler asks agent.initial_priorities)     publish agent.parts["model"].published()
 
 An agent is one file, its options beside it, and one line in `agents.registry`. It never sees Redis, files or
@@ -12,15 +12,15 @@ environments.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from agents.options import AgentOptions, LearningOptions
+from memory.batch import Batch
 from memory.chunk import ChunkSpec
 from memory.environment_spec import EnvironmentSpec
-from memory.replay import Batch
 from memory.rows import Array, Arrays, Rows
 
 
@@ -90,6 +90,8 @@ class Agent(Policy):
     """
 
     spec: ChunkSpec
+    buffer: Literal["replay", "queue"] = "replay"  # samples again and again, or gives each chunk once
+    max_policy_lag: int = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns
     generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
 

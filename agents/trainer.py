@@ -1,7 +1,7 @@
 """How the learner makes its updates: one operation after the other, or on a GPU as one recorded graph.
 
-trainer = make_trainer(agent, replay, batch_size, device)
-metrics = trainer([Turn(beta, step), ...])      # an update for each turn
+trainer = make_trainer(agent, buffer, batch_size, device)
+metrics = trainer([Turn(progress, step), ...])      # an update for each turn
 """
 
 from abc import ABC, abstractmethod
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from agents.interface import Agent
+from memory.buffer import Buffer
 from memory.errors import DivergedError
-from memory.replay import Replay
 
 Metrics = dict[str, Tensor]  # 0-d, on the agent's device
 
@@ -22,16 +22,16 @@ _WARM_UP = 3  # updates before a recording: libraries choose their algorithms, a
 class Turn(NamedTuple):
     """An update to make."""
 
-    beta: float  # exponent of the importance-sampling weights
+    progress: float  # share of learning that is done before it
     step: int  # agent steps that all updates stand for, this one among them
 
 
 class Trainer(ABC):
     """Samples, learns, and writes priorities back."""
 
-    def __init__(self, agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> None:
+    def __init__(self, agent: Agent, buffer: Buffer, batch_size: int, device: torch.device) -> None:
         self._agent = agent
-        self._replay = replay
+        self._buffer = buffer
         self._batch_size = batch_size
         self._device = device
 
@@ -46,15 +46,14 @@ class EagerTrainer(Trainer):
     def __call__(self, turns: list[Turn]) -> list[Metrics]:
         """Make one update for each turn; raises DivergedError if a priority is not finite."""
         metrics = []
-        batches = [self._replay.sample(self._batch_size, turn.beta) for turn in turns]
+        batches = [self._buffer.sample(self._batch_size, turn.progress) for turn in turns]
         for turn, batch in zip(turns, batches, strict=True):
             update = self._agent.update(batch.to(self._device))
             self._agent.count_update(turn.step)
-            assert update.priorities is not None, "a replay without priorities"
-            priorities = update.priorities.to(self._replay.device)
-            if not priorities.isfinite().all():
+            priorities = None if update.priorities is None else update.priorities.to(self._buffer.device)
+            if priorities is not None and not priorities.isfinite().all():
                 raise DivergedError
-            self._replay.update_priorities(batch, priorities)
+            self._buffer.learned(batch, priorities)
             metrics.append(update.metrics)
         return metrics
 
@@ -66,9 +65,9 @@ class GraphTrainer(Trainer):
     written into the same memory, on the same stream.
     """
 
-    def __init__(self, agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> None:
-        super().__init__(agent, replay, batch_size, device)
-        self._beta = torch.zeros((), device=device)
+    def __init__(self, agent: Agent, buffer: Buffer, batch_size: int, device: torch.device) -> None:
+        super().__init__(agent, buffer, batch_size, device)
+        self._progress = torch.zeros((), device=device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._made = 0
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -82,7 +81,7 @@ class GraphTrainer(Trainer):
         return [self._update(turn) for turn in turns]
 
     def _update(self, turn: Turn) -> Metrics:
-        self._beta.fill_(turn.beta)
+        self._progress.fill_(turn.progress)
         if self._made < _WARM_UP:
             self._warm_up()
         else:
@@ -94,10 +93,9 @@ class GraphTrainer(Trainer):
         return {name: value.clone() for name, value in self._metrics.items()}
 
     def _work(self) -> None:
-        batch = self._replay.sample(self._batch_size, self._beta)
+        batch = self._buffer.sample(self._batch_size, self._progress)
         update = self._agent.update(batch)
-        assert update.priorities is not None, "a replay without priorities"
-        self._replay.update_priorities(batch, update.priorities)
+        self._buffer.learned(batch, update.priorities)
         self._metrics = update.metrics
 
     def _warm_up(self) -> None:
@@ -109,7 +107,7 @@ class GraphTrainer(Trainer):
 
     def _record(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        for generator in (self._agent.generator, self._replay.generator):
+        for generator in (self._agent.generator, self._buffer.generator):
             graph.register_generator_state(generator)
         with torch.cuda.graph(
             graph, stream=self._stream, capture_error_mode="thread_local"
@@ -118,7 +116,7 @@ class GraphTrainer(Trainer):
         return graph
 
 
-def make_trainer(agent: Agent, replay: Replay, batch_size: int, device: torch.device) -> Trainer:
-    """The fastest updates for an agent on `device` with this replay."""
-    on_gpu = device.type == "cuda" and replay.device == device
-    return (GraphTrainer if on_gpu else EagerTrainer)(agent, replay, batch_size, device)
+def make_trainer(agent: Agent, buffer: Buffer, batch_size: int, device: torch.device) -> Trainer:
+    """The fastest updates for an agent on `device` with this buffer."""
+    on_gpu = device.type == "cuda" and buffer.device == device
+    return (GraphTrainer if on_gpu else EagerTrainer)(agent, buffer, batch_size, device)

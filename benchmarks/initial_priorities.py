@@ -29,10 +29,11 @@ from agents.randomness import derive_seed
 from args import Args
 from benchmarks.environment_info import machine
 from benchmarks.rank_correlation import spearman
+from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId
 from memory.environment_spec import EnvironmentSpec
 from memory.errors import UserError
-from memory.replay import Batch, Replay
+from memory.replay import Replay
 from memory.rows import Array
 from programs import command_line, snapshot
 from programs.actor.rollout import Rollout
@@ -136,7 +137,8 @@ def every_row(agent: QLearningAgent, environment: EnvironmentSpec, chunks: list[
         # With equal priorities, each of as many strata as there are rows is one row.
         equal = spec.learnable(chunk.rows["step_type"]).astype(np.float32)
         replay.add(ChunkId(0, number), dataclasses.replace(chunk, priorities=equal))
-    batch = replay.sample(replay.size, beta=0.0)
+    batch = replay.sample(replay.size, progress=0.0)
+    assert batch.indices is not None
     indices = batch.indices.numpy()
     if len(np.unique(indices)) != replay.size:
         raise RuntimeError("a row was drawn twice")

@@ -21,9 +21,10 @@ from agents.ops.frames import stack_at
 from agents.ops.n_step import NStep, n_step
 from benchmarks.harness import SLICE_S, Comparison, Work, compare, run
 from benchmarks.replay_peers import NumpyTree, Peer, peers
+from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from memory.replay import Batch, Replay
+from memory.replay import Replay
 from memory.ring import NStepRows, RingRows
 from memory.rows import StepType
 from programs import processor
@@ -37,7 +38,7 @@ BETA = 0.5
 PREPARED = 64  # batches whose priorities are updated in turn
 STEPS, GAMMA, CLIP = 3, 0.99, 1.0  # of the returns
 SAMPLE_WANTED = {32: 0.8, 512: 0.95}  # least ratio of a batch of transitions to the gather
-UPDATE_WANTED = 10.0  # least ratio of `Replay.update_priorities` to a batch of transitions
+UPDATE_WANTED = 10.0  # least ratio of `Replay.learned` to a batch of transitions
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def our_update(replay: Replay, batch_size: int) -> Work:
     generations = indices // SPEC.samples  # as `filled` has it
     batches = [batch._replace(indices=a, generations=b) for a, b in zip(indices, generations, strict=True)]
     turns = itertools.cycle(zip(batches, torch.rand(shape, generator=replay.generator), strict=True))
-    return lambda: replay.update_priorities(*next(turns))
+    return lambda: replay.learned(*next(turns))
 
 
 def peer_update(peer: Peer, batch_size: int) -> Work:

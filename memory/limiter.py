@@ -7,10 +7,13 @@ agent steps, and each side waits for the other at every round's end:
     the actors play round r with the weights of version r, while
     the learner trains on all rows of rounds before r and then publishes version r + 1.
 
-So the two work at the same time, never more than a round apart, and which rows and which weights are used when does not
-depend on anybody's speed. Without it nobody waits, except an actor whose unread experience would overrun the replay,
-and a round is of one process alone: the learner publishes after `round_steps` steps of its own count, and an actor
-pulls after as many of its own, so that what an actor asks of Redis does not grow with the number of actors.
+So the two work at the same time, never more than a round apart (`max_policy_lag` 1), and which rows and which weights
+are used when does not depend on anybody's speed. With `max_policy_lag` 0 they take turns: the learner trains in round r
+on all rows of the rounds up to r, which were played with the weights that it has then.
+
+Without `synchronize` nobody waits, except an actor whose unread experience would overrun the replay, and a round is of
+one process alone: the learner publishes after `round_steps` steps of its own count, and an actor pulls after as many of
+its own, so that what an actor asks of Redis does not grow with the number of actors.
 
 The number of actors may change where a run is resumed. In lockstep the rounds that are under way are then played by
 those that stay, and all begin together with the next: what is played and learned depends on these rounds alone.
@@ -45,6 +48,7 @@ class RateLimiter:
     nb_env_per_actor: int
     max_unread: int  # messages of one actor that the learner has not read, without lockstep
     crews: tuple[Crew, ...]
+    max_policy_lag: int = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 or 1
 
     @classmethod
     def of(
@@ -56,9 +60,11 @@ class RateLimiter:
         nb_actor: int,
         max_chunks: int,
         crews: tuple[Crew, ...] = (),
+        max_policy_lag: int = 1,
     ) -> "RateLimiter":
         """Limit a run that has had these crews (none: begins with `nb_actor`), to `max_chunks` unread messages."""
-        limiter = cls(synchronize, wanted_steps, nb_env_per_actor, max(16, max_chunks // nb_actor), crews)
+        most = max(16, max_chunks // nb_actor)
+        limiter = cls(synchronize, wanted_steps, nb_env_per_actor, most, crews, max_policy_lag)
         return limiter if crews else replace(limiter, crews=(Crew(0, 0, nb_actor, limiter._env_steps(nb_actor)),))
 
     def _env_steps(self, nb_actor: int) -> int:
@@ -70,7 +76,7 @@ class RateLimiter:
 
     def may_train(self, round_: int, played: int) -> bool:
         """Whether the learner may train in a round, given the last round that all actors have played (-1: none)."""
-        return played >= round_ - 1 if self.synchronize else True
+        return played >= round_ - self.max_policy_lag if self.synchronize else True
 
     def crew_of(self, round_: int) -> Crew:
         """The crew that plays a round."""

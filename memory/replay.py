@@ -5,31 +5,26 @@ rows around its learnable ones, cut from one chunk: nothing is ever put together
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from memory.batch import Batch
+from memory.buffer import Checkpoint, check_checkpoint
 from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.environment_spec import EnvironmentSpec, Field
-from memory.ring import Batch as Batch  # what `sample` gives is imported from here
 from memory.ring import MemoryRing, Ring, tensor_of
 from memory.segment_tree import SegmentTree
 
 
-class Checkpoint(NamedTuple):
-    """A replay without its rows, which the log has: which chunks, where, with which priorities."""
-
-    first: int  # insertions before the oldest chunk: it decides the slots
-    ids: Tensor  # [chunks, 2] int64: actor, sequence
-    priorities: Tensor  # [chunks, samples] float32
-
-
 class Replay:
-    """Ring of chunks; room for `capacity` rows that may be learned from.
+    """Buffer that samples again and again: a ring of chunks, with room for `capacity` rows that may be learned from.
 
-    `generator` draws the samples and lives on `device`.
+    A spec of prioritised chunks is sampled in proportion to their priorities, any other uniformly. `generator` draws
+    the samples and lives on `device`. Importance weights have the exponent beta, which rises from `priority_weight` to
+    1 as learning goes on.
     """
 
     def __init__(
@@ -39,8 +34,13 @@ class Replay:
         capacity: int,
         generator: torch.Generator,
         device: torch.device,
+        *,
+        learn_start: int = 1,
+        priority_weight: float = 0.0,
     ) -> None:
         self.spec = spec
+        self._learn_start = learn_start
+        self._priority_weight = priority_weight
         self.row_fields = spec.row_fields(environment)
         self.slots = max(2, -(-capacity // spec.period))
         self.device = device
@@ -62,23 +62,35 @@ class Replay:
         """Store a chunk in the place of the oldest one; priorities of a restored checkpoint go before its own."""
         slot = self.inserted % self.slots
         self.ring.write(slot, chunk, self.inserted)
+        learnable = self.spec.learnable(chunk.rows["step_type"])  # [samples]
         priorities = self._remembered.pop(chunk_id, None)
         if priorities is None:
-            assert chunk.priorities is not None, "a spec without priorities"
-            priorities = tensor_of(chunk.priorities)
+            own = learnable.astype(np.float32) if chunk.priorities is None else chunk.priorities
+            priorities = tensor_of(own)
         self._tree.set(self._leaves_of(slot), priorities.to(self.device, torch.float64))
-        learnable = int(self.spec.learnable(chunk.rows["step_type"]).sum())
-        self.size += learnable - self._learnable[slot]
-        self._learnable[slot] = learnable
+        count = int(learnable.sum())
+        self.size += count - self._learnable[slot]
+        self._learnable[slot] = count
         self._ids[slot] = chunk_id
         self.inserted += 1
 
-    def sample(self, batch_size: int, beta: float | Tensor) -> Batch:
-        """Draw a batch, stratified by priority; raises ValueError if there is nothing to draw."""
-        return self.ring.sample(self._tree, batch_size, beta, self.generator)
+    def ready(self) -> bool:
+        """Whether there is enough to begin to learn."""
+        return self.rows >= self._learn_start
 
-    def update_priorities(self, batch: Batch, priorities: Tensor) -> None:
+    def sample(self, batch_size: int, progress: float | Tensor) -> Batch:
+        """Draw a batch, stratified by priority; raises ValueError if there is nothing to draw.
+
+        `progress` is the share of learning that is done: 0 at learn-start, 1 at T-max.
+        """
+        beta = self._priority_weight + (1 - self._priority_weight) * progress
+        batch = self.ring.sample(self._tree, batch_size, beta, self.generator)
+        return batch if self.spec.prioritised else Batch(batch.rows, batch.state)
+
+    def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         """Set the new priorities [B] of a batch; samples whose slot was overwritten meanwhile are left alone."""
+        if priorities is None or batch.indices is None:
+            return
         current = self.ring.generation[batch.indices // self.spec.samples] == batch.generations
         self._tree.set(batch.indices, priorities.to(self.device, torch.float64), where=current)
 
@@ -106,18 +118,8 @@ class Replay:
         Chunks beyond the `newest` sequence number of their actor are lost, and others may come under their ids. Raises
         ValueError for a checkpoint that no replay of this spec has written.
         """
-        first, ids, stored = checkpoint
-        if type(first) is not int or not 0 <= first < 2**62:
-            raise ValueError("the replay has a wrong count of chunks")
-        if ids.shape != (len(stored), 2) or ids.dtype != torch.int64:
-            raise ValueError("the replay's chunks are not listed as they should be")
-        if stored.shape[1:] != (self.spec.samples,) or stored.dtype != torch.float32:
-            raise ValueError("the replay's priorities are not those of its chunks")
-        if not (stored.isfinite() & (stored >= 0)).all():
-            raise ValueError("the replay has a priority that is negative or not finite")
-        if not set(ids[:, 0].tolist()) <= newest.keys():
-            raise ValueError("the replay has a chunk of an actor that has sent none")
-        self.inserted = first
+        check_checkpoint(checkpoint, self.spec, newest)
+        self.inserted = checkpoint.first
         for (actor, sequence), priorities in zip(checkpoint.ids.tolist(), checkpoint.priorities, strict=True):
             if sequence <= newest[actor]:
                 self._remembered[ChunkId(actor, sequence)] = priorities

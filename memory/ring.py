@@ -12,65 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from memory.batch import Batch
 from memory.chunk import Chunk, ChunkSpec
 from memory.draws import importance_weights
 from memory.environment_spec import Field
 from memory.rows import Array
 
 _DTYPES = {"uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "float32": torch.float32}
-
-
-class Batch(NamedTuple):
-    """A sampled batch, time-major: T = prefix + sample length + bootstrap rows, B samples.
-
-    In the machine's memory `rows` are copied from the ring when they are asked for, and gone once their chunk is
-    overwritten (see `RingRows`). `indices` and `generations` name the place of each sample, for
-    `Replay.update_priorities`.
-    """
-
-    rows: Mapping[str, Tensor]  # [T, B, ...] by the names of `ChunkSpec.row_fields`
-    state: Mapping[str, Tensor]  # [B, ...]
-    weights: Tensor  # [B] float32, importance-sampling weights, the largest is 1
-    indices: Tensor  # [B] int64
-    generations: Tensor  # [B] int64
-
-    @property
-    def obs(self) -> Tensor:
-        """[T, B, ...]."""
-        return self.rows["obs"]
-
-    @property
-    def step_type(self) -> Tensor:
-        """[T, B] uint8."""
-        return self.rows["step_type"]
-
-    @property
-    def reward(self) -> Tensor:
-        """[T, B] float32, raw."""
-        return self.rows["reward"]
-
-    @property
-    def discount(self) -> Tensor:
-        """[T, B] float32."""
-        return self.rows["discount"]
-
-    @property
-    def action(self) -> Tensor:
-        """[T, B] int32."""
-        return self.rows["action"]
-
-    @property
-    def extras(self) -> dict[str, Tensor]:
-        """What the network said at each row: [T, B, ...] by name."""
-        names = [name for name in self.rows if name.startswith("extras.")]
-        return {name.removeprefix("extras."): self.rows[name] for name in names}
-
-    def to(self, device: torch.device) -> "Batch":
-        """The same batch on another device, with all its rows; itself if it is there."""
-        if self.weights.device == device:
-            return self
-        rows, state = ({name: part.to(device) for name, part in parts.items()} for parts in (self.rows, self.state))
-        return Batch(rows, state, self.weights.to(device), self.indices.to(device), self.generations.to(device))
 
 
 class NStepRows(NamedTuple):

@@ -91,6 +91,7 @@ def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimit
         nb_actor=args.nb_actor,
         crews=crews,
         max_chunks=args.memory_capacity // agent.spec.period,
+        max_policy_lag=agent.max_policy_lag,
     )
 
 

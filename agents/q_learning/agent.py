@@ -19,10 +19,10 @@ from agents.ops.n_step import NStep, n_step
 from agents.precision import select_precision
 from agents.q_learning.options import QLearningOptions
 from agents.randomness import restore_generator
+from memory.batch import Batch
 from memory.chunk import ChunkSpec
 from memory.environment_spec import Discrete
 from memory.errors import UserError
-from memory.replay import Batch
 from memory.ring import RingRows
 from memory.rows import Array, Arrays, Rows, StepType
 
@@ -183,10 +183,11 @@ class QLearningAgent(Agent):
     # --- learning ---
 
     def update(self, batch: Batch) -> Update:
-        """One step of Adam on mean(weight · loss); the priorities come from the unweighted losses."""
+        """Make one step of Adam on mean(weight · loss); the priorities come from the unweighted losses."""
         losses, values = self.losses(self.transitions(batch))
         self._adam.zero_grad()
-        (batch.weights * losses).mean().backward()  # type: ignore[no-untyped-call]
+        weighted = losses if batch.weights is None else batch.weights * losses  # [B]
+        weighted.mean().backward()  # type: ignore[no-untyped-call]
         if (limit := self._learning.max_gradient_norm) > 0:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
         self._adam.step()

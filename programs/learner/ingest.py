@@ -7,10 +7,10 @@ from args import Args
 from memory.broker.experience_reader import Decoder, Entry
 from memory.broker.learner_client import LearnerClient
 from memory.broker.story import Reach
+from memory.buffer import Buffer
 from memory.chunk import Chunk, ChunkId
 from memory.limiter import RateLimiter
 from memory.messages import Episode
-from memory.replay import Replay
 from memory.rows import StepType
 from memory.waiting import WaitReporter
 from programs.learner.progress import Progress, reach_of_earlier
@@ -21,16 +21,16 @@ class Ingest:
     """Hands each message to the replay or to the training log, in the order that the protocol fixes.
 
     `counted` holds, by actor, the number of the last message that the run has counted. A resumed learner reads older
-    ones again: of these, the replay takes the chunks that it held.
+    ones again: of these, the buffer takes the chunks that it held.
     """
 
     def __init__(
-        self, args: Args, replay: Replay, link: LearnerClient, results: ResultsFolder, progress: Progress,
+        self, args: Args, buffer: Buffer, link: LearnerClient, results: ResultsFolder, progress: Progress,
         limiter: RateLimiter, decode: Decoder, stop: threading.Event,
     ) -> None:  # fmt: skip
         self.counted: dict[int, int] = {}
         self._learn_start = args.learn_start
-        self._replay = replay
+        self._buffer = buffer
         self._link = link
         self._results = results
         self._progress = progress
@@ -56,17 +56,17 @@ class Ingest:
             self._take(self.reader.take_backlog())
 
     def gather(self) -> None:
-        """Take in what the round needs: all rows of rounds before, or without lockstep enough rows to learn from."""
+        """Take in what the round needs: in lockstep all rows that the limiter names, else enough rows to learn from."""
         progress, limiter = self._progress, self._limiter
         if limiter.synchronize:
             while not limiter.may_train(progress.round, self._gathered):
                 self._take_round(self._gathered + 1)
                 self._gathered += 1
-            progress.T_actors = limiter.steps_before(progress.round)
+            progress.T_actors = limiter.steps_before(self._gathered + 1)
             return
         patience = WaitReporter(f"{self._learn_start} transitions in the replay", hint=self._link.absent)
         self._take(self.reader.take_all())
-        while self._replay.rows < self._learn_start:
+        while not self._buffer.ready():
             self.reader.wait(patience)
             self._take(self.reader.take_all())
 
@@ -79,7 +79,8 @@ class Ingest:
         """Wait for the steps of T-max: in lockstep, the round under way is played to its end."""
         if self._limiter.synchronize:
             self.gather()  # as a learner has to that was stopped here
-            self._take_round(self._progress.round)
+            if self._gathered < self._progress.round:
+                self._take_round(self._progress.round)
 
     def take_rest(self) -> None:
         """Log the episodes of all that actors were told is in the log; no more can come."""
@@ -88,7 +89,7 @@ class Ingest:
 
     def needs(self) -> dict[int, int]:
         """Return, by actor, the first message that a checkpoint of this moment needs of the log."""
-        return {actor: read + 1 for actor, read in self.reader.read.items()} | self._replay.oldest()
+        return {actor: read + 1 for actor, read in self.reader.read.items()} | self._buffer.oldest()
 
     def resume(self, counted: dict[int, int]) -> bool:
         """Go on after the messages that a checkpoint counts; returns whether Redis has all of them."""
@@ -123,10 +124,10 @@ class Ingest:
             self._results.add_episodes(episodes, self._progress.T_learner)
 
     def _add(self, chunk_id: ChunkId, chunk: Chunk, *, new: bool) -> None:
-        if new or self._replay.remembers(chunk_id):  # others were evicted before the checkpoint
-            self._replay.add(chunk_id, chunk)
+        if new or self._buffer.remembers(chunk_id):  # others were evicted before the checkpoint
+            self._buffer.add(chunk_id, chunk)
         if new and not self._limiter.synchronize:
-            spec = self._replay.spec
+            spec = self._buffer.spec
             self._progress.T_actors += int(
                 (chunk.rows["step_type"][spec.prefix : spec.prefix + spec.period] != StepType.LAST).sum()
             )

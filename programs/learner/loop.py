@@ -11,9 +11,9 @@ from args import Args
 from memory.broker.connection import BrokerError
 from memory.broker.experience_reader import Decoder
 from memory.broker.learner_client import LearnerClient
+from memory.buffer import Buffer
 from memory.errors import DivergedError, RunError, Stopped
 from memory.limiter import RateLimiter
-from memory.replay import Replay
 from programs.common import IntervalLog, timestamp
 from programs.learner.ingest import Ingest
 from programs.learner.progress import Progress
@@ -30,23 +30,23 @@ class Learner:
     """Round after round: rows in, updates, weights out."""
 
     def __init__(
-        self, args: Args, agent: Agent, replay: Replay, link: LearnerClient, results: ResultsFolder, progress: Progress,
+        self, args: Args, agent: Agent, buffer: Buffer, link: LearnerClient, results: ResultsFolder, progress: Progress,
         limiter: RateLimiter, decode: Decoder, stop: threading.Event,
     ) -> None:  # fmt: skip
         self._args = args
         self._progress = progress
-        self._replay = replay
+        self._buffer = buffer
         self._results = results
         self._limiter = limiter
         self._stop = stop
         model = agent.parts["model"]
         assert isinstance(model, Network)
         self._model = model
-        self._trainer = make_trainer(agent, replay, args.batch_size, agent.generator.device)
+        self._trainer = make_trainer(agent, buffer, args.batch_size, agent.generator.device)
         self._publisher = Publisher(model, link)
-        self._ingest = Ingest(args, replay, link, results, progress, limiter, decode, stop)
+        self._ingest = Ingest(args, buffer, link, results, progress, limiter, decode, stop)
         self._saver = Saver(
-            args, agent, replay, link, results, progress, limiter, self._ingest, self._publisher, self._check_metrics
+            args, agent, buffer, link, results, progress, limiter, self._ingest, self._publisher, self._check_metrics
         )
         self._saves_first = True  # for a run that has no checkpoint, or one of messages that Redis has lost
         self._log = self._new_log()
@@ -69,7 +69,7 @@ class Learner:
             ingest.take_backlog()
             while progress.T_learner < args.T_max:
                 ingest.gather()
-                if self._replay.rows >= args.learn_start:
+                if self._buffer.ready():
                     self._train()
                 if progress.T_learner < args.T_max:
                     progress.round += 1
@@ -96,12 +96,12 @@ class Learner:
             progress.T_learner = max(args.learn_start, progress.T_actors)
             progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
             self._log = self._new_log()
-        self._replay.forget(self._ingest.reader.read)
+        self._buffer.forget(self._ingest.reader.read)
         end = min(progress.round_end, args.T_max)
         while progress.T_learner < end:
             ahead = min(args.queue_size, -(-(end - progress.T_learner) // frequency))
             steps = [progress.T_learner + i * frequency for i in range(ahead)]
-            self._note(self._trainer([Turn(beta(args, step), step + frequency) for step in steps]))
+            self._note(self._trainer([Turn(share_learned(args, step), step + frequency) for step in steps]))
             progress.T_learner += ahead * frequency
             self._report()
             if progress.T_learner // args.evaluation_interval > self._evaluated:
@@ -171,7 +171,6 @@ class Learner:
         return IntervalLog("learner", self._args, self._progress.T_learner)
 
 
-def beta(args: Args, T: int) -> float:
-    """Importance-sampling exponent at learner step T: linear from priority-weight at learn-start to 1 at T-max."""
-    fraction = (T - args.learn_start) / (args.T_max - args.learn_start)
-    return args.priority_weight + (1 - args.priority_weight) * min(1.0, max(0.0, fraction))
+def share_learned(args: Args, T: int) -> float:
+    """Return the share of learning that is done at learner step T: 0 at learn-start, 1 at T-max."""
+    return min(1.0, max(0.0, (T - args.learn_start) / (args.T_max - args.learn_start)))

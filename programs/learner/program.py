@@ -17,8 +17,11 @@ from args import Args
 from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerClient
 from memory.broker.run_status import RunStatus
+from memory.buffer import Buffer
+from memory.environment_spec import EnvironmentSpec
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
+from memory.queue import Queue
 from memory.replay import Replay
 from programs import snapshot
 from programs.common import (
@@ -82,7 +85,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         kept = len(points_to_keep(args, environment.action_repeat))
         budget.check_learner(args, agent, spec.observation, place, client, kept)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
-        replay = Replay(agent.spec, spec, args.memory_capacity, generator, place)
+        buffer = _buffer(args, agent, spec, generator)
         _restore(args, agent, saved)
         if stop.is_set() and not saved:  # else it leads the run for a moment, and sends the actors home
             raise Stopped
@@ -90,7 +93,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         # Last, as it may abandon an older run: nothing may be refused from here on.
         link.lead(progress.run_id, limiter.crews, afresh=saved is None)
         decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
-        learner = Learner(args, agent, replay, link, reports, progress, limiter, decode, stop)
+        learner = Learner(args, agent, buffer, link, reports, progress, limiter, decode, stop)
         if saved:
             with damage_named(saved.path):
                 learner.resume(saved)
@@ -98,8 +101,17 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             print(describe_preset(args.preset, args.get), flush=True)
         if args.unused:
             print(f"Not used by --agent {args.agent}: {', '.join(map(flag_of, sorted(args.unused)))}", flush=True)
-        print(f"Learner of run {args.name!r} on {device}, replay on {replay.device}", flush=True)
+        print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
         learner.run()
+
+
+def _buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generator: torch.Generator) -> Buffer:
+    """Make the buffer that the agent wants, on the generator's device."""
+    capacity, place = args.memory_capacity, generator.device
+    if agent.buffer == "queue":
+        return Queue(agent.spec, capacity, args.batch_size, generator, place)
+    start, weight = args.learn_start, args.priority_weight
+    return Replay(agent.spec, environment, capacity, generator, place, learn_start=start, priority_weight=weight)
 
 
 def _link(args: Args, client: Client) -> LearnerClient:

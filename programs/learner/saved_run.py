@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from memory.buffer import Checkpoint
 from memory.errors import UserError
 from memory.limiter import Crew, check_crews
-from memory.replay import Checkpoint
 from programs.common import one_line
 from programs.learner.progress import Progress
 

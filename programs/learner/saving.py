@@ -12,8 +12,8 @@ from agents.interface import Agent
 from agents.randomness import restore_generator
 from args import Args
 from memory.broker.learner_client import LearnerClient
+from memory.buffer import Buffer
 from memory.limiter import RateLimiter
-from memory.replay import Replay
 from programs.learner.checkpoints import FirstMessages
 from programs.learner.ingest import Ingest
 from programs.learner.kept_weights import KeptWeights, points_to_keep
@@ -30,13 +30,13 @@ class Saver:
     """Saves a run's learner; `check` raises if what there is now must not be saved."""
 
     def __init__(
-        self, args: Args, agent: Agent, replay: Replay, link: LearnerClient, results: ResultsFolder,
+        self, args: Args, agent: Agent, buffer: Buffer, link: LearnerClient, results: ResultsFolder,
         progress: Progress, limiter: RateLimiter, ingest: Ingest, publisher: Publisher, check: Callable[[], None],
     ) -> None:  # fmt: skip
         self.finished = False  # T-max is reached, and all that belongs to it is saved and logged
         self._args = args
         self._agent = agent
-        self._replay = replay
+        self._buffer = buffer
         self._link = link
         self._results = results
         self._progress = progress
@@ -67,14 +67,14 @@ class Saver:
 
     def save_if_due(self) -> None:
         """Save from time to time, and before the log in Redis outgrows what the budget has counted."""
-        turned_over = self._replay.inserted - self._trimmed_at >= self._replay.slots // 2
+        turned_over = self._buffer.inserted - self._trimmed_at >= self._buffer.slots // 2
         if time.monotonic() >= self._next or turned_over:  # see budget._LOG_SHARE
             self.try_to(self.save)
 
     def save(self) -> None:
         """Write a checkpoint, and drop from the log what neither it nor the one before it needs."""
         self._link.trim(self.write_checkpoint())
-        self._trimmed_at = self._replay.inserted
+        self._trimmed_at = self._buffer.inserted
         self._next = time.monotonic() + _SNAPSHOT_INTERVAL_S
 
     def write_checkpoint(self) -> FirstMessages:
@@ -83,8 +83,8 @@ class Saver:
         self.keep_weights()
         values = {
             "counted": self._ingest.counted,
-            "replay": self._replay.checkpoint()._asdict(),
-            "replay_generator": self._replay.generator.get_state(),
+            "replay": self._buffer.checkpoint()._asdict(),
+            "replay_generator": self._buffer.generator.get_state(),
             "logged": self._results.log.size,
             "finished": self.finished,
             # A stop in the middle of a round leaves weights that no actor may see before the round's end, and an actor
@@ -110,14 +110,14 @@ class Saver:
 
     def resume(self, saved: SavedRun) -> bool:
         """Take up what a checkpoint holds beside agent and `Progress`; returns whether Redis has all that it had."""
-        restore_generator(self._replay.generator, saved.replay_generator)
+        restore_generator(self._buffer.generator, saved.replay_generator)
         self._publisher.restore(saved.published)
         whole = self._ingest.resume(saved.counted)
         if self._limiter.synchronize and whole and saved.logged is not None:
             self._results.log.go_back(saved.logged)
-        self._replay.restore(saved.replay, self._ingest.counted)
-        self._results.checkpoints.needs = self._replay.oldest()
-        self._trimmed_at = self._replay.inserted
+        self._buffer.restore(saved.replay, self._ingest.counted)
+        self._results.checkpoints.needs = self._buffer.oldest()
+        self._trimmed_at = self._buffer.inserted
         return whole
 
     @property

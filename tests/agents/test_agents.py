@@ -15,13 +15,14 @@ from agents.q_learning.agent import QLearningAgent
 from agents.registry import AGENTS
 from memory import weights_packet, wire
 from memory.assembler import Assembler
+from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId
 from memory.messages import Episode
-from memory.replay import Batch, Replay
+from memory.replay import Replay
 from memory.rows import Array, Row, Rows, StepType
 from programs.actor.rollout import Rollout
 from programs.common import make_agent
-from programs.learner.loop import beta
+from programs.learner.loop import share_learned
 from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.categorical import project as slow_project
@@ -302,9 +303,9 @@ def test_a_resume_keeps_the_learning_rate_of_the_command_line() -> None:
     assert len(other.parts["optimiser"].state_dict()["state"]) == len(optimiser["state"]) > 0
 
 
-def test_beta_is_annealed_from_learn_start_to_the_end() -> None:
+def test_the_share_learned_grows_from_learn_start_to_the_end() -> None:
     args = arguments("rainbow", "--T-max", "1200")
-    assert [beta(args, T) for T in (0, 200, 700, 1200, 5000)] == pytest.approx([0.4, 0.4, 0.7, 1.0, 1.0])
+    assert [share_learned(args, T) for T in (0, 200, 700, 1200, 5000)] == pytest.approx([0, 0, 0.5, 1, 1])
 
 
 @every_agent

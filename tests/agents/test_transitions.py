@@ -14,9 +14,10 @@ import torch
 import args as options
 from agents.q_learning.agent import QLearningAgent, Transitions
 from memory.assembler import Assembler
+from memory.batch import Batch
 from memory.chunk import ChunkId
 from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from memory.replay import Batch, Replay
+from memory.replay import Replay
 from memory.ring import MemoryRing, RingRows
 from memory.rows import Row, StepType
 from programs.common import make_agent

@@ -52,7 +52,7 @@ def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPa
     updates(turns([0.4]))  # what is made once
     with Refuses():
         batch = replay.sample(10, torch.tensor(0.5))
-        replay.update_priorities(batch, agent.update(batch).priorities)
+        replay.learned(batch, agent.update(batch).priorities)
 
 
 def test_the_check_sees_an_agent_that_looks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_eager_updates_draw_ahead_learn_and_count(name: str) -> None:
     wanted = []
     for batch in [same.sample(10, beta) for beta in (0.4, 0.5, 0.6)]:
         update = twin.update(batch)
-        same.update_priorities(batch, update.priorities)
+        same.learned(batch, update.priorities)
         wanted.append(float(update.metrics["loss"]))
     assert losses == wanted
     online = dict(agent.network.named_parameters())  # the target network follows every 12 agent steps

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import args as options
 from agents.q_learning.agent import QLearningAgent
-from memory.replay import Batch
+from memory.batch import Batch
 from memory.rows import Array, StepType
 from programs.common import make_agent
 from tests.ground_truth.episodes import Stream, random_stream

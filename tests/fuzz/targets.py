@@ -13,10 +13,11 @@ import torch
 import args as options
 from memory import weights_packet, wire
 from memory.broker.actor_client import Saved
+from memory.buffer import Checkpoint
 from memory.chunk import Chunk, ChunkId
 from memory.errors import RunError, UserError
 from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
-from memory.replay import Checkpoint, Replay
+from memory.replay import Replay
 from programs import snapshot
 from programs.actor.rollout import Place, Rollout
 from programs.common import make_agent

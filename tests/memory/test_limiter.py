@@ -24,7 +24,7 @@ class Play:
     def go_on(self, who: int) -> None:
         if who < 0:
             if self.limiter.synchronize:  # what it trains on is complete
-                assert min(self.played) >= self.round - 1
+                assert min(self.played) >= self.round - self.limiter.max_policy_lag
             self.round += 1
             self.unread = [self._rng.choice([0, unread]) for unread in self.unread]
         else:
@@ -35,6 +35,8 @@ class Play:
         if self.limiter.synchronize:
             # The actors play round r while the learner trains in round r; either may be the first to finish.
             assert max(self.played) <= self.round
+            if not self.limiter.max_policy_lag:
+                assert min(self.played) >= self.round - 1
             assert min(self.played) >= self.round - 2
             assert max(self.played) - min(self.played) <= 2
         else:
@@ -62,6 +64,7 @@ LOCKSTEP = RateLimiter(True, wanted_steps=15, nb_env_per_actor=1, max_unread=16,
 def test_nobody_waits_for_ever_and_nobody_runs_away(synchronize: bool) -> None:
     for seed in range(300):
         check_any_order(replace(LOCKSTEP, synchronize=synchronize), seed)
+        check_any_order(replace(LOCKSTEP, synchronize=synchronize, max_policy_lag=0), seed)
 
 
 class PlaysAhead(RateLimiter):
@@ -106,6 +109,15 @@ def test_both_sides_work_at_the_same_time() -> None:
     assert LOCKSTEP.may_train(0, played=-1)
     assert LOCKSTEP.may_play(0, published=0, unread=0)
     assert not LOCKSTEP.may_play(0, published=-1, unread=0)
+
+
+def test_without_policy_lag_both_sides_take_turns() -> None:
+    """The learner trains in a round on the rows of that round, which were played with the weights that it has."""
+    turns = replace(LOCKSTEP, max_policy_lag=0)
+    assert turns.may_play(0, published=0, unread=0)
+    assert not turns.may_train(0, played=-1)
+    assert turns.may_train(0, played=0) and not turns.may_play(1, published=0, unread=0)
+    assert turns.may_play(1, published=1, unread=0) and not turns.may_train(1, played=0)
 
 
 @pytest.mark.parametrize("round_steps", [1, 7, 400])

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from memory.assembler import Assembler
+from memory.batch import Batch
+from memory.buffer import Checkpoint
 from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.environment_spec import Field
-from memory.replay import Batch, Checkpoint, Replay
+from memory.replay import Replay
 from memory.rows import Array, Arrays, StepType
 from tests.conftest import Moment, random_rows, window_of
 from tests.specs import discrete
@@ -148,7 +150,7 @@ def check_random_operations(spec: ChunkSpec, seed: int, kind: type[Replay] = Rep
             for (sent, leaf), p in zip(model.leaves_of(batch), priorities, strict=True):
                 if sent in model.held:
                     model.priorities[sent.id, leaf] = float(p)
-            replay.update_priorities(batch, torch.from_numpy(priorities))
+            replay.learned(batch, torch.from_numpy(priorities))
         elif operation == "restart" and model.history:
             replay, batches = restart(replay, model, kind, capacity, rng), []
         model.check(replay)
@@ -181,7 +183,7 @@ def test_random_operations(name: str) -> None:
 
 
 class UpdatesOverwritten(Replay):
-    def update_priorities(self, batch: Batch, priorities: Tensor) -> None:
+    def learned(self, batch: Batch, priorities: Tensor) -> None:
         self._tree.set(batch.indices, priorities.double())
 
 

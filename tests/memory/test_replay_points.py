@@ -28,7 +28,7 @@ def test_a_priority_of_an_overwritten_chunk_is_ignored() -> None:
         replay.add(sent.id, sent.chunk)
     batch = replay.sample(64, 0.5)
     replay.add(chunks[2].id, chunks[2].chunk)
-    replay.update_priorities(batch, torch.full((64,), 1000.0))
+    replay.learned(batch, torch.full((64,), 1000.0))
     _, ids, priorities = replay.checkpoint()
     found = {tuple(name): row for name, row in zip(ids.tolist(), priorities, strict=True)}
     np.testing.assert_array_equal(found[chunks[2].id], chunks[2].chunk.priorities)
@@ -110,9 +110,7 @@ def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
     replay, chunks = filled(slots=3)
     for sent in chunks[:5]:
         replay.add(sent.id, sent.chunk)
-    replay.update_priorities(
-        batch := replay.sample(16, 0.4), torch.rand(16, generator=torch.Generator().manual_seed(3))
-    )
+    replay.learned(batch := replay.sample(16, 0.4), torch.rand(16, generator=torch.Generator().manual_seed(3)))
     successor, _ = filled(slots=3)
     successor.restore(replay.checkpoint(), dict.fromkeys(range(10), 10**6))
     for sent in chunks[2:5]:
@@ -127,7 +125,7 @@ def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
         assert all(torch.equal(tensor, b.rows[name]) for name, tensor in a.rows.items())
         assert torch.equal(a.weights, b.weights) and torch.equal(a.indices, b.indices)
         assert torch.equal(a.generations, b.generations)
-    replay.update_priorities(batch, torch.full((16,), 500.0))  # of before the restart: by now all are overwritten
+    replay.learned(batch, torch.full((16,), 500.0))  # of before the restart: by now all are overwritten
     assert replay.checkpoint().priorities.max() < 500
 
 

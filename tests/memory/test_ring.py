@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from memory.batch import Batch
 from memory.binary_tree import BinaryTree
 from memory.draws import importance_weights
-from memory.replay import Batch, Replay
+from memory.replay import Replay
 from memory.ring import MemoryRing, Ring, RingRows
 from tests.conftest import random_rows
 from tests.memory.test_replay import SPECS, make_chunks, make_replay

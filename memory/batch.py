@@ -1,0 +1,60 @@
+"""A sampled batch, as every buffer gives it."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """A sampled batch, time-major: T = prefix + sample length + bootstrap rows, B samples.
+
+    In the machine's memory `rows` are copied from the replay when they are asked for, and gone once their chunk is
+    overwritten (see `memory.ring.RingRows`). What only prioritised sampling has is None elsewhere; `indices` and
+    `generations` name the place of each sample, for `Buffer.learned`.
+    """
+
+    rows: Mapping[str, Tensor]  # [T, B, ...] by the names of `ChunkSpec.row_fields`
+    state: Mapping[str, Tensor]  # [B, ...]
+    weights: Tensor | None = None  # [B] float32, importance-sampling weights, the largest is 1
+    indices: Tensor | None = None  # [B] int64
+    generations: Tensor | None = None  # [B] int64
+
+    @property
+    def obs(self) -> Tensor:
+        """[T, B, ...]."""
+        return self.rows["obs"]
+
+    @property
+    def step_type(self) -> Tensor:
+        """[T, B] uint8."""
+        return self.rows["step_type"]
+
+    @property
+    def reward(self) -> Tensor:
+        """[T, B] float32, raw."""
+        return self.rows["reward"]
+
+    @property
+    def discount(self) -> Tensor:
+        """[T, B] float32."""
+        return self.rows["discount"]
+
+    @property
+    def action(self) -> Tensor:
+        """[T, B] int32."""
+        return self.rows["action"]
+
+    @property
+    def extras(self) -> dict[str, Tensor]:
+        """What the network said at each row: [T, B, ...] by name."""
+        names = [name for name in self.rows if name.startswith("extras.")]
+        return {name.removeprefix("extras."): self.rows[name] for name in names}
+
+    def to(self, device: torch.device) -> "Batch":
+        """Return the batch on a device, with all its rows; itself if it is there."""
+        if next(iter(self.rows.values())).device == device:
+            return self
+        rows, state = ({name: part.to(device) for name, part in parts.items()} for parts in (self.rows, self.state))
+        return Batch(rows, state, *(None if part is None else part.to(device) for part in self[2:]))

@@ -1,0 +1,87 @@
+"""What a buffer is, by the loop that uses it:
+
+    buffer.add(chunk_id, chunk)                # whatever comes from the actors' streams, in the order of the protocol
+    while not buffer.ready(): ...
+    batch = buffer.sample(batch_size, progress)
+    buffer.learned(batch, update.priorities)
+    save(buffer.checkpoint()); trim the streams to buffer.oldest()
+
+A buffer is a view of the streams: its checkpoint says which chunks it holds, and `restore` asks for them again.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from memory.batch import Batch
+from memory.chunk import Chunk, ChunkId, ChunkSpec
+
+
+class Checkpoint(NamedTuple):
+    """A buffer without its rows, which the log has: which chunks, in which order, with which priorities."""
+
+    first: int  # insertions before the oldest chunk: it decides the slots of a replay
+    ids: Tensor  # [chunks, 2] int64: actor, sequence
+    priorities: Tensor  # [chunks, samples] float32
+
+
+class Buffer(Protocol):
+    """Holds chunks for the learner, and gives batches of them."""
+
+    spec: ChunkSpec
+    device: torch.device
+    generator: torch.Generator  # of all that it draws, on its device
+    slots: int  # chunks that it has room for
+    inserted: int  # chunks, ever
+
+    @property
+    def rows(self) -> int:
+        """Rows held that may be learned from."""
+
+    def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
+        """Take the next chunk."""
+
+    def ready(self) -> bool:
+        """Whether there is enough to learn from."""
+
+    def sample(self, batch_size: int, progress: float | Tensor) -> Batch:
+        """Give the next batch; `progress` is the share of learning that is done, from 0 to 1."""
+
+    def learned(self, batch: Batch, priorities: Tensor | None) -> None:
+        """Take note that a batch was learned from, and of its new priorities [B] if the agent has any."""
+
+    def oldest(self) -> dict[int, int]:
+        """Return, by actor, the sequence number of its oldest chunk held, or still to come of a checkpoint."""
+
+    def checkpoint(self) -> Checkpoint:
+        """Name all chunks held, and those of a restored checkpoint that are still to come."""
+
+    def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
+        """Prepare an empty buffer for the chunks of a checkpoint, which are added next, in their old order.
+
+        Chunks beyond the `newest` sequence number of their actor are lost. Raises ValueError for a checkpoint that no
+        buffer of this spec has written.
+        """
+
+    def remembers(self, chunk_id: ChunkId) -> bool:
+        """Whether a chunk belongs to the restored checkpoint and has not come yet."""
+
+    def forget(self, read: Mapping[int, int]) -> None:
+        """Drop what is remembered of messages that will not come any more: up to the last one `read` of each actor."""
+
+
+def check_checkpoint(checkpoint: Checkpoint, spec: ChunkSpec, newest: Mapping[int, int]) -> None:
+    """Raise ValueError for a checkpoint that no buffer of this spec has written; `newest` as of `Buffer.restore`."""
+    first, ids, stored = checkpoint
+    if type(first) is not int or not 0 <= first < 2**62:
+        raise ValueError("the replay has a wrong count of chunks")
+    if ids.shape != (len(stored), 2) or ids.dtype != torch.int64:
+        raise ValueError("the replay's chunks are not listed as they should be")
+    if stored.shape[1:] != (spec.samples,) or stored.dtype != torch.float32:
+        raise ValueError("the replay's priorities are not those of its chunks")
+    if not (stored.isfinite() & (stored >= 0)).all():
+        raise ValueError("the replay has a priority that is negative or not finite")
+    if not set(ids[:, 0].tolist()) <= newest.keys():
+        raise ValueError("the replay has a chunk of an actor that has sent none")

@@ -1,0 +1,106 @@
+"""The learner's queue: each chunk is learned from once, the oldest first. For agents that learn from fresh rows."""
+
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from memory.batch import Batch
+from memory.buffer import Checkpoint, check_checkpoint
+from memory.chunk import Chunk, ChunkId, ChunkSpec
+from memory.ring import tensor_of
+from memory.rows import Arrays
+
+
+class Queue:
+    """Buffer of chunks that wait for their one update; where there is no room left, the oldest is dropped.
+
+    A chunk is one sample. `capacity` counts rows, as for a replay, and `batch_size` the chunks of an update.
+    """
+
+    def __init__(
+        self, spec: ChunkSpec, capacity: int, batch_size: int, generator: torch.Generator, device: torch.device
+    ) -> None:
+        if spec.samples != 1:
+            raise ValueError(f"a queue gives whole chunks, and these have {spec.samples} samples")
+        self.spec = spec
+        self.device = device
+        self.generator = generator
+        self.slots = max(batch_size, -(-capacity // spec.period))
+        self.inserted = 0
+        self.dropped = 0  # chunks that nobody has learned from
+        self._batch_size = batch_size
+        self._waiting: deque[tuple[ChunkId, Chunk]] = deque()
+        self._remembered: set[ChunkId] = set()
+
+    @property
+    def rows(self) -> int:
+        """Rows held that may be learned from."""
+        return len(self._waiting) * self.spec.period
+
+    def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
+        """Let a chunk wait behind all others; one without a row to learn from is left out."""
+        self._remembered.discard(chunk_id)
+        self.inserted += 1
+        if not self.spec.learnable(chunk.rows["step_type"]).any():
+            return
+        if len(self._waiting) == self.slots:
+            self._waiting.popleft()
+            self.dropped += 1
+        self._waiting.append((chunk_id, chunk))
+
+    def ready(self) -> bool:
+        """Whether a batch waits."""
+        return len(self._waiting) >= self._batch_size
+
+    def sample(self, batch_size: int, progress: float | Tensor = 0.0) -> Batch:  # noqa: ARG002 - a replay's
+        """Take the oldest chunks, time-major: [T, B, ...]; raises ValueError if fewer wait."""
+        if len(self._waiting) < batch_size:
+            raise ValueError(f"a batch of {batch_size}, and {len(self._waiting)} chunks wait")
+        chunks = [self._waiting.popleft()[1] for _ in range(batch_size)]
+        rows = {name: np.stack([chunk.rows[name] for chunk in chunks], axis=1) for name in chunks[0].rows}
+        state = {name: np.stack([chunk.state[name] for chunk in chunks]) for name in chunks[0].state}
+        return Batch(self._tensors(rows), self._tensors(state))
+
+    def _tensors(self, arrays: Arrays) -> dict[str, Tensor]:
+        return {name: tensor_of(array).to(self.device) for name, array in arrays.items()}
+
+    def learned(self, batch: Batch, priorities: Tensor | None) -> None:
+        """Do nothing: what was taken is gone."""
+
+    def oldest(self) -> dict[int, int]:
+        """Return, by actor, the sequence number of its oldest chunk held, or still to come of a checkpoint."""
+        oldest: dict[int, int] = {}
+        for chunk_id in (*self._remembered, *(waiting for waiting, _ in self._waiting)):
+            oldest[chunk_id.actor] = min(chunk_id.sequence, oldest.get(chunk_id.actor, chunk_id.sequence))
+        return oldest
+
+    def checkpoint(self) -> Checkpoint:
+        """Name the chunks that wait, and those of a restored checkpoint that are still to come."""
+        ids = [*sorted(self._remembered), *(waiting for waiting, _ in self._waiting)]
+        return Checkpoint(
+            self.inserted - len(self._waiting),
+            torch.tensor(ids, dtype=torch.int64).reshape(-1, 2),
+            torch.zeros(len(ids), self.spec.samples),
+        )
+
+    def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
+        """Prepare an empty queue for the chunks of a checkpoint, which are added next, in their old order.
+
+        Chunks beyond the `newest` sequence number of their actor are lost. Raises ValueError for a checkpoint that no
+        buffer of this spec has written.
+        """
+        check_checkpoint(checkpoint, self.spec, newest)
+        self.inserted = checkpoint.first
+        ids = (ChunkId(*numbers) for numbers in checkpoint.ids.tolist())
+        self._remembered = {chunk_id for chunk_id in ids if chunk_id.sequence <= newest[chunk_id.actor]}
+
+    def remembers(self, chunk_id: ChunkId) -> bool:
+        """Whether a chunk belongs to the restored checkpoint and has not come yet."""
+        return chunk_id in self._remembered
+
+    def forget(self, read: Mapping[int, int]) -> None:
+        """Drop what is remembered of messages that will not come any more: up to the last one `read` of each actor."""
+        self._remembered = {kept for kept in self._remembered if kept.sequence > read.get(kept.actor, 0)}
