@@ -18,6 +18,6 @@ rows = play(environment, actions)
 np.savez(
     sys.argv[2],
     obs=[row.obs for row in rows],
-    numbers=[[row.kind, row.reward, row.discount] for row in rows],
+    numbers=[[row.step_type, row.reward, row.discount] for row in rows],
     **{f"snapshot.{name}": array for name, array in environment.snapshot().items()},
 )
