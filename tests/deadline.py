@@ -1,7 +1,6 @@
 """Deadlines that a busy machine does not bring nearer: they do not count the time in which processes queue to run.
 
 wait_until(path.exists, "the file to be there", 30)
-out, errors = communicate(process, 60)
 assert finish(process, 30) == 0
 
 clock = Clock()
@@ -81,11 +80,17 @@ class Deadline:
 
 
 def wait_until(
-    true: Callable[[], object], what: str | Callable[[], str], seconds: float = 30, every: float = 0.02
+    true: Callable[[], object],
+    what: str | Callable[[], str],
+    seconds: float = 30,
+    every: float = 0.02,
+    progress: Callable[[], object] = lambda: None,
 ) -> None:
-    """Wait until a condition is true, looking at it every so many seconds."""
-    deadline = Deadline(seconds, what)
+    """Wait until a condition is true, looking at it every so many seconds; the time begins anew with any progress."""
+    deadline, before = Deadline(seconds, what), progress()
     while not true():
+        if (now := progress()) != before:
+            deadline, before = Deadline(seconds, what), now
         deadline.check()
         time.sleep(every)
 
