@@ -63,7 +63,7 @@ class Process:
         self._handle = handle
         self._output = output
         self._errors = errors
-        self._everybody = everybody or self.said
+        self._everybody = everybody or self.last_words
 
     @property
     def exit_code(self) -> int | None:
@@ -79,7 +79,7 @@ class Process:
     def errors(self) -> str:
         return _text_of(self._errors) if self._errors else ""
 
-    def said(self) -> str:
+    def last_words(self) -> str:
         """Name the process and quote its last words."""
         return f"--- {self.name}, exit code {self.exit_code}:\n{self.output[-2000:]}{self.errors[-2000:]}"
 
@@ -202,24 +202,16 @@ class Processes:
                 stderr=stderr,
                 process_group=0,
             )
-        self._all.append(Process(popen, " ".join(command)[:300], out, errors, self.said))
+        self._all.append(Process(popen, " ".join(command)[:300], out, errors, self.last_words))
         return self._all[-1]
 
-    def run(
-        self,
-        *words: object,
-        seconds: float = 60,
-        program: str = sys.executable,
-        environment: dict[str, str] | None = None,
-        cwd: Path = ROOT,
-        together: bool = False,
-    ) -> Ended:
-        """Run a program that ends by itself."""
-        return self.start(*words, program=program, environment=environment, cwd=cwd, together=together).end(seconds)
+    def run(self, *words: object, seconds: float = 60) -> Ended:
+        """Run a Python program of the project that ends by itself, beside others."""
+        return self.start(*words).end(seconds)
 
-    def said(self) -> str:
+    def last_words(self) -> str:
         """Quote the last words of everybody, also of those who have ended."""
-        return "\n".join(process.said() for process in self._all)
+        return "\n".join(process.last_words() for process in self._all)
 
     def close(self) -> None:
         for process in self._all:
@@ -234,10 +226,31 @@ class Processes:
         self.close()
 
 
-def run(*words: object, seconds: float = 60, environment: dict[str, str] | None = None, cwd: Path = ROOT) -> Ended:
-    """Run one Python program that ends by itself."""
+def run(
+    *words: object,
+    seconds: float = 60,
+    program: str = sys.executable,
+    environment: dict[str, str] | None = None,
+    cwd: Path = ROOT,
+    together: bool = False,
+) -> Ended:
+    """Run a program that ends by itself, where a test needs no other process."""
     with Processes() as processes:
-        return processes.run(*words, seconds=seconds, environment=environment, cwd=cwd)
+        return processes.start(*words, program=program, environment=environment, cwd=cwd, together=together).end(
+            seconds
+        )
+
+
+def wait_for_ends(processes: list[psutil.Process], seconds: float = 60) -> None:
+    """Wait until none of these runs, whoever has started them."""
+    wait_until(lambda: all(map(is_gone, processes)), f"the end of {processes}", seconds)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE  # nobody may reap an orphan
+    except psutil.NoSuchProcess:
+        return True
 
 
 def clean_environment() -> dict[str, str]:

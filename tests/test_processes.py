@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.deadline import Clock, wait_until
-from tests.processes import Ended, Process, Processes, run
+from tests.processes import Ended, Process, Processes, is_gone, run, wait_for_ends
 
 SLEEPS = "import time; print('is here', flush=True); time.sleep(600)"
 # Starts a helper, and waits; told to end by Ctrl-C alone, and so is the helper.
@@ -44,7 +44,7 @@ def test_output_is_read_as_it_comes(processes: Processes) -> None:
 def test_errors_stand_where_they_are_wanted(processes: Processes) -> None:
     words = ("-c", "import sys; print('out', flush=True); sys.exit('wrong')")
     assert processes.run(*words) == Ended(1, "out\n", "wrong\n")
-    assert processes.run(*words, together=True) == Ended(1, "out\nwrong\n", "")
+    assert run(*words, together=True) == Ended(1, "out\nwrong\n", "")
 
 
 def waits() -> list[Callable[[Process], object]]:
@@ -89,17 +89,13 @@ def helper_of(process: Process) -> psutil.Process:
     return helper
 
 
-def is_gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE  # nobody may reap an orphan
-
-
 def test_signals_reach_whom_they_are_for(processes: Processes) -> None:
     # Mutations: a Ctrl-C for the process alone; a `kill` of the group.
     process = processes.start("-c", WITH_HELPER)
     helper = helper_of(process)
     process.press_ctrl_c()
     assert process.finish() == 7
-    wait_until(lambda: is_gone(helper), "the helper's end")
+    wait_for_ends([helper])
     for send, code in ((Process.terminate, -signal.SIGTERM), (Process.kill, -signal.SIGKILL)):
         process = processes.start("-c", WITH_HELPER)
         helper = helper_of(process)
@@ -113,13 +109,13 @@ def test_nothing_is_left_behind() -> None:
     # Mutation: `kill` for `kill_group`; the folder of the outputs is not removed.
     with Processes() as processes:
         process = processes.start("-c", WITH_HELPER)
-        helpers = [helper_of(process)]
+        helper = helper_of(process)
         ended = processes.start("-c", WITH_HELPER, "at once")
         ended.finish()
         wait_until(lambda: "is here" in ended.output, "the orphan")
         folder = Path(processes._folder.name)
     assert process.exit_code == -signal.SIGKILL
-    wait_until(lambda: all(map(is_gone, helpers)), "the helper's end")
+    wait_for_ends([helper])
     groups = {process.pid for process in (process, ended)}
     wait_until(lambda: not groups & living_groups(), "the orphan's end")
     assert not folder.exists()
@@ -129,7 +125,7 @@ def living_groups() -> set[int]:
     """List the groups of all processes but zombies."""
     groups = set()
     for process in psutil.process_iter():
-        with suppress(psutil.Error, ProcessLookupError):
+        with suppress(ProcessLookupError):
             if not is_gone(process):
                 groups.add(os.getpgid(process.pid))
     return groups
