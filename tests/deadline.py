@@ -110,21 +110,3 @@ def finish(process: subprocess.Popen[AnyStr], seconds: float) -> int:
     wait_until(lambda: process.poll() is not None, f"the end of {process.args}", seconds)
     assert process.returncode is not None
     return process.returncode
-
-
-def communicate(process: subprocess.Popen[AnyStr], seconds: float) -> tuple[AnyStr, AnyStr]:
-    """Read all that a process writes until it ends: its standard output and errors."""
-    deadline = Deadline(seconds, f"the end of {process.args}")
-    while True:
-        try:
-            return process.communicate(timeout=_TICK_S)
-        except subprocess.TimeoutExpired:
-            deadline.check()
-
-
-def run(command: list[str], seconds: float, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, as `subprocess.run` does with `capture_output` and `text`."""
-    pipe = subprocess.PIPE
-    with killed(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)) as process:  # type: ignore[call-overload]
-        out, errors = communicate(process, seconds)
-    return subprocess.CompletedProcess(command, process.returncode, out, errors)
