@@ -16,7 +16,7 @@ def episode(number: int, env: int = 0) -> Episode:
 
 
 def chunk(rows: int) -> Chunk:
-    return Chunk(0, 0, {"kind": np.zeros(rows, np.uint8)}, {}, np.zeros(1, np.float32))
+    return Chunk(0, 0, {"step_type": np.zeros(rows, np.uint8)}, {}, np.zeros(1, np.float32))
 
 
 class Teller:
