@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.small import CHAIN
+from tests.small import SHORT_CHAIN
 from tests.system import System
 
-RUN = [*CHAIN, *"--learn-start 900 --T-max 4000 --log-interval 50 --nb-env-per-actor 3".split()]
+RUN = [*SHORT_CHAIN, *"--learn-start 900 --T-max 4000 --nb-env-per-actor 3".split()]
 
 
 class Reader(threading.Thread):
