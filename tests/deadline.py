@@ -1,7 +1,6 @@
 """Deadlines that a busy machine does not bring nearer: they do not count the time in which processes queue to run.
 
 wait_until(path.exists, "the file to be there", 30)
-out, errors = communicate(process, 60)
 assert finish(process, 30) == 0
 
 clock = Clock()
@@ -81,11 +80,17 @@ class Deadline:
 
 
 def wait_until(
-    true: Callable[[], object], what: str | Callable[[], str], seconds: float = 30, every: float = 0.02
+    true: Callable[[], object],
+    what: str | Callable[[], str],
+    seconds: float = 30,
+    every: float = 0.02,
+    progress: Callable[[], object] = lambda: None,
 ) -> None:
-    """Wait until a condition is true, looking at it every so many seconds."""
-    deadline = Deadline(seconds, what)
+    """Wait until a condition is true, looking at it every so many seconds; the time begins anew with any progress."""
+    deadline, before = Deadline(seconds, what), progress()
     while not true():
+        if (now := progress()) != before:
+            deadline, before = Deadline(seconds, what), now
         deadline.check()
         time.sleep(every)
 
@@ -105,21 +110,3 @@ def finish(process: subprocess.Popen[AnyStr], seconds: float) -> int:
     wait_until(lambda: process.poll() is not None, f"the end of {process.args}", seconds)
     assert process.returncode is not None
     return process.returncode
-
-
-def communicate(process: subprocess.Popen[AnyStr], seconds: float) -> tuple[AnyStr, AnyStr]:
-    """Read all that a process writes until it ends: its standard output and errors."""
-    deadline = Deadline(seconds, f"the end of {process.args}")
-    while True:
-        try:
-            return process.communicate(timeout=_TICK_S)
-        except subprocess.TimeoutExpired:
-            deadline.check()
-
-
-def run(command: list[str], seconds: float, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, as `subprocess.run` does with `capture_output` and `text`."""
-    pipe = subprocess.PIPE
-    with killed(subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)) as process:  # type: ignore[call-overload]
-        out, errors = communicate(process, seconds)
-    return subprocess.CompletedProcess(command, process.returncode, out, errors)

@@ -9,3 +9,4 @@ def discrete(shape: tuple[int, ...], dtype: str, actions: int) -> EnvironmentSpe
 
 
 ATARI = discrete((84, 84), "uint8", 18)
+CARTPOLE = discrete((4,), "float32", 2)

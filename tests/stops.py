@@ -1,13 +1,11 @@
 """One stop: a program of a small run is started, met at some moment, told to stop, and watched until it has ended."""
 
-import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,15 +13,18 @@ from typing import NamedTuple
 import psutil
 
 from tests.conftest import RedisServer
+from tests.deadline import wait_until
+from tests.processes import Process, Processes, wait_for_ends
+from tests.small import CARTPOLE, FREE, TINY
 
-ROOT = Path(__file__).parent.parent
 LEARNER, ACTOR, EVALUATION, REPORT = "launch_learner.py", "launch_actor.py", "test_multiple_seed.py", "saber_report.py"
-SETTINGS = (
-    "--env gymnasium:CartPole-v1 --history-length 1 --hidden-size 8 --num-tau-samples 4 --num-tau-prime-samples 4 "
-    "--num-quantile-samples 4 --batch-size 8 --learn-start 600 --memory-capacity 20000 --replay-frequency 4 "
-    "--weight-synchro-frequency 100 --evaluation-interval 1000 --log-interval 200 --learner-threads 1 --disable-cuda"
-).split()
-FREE = ("--synchronize-actors-with-learner", "False", "--force")
+SETTINGS = [
+    *CARTPOLE,
+    *TINY,
+    *"--learn-start 600 --memory-capacity 20000 --replay-frequency 4 --weight-synchro-frequency 100".split(),
+    *"--evaluation-interval 1000 --log-interval 200 --learner-threads 1".split(),
+]
+UNTIED = (*FREE, "--force")
 EVALUATE = ["--evaluation-episodes", "100000", "--evaluation-workers", "2"]
 GIVEN_UP_S = 90.0  # a program that has not ended by then is taken for one that hangs
 TOLD = (  # what a program is doing after such a line
@@ -60,16 +61,16 @@ SCENES = (
     Scene("learner without actors", LEARNER, (), "Budget", 12.0),
     Scene("learner begins", LEARNER, (ACTOR,), "Budget"),
     Scene("learner trains", LEARNER, (ACTOR,), r"T = \d+ /"),
-    Scene("learner trains, no lockstep", LEARNER, (ACTOR,), r"T = \d+ /", more=FREE),
+    Scene("learner trains, no lockstep", LEARNER, (ACTOR,), r"T = \d+ /", more=UNTIED),
     Scene("learner after a killed one", LEARNER, (ACTOR,), "lease|Budget", killed=True),
-    Scene("learner after one, no lockstep", LEARNER, (ACTOR,), "lease|Budget", killed=True, more=FREE),
+    Scene("learner after one, no lockstep", LEARNER, (ACTOR,), "lease|Budget", killed=True, more=UNTIED),
     Scene("learner trains, Redis frozen", LEARNER, (ACTOR,), r"T = \d+ /", frozen=True, exit_codes=(0, 1)),
     Scene("learner waits, Redis frozen", LEARNER, (), "Budget", 12.0, frozen=True, exit_codes=(0, 1)),
     Scene("actor loads", ACTOR, (LEARNER,), exit_codes=(0, *LOADS)),
     Scene("actor without a learner", ACTOR, (), "Waiting for"),
     Scene("actor begins", ACTOR, (LEARNER,), "plays"),
     Scene("actor plays", ACTOR, (LEARNER,), r"T = \d+ /"),
-    Scene("actor plays, no lockstep", ACTOR, (LEARNER,), r"T = \d+ /", more=FREE),
+    Scene("actor plays, no lockstep", ACTOR, (LEARNER,), r"T = \d+ /", more=UNTIED),
     Scene("actor after a killed one", ACTOR, (LEARNER,), "lease|plays", killed=True),
     Scene("actor plays, Redis frozen", ACTOR, (LEARNER,), r"T = \d+ /", frozen=True, exit_codes=(0, 1)),
     Scene("evaluation loads", EVALUATION, exit_codes=(0, *LOADS)),
@@ -91,47 +92,31 @@ class Stop(NamedTuple):
 
 
 class Stage:
-    """A run's folder and Redis server, and the programs that were started there."""
+    """A run's folder and Redis server, and the programs that were started there; a context manager."""
 
     def __init__(self, folder: Path, model: Path) -> None:
         folder.mkdir()
         self.results = folder / "results"
         self.server = RedisServer(folder)
-        self._folder = folder
         self._model = model
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._processes = Processes()
 
-    def start(self, program: str, more: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    def start(self, program: str, more: tuple[str, ...]) -> Process:
         options = [*SETTINGS, "--port-redis", str(self.server.port), "--path-to-results", str(self.results), *more]
         if program == ACTOR:
             options += ["--id-actor", "0"]
         if program == EVALUATION:
-            options = [*SETTINGS[:4], "--disable-cuda", "--model", str(self._model), *EVALUATE]
+            options = [*CARTPOLE, "--disable-cuda", "--model", str(self._model), *EVALUATE]
             options += ["--path-to-results", str(self.results)]
         if program == REPORT:
             options = [str(self._model.parent), "--output", str(self.results)]
-        with self.output_of(program).open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, program, *options],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-            )
-        self._started.append(process)
-        return process
+        return self._processes.start(program, *options, together=True)
 
-    def output_of(self, program: str) -> Path:
-        return self._folder / f"{program}.txt"
+    def __enter__(self) -> "Stage":
+        return self
 
-    def said(self, program: str) -> str:
-        return self.output_of(program).read_text()
-
-    def close(self) -> None:
-        for process in self._started:
-            process.kill()
-            process.wait()
+    def __exit__(self, *_: object) -> None:
+        self._processes.close()
         self.server.close()
 
 
@@ -140,44 +125,44 @@ def stop_once(stage: Stage, scene: Scene, dice: random.Random) -> Stop:
     stage.server.start()
     if scene.killed:
         _play_and_kill(stage, scene)
-    others = [stage.start(program, scene.more) for program in scene.others]
+    others = {program: stage.start(program, scene.more) for program in scene.others}
     process = stage.start(scene.stopped, scene.more)
     number = dice.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGINT])
     if scene.ready:
-        _wait(lambda: re.search(scene.ready, stage.said(scene.stopped), re.MULTILINE), process)
+        _wait(lambda: re.search(scene.ready, process.output, re.MULTILINE), process)
         time.sleep(dice.uniform(0, scene.latest_s))
     else:  # Python itself answers a Ctrl-C with a traceback until it reads a program's first line
         used = dice.uniform(0.2 if number is signal.SIGINT else 0, scene.latest_s)
         _wait(lambda: _processor_time(process) > used, process, seconds=4 * scene.latest_s)
     if scene.frozen:
         stage.server.pause()
-    phase = _phase(stage.said(scene.stopped))
-    assert process.poll() is None, f"it has ended by itself: {stage.said(scene.stopped)}"
-    children = psutil.Process(process.pid).children(recursive=True)
-    os.killpg(process.pid, number)  # with its own helpers, as a terminal and a supervisor do
+    phase = _phase(process.output)
+    assert process.exit_code is None, f"it has ended by itself: {process.output}"
+    children = process.children()
+    process.send_to_group(number)
     seconds = _time_to_end(process)
-    _wait_for_ends(children)
-    stop = Stop(scene.name, phase, number.name, process.returncode, seconds, stage.said(scene.stopped))
+    wait_for_ends(children, GIVEN_UP_S)
+    stop = Stop(scene.name, phase, number.name, process.finish(), seconds, process.output)
     stage.server.go_on()
-    for program, other in zip(scene.others, others, strict=True):
-        if scene.stopped == ACTOR or "Stopped at T" not in stop.output or "plays" not in stage.said(program):
+    for other in others.values():
+        if scene.stopped == ACTOR or "Stopped at T" not in stop.output or "plays" not in other.output:
             other.terminate()  # else an actor leaves with the learner that has led its run
-        other.wait(GIVEN_UP_S)
+        other.finish(GIVEN_UP_S)
     return stop
 
 
 def _play_and_kill(stage: Stage, scene: Scene) -> None:
     """Let a predecessor of the stopped program come so far that its successor has something to go on with."""
     processes = {program: stage.start(program, scene.more) for program in (*scene.others, scene.stopped)}
-    for program, process in processes.items():
-        _wait(partial(_has_come_far, stage, program), process)
+    for process in processes.values():
+        _wait(partial(_has_come_far, process), process)
     processes.pop(scene.stopped).kill()
     for process in processes.values():
         process.kill()
 
 
-def _has_come_far(stage: Stage, program: str) -> bool:
-    return "T = 800 /" in stage.said(program)
+def _has_come_far(process: Process) -> bool:
+    return "T = 800 /" in process.output
 
 
 def _phase(said: str) -> str:
@@ -185,26 +170,25 @@ def _phase(said: str) -> str:
     return told[-1] if told else "imports"
 
 
-def _processor_time(process: subprocess.Popen[bytes]) -> float:
+def _processor_time(process: Process) -> float:
     times = psutil.Process(process.pid).cpu_times()
     return float(times.user + times.system)
 
 
-def _wait(true: Callable[[], object], process: subprocess.Popen[bytes], seconds: float = 120) -> None:
+def _wait(true: Callable[[], object], process: Process, seconds: float = 120) -> None:
     """Wait until it is so, until the process has ended or for some seconds: the signal is worth sending in any case."""
-    deadline = time.monotonic() + seconds
-    while not true() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+    with suppress(AssertionError):
+        wait_until(lambda: process.exit_code is not None or true(), "the moment", seconds, every=0.01)
 
 
-def _time_to_end(process: subprocess.Popen[bytes]) -> float:
+def _time_to_end(process: Process) -> float:
     """Seconds until a process has ended, without those in which its threads could run and the machine ran others."""
     start, first = time.monotonic(), _delay(process.pid)
     last = first
-    while process.poll() is None and time.monotonic() < start + GIVEN_UP_S:
+    while process.exit_code is None and time.monotonic() < start + GIVEN_UP_S:
         last = max(last, _delay(process.pid))
         time.sleep(0.02)
-    assert process.poll() is not None, f"it still runs after {GIVEN_UP_S} s"
+    assert process.exit_code is not None, f"it still runs after {GIVEN_UP_S} s"
     return max(0.0, time.monotonic() - start - (last - first))
 
 
@@ -214,8 +198,3 @@ def _delay(pid: int) -> float:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):  # it has just ended, or this system does not count that
         return 0.0
-
-
-def _wait_for_ends(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=GIVEN_UP_S)
-    assert not alive, f"left behind: {alive}"

@@ -1,26 +1,22 @@
 """A whole system for the tests: a learner and its actors as processes, and what they leave behind."""
 
-import os
 import random
 import re
 import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import redis
 import torch
 
 from memory.messages import Episode, decode_message
 from saber.results.training_log import read_records
-from tests.deadline import finish, wait_until
+from tests.processes import Process, Processes, clean_environment
 
-ROOT = Path(__file__).parent.parent
-LEARNER = "learner"
+LEARNER, EVALUATION = "learner", "evaluation"
+PROGRAMS = {LEARNER: ["launch_learner.py"], EVALUATION: ["test_multiple_seed.py"]}  # and actors, by their numbers
 
 
 class Result(NamedTuple):
@@ -32,11 +28,66 @@ class Result(NamedTuple):
     best: list[bytes]  # T_learner and the parameters of the best snapshot, if there were episodes enough for one
 
 
-class System:
-    """Starts a learner and actors 0 to n - 1; `launch` is the module through which they are launched.
+class Run:
+    """Starts the programs of one run: the learner, actors by their numbers, an evaluation; a context manager.
 
-    `environment` has more variables for the learner and for every actor; `port` 0 says that they name the server.
+    They are launched through a module of `tests.chain`, which adds the chain. `environment` has more variables for the
+    learner and for every actor; `port` 0 says that they name the server.
     """
+
+    _keeps_output = False  # in one file for all that is written under a name, errors too
+
+    def __init__(
+        self,
+        port: int,
+        name: str,
+        folder: Path,
+        options: list[str],
+        *,
+        launch: str = "launch",
+        environment: dict[str, dict[str, str]] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.options = [*options, *(["--port-redis", str(port)] if port else [])]
+        self.options += ["--run-name", name, "--path-to-results", str(folder)]
+        self.processes: dict[str, Process] = {}
+        self._launch = launch
+        self._environment = environment or {}
+        self._all = Processes()
+
+    def start(self, who: str, *more: str, launch: str = "") -> Process:
+        """Start a program under its name, in the place of the one before it."""
+        program = PROGRAMS.get(who, ["launch_actor.py", "--id-actor", who])
+        words = ["-m", f"tests.chain.{launch or self._launch}", *program, *self.options, *more]
+        environment = clean_environment() | self._environment.get(LEARNER if who == LEARNER else "actor", {})
+        output = self.folder / f"{who}.txt" if self._keeps_output else None
+        process = self._all.start(*words, environment=environment, output=output, together=self._keeps_output)
+        self.processes[who] = process
+        return process
+
+    def refusal(self, who: str, *more: str, lines: int = 1, launch: str = "") -> str:
+        """Return the lines of errors with which a program refuses to start; it takes no other's place."""
+        before = self.processes.copy()
+        code, _, errors = self.start(who, *more, launch=launch).end()
+        self.processes = before
+        assert (code, errors.count("\n")) == (2, lines), errors
+        return errors
+
+    def last_words(self) -> str:
+        """Quote the last words of everybody."""
+        return self._all.last_words()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._all.close()
+
+
+class System(Run):
+    """A whole run: its block begins with a learner and actors 0 to n - 1, each with a file in the run's folder."""
+
+    _keeps_output = True
 
     def __init__(
         self,
@@ -49,71 +100,50 @@ class System:
         launch: str = "launch",
         environment: dict[str, dict[str, str]] | None = None,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-        self._launch = [sys.executable, "-m", f"tests.chain.{launch}"]
-        self._environment = environment or {}
-        self._options = [*options, "--nb-actor", str(actors), *(["--port-redis", str(port)] if port else [])]
-        self._options += ["--run-name", name, "--path-to-results", str(folder)]
-        self.processes = {who: self.start(who) for who in (LEARNER, *map(str, range(actors)))}
+        given = [*options, "--nb-actor", str(actors)]
+        super().__init__(port, name, folder, given, launch=launch, environment=environment)
+        self._actors = actors
 
-    def start(self, who: str, *more: str) -> subprocess.Popen[bytes]:
-        program = ["launch_learner.py"] if who == LEARNER else ["launch_actor.py", "--id-actor", who]
-        with self._output(who).open("ab") as output:
-            command = [*self._launch, *program, *self._options, *more]
-            environment = os.environ | self._environment.get(LEARNER if who == LEARNER else "actor", {})
-            return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for who in (LEARNER, *map(str, range(self._actors))):
+            self.start(who)
+        return self
+
+    @property
+    def learner(self) -> Process:
+        return self.processes[LEARNER]
+
+    def printed(self, who: str) -> str:
+        """Return all that was written under a name, by those it has replaced as well."""
+        return self.processes[who].output
 
     def restart(self, who: str, how: signal.Signals, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Stop one process; actors leave with a learner that says goodbye, so then they start again, too."""
-        self.processes[who].send_signal(how)
-        finish(self.processes[who], 120)
+        self.processes[who].send(how)
+        self.processes[who].finish(120)
         meanwhile()
         for other in self.processes:
             if other == who or (who == LEARNER and how == signal.SIGTERM):
                 self.processes[other].terminate()
-                finish(self.processes[other], 120)
-                self.processes[other] = self.start(other)
+                self.processes[other].finish(120)
+                self.start(other)
 
     def wait_for(self, who: str, text: str, times: int = 1) -> None:
-        """Wait until a process has printed a text so many times."""
-
-        def has_printed() -> bool:
-            assert self.processes[who].poll() is None, f"{text!r} never came:\n{self.said()}"
-            return self.printed(who).count(text) >= times
-
-        wait_until(has_printed, lambda: f"{text!r}:\n{self.said()}", 400, every=0.05)
+        """Wait until a text has been written so many times under a name."""
+        self.processes[who].wait_for(text, times, 400)
 
     def finish(self) -> Result:
         """Wait for the learner, send the actors home, and see what came out."""
-        wait_until(
-            lambda: self.processes[LEARNER].poll() is not None, lambda: f"the learner to finish:\n{self.said()}", 400
-        )
-        assert self.processes[LEARNER].returncode == 0, self.said()
+        assert self.learner.finish(400) == 0, self.last_words()
         for process in self.processes.values():
             process.terminate()  # an actor that has just been restarted waits for a next run
-            finish(process, 120)
-        said = self._output(LEARNER).read_text()
+            process.finish(120)
+        printed = self.printed(LEARNER)
         (log,) = self.folder.glob("*.csv")
-        weights = re.findall(r"Finished at T = \d+, weights ([0-9a-f]{16})\n", said)
-        assert len(weights) == 1, said
-        return Result(weights[0], log.read_bytes(), re.findall("Mean value.*", said), best_weights(self.folder))
-
-    def kill(self) -> None:
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
-
-    def said(self) -> str:
-        """The last words of everybody."""
-        return "\n".join(f"{who}: {self._output(who).read_text()[-1000:]}" for who in self.processes)
-
-    def printed(self, who: str) -> str:
-        """All that a process has printed."""
-        return self._output(who).read_text()
-
-    def _output(self, who: str) -> Path:
-        return self.folder / f"{who}.txt"
+        weights = re.findall(r"Finished at T = \d+, weights ([0-9a-f]{16})\n", printed)
+        assert len(weights) == 1, printed
+        return Result(weights[0], log.read_bytes(), re.findall("Mean value.*", printed), best_weights(self.folder))
 
 
 def best_weights(folder: Path) -> list[bytes]:
@@ -162,8 +192,5 @@ class Stalls(threading.Thread):
         while self._who and not self._done.wait(self._random.uniform(0.1, 0.3)):
             if not any(self._system.folder.glob("*.csv")):
                 continue  # the learner is still starting
-            process = self._system.processes[self._random.choice(self._who)]
-            process.send_signal(signal.SIGSTOP)
-            time.sleep(self._random.uniform(0.05, 0.35))
-            process.send_signal(signal.SIGCONT)
+            self._system.processes[self._random.choice(self._who)].freeze(self._random.uniform(0.05, 0.35))
             self._count += 1

@@ -2,16 +2,13 @@
 
 import dataclasses
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
-import args
 from agents.options import flag_of
 from agents.rainbow_iqn.options import RainbowIqnOptions
 from args import GROUPS, Args
-from tests.deadline import run
+from tests.processes import run
 from tests.test_args import FLAGS, INTERFACE, agent_of, read
 
 
@@ -76,20 +73,17 @@ sys.argv = {[program, *options]!r}
 atexit.register(lambda: print("torch" in sys.modules, "redis" in sys.modules))
 runpy.run_path({program!r}, run_name="__main__")
 """
-    done = run([sys.executable, "-c", code], 60, cwd=Path(args.__file__).parent)
-    assert done.returncode == (0 if options == ["--help"] else 2)
-    assert done.stdout.splitlines()[-1] == "False False"
+    ended = run("-c", code)
+    assert ended.code == (0 if options == ["--help"] else 2)
+    assert ended.out.splitlines()[-1] == "False False"
 
 
 @pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
 def test_a_program_explains_its_refusal(program: str) -> None:
-    root = Path(args.__file__).parent
-    command = [sys.executable, program, "--batch-size", "0", "--sede", "4"]
-    done = run(command, 60, cwd=root)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 2
-    assert all(line.startswith(f"{program}: error: --") for line in done.stderr.splitlines())
+    code, out, errors = run(program, "--batch-size", "0", "--sede", "4")
+    assert (code, out) == (2, "")
+    assert len(errors.splitlines()) == 2
+    assert all(line.startswith(f"{program}: error: --") for line in errors.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -105,8 +99,7 @@ def test_a_program_explains_its_refusal(program: str) -> None:
     ],
 )
 def test_a_password_given_by_mistake_is_not_printed(options: list[str]) -> None:
-    root = Path(args.__file__).parent
-    done = run([sys.executable, "launch_learner.py", *options], 60, cwd=root)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "s3cret" not in done.stdout + done.stderr
+    code, out, errors = run("launch_learner.py", *options)
+    assert code == 2
+    assert errors.count("\n") == 1
+    assert "s3cret" not in out + errors

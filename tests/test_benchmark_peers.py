@@ -1,13 +1,11 @@
 """The comparisons of replay and of the environment run, and say where; packages to compare with need not be there."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.processes import run
 
 
 @pytest.mark.parametrize(
@@ -20,17 +18,16 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_a_quick_comparison_prints_tables_and_writes_them(
     benchmark: str, firsts: dict[str, str], tmp_path: Path
 ) -> None:
-    words = ["--quick", "--repeats", "2", "--json", str(tmp_path / "found.json")]
-    command = [sys.executable, "-m", f"benchmarks.{benchmark}", *words]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert any(line.startswith("| ours |") for line in ended.stdout.splitlines())
+    words = ["--quick", "--repeats", "2", "--json", tmp_path / "found.json"]
+    code, out, errors = run("-m", f"benchmarks.{benchmark}", *words, seconds=300)
+    assert code == 0, errors
+    assert any(line.startswith("| ours |") for line in out.splitlines())
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["machine"]["cores"] > 0 and found["commit"]
     comparisons = {comparison["name"]: comparison for comparison in found["comparisons"]}
     assert comparisons.keys() >= firsts.keys()
     for name, comparison in comparisons.items():
-        assert f"| {name} | rate" in ended.stdout
+        assert f"| {name} | rate" in out
         first, *others = comparison["rates"]
         assert first["name"] == firsts.get(name, "ours, sample") and first["ratios"] == [1.0, 1.0]
         for rate in others:

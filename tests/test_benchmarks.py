@@ -3,8 +3,6 @@
 import json
 import math
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,8 +13,7 @@ from benchmarks.learning import CONFIGURATIONS, GAMES, summary
 from benchmarks.learning_plot import LAST, draw
 from benchmarks.learning_report import report, welch
 from benchmarks.policies import play, random_policy
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.processes import ROOT, run
 
 
 def a_run(game: str, seed: int, scores: list[float]) -> dict[str, Any]:
@@ -127,7 +124,6 @@ def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
     ],
 )
 def test_a_wrong_command_is_refused_in_one_line(words: list[str], told: str) -> None:
-    command = [sys.executable, "-m", "benchmarks.learning", *words]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert told in ended.stderr.splitlines()[-1]
+    code, _, errors = run("-m", "benchmarks.learning", *words)
+    assert code == 2
+    assert told in errors.splitlines()[-1]

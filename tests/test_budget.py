@@ -1,9 +1,6 @@
 """A run that cannot fit is refused before it starts, with the numbers."""
 
 import re
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,9 +20,8 @@ from programs import snapshot
 from programs.common import make_agent
 from programs.learner import budget
 from tests.conftest import RedisServer
-from tests.deadline import finish, killed, run
+from tests.processes import Processes, run
 from tests.specs import ATARI
-from tests.system import ROOT
 
 pytestmark = pytest.mark.redis
 _GB = r"\d+\.\d GB"
@@ -38,15 +34,15 @@ def own_client(own_server: RedisServer) -> Iterator[Client]:
 
 
 def learner(server: RedisServer, folder: Path, *more: str) -> list[str]:
-    options = ["--port-redis", str(server.port), "--path-to-results", str(folder / "results"), "--disable-cuda", *more]
-    return [sys.executable, "launch_learner.py", *options]
+    place = ["--port-redis", str(server.port), "--path-to-results", str(folder / "results")]
+    return ["launch_learner.py", *place, "--disable-cuda", *more]
 
 
 def refusal(command: list[str]) -> str:
-    done = run(command, 100, cwd=ROOT)
-    assert done.returncode == 2, done
-    assert re.search(rf"^Budget: .*; each actor {_GB}$", done.stdout, re.MULTILINE), done.stdout
-    return done.stderr
+    code, out, errors = run(*command, seconds=100)
+    assert code == 2, (out, errors)
+    assert re.search(rf"^Budget: .*; each actor {_GB}$", out, re.MULTILINE), out
+    return errors
 
 
 def test_a_replay_beyond_the_machine(own_server: RedisServer, tmp_path: Path) -> None:
@@ -57,20 +53,18 @@ def test_a_replay_beyond_the_machine(own_server: RedisServer, tmp_path: Path) ->
     assert re.search(wanted, told), told
 
 
-def test_a_log_beyond_maxmemory(own_server: RedisServer, own_client: Client, tmp_path: Path) -> None:
+def test_a_log_beyond_maxmemory(
+    own_server: RedisServer, own_client: Client, processes: Processes, tmp_path: Path
+) -> None:
     own_client.config_set("maxmemory", "100mb")
     command = learner(own_server, tmp_path, "--memory-capacity", "500000")
     told = refusal(command)
     assert re.search(r"raise maxmemory.*: Redis 0\.\d GB of 0\.1 GB left of its maxmemory; --force", told), told
     assert len(told.splitlines()) == 1
-    with killed(subprocess.Popen([*command, "--force"], cwd=ROOT, stdout=subprocess.PIPE, text=True)) as process:
-        assert process.stdout
-        for line in process.stdout:
-            if line.startswith("Learner of run"):
-                break
-        process.send_signal(signal.SIGTERM)
-        process.stdout.read()
-        assert finish(process, 60) == 0
+    process = processes.start(*command, "--force")
+    process.wait_for("\nLearner of run")
+    process.terminate()
+    assert process.finish(60) == 0
 
 
 def test_only_what_a_run_of_this_name_holds_is_its_own(own_client: Client) -> None:

@@ -1,17 +1,14 @@
 """The whole system on a task of Gymnasium: a learner and an actor learn to balance a pole for all of 500 steps."""
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.deadline import finish, wait_until
+from tests.deadline import wait_until
+from tests.system import LEARNER, Run
 
-ROOT = Path(__file__).parent.parent
 SOLVED, EPISODES = 475, 100  # CartPole-v1 counts as solved by this mean score of so many episodes in a row
 PATIENCE_S = 1200  # several times as long as it takes on two cores that nobody else uses
 # Much noise, or the pole stands while the cart rolls off the track, and nothing better is ever found. Five steps and
@@ -48,17 +45,13 @@ def processor_time_of_children() -> float:
 @pytest.mark.slow
 @pytest.mark.timeout(3 * PATIENCE_S)
 def test_rainbow_iqn_balances_the_pole(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    argv = [*SETTINGS, "--port-redis", str(redis_port), "--run-name", run_name, "--path-to-results", str(tmp_path)]
-    learner = subprocess.Popen([sys.executable, "launch_learner.py", *argv], cwd=ROOT)
-    actor = subprocess.Popen([sys.executable, "launch_actor.py", "--id-actor", "0", *argv], cwd=ROOT)
     before = processor_time_of_children()
-    try:
-        wait_until(lambda: learner.poll() is not None or best_mean(tmp_path) >= SOLVED, "a balanced pole", PATIENCE_S)
-        learner.send_signal(signal.SIGTERM)  # which sends the actor home as well
-        assert (finish(learner, 30), finish(actor, 30)) == (0, 0)
-    finally:
-        for process in (learner, actor):
-            process.kill()
-            process.wait()
+    with Run(redis_port, run_name, tmp_path, SETTINGS) as run:
+        learner, actor = run.start(LEARNER), run.start("0")
+        wait_until(
+            lambda: learner.exit_code is not None or best_mean(tmp_path) >= SOLVED, "a balanced pole", PATIENCE_S
+        )
+        learner.terminate()  # which sends the actor home as well
+        assert (learner.finish(30), actor.finish(30)) == (0, 0)
     assert best_mean(tmp_path) >= SOLVED
     assert processor_time_of_children() - before < 480, "a few minutes; three is usual"

@@ -1,7 +1,5 @@
 """The whole system on a chain whose return distributions are known: learner and actor, two processes, a real Redis."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,32 +14,15 @@ from programs import snapshot
 from programs.common import make_agent
 from saber.results.run_record import read_record
 from tests.chain.environment import GAMBLE, RETURNS, SAFE, START, ChainEnvironment, one_hot
-from tests.deadline import finish
-
-ROOT = Path(__file__).parent.parent
-# No discount and no clipping: returns are whole numbers. A small kappa, as Huber's rounding moves quantiles towards
-# their neighbours by up to kappa. Beta 1: without the full correction, prioritised sampling prefers rare rewards.
-SETTINGS = (
-    "--env chain --game chain --discount 1 --reward-clip 0 --kappa 0.05 --priority-weight 1 --history-length 2 "
-    "--multi-step 2 --hidden-size 64 --num-tau-samples 16 --num-tau-prime-samples 15 --num-quantile-samples 17 "
-    "--atoms 9 --V-min -3 --V-max 5 --lr-IQN 1e-3 --lr-Rainbow 1e-3 --batch-size 64 --learn-start 3000 "
-    "--memory-capacity 15000 --replay-frequency 2 --target-update 400 --T-max 14000 --log-interval 2000 "
-    "--weight-synchro-frequency 100 --disable-cuda"
-).split()
+from tests.small import CHAIN
+from tests.system import LEARNER, Run
 
 
 def run_system(port: int, name: str, folder: Path, *more: str) -> options.Args:
-    argv = [*SETTINGS, "--port-redis", str(port), "--run-name", name, "--path-to-results", str(folder), *more]
-    launch = [sys.executable, "-m", "tests.chain.launch"]
-    learner = subprocess.Popen([*launch, "launch_learner.py", *argv], cwd=ROOT)
-    actor = subprocess.Popen([*launch, "launch_actor.py", "--id-actor", "0", *argv], cwd=ROOT)
-    try:
-        assert (finish(learner, 110), finish(actor, 30)) == (0, 0)
-    finally:
-        for process in (learner, actor):
-            process.kill()
-            process.wait()
-    return options.parse(argv, "test", "")
+    with Run(port, name, folder, [*CHAIN, *more]) as run:
+        learner, actor = run.start(LEARNER), run.start("0")
+        assert (learner.finish(110), actor.finish(30)) == (0, 0), run.last_words()
+        return options.parse(run.options, "test", "")
 
 
 def trained_agent(args: options.Args) -> QLearningAgent:

@@ -7,33 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.deadline import finish, wait_until
+from tests.deadline import wait_until
+from tests.small import SHORT_CHAIN
 from tests.system import LEARNER, Result, System
-from tests.test_chain import SETTINGS
 
-OPTIONS = (
-    f"{' '.join(SETTINGS)} --nb-env-per-actor 3 --learn-start 600 --T-max 3000 "
-    "--evaluation-interval 300 --log-interval 50 --learner-threads 1"
-).split()
+OPTIONS = [*SHORT_CHAIN, *"--nb-env-per-actor 3 --T-max 3000 --evaluation-interval 300".split()]
 NO_LIMIT = resource.RLIM_INFINITY
 
 
 def run(port: int, name: str, folder: Path, disturb: Callable[[System], None]) -> Result:
-    system = System(port, name, folder, OPTIONS)
-    try:
+    with System(port, name, folder, OPTIONS) as system:
         disturb(system)
         return system.finish()
-    finally:
-        system.kill()
 
 
 def limit(system: System, size: int) -> None:
     """No file of the learner grows beyond this any more."""
-    resource.prlimit(system.processes[LEARNER].pid, resource.RLIMIT_FSIZE, (size, NO_LIMIT))
+    resource.prlimit(system.learner.pid, resource.RLIMIT_FSIZE, (size, NO_LIMIT))
 
 
 def wait_for(system: System, what: Callable[[], object]) -> None:
-    wait_until(what, system.said, 100)
+    wait_until(what, system.last_words, 100)
 
 
 def scores(system: System) -> list[Path]:
@@ -45,7 +39,7 @@ def during_snapshots(system: System) -> None:
     wait_for(system, lambda: scores(system))
     size = scores(system)[0].stat().st_size
     limit(system, size + 50_000)
-    wait_for(system, lambda: "Not written, and tried again in 60 sec: [Errno 27]" in system.said())
+    wait_for(system, lambda: "Not written, and tried again in 60 sec: [Errno 27]" in system.last_words())
     system.restart(LEARNER, signal.SIGKILL)  # and the newest snapshot is an old one
 
 
@@ -53,10 +47,10 @@ def during_scores(system: System) -> None:
     """Not even a score fits: the learner cannot go on, and its successor does."""
     wait_for(system, lambda: scores(system))
     limit(system, scores(system)[0].stat().st_size + 10)
-    assert finish(system.processes[LEARNER], 100) == 1, system.said()
-    assert "launch_learner.py: " in system.said()
-    assert "Traceback" not in system.said()
-    system.processes[LEARNER] = system.start(LEARNER)
+    assert system.learner.finish(100) == 1, system.last_words()
+    assert "launch_learner.py: " in system.last_words()
+    assert "Traceback" not in system.last_words()
+    system.start(LEARNER)
 
 
 @pytest.mark.redis

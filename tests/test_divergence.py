@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.deadline import finish
+from tests.small import SHORT_CHAIN, TINY
 from tests.system import LEARNER, System
-from tests.test_chain import SETTINGS
 
-OPTIONS = f"{' '.join(SETTINGS)} --learn-start 600 --batch-size 8 --log-interval 200 --learner-threads 1".split()
+OPTIONS = [*SHORT_CHAIN, *TINY]
 
 
 @pytest.mark.redis
@@ -17,11 +16,8 @@ OPTIONS = f"{' '.join(SETTINGS)} --learn-start 600 --batch-size 8 --log-interval
 def test_a_loss_that_is_not_finite_ends_the_learner(redis_port: int, run_name: str, tmp_path: Path, agent: str) -> None:
     # Mutation: a learner that writes a checkpoint at every RunError.
     rates = ["--rainbow-only", agent, "--lr-IQN", "1e14", "--lr-Rainbow", "1e14"]
-    system = System(redis_port, run_name, tmp_path, [*OPTIONS, *rates])
-    try:
-        assert finish(system.processes[LEARNER], 120) == 1
-    finally:
-        system.kill()
+    with System(redis_port, run_name, tmp_path, [*OPTIONS, *rates]) as system:
+        assert system.learner.finish(120) == 1
     *_, last = system.printed(LEARNER).splitlines()
     assert last.startswith("launch_learner.py: the loss is not finite, so training has diverged")
     assert "Traceback" not in system.printed(LEARNER)

@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,8 @@ import psutil
 import pytest
 import redis
 
-from tests.deadline import Clock, communicate, killed
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.deadline import Clock
+from tests.processes import ROOT, Process, Processes, run
 
 
 def pins(lines: list[str]) -> dict[str, str]:
@@ -63,16 +61,12 @@ def redis_from_conf(server: str, folder: Path) -> Iterator[redis.Redis]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [server, "redis_rainbow_6379.conf", "--port", str(port)]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) as process, redis.Redis(port=port) as client:
-        try:
-            for line in process.stdout or ():
-                if b"Ready to accept connections" in line:
-                    break
-            yield client
-        finally:
-            process.terminate()
-            communicate(process, 30)
+    with Processes() as processes, redis.Redis(port=port) as client:
+        process = processes.start("redis_rainbow_6379.conf", "--port", port, program=server, cwd=folder)
+        process.wait_for("Ready to accept connections")
+        yield client
+        process.terminate()
+        process.finish(30)
 
 
 @pytest.mark.parametrize("server", redis_servers())
@@ -163,7 +157,8 @@ def make_wheel(folder: Path, name: str, version: str) -> None:
 class Machine:
     """A folder with make_environment.sh and an index of empty packages, on a machine with or without a GPU."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, processes: Processes, folder: Path) -> None:
+        self._processes = processes
         self.folder = folder / "a copy"
         self.folder.mkdir()
         shutil.copy(ROOT / "make_environment.sh", self.folder)
@@ -191,27 +186,25 @@ class Machine:
         nvidia_smi.write_text(f"#!/bin/sh\n{'echo GPU 0: a stand-in' if there else 'exit 9'}\n")
         nvidia_smi.chmod(0o755)
 
-    def start(self, *options: str) -> subprocess.Popen[str]:
-        command = ["bash", str(self.folder / "make_environment.sh"), *options]
-        return subprocess.Popen(
-            command, cwd="/", env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    def start(self, *options: str) -> Process:
+        script, root = self.folder / "make_environment.sh", Path("/")
+        return self._processes.start(
+            script, *options, program="bash", environment=self.environment, cwd=root, together=True
         )
 
     def make(self, *options: str, exit_code: int = 0) -> str:
-        with killed(self.start(*options)) as process:
-            output = communicate(process, 300)[0]
-        assert process.returncode == exit_code, output
+        code, output, _ = self.start(*options).end(300)
+        assert code == exit_code, output
         return output
 
     def version_of(self, name: str) -> str | None:
         code = f"from importlib.metadata import version; print(version('{name}'))"
-        command = [str(self.folder / ".venv" / "bin" / "python"), "-c", code]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+        return run("-c", code, program=str(self.folder / ".venv" / "bin" / "python")).out.strip() or None
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def machine(processes: Processes, tmp_path: Path) -> Machine:
+    return Machine(processes, tmp_path)
 
 
 def test_the_environment_is_made_once_and_then_takes_no_time(machine: Machine) -> None:
@@ -276,12 +269,10 @@ def test_an_interrupted_installation_is_repaired(machine: Machine) -> None:
 
 @pytest.mark.slow
 def test_a_killed_installation_is_seen_by_the_next_call(machine: Machine) -> None:
-    with killed(machine.start()) as process:
-        mark = machine.folder / ".venv" / ".installing"
-        while not mark.exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.kill()
+    process = machine.start()
+    mark = machine.folder / ".venv" / ".installing"
+    process.wait_until(mark.exists, "the mark of an installation")
+    process.kill()
     assert mark.exists()
     machine.make()
     assert machine.version_of("small") == "1.0"
@@ -289,9 +280,9 @@ def test_a_killed_installation_is_seen_by_the_next_call(machine: Machine) -> Non
 
 
 def test_two_calls_at_once_make_one_environment(machine: Machine) -> None:
-    with killed(machine.start()) as first, killed(machine.start()) as second:
-        outputs = [communicate(process, 300)[0] for process in (first, second)]
-    assert [first.returncode, second.returncode] == [0, 0], outputs
+    first, second = [process.end(300) for process in (machine.start(), machine.start())]
+    outputs = [first.out, second.out]
+    assert [first.code, second.code] == [0, 0], outputs
     assert sum("installing" in output for output in outputs) == 1
     assert sum("waiting for another call" in output for output in outputs) == 1
 

@@ -1,72 +1,44 @@
 """test_multiple_seed.py as its users call it: its result, whoever plays, and what it says when something is wrong."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-import torch
 
-import args as options
 from agents.randomness import derive_seed
-from memory.environment_spec import EnvironmentSpec
-from programs import snapshot
-from programs.common import make_agent
-from tests.deadline import communicate, wait_until
-from tests.specs import ATARI, discrete
+from tests import specs
+from tests.processes import Ended, Process, Processes, clean_environment, wait_for_ends
+from tests.small import CARTPOLE, save_untrained
 
-ROOT = Path(__file__).parent.parent
-CARTPOLE = "--env gymnasium:CartPole-v1 --history-length 1 --hidden-size 8".split()
 BREAKOUT = "--game breakout --hidden-size 8 --architecture data-efficient --num-quantile-samples 8".split()
-Process = subprocess.Popen[str]
-
-
-def model(path: Path, words: list[str], environment: EnvironmentSpec) -> Path:
-    """A snapshot of an agent that has learned nothing: the noise and the seeds decide what it does."""
-    args = options.parse([*words, "--disable-cuda"], "test", "")
-    agent = make_agent(args, environment, torch.device("cpu"), learns=True, seed=3)
-    snapshot.save(path, agent, {"T_actors": 0, "T_learner": 0, "settings": json.dumps(args.shared)})
-    return path
+ENDLESS = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
 
 
 @pytest.fixture
 def cartpole(tmp_path: Path) -> Path:
-    return model(tmp_path / "cart.pth", CARTPOLE, discrete((4,), "float32", 2))
+    return save_untrained(tmp_path / "cart.pth", [*CARTPOLE, "--hidden-size", "8"], specs.CARTPOLE)
 
 
 @pytest.fixture
 def breakout(tmp_path: Path) -> Path:
-    return model(tmp_path / "brick.pth", BREAKOUT, ATARI)
+    return save_untrained(tmp_path / "brick.pth", BREAKOUT, specs.ATARI)
 
 
 class Evaluations:
-    """Starts evaluations, in process groups of their own as a shell does, and ends them all."""
+    """Starts evaluations with results in one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, processes: Processes, folder: Path) -> None:
         self.folder = folder
-        self._started: list[Process] = []
+        self._processes = processes
 
     def start(self, path: Path, *more: str, **variables: str) -> Process:
-        command = [sys.executable, "test_multiple_seed.py", "--model", str(path), "--disable-cuda"]
-        command += ["--path-to-results", str(self.folder), *more]
-        environment = {name: text for name, text in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment | variables, stdout=pipe, stderr=pipe, text=True, process_group=0
-        )
-        self._started.append(process)
-        return process
+        words = ["test_multiple_seed.py", "--model", path, "--disable-cuda", "--path-to-results", self.folder, *more]
+        return self._processes.start(*words, environment=clean_environment() | variables)
 
-    def run(self, path: Path, *more: str, **variables: str) -> tuple[int, str, str]:
-        process = self.start(path, *more, **variables)
-        out, errors = communicate(process, 300)
-        return process.returncode, out, errors
+    def run(self, path: Path, *more: str, **variables: str) -> Ended:
+        return self.start(path, *more, **variables).end(300)
 
     def rows(self, name: str) -> list[list[str]]:
         """The lines of a CSV, without its header."""
@@ -74,18 +46,10 @@ class Evaluations:
         assert header == "episode,seed,score_5min,score_30min,score_saber,length,end"
         return [line.split(",") for line in lines]
 
-    def end(self) -> None:
-        for process in self._started:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-
 
 @pytest.fixture
-def evaluations(tmp_path: Path) -> Iterator[Evaluations]:
-    evaluations = Evaluations(tmp_path / "results")
-    yield evaluations
-    evaluations.end()
+def evaluations(processes: Processes, tmp_path: Path) -> Evaluations:
+    return Evaluations(processes, tmp_path / "results")
 
 
 def test_the_number_of_processes_changes_nothing(evaluations: Evaluations, cartpole: Path) -> None:
@@ -112,14 +76,22 @@ def test_the_number_of_processes_changes_nothing(evaluations: Evaluations, cartp
 
 def wait_for_rows(evaluations: Evaluations, process: Process, name: str, count: int) -> None:
     def are_there() -> bool:
-        assert process.poll() is None
         return (evaluations.folder / "evaluations" / name).exists() and len(evaluations.rows(name)) >= count
 
-    wait_until(are_there, f"{count} rows", 200)
+    process.wait_until(are_there, f"{count} rows", 200)
+    assert process.exit_code is None
 
 
 def workers_of(process: Process) -> list[psutil.Process]:
-    return [child for child in psutil.Process(process.pid).children() if "spawn_main" in words_of(child)]
+    """Wait until the evaluation has processes that play, and list them."""
+    found: list[psutil.Process] = []
+
+    def are_there() -> bool:
+        found[:] = [child for child in process.children() if "spawn_main" in words_of(child)]
+        return bool(found)
+
+    process.wait_until(are_there, "a process that plays")
+    return found
 
 
 def words_of(process: psutil.Process) -> str:
@@ -129,26 +101,14 @@ def words_of(process: psutil.Process) -> str:
         return ""
 
 
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE  # nobody may reap an orphan
-    except psutil.NoSuchProcess:
-        return False
-
-
-def wait_for_ends(processes: list[psutil.Process]) -> None:
-    wait_until(lambda: not any(map(is_alive, processes)), f"the end of {processes}", 60)
-
-
 def test_ctrl_c_keeps_what_has_ended_and_leaves_no_process(evaluations: Evaluations, cartpole: Path) -> None:
-    more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
-    process = evaluations.start(cartpole, *more)
+    process = evaluations.start(cartpole, *ENDLESS)
     wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 30)
-    children = psutil.Process(process.pid).children(recursive=True)
+    children = process.children()
     assert len(children) >= 2
-    os.killpg(process.pid, signal.SIGINT)  # to all, as a terminal sends it
-    out, errors = communicate(process, 60)
-    assert (process.returncode, errors) == (0, "")
+    process.press_ctrl_c()
+    code, out, errors = process.end()
+    assert (code, errors) == (0, "")
     rows = evaluations.rows("CartPole-v1_cart_seed123.csv")
     assert len(rows) >= 30
     assert sum(line.startswith("episode ") for line in out.splitlines()) == len(rows)
@@ -163,27 +123,22 @@ def test_ctrl_c_while_processes_begin_says_nothing_of_them(
     evaluations: Evaluations, cartpole: Path, after_s: float
 ) -> None:
     # Mutation: `_interrupts_blocked` that blocks nothing.
-    more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
-    process = evaluations.start(cartpole, *more)
-    assert process.stdout
-    while not process.stdout.readline().startswith(f"{cartpole} plays"):
-        assert process.poll() is None
+    process = evaluations.start(cartpole, *ENDLESS)
+    process.wait_for(f"{cartpole} plays")
     time.sleep(after_s)
-    os.killpg(process.pid, signal.SIGINT)
-    assert communicate(process, 60)[1] == ""
-    assert process.returncode == 0
+    process.press_ctrl_c()
+    code, _, errors = process.end()
+    assert (code, errors) == (0, "")
 
 
 def test_ctrl_c_does_not_wait_for_a_process_that_still_loads(evaluations: Evaluations, cartpole: Path) -> None:
     # Mutation: `close` that waits for all processes, however long they load.
-    more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
-    process = evaluations.start(cartpole, *more)
-    while not (workers := workers_of(process)):
-        assert process.poll() is None
+    process = evaluations.start(cartpole, *ENDLESS)
+    workers = workers_of(process)
     workers[0].suspend()
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=120)[1] == ""
-    assert process.returncode == 0
+    process.press_ctrl_c()
+    code, _, errors = process.end(120)
+    assert (code, errors) == (0, "")
     wait_for_ends(workers)
 
 
@@ -216,10 +171,9 @@ def test_missing_episodes_are_played_and_no_others(evaluations: Evaluations, car
 def test_processes_end_with_a_killed_parent_and_its_episodes_are_there(
     evaluations: Evaluations, cartpole: Path
 ) -> None:
-    more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
-    process = evaluations.start(cartpole, *more)
+    process = evaluations.start(cartpole, *ENDLESS)
     wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 3)
-    children = psutil.Process(process.pid).children(recursive=True)
+    children = process.children()
     process.kill()
     wait_for_ends(children)
     assert len(evaluations.rows("CartPole-v1_cart_seed123.csv")) >= 3
@@ -227,26 +181,23 @@ def test_processes_end_with_a_killed_parent_and_its_episodes_are_there(
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_an_error_that_keeps_what_has_ended(evaluations: Evaluations, cartpole: Path) -> None:
-    more = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
-    process = evaluations.start(cartpole, *more)
+    process = evaluations.start(cartpole, *ENDLESS)
     wait_for_rows(evaluations, process, "CartPole-v1_cart_seed123.csv", 3)
     workers_of(process)[0].kill()
-    out, errors = communicate(process, 60)
-    assert process.returncode == 1
+    code, out, errors = process.end()
+    assert code == 1
     assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
     assert "stopped: " in out and "episodes: " in out
 
 
 def test_a_process_that_dies_at_its_start_is_an_error(evaluations: Evaluations, tmp_path: Path) -> None:
     # Mutation: the weights among what the processes are begun with, which more than fills a pipe.
-    large = [*CARTPOLE[:4], "--hidden-size", "256"]
-    path = model(tmp_path / "cart.pth", large, discrete((4,), "float32", 2))
+    large = [*CARTPOLE, "--hidden-size", "256"]
+    path = save_untrained(tmp_path / "cart.pth", large, specs.CARTPOLE)
     process = evaluations.start(path, *CARTPOLE[:2], "--evaluation-episodes", "100", "--evaluation-workers", "2")
-    while not (workers := workers_of(process)):
-        assert process.poll() is None
-    workers[0].kill()
-    _, errors = communicate(process, 60)
-    assert process.returncode == 1
+    workers_of(process)[0].kill()
+    code, _, errors = process.end()
+    assert code == 1
     assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
 
 

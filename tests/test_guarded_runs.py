@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -17,15 +16,16 @@ from memory.broker.access import find_server
 from memory.broker.connection import connect
 from memory.broker.learner_client import LearnerClient
 from tests.conftest import RedisServer
-from tests.deadline import run
 from tests.memory.test_redis_users import make_users
-from tests.system import LEARNER, ROOT, System
+from tests.processes import run
+from tests.small import FREE
+from tests.system import LEARNER, System
 from tests.test_resume import OPTIONS
 from tests.tls import Authority, TlsServer
 
 pytestmark = pytest.mark.redis
 LOCKSTEP = (*OPTIONS, "--T-max", "1800")
-ASYNCHRONOUS = (*OPTIONS, "--synchronize-actors-with-learner", "0", "--T-max", "1200")
+ASYNCHRONOUS = (*OPTIONS, *FREE, "--T-max", "1200")
 
 
 class Guarded(NamedTuple):
@@ -113,17 +113,14 @@ def test_lockstep_with_kills_ends_as_a_run_in_the_open(
     for case in ("guarded", "open"):
         more: dict[str, Any] = {"environment": guarded.environment} if case == "guarded" else {}
         port = 0 if case == "guarded" else redis_port
-        system = System(port, run_name, tmp_path / case, list(LOCKSTEP), actors=2, **more)
-        try:
+        with System(port, run_name, tmp_path / case, list(LOCKSTEP), actors=2, **more) as system:
             if case == "guarded":
                 check_no_secret(guarded, command_lines())
                 for who in ("0", LEARNER):
                     time.sleep(3)
-                    if system.processes[LEARNER].poll() is None:
+                    if system.learner.exit_code is None:
                         system.restart(who, signal.SIGKILL)
             results[case] = system.finish()
-        finally:
-            system.kill()
     assert results["guarded"] == results["open"]
     assert refused(guarded) == []
     check_no_secret(guarded, everything_said(guarded, tmp_path / "guarded"))
@@ -145,24 +142,21 @@ def test_an_asynchronous_run_takes_an_abandoned_one_s_place(guarded: Guarded, ru
     leave_a_run(guarded, run_name)
     folder = tmp_path / "results"
     options = [*ASYNCHRONOUS, "--abandon-other-run"]
-    system = System(0, run_name, folder, options, actors=2, environment=guarded.environment)
-    try:
+    with System(0, run_name, folder, options, actors=2, environment=guarded.environment) as system:
         system.finish()
-    finally:
-        system.kill()
     assert refused(guarded) == []
     check_no_secret(guarded, everything_said(guarded, folder))
 
 
 def refusal(program: str, environment: dict[str, str], *options: str) -> str:
-    command = [sys.executable, program, "--id-actor", "0" if "actor" in program else "-1", *options]
-    done = run(command, 40, cwd=ROOT, env=os.environ | environment)
-    assert done.returncode == 2, done
-    assert all(line.startswith("Budget: ") for line in done.stdout.splitlines()), done.stdout
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith(f"{program}: error: ")
-    assert environment.get("REDIS_PASSWORD", "\0") not in done.stderr
-    return done.stderr
+    actor = "0" if "actor" in program else "-1"
+    code, out, errors = run(program, "--id-actor", actor, *options, seconds=40, environment=os.environ | environment)
+    assert code == 2, (out, errors)
+    assert all(line.startswith("Budget: ") for line in out.splitlines()), out
+    assert errors.count("\n") == 1, errors
+    assert errors.startswith(f"{program}: error: ")
+    assert environment.get("REDIS_PASSWORD", "\0") not in errors
+    return errors
 
 
 def test_programs_are_refused_in_one_line(guarded: Guarded, tmp_path: Path) -> None:

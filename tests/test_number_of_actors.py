@@ -9,14 +9,10 @@ import pytest
 import torch
 
 from memory.limiter import Crew
-from tests.deadline import finish
-from tests.system import Result, System
-from tests.test_chain import SETTINGS
+from tests.small import FREE, SHORT_CHAIN
+from tests.system import LEARNER, Result, System
 
-OPTIONS = (
-    f"{' '.join(SETTINGS)} --nb-env-per-actor 2 --learn-start 600 --log-interval 50 --evaluation-interval 1000 "
-    "--learner-threads 1"
-).split()
+OPTIONS = [*SHORT_CHAIN, *"--nb-env-per-actor 2 --evaluation-interval 1000".split()]
 PARTS = ((900, 2), (1300, 3), (1600, 1))  # agent steps that a part of the run ends at, and its actors
 
 
@@ -26,14 +22,11 @@ def play_in_parts(port: int, name: str, folder: Path, killed: int | None) -> lis
     for steps, actors in PARTS:
         for output in folder.glob("*.txt"):
             output.unlink()
-        system = System(port, name, folder, [*OPTIONS, "--T-max", str(steps)], actors=actors)
-        try:
+        with System(port, name, folder, [*OPTIONS, "--T-max", str(steps)], actors=actors) as system:
             if killed is not None and actors == 3:
                 system.wait_for("0", "T = ", killed)
                 system.restart("0", signal.SIGKILL)
             results.append(system.finish())
-        finally:
-            system.kill()
     return results
 
 
@@ -63,22 +56,13 @@ def test_rounds_that_a_killed_learner_has_not_saved_count_for_those_who_played_t
 ) -> None:
     # Mutation: the number changes at the round of the checkpoint.
     options = [*OPTIONS, "--T-max", "2400", "--evaluation-interval", "700"]
-    system = System(redis_port, run_name, tmp_path, options, actors=2)
-    try:
-        system.wait_for("learner", "T = 1300 /")
-        for process in system.processes.values():
-            process.kill()
-            process.wait()
-    finally:
-        system.kill()
+    with System(redis_port, run_name, tmp_path, options, actors=2) as system:
+        system.wait_for(LEARNER, "T = 1300 /")
     saved = newest_checkpoint(tmp_path)
     for output in tmp_path.glob("*.txt"):
         output.unlink()
-    system = System(redis_port, run_name, tmp_path, options, actors=1)
-    try:
+    with System(redis_port, run_name, tmp_path, options, actors=1) as system:
         system.finish()
-    finally:
-        system.kill()
     after = newest_checkpoint(tmp_path)
     both, staying, alone = (Crew(*crew) for crew in after["crews"])
     assert (both.nb_actor, staying.nb_actor, alone.nb_actor) == (2, 1, 1)
@@ -94,36 +78,25 @@ def newest_checkpoint(folder: Path) -> dict[str, Any]:
     return saved
 
 
-FREE = f"{' '.join(SETTINGS)} --learn-start 600 --T-max 40000 --log-interval 100 --learner-threads 1".split()
-
-
 @pytest.mark.redis
 @pytest.mark.slow
 def test_without_lockstep_actors_come_and_go(redis_port: int, run_name: str, tmp_path: Path) -> None:
     """Actor 1 never comes, actor 6 comes unexpected, actor 0 is killed: the learner goes on with whom it has."""
-    options = [*FREE, "--synchronize-actors-with-learner", "False"]
-    system = System(redis_port, run_name, tmp_path / "run", options, actors=2)
-    try:
-        system.processes["1"].kill()
-        system.processes.pop("1").wait()
-        system.wait_for("learner", "T = ", 2)
-        system.processes["6"] = system.start("6", "--nb-actor", "7")
-        system.wait_for("learner", "Actor 6 joins")
+    options = [*SHORT_CHAIN, *FREE, *"--T-max 40000 --log-interval 100".split()]
+    with System(redis_port, run_name, tmp_path / "run", options, actors=2) as system:
+        system.processes.pop("1").kill()
+        system.wait_for(LEARNER, "T = ", 2)
+        system.start("6", "--nb-actor", "7")
+        system.wait_for(LEARNER, "Actor 6 joins")
         system.processes["0"].kill()
-        system.processes["0"].wait()
-        lines = system.printed("learner").count("T = ")
+        lines = system.printed(LEARNER).count("T = ")
         system.wait_for("6", "T = ", 5)
-        system.wait_for("learner", "T = ", lines + 5)
-        system.processes["learner"].send_signal(signal.SIGTERM)
-        assert finish(system.processes["learner"], 120) == 0, system.said()
-        assert finish(system.processes["6"], 120) == 0, system.said()
-    finally:
-        system.kill()
+        system.wait_for(LEARNER, "T = ", lines + 5)
+        system.learner.terminate()
+        assert system.learner.finish(120) == 0, system.last_words()
+        assert system.processes["6"].finish(120) == 0, system.last_words()
     episodes = list(csv.DictReader((tmp_path / "run" / "chain.csv").read_text().splitlines()))
     assert {episode["actor"] for episode in episodes} >= {"0", "6"}
-    again = System(redis_port, run_name, tmp_path / "run", [*options, "--force"], actors=1)
-    try:
-        again.wait_for("learner", "Going on with 1 actors, in the place of 2")
-        again.wait_for("learner", "T = ", lines + 10)
-    finally:
-        again.kill()
+    with System(redis_port, run_name, tmp_path / "run", [*options, "--force"], actors=1) as again:
+        again.wait_for(LEARNER, "Going on with 1 actors, in the place of 2")
+        again.wait_for(LEARNER, "T = ", lines + 10)

@@ -17,7 +17,7 @@ from memory.broker.run_status import RunStatus, read_run
 from memory.errors import Stopped, UserError
 from programs import snapshot
 from programs.learner.program import run_learner
-from tests.test_chain import SETTINGS
+from tests.small import CHAIN
 
 NOBODY = 65534
 
@@ -28,7 +28,7 @@ class User:
     def __init__(self, port: int, name: str, folder: Path, client: Client) -> None:
         self.name, self.folder, self.client = name, folder, client
         self._stop = threading.Event()
-        self._options = [*SETTINGS, "--port-redis", str(port)]
+        self._options = [*CHAIN, "--port-redis", str(port)]
 
     def learn(self, folder: str, *more: str, name: str = "") -> None:
         """Start a learner with results in `folder` and stop it in good order; raises UserError if it is refused."""

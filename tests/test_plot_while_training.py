@@ -3,14 +3,15 @@
 import json
 import re
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.small import SHORT_CHAIN
 from tests.system import System
-from tests.test_chain import SETTINGS
 
-RUN = "--learn-start 900 --T-max 4000 --log-interval 50 --nb-env-per-actor 3".split()
+RUN = [*SHORT_CHAIN, *"--learn-start 900 --T-max 4000 --nb-env-per-actor 3".split()]
 
 
 class Reader(threading.Thread):
@@ -37,7 +38,7 @@ class Reader(threading.Thread):
                 stamp = hash(content)
                 self.versions.append(content)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         self._done.set()
         self.join()
 
@@ -46,14 +47,10 @@ class Reader(threading.Thread):
 @pytest.mark.slow
 def test_every_read_of_the_plot_is_a_whole_page(redis_port: int, run_name: str, tmp_path: Path) -> None:
     # Mutation: write to `path` itself in `write_reward_plot`.
-    system = System(redis_port, run_name, tmp_path / "run", [*SETTINGS, *RUN], launch="launch_saving")
     reader = Reader(tmp_path / "run" / "Reward_chain.html")
     reader.start()
-    try:
+    with closing(reader), System(redis_port, run_name, tmp_path / "run", RUN, launch="launch_saving") as system:
         system.finish()
-    finally:
-        reader.stop()
-        system.kill()
     assert reader.reads > len(reader.versions) >= 5, "it was read while it changed"
     steps = []
     for page in reader.versions:

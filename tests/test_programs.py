@@ -4,9 +4,6 @@ import dataclasses
 import re
 import shlex
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,52 +14,16 @@ import args as options
 from programs import snapshot
 from programs.common import IntervalLog, launch_command, make_agent
 from tests.chain.environment import ChainEnvironment
-from tests.deadline import Deadline, communicate, finish
+from tests.processes import Processes
+from tests.small import CHAIN, FREE
 from tests.specs import discrete
-from tests.test_chain import ROOT, SETTINGS
-
-Process = subprocess.Popen[str]
-
-
-class Programs:
-    """Starts programs of one run and ends them all."""
-
-    def __init__(self, port: int, name: str, folder: Path) -> None:
-        self.options = [*SETTINGS, "--port-redis", str(port), "--run-name", name, "--path-to-results", str(folder)]
-        self._started: list[Process] = []
-
-    def start(self, program: str, *more: str) -> Process:
-        command = [sys.executable, "-m", "tests.chain.launch", program, *self.options, *more]
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
-        self._started.append(process)
-        return process
-
-    def run(self, program: str, *more: str) -> tuple[int, str, str]:
-        """Exit code, output and errors of a program that ends by itself."""
-        process = self.start(program, *more)
-        out, errors = communicate(process, 60)
-        return process.returncode, out, errors
-
-    def end(self) -> None:
-        for process in self._started:
-            process.kill()
-            process.communicate()
+from tests.system import EVALUATION, LEARNER, Run
 
 
 @pytest.fixture
-def programs(redis_port: int, run_name: str, tmp_path: Path) -> Iterator[Programs]:
-    programs = Programs(redis_port, run_name, tmp_path / "results")
-    yield programs
-    programs.end()
-
-
-def wait_for(process: Process, text: str) -> None:
-    assert process.stdout
-    deadline = Deadline(60, repr(text))
-    while text not in (line := process.stdout.readline()):
-        deadline.check()
-        assert line or process.poll() is None, f"{text!r} never came"
+def run(redis_port: int, run_name: str, tmp_path: Path) -> Iterator[Run]:
+    with Run(redis_port, run_name, tmp_path / "results", CHAIN) as run:
+        yield run
 
 
 def check_log(out: str, who: int) -> None:
@@ -78,21 +39,18 @@ def check_log(out: str, who: int) -> None:
         assert 0 <= trained < 2400 + 2 and played > 0
 
 
-ONE_PROCESS = ("--evaluation-workers", "1")  # others would not know the chain
-SHORT = "--learn-start 600 --T-max 2400 --nb-actor 2 --synchronize-actors-with-learner False --log-interval 600".split()
+SHORT = [*FREE, *"--learn-start 600 --T-max 2400 --nb-actor 2 --log-interval 600".split()]
 
 
 @pytest.mark.slow
 @pytest.mark.redis
 @pytest.mark.parametrize("rainbow_only", ["0", "1"])
-def test_two_actors_without_lockstep(programs: Programs, tmp_path: Path, rainbow_only: str) -> None:
+def test_two_actors_without_lockstep(run: Run, tmp_path: Path, rainbow_only: str) -> None:
     more = [*SHORT, "--rainbow-only", rainbow_only, "--nb-env-per-actor", "3"]
-    processes = [programs.start("launch_learner.py", *more)]
-    processes += [programs.start("launch_actor.py", "--id-actor", str(actor), *more) for actor in range(2)]
-    for process in processes:
-        out, errors = communicate(process, 90)
-        assert (process.returncode, errors) == (0, ""), out
-        check_log(out, who=0 if process is processes[0] else 1)
+    for process in [run.start(who, *more) for who in (LEARNER, "0", "1")]:
+        code, out, errors = process.end(90)
+        assert (code, errors) == (0, ""), out
+        check_log(out, who=0 if process is run.processes[LEARNER] else 1)
     lines = (tmp_path / "results" / "chain.csv").read_text().splitlines()[1:]
     keys = [tuple(line.split(",")[2:5]) for line in lines]
     assert len(set(keys)) == len(keys), "no episode twice"
@@ -100,13 +58,11 @@ def test_two_actors_without_lockstep(programs: Programs, tmp_path: Path, rainbow
 
 
 @pytest.mark.redis
-def test_a_learner_that_is_ahead_of_its_actors_keeps_the_last_weights(programs: Programs, tmp_path: Path) -> None:
-    more = "--synchronize-actors-with-learner 0 --learn-start 600 --T-max 1200 --keep-checkpoints 2".split()
-    more += ["--force", "--replay-frequency", "100"]
-    processes = [programs.start(name, "--id-actor", "0", *more) for name in ("launch_learner.py", "launch_actor.py")]
-    for process in processes:
-        out, errors = communicate(process, 90)
-        assert (process.returncode, errors) == (0, ""), out
+def test_a_learner_that_is_ahead_of_its_actors_keeps_the_last_weights(run: Run, tmp_path: Path) -> None:
+    more = [*FREE, *"--learn-start 600 --T-max 1200 --keep-checkpoints 2 --force --replay-frequency 100".split()]
+    for process in [run.start(who, *more) for who in (LEARNER, "0")]:
+        code, out, errors = process.end(90)
+        assert (code, errors) == (0, ""), out
     kept = snapshot.load(tmp_path / "results" / "model_chain_1200.pth", "test")
     assert kept["T_actors"] < 1200 <= kept["T_learner"], "or this shows nothing"
 
@@ -147,43 +103,37 @@ def test_lockstep_logs_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.redis
-def test_strangers_are_refused_and_a_stop_saves(programs: Programs, tmp_path: Path) -> None:
-    learner = programs.start("launch_learner.py")
-    actor = programs.start("launch_actor.py", "--id-actor", "0")
-    wait_for(actor, "plays chain")
-    code, _, errors = programs.run("launch_actor.py", "--id-actor", "0")
-    assert (code, errors.count("\n")) == (2, 1), errors
+def test_strangers_are_refused_and_a_stop_saves(run: Run, tmp_path: Path) -> None:
+    learner, actor = run.start(LEARNER), run.start("0")
+    actor.wait_for("plays chain")
+    errors = run.refusal("0")
     assert "actor 0" in errors and "is already running" in errors and "--id-actor" in errors
-    code, _, errors = programs.run("launch_learner.py")
-    assert (code, errors.count("\n")) == (2, 1), errors
+    errors = run.refusal(LEARNER)
     assert "a learner of run" in errors and "is already running" in errors
-    code, _, errors = programs.run("launch_actor.py", "--id-actor", "0", "--discount", "0.5", "--multi-step", "7")
-    assert (code, errors.count("\n")) == (2, 2), errors
+    errors = run.refusal("0", "--discount", "0.5", "--multi-step", "7", lines=2)
     assert "--discount is 0.5 here and 1.0 at the learner" in errors
     assert "--multi-step is 7 here and 2 at the learner" in errors
-    wait_for(learner, "T = 4000 / 14000")
-    learner.send_signal(signal.SIGINT)
-    for process in (learner, actor):
-        assert finish(process, 30) == 0
+    learner.wait_for("T = 4000 / 14000")
+    learner.press_ctrl_c()
+    assert (learner.finish(30), actor.finish(30)) == (0, 0)
     path = snapshot.last_models(tmp_path / "results", "chain")[0]
     assert snapshot.load(path, "test")["T_learner"] >= 4000
-    code, _, errors = programs.run("launch_learner.py", "--multi-step", "3", "--nb-env-per-actor", "2")
-    assert (code, errors.count("\n")) == (2, 2), errors
+    errors = run.refusal(LEARNER, "--multi-step", "3", "--nb-env-per-actor", "2", lines=2)
     assert f"--multi-step: was 2 when {path} was saved, is 3" in errors
 
 
 @pytest.mark.redis
-def test_an_actor_without_a_learner_says_what_it_waits_for_and_stops(programs: Programs) -> None:
-    actor = programs.start("launch_actor.py", "--id-actor", "0")
-    wait_for(actor, "Waiting for the learner of run")
-    actor.send_signal(signal.SIGTERM)
-    assert finish(actor, 60) == 0
+def test_an_actor_without_a_learner_says_what_it_waits_for_and_stops(run: Run) -> None:
+    actor = run.start("0")
+    actor.wait_for("Waiting for the learner of run")
+    actor.terminate()
+    assert actor.finish(60) == 0
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A snapshot with sizes of its own, as others may have made it: without noise buffers, and with nothing else."""
-    args = options.parse([*SETTINGS, "--hidden-size", "23", "--quantile-embedding-dim", "11"], "test", "")
+    args = options.parse([*CHAIN, "--hidden-size", "23", "--quantile-embedding-dim", "11"], "test", "")
     agent = make_agent(args, discrete((5,), "uint8", 3), torch.device("cpu"), learns=False, seed=4)
     network = agent.parts["model"]
     assert isinstance(network, torch.nn.Module)
@@ -193,13 +143,13 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_evaluation_needs_no_network_options_and_repeats_itself(programs: Programs, model: Path) -> None:
-    programs.options = "--env chain --game chain --history-length 2 --disable-cuda".split()
-    programs.options += ["--path-to-results", str(model.parent / "results")]
+def test_an_evaluation_needs_no_network_options_and_repeats_itself(processes: Processes, model: Path) -> None:
+    evaluate = ["-m", "tests.chain.launch", "test_multiple_seed.py", "--model", str(model)]
+    evaluate += "--env chain --game chain --history-length 2 --disable-cuda --evaluation-episodes 40".split()
+    evaluate += ["--evaluation-workers", "1"]  # others would not know the chain
     outputs = []
     for _ in "ab":
-        evaluate = ["test_multiple_seed.py", "--model", str(model), "--evaluation-episodes", "40", *ONE_PROCESS]
-        outputs.append(programs.run(*evaluate))
+        outputs.append(processes.run(*evaluate, "--path-to-results", model.parent / "results"))
         shutil.rmtree(model.parent / "results" / "evaluations")  # or nothing would be played again
     assert outputs[0] == outputs[1]
     code, out, errors = outputs[0]
@@ -210,7 +160,7 @@ def test_an_evaluation_needs_no_network_options_and_repeats_itself(programs: Pro
 
 
 @pytest.mark.slow
-def test_files_that_are_no_snapshots_are_refused(programs: Programs, model: Path, tmp_path: Path) -> None:
+def test_files_that_are_no_snapshots_are_refused(run: Run, model: Path, tmp_path: Path) -> None:
     (tmp_path / "text.pth").write_text("weights")
     (tmp_path / "torn.pth").write_bytes(model.read_bytes()[:-500])
     whole = model.read_bytes()
@@ -222,15 +172,13 @@ def test_files_that_are_no_snapshots_are_refused(programs: Programs, model: Path
     )
     torch.save({"model_state_dict": {"conv1.weight": torch.zeros(3)}}, tmp_path / "foreign.pth")
     torch.save({"model_state_dict": ChainEnvironment(0)}, tmp_path / "objects.pth")
-    refused = [("test_multiple_seed.py", f"{name}.pth") for name in "text torn flipped foreign objects missing".split()]
-    for program, name in [*refused, ("launch_learner.py", "flipped.pth")]:
-        code, _, errors = programs.run(program, "--model", str(tmp_path / name))
-        assert (code, errors.count("\n")) == (2, 1), errors
+    refused = [(EVALUATION, f"{name}.pth") for name in "text torn flipped foreign objects missing".split()]
+    for who, name in [*refused, (LEARNER, "flipped.pth")]:
+        errors = run.refusal(who, "--model", str(tmp_path / name))
         assert "--model: " in errors and name in errors
     (tmp_path / "results" / "last_model_chain_17.pth").write_text("weights")
-    code, _, errors = programs.run("launch_learner.py")
-    assert (code, errors.count("\n")) == (2, 1), errors
+    errors = run.refusal(LEARNER)
     assert "--path-to-results: " in errors and "last_model_chain_17.pth" in errors
-    code, _, errors = programs.run("test_multiple_seed.py")
-    assert (code, errors.count("\n")) == (2, 1) and "--model: " in errors
+    errors = run.refusal(EVALUATION)
+    assert "--model: " in errors
     assert "best_model" not in errors, "its scores were chosen"

@@ -1,7 +1,5 @@
 """The programs, as their users call them, with snapshots of the published format and a real game."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +10,10 @@ from memory.rows import StepType
 from programs.snapshot import last_models
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
-from tests.deadline import communicate
 from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
+from tests.processes import Ended, run
+from tests.system import LEARNER, Run
 
-ROOT = Path(__file__).parent.parent
 GAME, ACTION = "road_runner", 5  # one action all the time ends an episode within some hundred steps
 NETWORKS = {
     "rainbow_iqn": lambda actions: PublishedNetwork(3, actions, 7, embedding=5),
@@ -34,22 +32,9 @@ def snapshot(path: Path, name: str, actions: int = 18) -> Path:
     return path
 
 
-def start(program: str, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, program, *([] if "--game" in more else ["--game", GAME]), *more]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    try:
-        out, errors = communicate(process, 120)
-    finally:
-        process.kill()
-    return process.returncode, out, errors
-
-
-def evaluate(path: Path, *more: str) -> tuple[int, str, str]:
-    results = ["--path-to-results", str(path.parent / "results")]
-    return end(start("test_multiple_seed.py", "--model", str(path), *results, *more))
+def evaluate(path: Path, *more: str, game: str = GAME) -> Ended:
+    words = ["--game", game, "--model", path, "--path-to-results", path.parent / "results", *more]
+    return run("test_multiple_seed.py", *words, seconds=120)
 
 
 def played(episode: int, seed: int, game: str = GAME, action: int = ACTION) -> str:
@@ -66,7 +51,7 @@ def played(episode: int, seed: int, game: str = GAME, action: int = ACTION) -> s
 def test_a_published_snapshot_of_skiing_has_nine_actions(tmp_path: Path) -> None:
     """Its sixth action is the emulator's code 6, as nobody fires in Skiing."""
     path = snapshot(tmp_path / "published.pth", "rainbow_iqn", actions=9)
-    code, out, errors = evaluate(path, "--game", "skiing", "--evaluation-episodes", "1", "--seed", "8")
+    code, out, errors = evaluate(path, "--evaluation-episodes", "1", "--seed", "8", game="skiing")
     assert (code, errors) == (0, ""), out
     _, episode, *_ = out.splitlines()
     score, *_, steps, end = played(0, 8, "skiing", 6).split(", ")
@@ -74,10 +59,10 @@ def test_a_published_snapshot_of_skiing_has_nine_actions(tmp_path: Path) -> None
     assert steps != played(0, 8, "skiing", ACTION).split(", ")[-2], "code 5 would have been noticed"
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_published_snapshot_plays_without_network_options(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "more"), [("rainbow_iqn", []), ("rainbow", ["--evaluation-workers", "1"])])
+def test_a_published_snapshot_plays_without_network_options(tmp_path: Path, name: str, more: list[str]) -> None:
     path = snapshot(tmp_path / "published.pth", name)
-    code, out, errors = evaluate(path, "--evaluation-episodes", "2", "--seed", "8")
+    code, out, errors = evaluate(path, "--evaluation-episodes", "2", "--seed", "8", *more)
     assert (code, errors) == (0, ""), out
     lines = out.splitlines()
     assert [line for line in lines if line.startswith("episode ")] == [
@@ -117,18 +102,16 @@ def test_a_published_snapshot_is_trained_further(tmp_path: Path, redis_port: int
     path = tmp_path / "published" / f"model_{GAME}_7.pth"
     torch.save(snapshot_of(network, with_noise=False, optimiser=adam), path)
     settings = "--learn-start 100 --T-max 180 --memory-capacity 1000 --weight-synchro-frequency 40".split()
-    settings += ["--port-redis", str(redis_port), "--run-name", run_name, "--path-to-results", str(tmp_path)]
     settings += "--rainbow-only 1 --architecture data-efficient --hidden-size 9".split()
     model = ["--model", str(path.parent)]  # whose newest is meant
-    code, _, errors = end(start("launch_learner.py", *settings, *model))
-    assert (code, errors) == (2, "launch_learner.py: error: --atoms: the snapshot's weights need 6, is 51\n")
-    settings += ["--atoms", "6"]
-    learner = start("launch_learner.py", *settings, *model)
-    actor = start("launch_actor.py", "--id-actor", "0", *settings)
-    code, out, errors = end(learner)
-    assert (code, errors) == (0, "")
+    with Run(redis_port, run_name, tmp_path, ["--game", GAME, *settings]) as training:
+        errors = training.refusal(LEARNER, *model)
+        assert errors == "launch_learner.py: error: --atoms: the snapshot's weights need 6, is 51\n"
+        learner, actor = training.start(LEARNER, *model, "--atoms", "6"), training.start("0", "--atoms", "6")
+        code, out, errors = learner.end(120)
+        assert (code, errors) == (0, "")
+        assert actor.finish(120) == 0
     assert f"Starting from the weights of {path}\n" in out and "Adam goes on with the snapshot's moments" in out
-    assert end(actor)[0] == 0
     trained = torch.load(last_models(tmp_path, GAME)[0], weights_only=True)
     updates = trained["counters_state_dict"]["updates"]
     steps = {float(state["step"]) for state in trained["optimiser_state_dict"]["state"].values()}

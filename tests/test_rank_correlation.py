@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,7 @@ from benchmarks.rank_correlation import ranks, spearman
 from memory.errors import UserError
 from memory.rows import Array, StepType
 from tests.agents.test_agents import ENVIRONMENT, agent_of, arguments, play
-from tests.deadline import run
-
-ROOT = Path(__file__).parent.parent
+from tests.processes import run
 
 
 def slow_rank(values: Array, i: int) -> float:
@@ -90,19 +87,11 @@ def test_cost_is_per_agent_step() -> None:
 @pytest.mark.parametrize("agent", ["0", "1"])
 def test_the_command(tmp_path: Path, agent: str) -> None:
     more = "--game road_runner --steps 200 --draws 2 --random-actions --hidden-size 8 --num-tau-samples 4".split()
-    more += "--num-tau-prime-samples 4 --architecture data-efficient --rainbow-only".split()
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.initial_priorities",
-        *more,
-        agent,
-        "--output",
-        str(tmp_path / "x.json"),
-    ]
-    done = run(command, 120, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert "Rank correlation" in done.stdout and "priorities / act [%]" in done.stdout
+    more += ["--num-tau-prime-samples", "4", "--architecture", "data-efficient", "--rainbow-only", agent]
+    command = ["-m", "benchmarks.initial_priorities", *more, "--output", tmp_path / "x.json"]
+    code, out, errors = run(*command, seconds=120)
+    assert code == 0, errors
+    assert "Rank correlation" in out and "priorities / act [%]" in out
     found = json.loads((tmp_path / "x.json").read_text())
     assert found.keys() >= {"machine", "commit", "settings", "correlations", "cost"}
     assert found["settings"]["game"] == "road_runner"

@@ -1,11 +1,6 @@
 """--record: the chosen episodes are played again and filmed, as a browser plays it."""
 
-import os
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import cv2
@@ -17,17 +12,16 @@ from saber import video
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
 from saber.video import write_video
+from tests import specs
 from tests.browser import Browser, needs_browser
-from tests.deadline import communicate
-from tests.specs import ATARI
-from tests.test_evaluation_program import BREAKOUT, ROOT, Evaluations, model
+from tests.processes import Processes, run
+from tests.small import save_untrained
+from tests.test_evaluation_program import BREAKOUT, Evaluations
 
 
 @pytest.fixture
-def evaluations(tmp_path: Path) -> Iterator[Evaluations]:
-    evaluations = Evaluations(tmp_path / "results")
-    yield evaluations
-    evaluations.end()
+def evaluations(processes: Processes, tmp_path: Path) -> Evaluations:
+    return Evaluations(processes, tmp_path / "results")
 
 
 def frames_of(path: Path) -> list[Array]:
@@ -59,7 +53,7 @@ def play_in_browser(path: Path, folder: Path) -> dict[str, float]:
 
 @pytest.mark.slow
 def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evaluations, tmp_path: Path) -> None:
-    path = model(tmp_path / "brick.pth", BREAKOUT, ATARI)
+    path = save_untrained(tmp_path / "brick.pth", BREAKOUT, specs.ATARI)
     films = tmp_path / "films"
     more = ["--game", "breakout", "--evaluation-episodes", "4", "--evaluation-workers", "2", "--record", str(films)]
     code, out, errors = evaluations.run(path, *more)
@@ -103,18 +97,15 @@ def test_a_browser_plays_a_film_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations, tmp_path: Path) -> None:
-    path = model(tmp_path / "brick.pth", BREAKOUT, ATARI)
+    path = save_untrained(tmp_path / "brick.pth", BREAKOUT, specs.ATARI)
     films = tmp_path / "films"
     more = ["--game", "breakout", "--evaluation-episodes", "2", "--evaluation-workers", "2", "--record", str(films)]
     process = evaluations.start(path, *more)
-    assert process.stdout
-    while not process.stdout.readline().startswith("Recording again"):
-        assert process.poll() is None
-    while not any(film.stat().st_size for film in films.glob(".*/.*.webm")):
-        assert process.poll() is None
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = communicate(process, 60)
-    assert (process.returncode, errors) == (0, "")
+    process.wait_for("Recording again", seconds=300)
+    process.wait_until(lambda: any(film.stat().st_size for film in films.glob(".*/.*.webm")), "a film")
+    process.press_ctrl_c()
+    code, _, errors = process.end()
+    assert (code, errors) == (0, "")
     assert [
         film for film in films.iterdir() if not re.fullmatch(r"breakout_brick_seed123_\w+_episode\d\.webm", film.name)
     ] == []
@@ -157,10 +148,9 @@ with write_video(Path(sys.argv[1]), 60) as film:
     for limit in (100_000, 200_000, 10**9):
         folder = tmp_path / str(limit)
         folder.mkdir()
-        command = [sys.executable, "-c", code, str(folder / "x.webm"), str(limit)]
-        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        codes.append((run.returncode, len(list(folder.iterdir()))))
-        assert run.returncode == 0 or run.stderr.splitlines()[-1].endswith("is not whole; is the disk full?")
+        exit_code, _, errors = run("-c", code, folder / "x.webm", limit)
+        codes.append((exit_code, len(list(folder.iterdir()))))
+        assert exit_code == 0 or errors.splitlines()[-1].endswith("is not whole; is the disk full?")
     assert codes == [(1, 0), (1, 0), (0, 1)]
 
 

@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.small import SHORT_CHAIN
 from tests.system import LEARNER, Result, Stalls, System
-from tests.test_chain import SETTINGS
 
 # Rounds that are short beside a stall: whoever is frozen finds that the others have gone as far as they may.
-CHAIN = (
-    f"{' '.join(SETTINGS)} --batch-size 16 --learn-start 400 --T-max 1600 --weight-synchro-frequency 40 "
-    "--learner-threads 1 --evaluation-interval 500 --log-interval 400"
-).split()
+ROUNDS = [
+    *SHORT_CHAIN,
+    *"--batch-size 16 --learn-start 400 --T-max 1600 --weight-synchro-frequency 40".split(),
+    *"--evaluation-interval 500 --log-interval 400".split(),
+]
 # Small networks, a replay that turns over, and a game in which random players live for 170 agent steps.
 ATARI = (
     "--game berzerk --disable-cuda --hidden-size 32 --num-tau-samples 4 --num-tau-prime-samples 5 "
@@ -54,10 +55,10 @@ def run(redis_port: int, run_name: str, tmp_path: Path) -> Run:
             for i, case in enumerate(cases):
                 given = [*options, "--seed", str(case.seed)]
                 name, folder = f"{run_name}_{i}", tmp_path / str(i)
-                systems.append(System(redis_port, name, folder, given, actors=actors, launch=case.launch))
-                stack.callback(systems[-1].kill)
+                system = System(redis_port, name, folder, given, actors=actors, launch=case.launch)
+                systems.append(stack.enter_context(system))
                 slow = {LEARNER: [LEARNER], "actors": [str(actor) for actor in range(actors)], "nobody": []}
-                stack.enter_context(Stalls(systems[-1], slow[case.slow], i))
+                stack.enter_context(Stalls(system, slow[case.slow], i))
             return [system.finish() for system in systems]
 
     return run
@@ -72,7 +73,7 @@ def assert_equal_but_not_empty(one: Result, other: Result) -> None:
 
 @pytest.mark.redis
 def test_one_actor(run: Run) -> None:
-    learner_slow, actors_slow, other = run(CHAIN, 1, LEARNER_SLOW, ACTORS_SLOW, OTHER_SEED)
+    learner_slow, actors_slow, other = run(ROUNDS, 1, LEARNER_SLOW, ACTORS_SLOW, OTHER_SEED)
     assert_equal_but_not_empty(learner_slow, actors_slow)
     assert learner_slow.best, "the best weights were kept"
     assert learner_slow.weights != other.weights
@@ -82,7 +83,7 @@ def test_one_actor(run: Run) -> None:
 @pytest.mark.slow
 @pytest.mark.redis
 def test_three_actors_of_two_environments(run: Run) -> None:
-    assert_equal_but_not_empty(*run([*CHAIN, "--nb-env-per-actor", "2"], 3, LEARNER_SLOW, ACTORS_SLOW))
+    assert_equal_but_not_empty(*run([*ROUNDS, "--nb-env-per-actor", "2"], 3, LEARNER_SLOW, ACTORS_SLOW))
 
 
 @pytest.mark.redis

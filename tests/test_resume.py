@@ -11,13 +11,11 @@ import torch
 
 from programs import snapshot
 from tests.agents.test_checkpoints import Damage, flip, truncate
+from tests.deadline import wait_until
+from tests.small import SHORT_CHAIN
 from tests.system import LEARNER, System
-from tests.test_chain import SETTINGS
 
-OPTIONS = (
-    f"{' '.join(SETTINGS)} --nb-env-per-actor 3 --learn-start 900 --T-max 3000 "
-    "--evaluation-interval 1000 --log-interval 50 --learner-threads 1"
-).split()
+OPTIONS = [*SHORT_CHAIN, *"--nb-env-per-actor 3 --learn-start 900 --T-max 3000 --evaluation-interval 1000".split()]
 
 
 @pytest.mark.redis
@@ -25,17 +23,14 @@ OPTIONS = (
 def test_kills_and_stops_leave_no_trace_in_the_result(redis_port: int, run_name: str, tmp_path: Path) -> None:
     results = {}
     for case, kills in {"undisturbed": 0, "disturbed": 6}.items():
-        system = System(redis_port, f"{run_name}_{case}", tmp_path / case, OPTIONS, actors=2)
         dice = random.Random(1)
-        try:
+        with System(redis_port, f"{run_name}_{case}", tmp_path / case, OPTIONS, actors=2) as system:
             for kill in range(kills):
                 time.sleep(dice.uniform(2, 4))
-                if system.processes[LEARNER].poll() is None:
+                if system.learner.exit_code is None:
                     who = ("0", LEARNER, "1")[kill % 3]
                     system.restart(who, signal.SIGKILL if kill < 3 else signal.SIGTERM)
             results[case] = system.finish()
-        finally:
-            system.kill()
     assert results["disturbed"].weights == results["undisturbed"].weights
     assert results["disturbed"].scores == results["undisturbed"].scores
     lines = results["disturbed"].scores.decode().splitlines()[1:]
@@ -60,15 +55,13 @@ def test_a_run_goes_on_exactly_from_the_checkpoint_before_a_torn_one(
     # Mutation: trim the log to what the newest checkpoint needs.
     results, kept = {}, {}
     for case, torn in {"undisturbed": [], "disturbed": TORN}.items():
-        system = System(redis_port, f"{run_name}_{case}", tmp_path / case, [*OPTIONS, *SMALL_REPLAY], actors=2)
-        try:
+        options = [*OPTIONS, *SMALL_REPLAY]
+        with System(redis_port, f"{run_name}_{case}", tmp_path / case, options, actors=2) as system:
             for steps, how, damage in torn:
                 wait_for_older_checkpoint(system, steps)
                 system.restart(LEARNER, how, partial(damage_newest, system, damage))
             results[case], kept[case] = system.finish(), kept_weights(system.folder)
             assert system.printed(LEARNER).count(": going on from the checkpoint before it\n") == len(torn)
-        finally:
-            system.kill()
     assert results["disturbed"].weights == results["undisturbed"].weights
     assert results["disturbed"].scores == results["undisturbed"].scores
     assert results["disturbed"].best == results["undisturbed"].best
@@ -86,13 +79,13 @@ def checkpoints(system: System) -> list[Path]:
 
 
 def wait_for_older_checkpoint(system: System, steps: int) -> None:
-    """Until there are two of different steps, the older one beyond `steps`."""
-    deadline, said = time.monotonic() + 100, ""
-    while not [path for path in checkpoints(system)[1:] if int(path.stem.split("_")[-1]) >= steps]:
-        if said != system.printed(LEARNER):
-            deadline, said = time.monotonic() + 100, system.printed(LEARNER)
-        assert time.monotonic() < deadline and system.processes[LEARNER].poll() is None, system.said()
-        time.sleep(0.02)
+    """Wait until there are two of different steps, the older one beyond `steps`, while the learner gets on."""
+
+    def are_there() -> bool:
+        assert system.learner.exit_code is None, system.last_words()
+        return any(int(path.stem.split("_")[-1]) >= steps for path in checkpoints(system)[1:])
+
+    wait_until(are_there, system.last_words, 100, progress=lambda: system.printed(LEARNER))
 
 
 def kept_weights(folder: Path) -> dict[str, list[bytes]]:

@@ -10,12 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
-import args as options
-from programs import snapshot
-from programs.common import make_agent
-from tests.specs import discrete
+from tests import specs
+from tests.small import save_untrained
 from tests.stops import LEARNER, SCENES, SETTINGS, Stage, Stop, stop_once
 from tests.system import unlogged
 
@@ -28,13 +25,10 @@ END_S = 30.0
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A snapshot to evaluate, beside a log to report."""
     folder = tmp_path_factory.mktemp("model")
-    args = options.parse(SETTINGS, "test", "")
-    agent = make_agent(args, discrete((4,), "float32", 2), torch.device("cpu"), learns=True, seed=3)
-    snapshot.save(folder / "cart.pth", agent, {"T_actors": 0, "T_learner": 0})
     header = "T_actors,T_learner,actor,env,episode,score_5min,score_30min,score_saber,length,end\n"
     lines = [f"{9 * i + 9},{9 * i},0,0,{i},9,9,9,9,game_over\n" for i in range(2000)]
     (folder / "CartPole-v1.csv").write_text(header + "".join(lines))
-    return folder / "cart.pth"
+    return save_untrained(folder / "cart.pth", SETTINGS, specs.CARTPOLE)
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +55,7 @@ def table(stops: list[Stop]) -> str:
 @pytest.mark.parametrize("number", range(STOPS))
 def test_a_program_ends_soon_whatever_it_was_doing(number: int, tmp_path: Path, model: Path, stops: list[Stop]) -> None:
     scene, dice = SCENES[number % len(SCENES)], random.Random(1000 * SEED + number)
-    stage = Stage(tmp_path / "stage", model)
-    try:
+    with Stage(tmp_path / "stage", model) as stage:
         stop = stop_once(stage, scene, dice)
         stops.append(stop)
         assert "Traceback" not in stop.output and "Exception ignored" not in stop.output, stop.output
@@ -70,5 +63,3 @@ def test_a_program_ends_soon_whatever_it_was_doing(number: int, tmp_path: Path, 
         assert stop.seconds < END_S, stop
         if stop.exit_code == 0 and stop.phase == "trains or plays" and scene.stopped == LEARNER:
             assert unlogged(stage.server.port, "*", stage.results) == set()
-    finally:
-        stage.close()

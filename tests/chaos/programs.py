@@ -12,6 +12,7 @@ from memory.broker import connection, lease, lua
 from memory.broker import experience_reader as inbox
 from programs.learner import saving as learner
 from tests.chaos import mutations
+from tests.processes import Process
 
 TTL_S = 3.0  # of leases: so that outliving one takes a test no longer than it must
 REQUEST_S = 4.0  # deadline of a request, which exceeds a blocking read
@@ -25,11 +26,23 @@ _IMPORTED = (
 _context.set_forkserver_preload([__name__, *_IMPORTED.split(), "gymnasium.envs.classic_control.cartpole"])
 
 
-def start(argv: list[str], output: Path, mutation: str = "", read_log: Path | None = None) -> BaseProcess:
-    """Start a launcher; what it says is appended to `output`, and what its inbox hands out to `read_log`."""
+class Forked:
+    """The handle of a forked process, as `Process` needs it."""
+
+    def __init__(self, process: BaseProcess) -> None:
+        assert process.pid
+        self.pid = process.pid
+        self._process = process
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+
+def start(argv: list[str], output: Path, mutation: str = "", read_log: Path | None = None) -> Process:
+    """Start a launcher; what it writes is appended to `output`, and what its inbox hands out to `read_log`."""
     process = _context.Process(target=_run, args=(argv, output, mutation, read_log))
     process.start()
-    return process
+    return Process(Forked(process), " ".join(argv[:3]), output)
 
 
 def _run(argv: list[str], output: Path, mutation: str, read_log: Path | None) -> None:

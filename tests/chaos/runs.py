@@ -9,17 +9,19 @@ from memory.chunk import ChunkSpec
 from programs import snapshot
 from tests.chaos.checks import check_replay, check_scores, check_streams, check_what_was_read
 from tests.chaos.system import Chaos, chaos
+from tests.small import CARTPOLE, FREE, TINY
 
 ACTORS, ENVS = 2, 2
 SLOTS = 60  # chunks in the replay, which turns over on the way
 SPEC = ChunkSpec(stack=2, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1)
-OPTIONS = (
-    f"--env gymnasium:CartPole-v1 --history-length {SPEC.stack} --multi-step {SPEC.bootstrap_rows} "
-    f"--nb-env-per-actor {ENVS} --hidden-size 16 --batch-size 8 --num-tau-samples 4 "
-    "--num-tau-prime-samples 4 --num-quantile-samples 4 --learn-start 400 --weight-synchro-frequency 40 "
-    "--log-interval 20000 --evaluation-interval 2000 --length-actor-buffer 100 --learner-threads 1 --disable-cuda"
-).split()
-FREE = ["--synchronize-actors-with-learner", "False", "--T-max", "100000000"]
+OPTIONS = [
+    *CARTPOLE,
+    *TINY,
+    *f"--history-length {SPEC.stack} --multi-step {SPEC.bootstrap_rows} --nb-env-per-actor {ENVS}".split(),
+    *"--learn-start 400 --weight-synchro-frequency 40 --log-interval 20000 --evaluation-interval 2000".split(),
+    *"--length-actor-buffer 100 --learner-threads 1".split(),
+]
+ENDLESS = [*FREE, "--T-max", "100000000"]
 Disturb = Callable[[Chaos], None]
 
 
@@ -36,7 +38,7 @@ def asynchronous_run(
     folder: Path, disturb: Disturb, mutations: dict[str, str] | None = None, slots: int = SLOTS
 ) -> None:
     """Disturb a run without lockstep, stop it in good order, and check everything."""
-    with chaos(folder, [*OPTIONS, *FREE, *replay_of(slots)], ACTORS, mutations) as system:
+    with chaos(folder, [*OPTIONS, *ENDLESS, *replay_of(slots)], ACTORS, mutations) as system:
         disturb(system)
         system.leave()
         check(system, slots)

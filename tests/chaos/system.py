@@ -1,6 +1,5 @@
 """A learner, its actors and Redis, with a proxy before each process, and everything that may happen to them."""
 
-import os
 import re
 import signal
 import threading
@@ -8,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.tap import Tap
 from tests.conftest import RedisServer
 from tests.deadline import Deadline, wait_until
+from tests.processes import Process
 
 PATIENCE_S = 60.0  # for the system to go on after whatever has happened to it
 
@@ -47,14 +46,14 @@ class Chaos:
         self._options += ["--path-to-results", str(folder)]
         self._mutations = mutations
         self._lock = threading.Lock()
-        self._started: list[BaseProcess] = []
+        self._started: list[Process] = []
         stack.callback(self._kill_all)
         self._may_leave: set[str] = set()  # who has been told to, by a signal or by the learner's goodbye
         self.processes = {who: self.start(who) for who in self.who}
 
     # --- processes ---
 
-    def start(self, who: str, *more: str) -> BaseProcess:
+    def start(self, who: str, *more: str) -> Process:
         """Start a program, which finds Redis behind its proxy."""
         program = ["launch_learner.py"] if who == LEARNER else ["launch_actor.py", "--id-actor", who]
         argv = [*program, *self._options, "--port-redis", str(self._proxies[who].port), *more]
@@ -77,23 +76,22 @@ class Chaos:
         for proxy in self._proxies.values():
             proxy.latency = seconds
 
-    def said(self) -> str:
+    def last_words(self) -> str:
         """The last words of everybody."""
-        texts = {who: self.output(who).read_text() for who in self.who if self.output(who).exists()}
-        return "\n".join(f"--- {who}:\n{text[-2000:]}" for who, text in texts.items())
+        return "\n".join(process.last_words() for process in self.processes.values())
 
-    def wait(self, process: BaseProcess, codes: set[int], what: str, patience: float = PATIENCE_S) -> None:
+    def wait(self, process: Process, codes: set[int], what: str, patience: float = PATIENCE_S) -> None:
         """Until a process has ended, with one of these exit codes."""
-        wait_until(lambda: process.exitcode is not None, lambda: f"{what}: its end\n{self.said()}", patience)
-        assert process.exitcode in codes, f"{what}: exit code {process.exitcode}, not {codes}\n{self.said()}"
+        wait_until(lambda: process.exit_code is not None, lambda: f"{what}: its end\n{self.last_words()}", patience)
+        assert process.exit_code in codes, f"{what}: exit code {process.exit_code}, not {codes}\n{self.last_words()}"
 
     def revive(self) -> None:
         """Start those again who have left with a learner that said goodbye, or came while Redis was away."""
         for who, process in self.processes.items():
-            if process.exitcode is not None and not self.finished():
-                sent_home = process.exitcode == 0 and who in self._may_leave
-                came_in_vain = process.exitcode == 2 and "no Redis server answers" in self._last_line(who)
-                assert sent_home or came_in_vain, f"{who}: exit code {process.exitcode}\n{self.said()}"
+            if process.exit_code is not None and not self.finished():
+                sent_home = process.exit_code == 0 and who in self._may_leave
+                came_in_vain = process.exit_code == 2 and "no Redis server answers" in self._last_line(who)
+                assert sent_home or came_in_vain, f"{who}: exit code {process.exit_code}\n{self.last_words()}"
                 self._may_leave.discard(who)
                 self.processes[who] = self.start(who)
 
@@ -110,9 +108,7 @@ class Chaos:
 
     def _kill_all(self) -> None:
         for process in self._started:
-            if process.exitcode is None:
-                process.kill()
-            process.join(10)
+            process.kill()
 
     def _ask(self, question: Any) -> Any:
         """Ask Redis, which may be about to come back."""
@@ -142,7 +138,7 @@ class Chaos:
         """Until everybody has got on, or the run has ended."""
         before = self.marks()
         waiting = set(self.who)
-        deadline = Deadline(PATIENCE_S, lambda: f"{waiting} to get on\n{self.said()}")
+        deadline = Deadline(PATIENCE_S, lambda: f"{waiting} to get on\n{self.last_words()}")
         while waiting and not self.finished():
             deadline.check()
             time.sleep(0.02)
@@ -153,7 +149,7 @@ class Chaos:
     def wait_for_messages(self, who: str, more: int) -> None:
         """Until an actor has sent so many more."""
         start = self.marks()[who]
-        deadline = Deadline(PATIENCE_S, lambda: f"messages of actor {who}\n{self.said()}")
+        deadline = Deadline(PATIENCE_S, lambda: f"messages of actor {who}\n{self.last_words()}")
         while self.marks()[who] < start + more:
             deadline.check()
             self.revive()
@@ -178,8 +174,8 @@ class Chaos:
         happenings: dict[str, Callable[[], None]] = {
             "kill": lambda: self._replace(who, signal.SIGKILL, {-signal.SIGKILL}),
             "terminate": lambda: self._terminate(who),
-            "freeze": lambda: self._freeze(who, seconds),
-            "freeze past the lease": lambda: self._freeze(who, programs.TTL_S + 0.5 + seconds),
+            "freeze": lambda: self.processes[who].freeze(seconds),
+            "freeze past the lease": lambda: self.processes[who].freeze(programs.TTL_S + 0.5 + seconds),
             "usurp": lambda: self._usurp(who),
             "intrude": lambda: self._intrude(who),
             "reset": lambda: proxy.reset_often(seconds),
@@ -197,28 +193,19 @@ class Chaos:
 
     def _replace(self, who: str, how: signal.Signals, codes: set[int]) -> None:
         process = self.processes[who]
-        if process.exitcode is not None:
+        if process.exit_code is not None:
             return  # it has finished meanwhile, or left with the learner
-        assert process.pid
-        os.kill(process.pid, how)
+        process.send(how)
         self.wait(
             process, codes | ({0} if who in self._may_leave or self.finished() else set()), f"{who} after {how.name}"
         )
         self._may_leave.discard(who)
         self.processes[who] = self.start(who)
 
-    def _freeze(self, who: str, seconds: float) -> None:
-        pid = self.processes[who].pid
-        assert pid
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(seconds)
-        os.kill(pid, signal.SIGCONT)
-
     def _usurp(self, who: str) -> None:
         """A successor takes the place of a stopped actor, which must notice when it wakes up, and leave."""
         old = self.processes[who]
-        assert old.pid
-        os.kill(old.pid, signal.SIGSTOP)
+        old.send(signal.SIGSTOP)
         lease = Keys(self.name, self.tap.runs[-1]).actor_lease(int(who))
         holder = self._ask(lambda: self.client.get(lease))
         time.sleep(programs.TTL_S + 0.5)
@@ -226,13 +213,13 @@ class Chaos:
         self.processes[who] = self.start(who)
         wait_until(
             lambda: self.marks()[who] != before or self.finished(),
-            lambda: f"the successor of actor {who} to go on\n{self.said()}",
+            lambda: f"the successor of actor {who} to go on\n{self.last_words()}",
             PATIENCE_S,
         )
         assert self._ask(lambda: self.client.get(lease)) not in (holder, None) or self.finished()
-        os.kill(old.pid, signal.SIGCONT)
+        old.send(signal.SIGCONT)
         self.wait(old, {0, 1} if self.finished() else {1}, f"actor {who}, whose lease is lost")
-        said = self.output(who).read_text()
+        said = old.output
         assert "lost its lease" in said or "was lost: another process has taken its place" in said or self.finished()
 
     def _intrude(self, who: str) -> None:
@@ -240,7 +227,7 @@ class Chaos:
         intruder = self.start(who)
         self.wait(intruder, {0, 2} if self.finished() else {2}, f"a second {who}", 4 * programs.TTL_S)
         refused = "is already running" in self._last_line(who)
-        assert refused or self.finished(), f"a second {who}: got the lease\n{self.said()}"
+        assert refused or self.finished(), f"a second {who}: got the lease\n{self.last_words()}"
 
     def _disturb_redis(self, fault: Fault) -> None:
         if fault.kind == "kill":
@@ -260,7 +247,7 @@ class Chaos:
         newest = {actor: messages[-1][0] for actor, messages in self.tap.messages.items()}
         wait_until(
             lambda: all(self._handed_out(actor) >= number for actor, number in newest.items()),
-            lambda: f"the learner to read everything\n{self.said()}",
+            lambda: f"the learner to read everything\n{self.last_words()}",
             PATIENCE_S,
         )
         self._end(LEARNER)
@@ -274,16 +261,14 @@ class Chaos:
     def finish(self) -> None:
         """Wait for the learner to finish, and send those home who wait for a next run."""
 
-        def patience() -> Deadline:
-            return Deadline(PATIENCE_S, lambda: f"the learner to finish\n{self.said()}")
-
-        before, deadline = self.record(), patience()
-        while not self.finished():
-            if (record := self.record()) != before:
-                before, deadline = record, patience()
-            deadline.check()
+        def is_over() -> bool:
             self.revive()
-            time.sleep(0.1)
+            return self.finished()
+
+        def what() -> str:
+            return f"the learner to finish\n{self.last_words()}"
+
+        wait_until(is_over, what, PATIENCE_S, every=0.1, progress=self.record)
         self.wait(self.processes[LEARNER], {0}, LEARNER)
         for who in self.who[1:]:
             self._end(who)
@@ -291,13 +276,12 @@ class Chaos:
 
     def _end(self, who: str) -> None:
         process = self.processes[who]
-        if process.exitcode is None and process.pid:
-            os.kill(process.pid, signal.SIGTERM)
+        process.terminate()
         self.wait(process, {0}, f"{who} at the end")
 
     def check_nobody_is_left(self) -> None:
         """No process; and of connections, only ours and the two of the tap."""
-        assert all(process.exitcode is not None for process in self._started)
+        assert all(process.exit_code is not None for process in self._started)
         wait_until(lambda: len(self.client.client_list()) <= 3, lambda: f"the end of {self.client.client_list()}", 10)
 
 

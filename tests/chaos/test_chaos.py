@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.faults import LEARNER, Fault, schedule
-from tests.chaos.runs import ACTORS, FREE, OPTIONS, SLOTS, asynchronous_run, lockstep_run, replay_of
+from tests.chaos.runs import ACTORS, ENDLESS, OPTIONS, SLOTS, asynchronous_run, lockstep_run, replay_of
 from tests.chaos.system import Chaos, chaos
 
 FAULTS = int(os.environ.get("CHAOS_FAULTS", "20"))  # of each run
@@ -44,7 +44,7 @@ def test_lockstep_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
 
 
 def test_a_stopped_learner_whose_run_was_abandoned_leaves_the_new_one_alone(tmp_path: Path) -> None:
-    with chaos(tmp_path / "run", [*OPTIONS, *FREE, *replay_of(SLOTS)], ACTORS) as system:
+    with chaos(tmp_path / "run", [*OPTIONS, *ENDLESS, *replay_of(SLOTS)], ACTORS) as system:
         system.wait_for_progress()
         old = system.processes[LEARNER]
         assert old.pid

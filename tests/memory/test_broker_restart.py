@@ -4,11 +4,9 @@ It ends as if nothing had happened.
 """
 
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,26 +21,20 @@ from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
 from saber.scores import EpisodeRecord
 from tests import deadline
 from tests.conftest import RedisServer
+from tests.small import TINY
+from tests.system import LEARNER, Run
 
 pytestmark = pytest.mark.redis
-ROOT = Path(__file__).parent.parent.parent
-SETTINGS = (
-    "--env chain --game chain --hidden-size 16 --batch-size 8 --num-tau-samples 4 --num-tau-prime-samples 5 "
-    "--num-quantile-samples 6 --learn-start 400 --memory-capacity 400 --T-max 1500 --log-interval 300 "
-    "--weight-synchro-frequency 50 --length-actor-buffer 100 --disable-cuda"
-).split()
+OPTIONS = [
+    *TINY,
+    *"--env chain --game chain --learn-start 400 --memory-capacity 400 --T-max 1500 --log-interval 300".split(),
+    *"--weight-synchro-frequency 50 --length-actor-buffer 100".split(),
+]
 Disturb = Callable[[RedisServer], None]
 
 
-@contextmanager
-def launched(launcher: str, port: int, folder: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-u", "-m", "tests.chain.launch", launcher, *SETTINGS, *more]
-    command += ["--port-redis", str(port), "--path-to-results", str(folder)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def run_of(server: RedisServer, folder: Path) -> Run:
+    return Run(server.port, "chain", folder, OPTIONS)
 
 
 def wait_for_weights(port: int) -> None:
@@ -54,21 +46,20 @@ def wait_for_weights(port: int) -> None:
 
 def episodes_of_a_run(server: RedisServer, folder: Path, disturb: Disturb) -> str:
     """Disturb the server before the actor comes and at the learner's log lines; returns the training log."""
-    with launched("launch_learner.py", server.port, folder) as learner:
+    with run_of(server, folder) as run:
+        learner = run.start(LEARNER)
         wait_for_weights(server.port)
         disturb(server)
-        with launched("launch_actor.py", server.port, folder, "--id-actor", "0") as actor:
-            assert learner.stdout
-            disturbed = waits = 0
-            with closing(learner.stdout) as lines:
-                for line in lines:
-                    waits += "Waiting for actor 0 to play round" in line  # ten seconds each
-                    assert waits < 4, "both wait for each other"
-                    if " T = " in line and disturbed < 3:
-                        disturb(server)
-                        disturbed += 1
-            assert disturbed == 3
-            assert (deadline.finish(learner, 10), deadline.finish(actor, 20)) == (0, 0)
+        actor = run.start("0")
+        disturbed = waits = 0
+        for line in learner.lines():
+            waits += "Waiting for actor 0 to play round" in line  # ten seconds each
+            assert waits < 4, "both wait for each other"
+            if " T = " in line and disturbed < 3:
+                disturb(server)
+                disturbed += 1
+        assert disturbed == 3
+        assert (learner.finish(10), actor.finish(20)) == (0, 0)
     return (folder / "chain.csv").read_text()
 
 
@@ -142,15 +133,14 @@ def learner_is_ahead(client: Client, run: str) -> bool:
 
 def test_a_run_goes_on_when_redis_loses_all_and_an_actor_is_gone(own_server: RedisServer, tmp_path: Path) -> None:
     """The learner has read what nobody else remembers: the new actor has to begin after that."""
-    port, results = own_server.port, tmp_path / "results"
-    with launched("launch_learner.py", port, results) as learner:
-        with launched("launch_actor.py", port, results, "--id-actor", "0"):
-            wait_until(port, has_played, "messages of the actor")
+    with run_of(own_server, tmp_path / "results") as run:
+        learner, lost = run.start(LEARNER), run.start("0")
+        wait_until(own_server.port, has_played, "messages of the actor")
+        lost.kill()
         own_server.restart_without(since=0)
-        with launched("launch_actor.py", port, results, "--id-actor", "0") as actor:
-            said, _ = deadline.communicate(actor, 60)
-            assert (deadline.finish(learner, 20), actor.returncode) == (0, 0)
-    assert "The learner has read messages 1 to " in said
+        code, printed, _ = run.start("0").end()
+        assert (learner.finish(20), code) == (0, 0)
+    assert "The learner has read messages 1 to " in printed
 
 
 @pytest.mark.slow
@@ -158,17 +148,16 @@ def test_numbers_that_redis_has_lost_count_for_nothing_after_another_kill(
     own_server: RedisServer, tmp_path: Path
 ) -> None:
     # Mutation: a learner that notices the loss, but saves nothing before its next checkpoint is due.
-    port, results = own_server.port, tmp_path / "results"
-    with (
-        launched("launch_learner.py", port, results) as learner,
-        launched("launch_actor.py", port, results, "--id-actor", "0"),
-    ):
-        wait_until(port, has_played, "messages of the actor")
+    results = tmp_path / "results"
+    with run_of(own_server, results) as run:
+        learner, _ = run.start(LEARNER), run.start("0")
+        wait_until(own_server.port, has_played, "messages of the actor")
         learner.terminate()
-        assert deadline.finish(learner, 30) == 0
+        assert learner.finish(30) == 0
     assert counted(results)[0] > 0
     own_server.restart_without(since=0)
-    with launched("launch_learner.py", port, results):
+    with run_of(own_server, results) as run:
+        run.start(LEARNER)
         deadline.wait_until(lambda: counted(results) == {0: 0}, "a checkpoint that knows of the loss", 60)
 
 
@@ -181,29 +170,25 @@ def counted(results: Path) -> dict[int, int]:
 
 @pytest.mark.slow
 def test_a_run_goes_on_after_redis_was_away_for_long(undisturbed: str, own_server: RedisServer, tmp_path: Path) -> None:
-    port, results = own_server.port, tmp_path / "results"
-    with (
-        launched("launch_learner.py", port, results) as learner,
-        launched("launch_actor.py", port, results, "--id-actor", "0") as actor,
-    ):
-        wait_until(port, has_played, "messages of the actor")
+    with run_of(own_server, tmp_path / "results") as run:
+        learner, actor = run.start(LEARNER), run.start("0")
+        wait_until(own_server.port, has_played, "messages of the actor")
         own_server.stop(signal.SIGKILL)
-        assert (deadline.finish(learner, 100), deadline.finish(actor, 30)) == (1, 1)
+        assert (learner.finish(100), actor.finish(30)) == (1, 1)
     own_server.start()
-    assert episodes_of_a_run(own_server, results, lambda _: None) == undisturbed
+    assert episodes_of_a_run(own_server, tmp_path / "results", lambda _: None) == undisturbed
 
 
 @pytest.mark.slow
 def test_a_run_goes_on_after_everything_was_stopped(undisturbed: str, own_server: RedisServer, tmp_path: Path) -> None:
-    port, results = own_server.port, tmp_path / "results"
-    with launched("launch_learner.py", port, results) as learner:
-        with launched("launch_actor.py", port, results, "--id-actor", "0") as actor:
-            wait_until(port, has_played, "messages of the actor")
-            actor.terminate()
-            assert deadline.finish(actor, 30) == 0
-        wait_until(port, learner_is_ahead, "the learner to go on")
+    with run_of(own_server, tmp_path / "results") as run:
+        learner, actor = run.start(LEARNER), run.start("0")
+        wait_until(own_server.port, has_played, "messages of the actor")
+        actor.terminate()
+        assert actor.finish(30) == 0
+        wait_until(own_server.port, learner_is_ahead, "the learner to go on")
         learner.terminate()
-        assert deadline.finish(learner, 30) == 0
+        assert learner.finish(30) == 0
     own_server.stop()
     own_server.start()
-    assert episodes_of_a_run(own_server, results, lambda _: None) == undisturbed
+    assert episodes_of_a_run(own_server, tmp_path / "results", lambda _: None) == undisturbed

@@ -1,7 +1,5 @@
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ from memory.broker.lease import Lease
 from memory.errors import RunError, UserError
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
+from tests.processes import Process, Processes
 
 pytestmark = pytest.mark.redis
 TTL_S = 1.0
@@ -36,16 +35,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def another_holder(port: int, key: str) -> Iterator[subprocess.Popen[str]]:
+def another_holder(port: int, key: str) -> Iterator[Process]:
     """A process that holds the lease until it is killed."""
-    command = [sys.executable, "-c", HOLDER, str(port), key, str(module.TTL_MS)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout
-            assert process.stdout.readline() == "held\n"
-            yield process
-        finally:
-            process.kill()
+    with Processes() as processes:
+        process = processes.start("-c", HOLDER, port, key, module.TTL_MS)
+        process.wait_for("held\n")
+        yield process
 
 
 def lease(client: Client, key: str, *, break_stale: bool = False) -> Lease:
@@ -172,7 +167,6 @@ def test_a_strange_holder_is_not_named(client: Client, run_name: str, value: byt
 def test_a_dead_holder_is_waited_for(redis_server: RedisServer, client: Client, run_name: str) -> None:
     with another_holder(redis_server.port, run_name) as process:
         process.kill()
-        process.wait()
         clock = Clock()
         with lease(client, run_name) as held:
             assert clock.seconds() < TTL_S + 2

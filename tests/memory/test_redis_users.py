@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -22,15 +21,16 @@ from memory.broker.transport import Scripts
 from memory.errors import UserError
 from memory.messages import RoundEnd
 from tests.conftest import RedisServer
-from tests.test_environment_files import ROOT, redis_servers
+from tests.processes import run
+from tests.test_environment_files import redis_servers
 
 pytestmark = pytest.mark.redis
 
 
 def make_users(folder: Path, *options: str) -> dict[str, dict[str, str]]:
     """The variables of each user, as they stand in its file."""
-    command = [sys.executable, "programs/make_redis_users.py", str(folder), *options]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    code, _, errors = run("programs/make_redis_users.py", folder, *options)
+    assert code == 0, errors
     return {
         user: dict(re.findall("export (.*)=(.*)", (folder / f"{user}.env").read_text()))
         for user in ("learner", "actor", "admin")
@@ -213,19 +213,12 @@ def test_a_user_that_may_nothing_is_refused(guarded: Guarded) -> None:
 
 def as_administrator(guarded: Guarded, *words: str) -> str:
     """What redis-cli prints, with the password in the environment as docs/access.md has it."""
-    program = Path(guarded.program)
-    command = [
-        str(program.with_name(program.name.replace("server", "cli"))),
-        "--user",
-        "admin",
-        "-p",
-        str(guarded.server.port),
-        *words,
-    ]
-    environment = os.environ | guarded.admin
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stderr == "", "no warning of a password on the command line"
-    return done.stdout.strip()
+    server = Path(guarded.program)
+    cli = server.with_name(server.name.replace("server", "cli"))
+    words = ("--user", "admin", "-p", str(guarded.server.port), *words)
+    code, out, errors = run(*words, program=str(cli), environment=os.environ | guarded.admin)
+    assert (code, errors) == (0, ""), "no warning of a password on the command line"
+    return out.strip()
 
 
 def test_an_administrator_may_follow_our_advice(guarded: Guarded) -> None:
@@ -267,8 +260,7 @@ def test_files_are_their_owner_s_and_hold_no_password_twice(tmp_path: Path) -> N
     assert not any(password in (folder / "users.acl").read_text() for password in passwords)
     (folder / "users.acl").unlink()
     before = {path: path.read_text() for path in folder.iterdir()}
-    command = [sys.executable, "programs/make_redis_users.py", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert str(folder / "learner.env") in done.stderr
+    code, _, errors = run("programs/make_redis_users.py", folder)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert str(folder / "learner.env") in errors
     assert {path: path.read_text() for path in folder.iterdir()} == before

@@ -84,7 +84,7 @@ def rounds_in_log(client: Client) -> list[int]:
 
 
 def checked(server: RedisServer) -> subprocess.CompletedProcess[str]:
-    """What redis-check-aof says of the file: the server's own program, under that name."""
+    """Run redis-check-aof on the file: the server's own program, which must have that name."""
     command = ["redis-check-aof", str(file_of(server))]
     return subprocess.run(command, executable=server.program, capture_output=True, text=True, check=False)
 

@@ -1,9 +1,5 @@
 """A snapshot continues exactly: rows, ends of episodes, later snapshots; in this process and in a new one."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,9 +9,8 @@ from saber import emulator_state
 from saber.atari import AtariEnvironment
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
+from tests.processes import run
 from tests.saber.reference import play, random_actions, same, say_rewards
-
-ROOT = Path(__file__).parents[2]
 
 
 def playing(game: str, seed: int, steps: int) -> AtariEnvironment:
@@ -37,8 +32,8 @@ def test_a_new_process_continues_byte_for_byte(tmp_path, game, before):
     environment, future = playing(game, 4, before), random_actions(500, seed=5)
     saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
     np.savez(saved, env="atari", game=game, future=future, **environment.snapshot())
-    command = [sys.executable, "-m", "tests.saber.resume", str(saved), str(continued)]
-    subprocess.run(command, check=True, cwd=ROOT)
+    code, _, errors = run("-m", "tests.saber.resume", saved, continued)
+    assert code == 0, errors
     rows = play(environment, future)
     assert [row.step_type for row in rows].count(StepType.LAST) >= 1
     with np.load(continued) as result:

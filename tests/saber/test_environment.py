@@ -1,7 +1,6 @@
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -9,9 +8,8 @@ from memory.rows import Row, StepType
 from saber.display import check_display
 from saber.environment import EnvironmentSettings
 from saber.registry import ENVIRONMENTS, make_environment
+from tests.processes import ROOT, run
 from tests.specs import discrete
-
-ROOT = Path(__file__).parents[2]
 
 
 class Counter:
@@ -40,7 +38,8 @@ def test_a_new_environment_is_one_line_and_gets_the_whole_settings(monkeypatch, 
 
 def test_the_register_alone_loads_no_environment_and_no_opencv():
     check = "import sys, saber.environment; assert not {'ale_py', 'gymnasium', 'cv2', 'torch'} & set(sys.modules)"
-    assert subprocess.run([sys.executable, "-c", check], cwd=ROOT).returncode == 0
+    code, _, errors = run("-c", check)
+    assert code == 0, errors
 
 
 def test_the_loop_that_the_interface_opens_with():

@@ -1,9 +1,5 @@
 """What holds for every environment of the register: the rules of rows, the seed, and snapshots."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,9 +7,9 @@ from memory import wire
 from memory.rows import Row, StepType
 from saber.environment import Environment, EnvironmentSettings
 from saber.registry import ENVIRONMENTS, make_environment
+from tests.processes import run
 from tests.saber.reference import play, same
 
-ROOT = Path(__file__).parents[2]
 # A new environment gets a line here. These end in all ways: by the game, by a limit, at random and never.
 EXAMPLES = {
     "atari": "breakout",
@@ -99,8 +95,8 @@ def test_a_new_process_continues_byte_for_byte(tmp_path, env):
     future = random_actions(environment, 600, seed=5)
     saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
     np.savez(saved, env=env, game=EXAMPLES[env], future=future, **environment.snapshot())
-    command = [sys.executable, "-m", "tests.saber.resume", str(saved), str(continued)]
-    subprocess.run(command, check=True, cwd=ROOT)
+    code, _, errors = run("-m", "tests.saber.resume", saved, continued)
+    assert code == 0, errors
     rows = play(environment, future)
     with np.load(continued) as result:
         assert np.array_equal(result["obs"], [row.obs for row in rows])

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +16,14 @@ from saber.report.program import write_report
 from saber.report.results import Results
 from saber.report.sections import render_report
 from saber.results.atari_scores import COLUMNS, read_scores
-from tests.deadline import run
+from tests.processes import Ended, run
 from tests.saber.report.logs import write_run
 
-ROOT = Path(__file__).parents[3]
 REACHED = 12_500_000  # agent steps: 50 M frames
 
 
-def report(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "saber_report.py", *map(str, words)]
-    return run(command, 300, cwd=ROOT)
+def report(*words: object) -> Ended:
+    return run("saber_report.py", *words, seconds=300)
 
 
 def write_runs(folder: Path) -> None:
@@ -40,9 +36,9 @@ def test_the_program_writes_both_files(tmp_path: Path) -> None:
     write_runs(tmp_path / "runs")
     done = report(tmp_path / "runs", "--output", tmp_path / "new" / "out")
     out = tmp_path / "new" / "out"
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.code, done.errors) == (0, "")
     written = ["saber.html", "saber.json", "saber_figures/", "saber_tables/"]
-    assert done.stdout == f"2 games, 4 runs: {', '.join(f'{out}/{name}' for name in written)}\n"
+    assert done.out == f"2 games, 4 runs: {', '.join(f'{out}/{name}' for name in written)}\n"
     assert sorted(f"{path.name}{'/' * path.is_dir()}" for path in out.iterdir()) == written
     found = json.loads((out / "saber.json").read_text())
     assert found["games"].keys() == {"pong", "surround"} and len(found["runs"]) == 4
@@ -60,10 +56,10 @@ def test_mistakes_are_one_line_and_code_2(tmp_path: Path) -> None:
         ([tmp_path, "--label", f"ours={tmp_path / 'nowhere'}"], "--label: expected NAME=FOLDER"),
     ):
         done = report(*words)
-        assert done.returncode == 2
-        assert re.fullmatch(r"saber_report.py: error: [^\n]+\n", done.stderr) and told in done.stderr
+        assert done.code == 2
+        assert re.fullmatch(r"saber_report.py: error: [^\n]+\n", done.errors) and told in done.errors
     done = report()
-    assert done.returncode == 2 and "name folders with <game>.csv" in done.stderr
+    assert done.code == 2 and "name folders with <game>.csv" in done.errors
 
 
 def results_of(folder: Path) -> tuple[Results, dict[str, Any]]:

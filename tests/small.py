@@ -1,0 +1,41 @@
+"""Small settings for the tests, each with what it is for; of an option that is given twice the later value counts."""
+
+import json
+from pathlib import Path
+
+import torch
+
+import args as options
+from memory.environment_spec import EnvironmentSpec
+from programs import snapshot
+from programs.common import make_agent
+
+# A network and batches that must run and need not learn; pairwise different sizes, as no broadcast can hide then.
+TINY = (
+    "--hidden-size 8 --num-tau-samples 4 --num-tau-prime-samples 5 --num-quantile-samples 3 --batch-size 6 "
+    "--disable-cuda"
+).split()
+# An environment of which a step takes microseconds, and a random episode some twenty of them.
+CARTPOLE = "--env gymnasium:CartPole-v1 --history-length 1".split()
+# A whole run on the chain, which learns its true return distributions within a minute.
+# No discount and no clipping: returns are whole numbers. A small kappa, as Huber's rounding moves quantiles towards
+# their neighbours by up to kappa. Beta 1: without the full correction, prioritised sampling prefers rare rewards.
+CHAIN = (
+    "--env chain --game chain --discount 1 --reward-clip 0 --kappa 0.05 --priority-weight 1 --history-length 2 "
+    "--multi-step 2 --hidden-size 64 --num-tau-samples 16 --num-tau-prime-samples 15 --num-quantile-samples 17 "
+    "--atoms 9 --V-min -3 --V-max 5 --lr-IQN 1e-3 --lr-Rainbow 1e-3 --batch-size 64 --learn-start 3000 "
+    "--memory-capacity 15000 --replay-frequency 2 --target-update 400 --T-max 14000 --log-interval 2000 "
+    "--weight-synchro-frequency 100 --disable-cuda"
+).split()
+# The same run, which trains after a few rounds; in one thread, as its results are compared byte by byte.
+SHORT_CHAIN = [*CHAIN, *"--learn-start 600 --log-interval 50 --learner-threads 1".split()]
+# Each process goes on at its own speed.
+FREE = ["--synchronize-actors-with-learner", "False"]
+
+
+def save_untrained(path: Path, words: list[str], environment: EnvironmentSpec) -> Path:
+    """Save an agent that has learned nothing: the noise and the seeds decide what it does."""
+    args = options.parse([*words, "--disable-cuda"], "test", "")
+    agent = make_agent(args, environment, torch.device("cpu"), learns=True, seed=3)
+    snapshot.save(path, agent, {"T_actors": 0, "T_learner": 0, "settings": json.dumps(args.shared)})
+    return path

@@ -1,0 +1,131 @@
+"""The harness for processes: what it reads, what it sends, how long it waits, and that nothing is left behind."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.deadline import Clock, wait_until
+from tests.processes import Ended, Process, Processes, is_gone, run, wait_for_ends
+
+SLEEPS = "import time; print('is here', flush=True); time.sleep(600)"
+# Starts a helper, and waits; told to end by Ctrl-C alone, and so is the helper.
+WITH_HELPER = f"""
+import subprocess, sys
+helper = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}])
+if sys.argv[1:]:
+    sys.exit()
+try:
+    helper.wait()
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+
+
+def test_a_program_that_ends_by_itself() -> None:
+    ended = run("-c", "import sys; print(sys.argv[1], flush=True); sys.exit('no')", 1)
+    assert ended == Ended(1, "1\n", "no\n")
+
+
+def test_output_is_read_as_it_comes(processes: Processes) -> None:
+    # Mutation: `lines` that waits for the end.
+    process = processes.start(
+        "-c", "import time\nfor i in 'ab': print(i, flush=True); time.sleep(0.3)\nprint('c', end='')"
+    )
+    running = [(line, process.exit_code is None) for line in process.lines()]
+    assert running == [("a", True), ("b", True), ("c", False)]
+
+
+def test_errors_stand_where_they_are_wanted(processes: Processes) -> None:
+    words = ("-c", "import sys; print('out', flush=True); sys.exit('wrong')")
+    assert processes.run(*words) == Ended(1, "out\n", "wrong\n")
+    assert run(*words, together=True) == Ended(1, "out\nwrong\n", "")
+
+
+def waits() -> list[Callable[[Process], object]]:
+    return [
+        lambda process: process.wait_for("the moon", seconds=0.4),
+        lambda process: process.wait_for("is here", times=2, seconds=0.4),
+        lambda process: process.wait_until(lambda: False, "the moon", seconds=0.4),
+        lambda process: list(process.lines(0.4)),
+        lambda process: process.finish(0.4),
+        lambda process: process.end(0.4),
+    ]
+
+
+@pytest.mark.parametrize("wait", waits())
+def test_what_hangs_is_not_waited_for(processes: Processes, wait: Callable[[Process], object]) -> None:
+    process = processes.start("-c", SLEEPS)
+    process.wait_for("is here")
+    with pytest.raises(AssertionError, match=r"(?s)waited 0\.4 s for .*is here"):
+        wait(process)
+
+
+def test_what_has_ended_is_not_waited_for(processes: Processes) -> None:
+    process = processes.start("-c", "print('the last word')")
+    process.wait_for("the last word")  # written before it ended, so it came
+    process.finish()
+    clock = Clock()
+    with pytest.raises(AssertionError, match=r"(?s)'the moon' never came.*exit code 0.*the last word"):
+        process.wait_for("the moon")
+    assert clock.seconds() < 10
+    process.terminate()
+
+
+def test_a_failed_wait_quotes_everybody(processes: Processes) -> None:
+    processes.run("-c", "import sys; sys.exit('I am the reason')")
+    with pytest.raises(AssertionError, match="I am the reason"):
+        processes.start("-c", SLEEPS).finish(0.4)
+
+
+def helper_of(process: Process) -> psutil.Process:
+    process.wait_for("is here")
+    (helper,) = process.children()
+    return helper
+
+
+def test_signals_reach_whom_they_are_for(processes: Processes) -> None:
+    # Mutations: a Ctrl-C for the process alone; a `kill` of the group.
+    process = processes.start("-c", WITH_HELPER)
+    helper = helper_of(process)
+    process.press_ctrl_c()
+    assert process.finish() == 7
+    wait_for_ends([helper])
+    for send, code in ((Process.terminate, -signal.SIGTERM), (Process.kill, -signal.SIGKILL)):
+        process = processes.start("-c", WITH_HELPER)
+        helper = helper_of(process)
+        send(process)
+        assert process.finish() == code
+        time.sleep(0.1)
+        assert not is_gone(helper)
+
+
+def test_nothing_is_left_behind() -> None:
+    # Mutation: `kill` for `kill_group`; the folder of the outputs is not removed.
+    with Processes() as processes:
+        process = processes.start("-c", WITH_HELPER)
+        helper = helper_of(process)
+        ended = processes.start("-c", WITH_HELPER, "at once")
+        ended.finish()
+        wait_until(lambda: "is here" in ended.output, "the orphan")
+        folder = Path(processes._folder.name)
+    assert process.exit_code == -signal.SIGKILL
+    wait_for_ends([helper])
+    groups = {process.pid for process in (process, ended)}
+    wait_until(lambda: not groups & living_groups(), "the orphan's end")
+    assert not folder.exists()
+
+
+def living_groups() -> set[int]:
+    """List the groups of all processes but zombies."""
+    groups = set()
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError):
+            if not is_gone(process):
+                groups.add(os.getpgid(process.pid))
+    return groups
