@@ -42,7 +42,7 @@ class LearnerClient:
         self._owner = Owner.of(folder)
         self._abandon_other = abandon_other
         self._command = command
-        self._weights: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
+        self.packets: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
         self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
         self.lease = Lease(
             client,
@@ -145,15 +145,28 @@ class LearnerClient:
         return last_sequence(self._client, self.keys.log(actor))
 
     def publish(self, version: int, weights: bytes, *, restart: bool = False) -> None:
-        """Publish weights as `version`; `restart` makes it the only one known."""
-        self.lease.check()
+        """Publish weights as `version`; `restart` makes it the only one known.
+
+        Also if that fails, `packets` hold it afterwards, so that a checkpoint can.
+        """
+        if restart:
+            self.publish_alone({version: weights})
+            return
         with self._publishing:
-            last = {} if restart else dict(list(self._weights.items())[-1:])
-            announced = self._scripts.publish(self.keys, self.lease.token, {version: weights}, restart=restart)
-            self._weights = last | {version: weights}
+            last = dict(list(self.packets.items())[-1:])
+            self.packets = last | {version: weights}
+            self.lease.check()
+            announced = self._scripts.publish(self.keys, self.lease.token, {version: weights}, restart=False)
             if announced < max(last, default=-1):  # a restarted broker has lost it, and an actor may need it still
-                self._scripts.publish(self.keys, self.lease.token, self._weights, restart=False)
+                self._scripts.publish(self.keys, self.lease.token, self.packets, restart=False)
                 rewrite_file(self._client)
+
+    def publish_alone(self, packets: dict[int, bytes]) -> None:
+        """Publish these packets, by version and oldest first, as the only ones known."""
+        with self._publishing:
+            self.packets = packets
+            self.lease.check()
+            self._scripts.publish(self.keys, self.lease.token, packets, restart=True)
 
     def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
         """Write the run's record; publish the weights again if they are not the newest, as after a broker's restart.
@@ -165,10 +178,10 @@ class LearnerClient:
         self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=most, written=now)
         self._scripts.write_record(self.keys, self.lease.token, record_fields(self._record, read))
         with self._publishing:
-            newest = max(self._weights, default=-1)
-            known = newest_version(self._client, self.keys) if self._weights else newest
+            newest = max(self.packets, default=-1)
+            known = newest_version(self._client, self.keys) if self.packets else newest
             if known != newest:
-                self._scripts.publish(self.keys, self.lease.token, self._weights, restart=False)
+                self._scripts.publish(self.keys, self.lease.token, self.packets, restart=False)
             if known < newest:  # the server has been started again
                 rewrite_file(self._client)
 

@@ -16,12 +16,11 @@ from memory.broker.learner_client import LearnerClient
 
 
 class Publisher:
-    """Sends one version after the other, and keeps the packets of the two newest: an actor may be one behind."""
+    """Sends one version after the other; the link keeps the two newest, as an actor may be one behind."""
 
     def __init__(self, model: Network, link: LearnerClient) -> None:
         self._model = model
         self._link = link
-        self._packets: dict[int, bytes] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="publisher")
         self._sending: Future[None] | None = None
         device = next(model.parameters()).device
@@ -29,9 +28,8 @@ class Publisher:
 
     def begin(self, version: int) -> None:
         """Publish the restored packets as the only ones there are, or in a new run the present weights."""
-        self._packets = self._packets or {version: weights_packet.pack(self._model.published(), version)}
-        for i, (known, packet) in enumerate(self._packets.items()):
-            self._link.publish(known, packet, restart=i == 0)
+        packets = self._link.packets or {version: weights_packet.pack(self._model.published(), version)}
+        self._link.publish_alone(packets)
 
     def start(self, version: int) -> None:
         """Publish the weights of this moment as `version`, which follows the last; raises what went wrong with that.
@@ -48,18 +46,17 @@ class Publisher:
     def _send(self, version: int, weights: dict[str, Tensor]) -> None:
         with torch.cuda.stream(self._stream):
             packet = weights_packet.pack(weights, version)
-        self._packets = {version - 1: self._packets[version - 1], version: packet}
         self._link.publish(version, packet)
 
     def packets(self) -> dict[int, bytes]:
         """The packets of the two newest versions; what is being sent is waited for, whether it succeeds or not."""
         if self._sending:
             wait([self._sending])
-        return self._packets
+        return self._link.packets
 
     def restore(self, packets: dict[int, bytes]) -> None:
         """Take over the packets of a snapshot."""
-        self._packets = packets
+        self._link.packets = packets
 
     def finish(self) -> None:
         """Wait until all is sent; raises what went wrong with that."""
