@@ -1,10 +1,12 @@
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from agents.options import flag_of
+from agents.rainbow.options import RainbowOptions
 from agents.registry import AGENTS
 from args import Args, parse
 from memory.errors import UserError
@@ -362,6 +364,20 @@ def test_the_agent_can_be_named_in_two_ways() -> None:
         (error,) = errors_of(*argv)
         assert error.startswith("--rainbow-only: ") and "contradicts --agent" in error
     assert errors_of("--agent", "dqn") == ["--agent: expected rainbow_iqn or rainbow, got 'dqn'"]
+
+
+def test_an_agent_may_have_other_defaults_of_common_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command line goes before the preset, that before the agent, and all before the common default."""
+
+    @dataclass(frozen=True)
+    class Patient(RainbowOptions):
+        DEFAULTS: ClassVar[dict[str, Any]] = {"batch_size": 64, "learn_start": 500}
+
+    monkeypatch.setitem(AGENTS, "rainbow", AGENTS["rainbow"]._replace(options=Patient))
+    args = read("--agent", "rainbow")
+    assert (args.batch_size, args.learn_start, read().batch_size) == (64, 500, 32)
+    args = read("--agent", "rainbow", "--preset", "cpu", "--batch-size", "7")
+    assert (args.batch_size, args.learn_start) == (7, PRESETS["cpu"]["learn_start"][0])
 
 
 def test_options_of_other_agents_are_told_and_judged_but_not_used() -> None:
