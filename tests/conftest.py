@@ -35,6 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", default="all", help="quick: no slow tests; 2/7: those and the share 2 of 0 to 6; all")
 
 
+def pytest_configure() -> None:
+    """Let SIGTERM, which `timeout` sends, end the tests as Ctrl-C does: their processes are in groups of their own."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.getoption("--tier")
     left_out = [item for item in items if item.get_closest_marker("slow") and not is_in_tier(item.nodeid, tier)]

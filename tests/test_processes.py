@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.deadline import Clock, wait_until
-from tests.processes import Ended, Process, Processes, is_gone, run, wait_for_ends
+from tests.processes import ROOT, Ended, Process, Processes, is_gone, run, wait_for_ends
 
 SLEEPS = "import time; print('is here', flush=True); time.sleep(600)"
 # Starts a helper, and waits; told to end by Ctrl-C alone, and so is the helper.
@@ -119,6 +119,21 @@ def test_nothing_is_left_behind() -> None:
     groups = {process.pid for process in (process, ended)}
     wait_until(lambda: not groups & living_groups(), "the orphan's end")
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_tests_that_are_told_to_end_leave_nothing_behind(
+    processes: Processes, tmp_path: Path, number: signal.Signals
+) -> None:
+    # Mutation: an empty `pytest_configure`.
+    test = tmp_path / "test_sleeps.py"
+    test.write_text(f"def test(processes):\n    processes.start('-c', {SLEEPS!r}).finish(600)\n")
+    tests = processes.start("-m", "pytest", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", test)
+    tests.wait_until(tests.children, "a process of the test")
+    children = tests.children()
+    tests.send(number)
+    assert tests.finish() == pytest.ExitCode.INTERRUPTED, tests.output
+    wait_for_ends(children)
 
 
 def living_groups() -> set[int]:
