@@ -1,7 +1,8 @@
-"""Reads a `MemoryRing` in compiled code: where samples are from, and n-step transitions; compiled by numba.
+"""Reads a `MemoryRing` in compiled code: n-step transitions, cut out of the ring; compiled by numba.
 
-The machine code is made when this module is loaded, and kept beside the source as Python keeps its own. Letters: B
-batch, S stack, n steps.
+The machine code is made when this module is loaded, and kept beside the source as Python keeps its own. Frames have any
+shape and type, so they are copied as bytes between addresses, which the caller answers for. Letters: B batch, S stack,
+n steps.
 """
 
 from typing import Any
@@ -16,58 +17,65 @@ from memory.rows import StepType
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 
 
-def _copy(_: Any, target: Any, source: Any) -> Any:
-    """Copy one array of bytes, in one piece, to another as memcpy does: numba's own loop takes a quarter longer."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to, of = (
-            context.make_array(kind)(context, builder, value)
-            for kind, value in zip(signature.args, arguments, strict=True)
-        )
-        cgutils.raw_memcpy(  # type: ignore[no-untyped-call]
-            builder, to.data, of.data, to.nitems, to.itemsize
-        )
+def _copy_code(_context: Any, _target: Any, _source: Any, _count: Any) -> Any:
+    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        to, of = (builder.inttoptr(address, cgutils.voidptr_t) for address in arguments[:2])
+        cgutils.raw_memcpy(builder, to, of, arguments[2], 1)  # type: ignore[no-untyped-call]
         return context.get_dummy_value()
 
-    return types.void(target, source), code
+    return types.void(types.int64, types.int64, types.int64), code
 
 
-_copy_bytes: Any = intrinsic(_copy)
+def _clear_code(_context: Any, _target: Any, _count: Any) -> Any:
+    def code(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        target = builder.inttoptr(arguments[0], cgutils.voidptr_t)
+        cgutils.memset(builder, target, arguments[1], 0)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), code
 
 
-@numba.njit("void(uint8[:, ::1], uint8[:, ::1], uint8[::1], int64)", nogil=True, cache=True)
-def _stack(stack: Any, frames: Any, step_type: Any, newest: int) -> None:
-    """Copy the frames [S, bytes] up to a row of the ring; those older than FIRST are zero."""
+_copy: Any = intrinsic(_copy_code)  # (target, source, bytes): numba's own loop over arrays takes a quarter longer
+_clear: Any = intrinsic(_clear_code)  # (target, bytes)
+
+
+@numba.njit("void(int64, int64, UniTuple(int64, 2), int64, uint8[::1])", nogil=True, cache=True)
+def _stack(target: int, frames: int, sizes: Any, newest: int, step_type: Any) -> None:
+    """Copy the frames up to a row of the ring to an address; those older than FIRST are zero."""
+    size, frame_bytes = sizes
     seen = 1
-    while seen < len(stack) and step_type[newest - seen + 1] != _FIRST:
+    while seen < size and step_type[newest - seen + 1] != _FIRST:
         seen += 1
-    hidden = len(stack) - seen
-    stack[:hidden] = 0
-    _copy_bytes(stack[hidden:], frames[newest - seen + 1 : newest + 1])
+    hidden = (size - seen) * frame_bytes
+    if hidden:
+        _clear(target, hidden)
+    _copy(target + hidden, frames + (newest - seen + 1) * frame_bytes, seen * frame_bytes)
 
 
 @numba.njit(
-    "Tuple((float32[:, ::1], float32[::1], int64[::1]))(uint8[:, :, :, ::1], int64[::1], UniTuple(int64, 4), int64, "
-    "float32, float32, uint8[:, ::1], uint8[::1], float32[::1], float32[::1], int32[::1])",
+    "Tuple((float32[:, ::1], float32[::1], float32[::1], int64[::1]))(UniTuple(int64, 3), int64[::1], "
+    "UniTuple(int64, 6), int64, float32, float32, uint8[::1], float32[::1], float32[::1], int32[::1])",
     nogil=True,
     cache=True,
 )
 def cut(
-    stacks: Any, indices: Any, sizes: Any, n: int, gamma: float, limit: float,
-    frames: Any, step_type: Any, reward: Any, discount: Any, action: Any,
+    addresses: Any, indices: Any, sizes: Any, n: int, gamma: float, limit: float,
+    step_type: Any, reward: Any, discount: Any, action: Any,
 ) -> Any:  # fmt: skip
-    """Cut the n-step transitions of B samples; copy both their stacks [2, B, S, bytes] into `stacks`.
+    """Cut the n-step transitions of B samples; copy their stacks [B, S, bytes].
 
-    `sizes` are a chunk's samples, their length, its rows, and those of its prefix. Rewards are clipped to ±`limit`
-    unless that is 0. Products are rounded as torch rounds them: a factor γ·d to float32, what stands before a reward,
-    too, and the running product to float64.
+    `addresses` are those of both stacks and of the ring's frames. `sizes` are a chunk's samples, their length, its
+    rows, those of its prefix, S, and the bytes of a frame. Rewards are clipped to ±`limit` unless that is 0. Products
+    are rounded as torch rounds them: a factor γ·d to float32, what stands before a reward, too, and the running product
+    to float64.
 
     Returns:
-        The terms of the returns [n, B], the bootstrap discounts [B] and the actions [B].
+        The terms of the returns [n, B], their sums from the first to the last [B], bootstrap discounts and actions [B].
     """
-    samples, sample_length, window, prefix = sizes
+    samples, sample_length, window, prefix, stack, frame_bytes = sizes
+    obs, next_obs, frames = addresses
     batch = len(indices)
-    terms = np.zeros((n, batch), np.float32)
+    terms, sums = np.zeros((n, batch), np.float32), np.zeros(batch, np.float32)
     bootstrap, actions = np.empty(batch, np.float32), np.empty(batch, np.int64)
     newest = np.empty((2, batch), np.int64)  # rows where the stacks end
     for b in range(batch):
@@ -82,12 +90,14 @@ def cut(
             if limit > 0:
                 clipped = min(max(clipped, -limit), limit)
             terms[steps, b] = rounded * clipped
+            sums[b] += terms[steps, b]
             product *= gamma * discount[row]
             rounded = np.float32(product)
             steps += 1
         bootstrap[b] = rounded
         newest[1, b] = row
     for b in range(batch):  # after all the small reads, so that the processor waits for many of these at a time
-        for which in range(2):
-            _stack(stacks[which, b], frames, step_type, newest[which, b])
-    return terms, bootstrap, actions
+        at = b * stack * frame_bytes
+        _stack(obs + at, frames, (stack, frame_bytes), newest[0, b], step_type)
+        _stack(next_obs + at, frames, (stack, frame_bytes), newest[1, b], step_type)
+    return terms, sums, bootstrap, actions

@@ -19,6 +19,7 @@ from memory.environment_spec import Field
 from memory.rows import Array
 
 _DTYPES = {"uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "float32": torch.float32}
+_IN_ORDER = 4  # terms that torch adds one after the other; the order of more depends on sizes and processors
 
 
 class NStepRows(NamedTuple):
@@ -85,11 +86,10 @@ class MemoryRing(Ring):
         self._compiled = compiled_windows
         self._generation = self.generation.numpy()
         obs = self.rows["obs"]
-        frames = obs.numpy().reshape(len(obs), -1).view(np.uint8)  # [rows, bytes]
-        others = [self.rows[name].numpy() for name in ("step_type", "reward", "discount", "action")]
-        self._arrays = [frames, *others]
+        self._numbers = [self.rows[name].numpy() for name in ("step_type", "reward", "discount", "action")]
+        frame_bytes = obs[0].numel() * obs.element_size()
         self._stack_shape = (spec.stack, *obs.shape[1:])
-        self._sizes = (spec.samples, spec.sample_length, spec.window, spec.prefix)
+        self._sizes = (spec.samples, spec.sample_length, spec.window, spec.prefix, spec.stack, frame_bytes)
         self._most_steps = spec.sample_window - spec.prefix - 1
         self.written = 0  # chunks, ever
 
@@ -110,14 +110,14 @@ class MemoryRing(Ring):
         """Cut the n-step transitions of the samples [B]: see `RingRows.transitions`."""
         if not 0 < n <= self._most_steps:
             raise ValueError(f"a sample's window has no row {n} steps ahead")
-        stacks = torch.empty((2, len(indices), *self._stack_shape), dtype=self.rows["obs"].dtype)  # [2, B, S, ...]
-        into = stacks.numpy().reshape(2, len(indices), self.spec.stack, -1).view(np.uint8)  # [2, B, S, bytes]
-        terms, bootstrap, action = self._compiled.cut(
-            into, indices.numpy(), self._sizes, n, gamma, reward_clip, *self._arrays
+        frames, shape = self.rows["obs"], (len(indices), *self._stack_shape)
+        obs, next_obs = torch.empty(shape, dtype=frames.dtype), torch.empty(shape, dtype=frames.dtype)  # [B, S, ...]
+        addresses = (obs.data_ptr(), next_obs.data_ptr(), frames.data_ptr())
+        terms, sums, bootstrap, action = self._compiled.cut(
+            addresses, indices.numpy(), self._sizes, n, gamma, reward_clip, *self._numbers
         )
-        now, ahead = stacks.unbind()  # each [B, S, ...]
-        return_ = torch.from_numpy(terms).sum(0)  # [B]
-        return NStepRows(now, torch.from_numpy(action), return_, torch.from_numpy(bootstrap), ahead)
+        return_ = torch.from_numpy(sums) if n <= _IN_ORDER else torch.from_numpy(terms).sum(0)  # [B]
+        return NStepRows(obs, torch.from_numpy(action), return_, torch.from_numpy(bootstrap), next_obs)
 
 
 class RingRows(Mapping[str, Tensor]):

@@ -3,6 +3,7 @@
 Both are also compared with the whole episodes, which know nothing of windows.
 """
 
+import ctypes
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -45,6 +46,8 @@ CASES = [
     Case(2, 7, 31, Field((), "int64"), 1.0),
     Case(5, 10, 1, Field((3,), "int32"), 0.25),
     Case(3, 20, 23, Field((2, 2, 3), "float32"), 0.5),
+    Case(2, 4, 1, Field((2,), "uint8"), 0.0),
+    Case(3, 5, 2, Field((7,), "uint8"), 0.0),
 ]
 
 
@@ -151,13 +154,13 @@ def changed(place: int, change: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def instead(old: StepType, new: StepType) -> Callable[[Any], Any]:
-    return changed(7, lambda step_type: np.where(step_type == old, np.uint8(new), step_type))
+    return changed(6, lambda step_type: np.where(step_type == old, np.uint8(new), step_type))
 
 
 def last_bit(cut: Any) -> Any:
     def mutant(*given: Any) -> Any:
-        terms, bootstrap, action = cut(*given)
-        return terms, np.nextafter(bootstrap, np.float32(2)), action
+        terms, sums, bootstrap, action = cut(*given)
+        return terms, sums, np.nextafter(bootstrap, np.float32(2)), action
 
     return mutant
 
@@ -165,27 +168,20 @@ def last_bit(cut: Any) -> Any:
 def frames_left_from_before(cut: Any) -> Any:
     """Hidden frames are not made zero: what was in their memory stays."""
 
-    def mutant(stacks: Any, *given: Any) -> Any:
-        result = cut(stacks, *given)
-        stacks[stacks == 0] = 77  # no frame holds a 0
+    def mutant(addresses: Any, indices: Any, sizes: Any, *given: Any) -> Any:
+        result = cut(addresses, indices, sizes, *given)
+        count = len(indices) * sizes[4] * sizes[5]
+        obs = np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(addresses[0]))
+        obs[obs == 0] = 77  # no frame holds a 0
         return result
 
     return mutant
 
 
-def terms_of_all_steps(cut: Any) -> Any:
+def a_term_too_many(cut: Any) -> Any:
     def mutant(*given: Any) -> Any:
-        terms, bootstrap, action = cut(*given)
-        return np.where(terms == 0, np.float32(0.5), terms), bootstrap, action
-
-    return mutant
-
-
-def swapped_stacks(cut: Any) -> Any:
-    def mutant(stacks: Any, *given: Any) -> Any:
-        result = cut(stacks, *given)
-        stacks[:] = stacks[::-1].copy()
-        return result
+        terms, sums, bootstrap, action = cut(*given)
+        return terms + 1, sums + 1, bootstrap, action
 
     return mutant
 
@@ -197,11 +193,11 @@ BROKEN = {
     "another gamma": changed(4, lambda gamma: gamma * (1 + 1e-6)),
     "no clipping": changed(5, lambda _: 0.0),
     "samples one off": changed(1, lambda indices: indices - 1),
-    "a prefix too short": changed(2, lambda sizes: (*sizes[:3], sizes[3] - 1)),
+    "a prefix too short": changed(2, lambda sizes: (*sizes[:3], sizes[3] - 1, *sizes[4:])),
     "discounts whose last bit differs": last_bit,
     "hidden frames are not zero": frames_left_from_before,
-    "terms after the end": terms_of_all_steps,
-    "stacks swapped": swapped_stacks,
+    "a term too many": a_term_too_many,
+    "stacks swapped": changed(0, lambda given: (given[1], given[0], given[2])),
 }
 
 
