@@ -189,10 +189,17 @@ def updating(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> C
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
-    """Compare copying, sampling and updates."""
+    """Compare copying, sampling and updates, on one thread."""
     processor.prepare()  # as in the learner: large batches would fault their memory in again each time
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    sizes = QUICK if args.quick else Sizes()
+    try:
+        return _measure(args, QUICK if args.quick else Sizes())
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _measure(args: argparse.Namespace, sizes: Sizes) -> list[Comparison]:
     fewer = f", {sizes.peer_rows:_} rows".replace("_", " ")
     replays = Replays(filled(sizes.rows), filled(sizes.peer_rows), peers(sizes.peer_rows), fewer)
     found = [copying(replays.ours, sizes, args.repeats)]
