@@ -59,8 +59,8 @@ def cut(
     """Cut the n-step transitions of B samples; copy both their stacks [2, B, S, bytes] into `stacks`.
 
     `sizes` are a chunk's samples, their length, its rows, and those of its prefix. Rewards are clipped to ±`limit`
-    unless that is 0. Products are rounded as torch rounds them: a factor γ·d to float32, what stands before a reward,
-    too, and the running product to float64.
+    unless that is 0. Products are rounded as torch rounds them: each factor γ·d and the product before each reward to
+    float32, the running product to float64.
 
     Returns:
         The terms of the returns [n, B], the bootstrap discounts [B] and the actions [B].
@@ -87,7 +87,7 @@ def cut(
             steps += 1
         bootstrap[b] = rounded
         newest[1, b] = row
-    for b in range(batch):  # after all the small reads, so that the processor waits for many of these at a time
+    for b in range(batch):  # after all small reads, so that the processor waits for many of those reads at a time
         for which in range(2):
             _stack(stacks[which, b], frames, step_type, newest[which, b])
     return terms, bootstrap, actions
