@@ -33,7 +33,7 @@ class Assembler:
 
         Args:
             row: the environment at this moment.
-            action: chosen at the row; anything of its kind on LAST.
+            action: chosen at the row; on LAST, any value of an action's shape and dtype.
             extras: outputs of the network at the row, [...] each.
             state: the recurrent state before the row, [...] each, of the names that the spec gives.
         """
@@ -83,7 +83,7 @@ class Assembler:
         del self._rows[:dropped]
 
     def snapshot(self) -> Arrays:
-        """Everything needed to go on elsewhere: the rows of the unfinished window."""
+        """Return everything that another assembler needs to go on: the rows of the unfinished window."""
         counters = np.array([self._padding, len(self._rows)], np.int64)
         if not self._rows:
             return {"counters": counters}

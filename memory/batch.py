@@ -10,9 +10,9 @@ from torch import Tensor
 class Batch(NamedTuple):
     """A sampled batch, time-major: T = prefix + sample length + bootstrap rows, B samples.
 
-    In the machine's memory `rows` are copied from the replay when they are asked for, and gone once their chunk is
-    overwritten (see `memory.ring.RingRows`). What only prioritised sampling has is None elsewhere; `indices` and
-    `generations` name the place of each sample, for `Buffer.learned`.
+    From a replay in the machine's memory, `rows` are copied when they are first read, and are lost once their chunk is
+    overwritten (see `memory.ring.RingRows`). The fields of prioritised sampling are None with other sampling; `indices`
+    and `generations` name the place of each sample, for `Buffer.learned`.
     """
 
     rows: Mapping[str, Tensor]  # [T, B, ...] by the names of `ChunkSpec.row_fields`
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
 
     @property
     def extras(self) -> dict[str, Tensor]:
-        """What the network said at each row: [T, B, ...] by name."""
+        """Outputs of the acting network at each row: [T, B, ...] by name."""
         names = [name for name in self.rows if name.startswith("extras.")]
         return {name.removeprefix("extras."): self.rows[name] for name in names}
 

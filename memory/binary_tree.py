@@ -1,8 +1,8 @@
 """The sum tree for replay in the machine's memory: binary, compiled by numba, with the interface of `SegmentTree`.
 
-On a CPU an operation of torch takes longer to call than a leaf takes to find, and a wide tree needs fifteen of them for
-a batch. Here a batch is one call. Nodes stand in one array, root at 1, the children of i at 2i and 2i + 1. An update
-recomputes every sum above it from its children. Letters: B batch.
+On a CPU, the call of a torch operation takes longer than finding a leaf, and a wide tree needs fifteen calls a batch.
+Here a batch is one call. Nodes stand in one array, root at 1, the children of i at 2i and 2i + 1. An update of a leaf
+recomputes every sum above the leaf from its children. Letters: B batch.
 """
 
 from typing import Any, NamedTuple
@@ -152,7 +152,7 @@ def _search(nodes: Any, first: int, values: Any) -> Any:
         for at in range(len(values)):
             node = 2 * found[at]
             left = nodes[node]
-            # Rounding may leave a value that is not below the sum it fell into: what has no priority is not entered.
+            # Rounding may leave a value that is not below its node's sum, so never enter a child without priority.
             right = (rest[at] >= left) & (nodes[node + 1] != 0)
             rest[at] -= left * right
             found[at] = node + right

@@ -6,7 +6,7 @@
     buffer.learned(batch, update.priorities)
     save(buffer.checkpoint()); trim the streams to buffer.oldest()
 
-A buffer is a view of the streams: its checkpoint says which chunks it holds, and `restore` asks for them again.
+A buffer is a view of the streams: its checkpoint names the chunks that it holds, but the streams hold their rows.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from memory.chunk import Chunk, ChunkId, ChunkSpec
 
 
 class Checkpoint(NamedTuple):
-    """A buffer without its rows, which the log has: which chunks, in which order, with which priorities."""
+    """A buffer's chunks by name, in their order and with their priorities; the log holds their rows."""
 
     first: int  # insertions before the oldest chunk: it decides the slots of a replay
     ids: Tensor  # [chunks, 2] int64: actor, sequence
@@ -47,10 +47,10 @@ class Buffer(Protocol):
         """Whether there is enough to learn from."""
 
     def sample(self, batch_size: int, progress: float | Tensor) -> Batch:
-        """Give the next batch; `progress` is the share of learning that is done, from 0 to 1."""
+        """Return the next batch; `progress` is the share of learning that is done, from 0 to 1."""
 
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
-        """Take note that a batch was learned from, and of its new priorities [B] if the agent has any."""
+        """Note that a batch was learned from, and its new priorities [B] if the agent has any."""
 
     def oldest(self) -> dict[int, int]:
         """Return, by actor, the sequence number of its oldest chunk held, or still to come of a checkpoint."""

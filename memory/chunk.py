@@ -63,7 +63,7 @@ class ChunkSpec:
         return self.length // self.sample_length
 
     def learnable(self, step_type: Array) -> Array:
-        """Which samples of a chunk hold a row to learn from: step_type [window] -> [samples] bool."""
+        """Find the samples of a chunk that hold a row to learn from: step_type [window] -> [samples] bool."""
         middle = step_type[self.prefix : self.prefix + self.length]
         return np.asarray((middle != StepType.LAST).reshape(self.samples, self.sample_length).any(axis=1))
 
@@ -73,7 +73,7 @@ class ChunkSpec:
         return self.prefix + self.sample_length + self.bootstrap_rows
 
     def row_fields(self, environment: EnvironmentSpec) -> dict[str, Field]:
-        """Arrays of a chunk with one entry a row."""
+        """Return the arrays of a chunk with one entry a row."""
         rows = {
             "obs": environment.observation,
             "step_type": Field((), "uint8"),
@@ -97,7 +97,7 @@ class Chunk:
 
     `rows` holds the arrays of `ChunkSpec.row_fields`, [window, ...]; `state` the recurrent state, [...]; `priorities`
     [samples] float32 are what the tree stores as they are (the exponent is applied), 0 where nothing can be learned.
-    They are None where the spec wants none. `version` is that of the weights which acted last.
+    Priorities are None if the spec is not prioritised. `version` is that of the weights which acted last.
     """
 
     env: int
@@ -138,7 +138,7 @@ def _check_priorities(chunk: Chunk, spec: ChunkSpec) -> None:
 
 
 def forms(arrays: Arrays) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shapes and dtypes of named arrays."""
+    """Return the shapes and dtypes of named arrays."""
     return {name: _form(array) for name, array in arrays.items()}
 
 

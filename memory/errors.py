@@ -2,7 +2,7 @@
 
 
 class UserError(Exception):
-    """The user asked for something that cannot be: says what, what was expected, what to do. Exit code 2."""
+    """The user asked for something impossible: the text names that, what was expected, what to do. Exit code 2."""
 
 
 class RunError(Exception):
@@ -10,7 +10,7 @@ class RunError(Exception):
 
 
 class DivergedError(RunError):
-    """Training has come to numbers that are not finite. What there is now is not worth a checkpoint."""
+    """Training has reached numbers that are not finite. The present weights are not worth a checkpoint."""
 
     def __init__(self) -> None:
         super().__init__(

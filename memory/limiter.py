@@ -11,19 +11,19 @@ So the two work at the same time, never more than a round apart (`max_policy_lag
 are used when does not depend on anybody's speed. With `max_policy_lag` 0 they take turns: the learner trains in round r
 on all rows of the rounds up to r, which were played with the weights that it has then.
 
-Without `synchronize` nobody waits, except an actor whose unread experience would overrun the replay, and a round is of
-one process alone: the learner publishes after `round_steps` steps of its own count, and an actor pulls after as many of
-its own, so that what an actor asks of Redis does not grow with the number of actors.
+Without `synchronize` nobody waits, except an actor whose unread experience would overrun the replay. Each process
+counts rounds of its own: the learner publishes after `round_steps` steps of its count, and an actor pulls after as many
+of its own steps. So an actor's load on Redis does not grow with the number of actors.
 
-The number of actors may change where a run is resumed. In lockstep the rounds that are under way are then played by
-those that stay, and all begin together with the next: what is played and learned depends on these rounds alone.
+The number of actors may change when a run is resumed. In lockstep the actors that stay then play the rounds that are
+under way, and all actors begin together with the next round: what is played and learned depends on these rounds alone.
 Without lockstep actors come and go at any time.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-MAX_ACTORS = 4096  # of a run: whoever may write to Redis cannot make the learner read more logs than these
+MAX_ACTORS = 4096  # of a run: nobody who may write to Redis can make the learner read more logs than these
 
 
 class Crew(NamedTuple):
@@ -62,7 +62,7 @@ class RateLimiter:
         crews: tuple[Crew, ...] = (),
         max_policy_lag: int = 1,
     ) -> "RateLimiter":
-        """Limit a run that has had these crews (none: begins with `nb_actor`), to `max_chunks` unread messages."""
+        """Limit a run that has had these crews (none: it begins with `nb_actor`) to `max_chunks` unread messages."""
         most = max(16, max_chunks // nb_actor)
         limiter = cls(synchronize, wanted_steps, nb_env_per_actor, most, crews, max_policy_lag)
         return limiter if crews else replace(limiter, crews=(Crew(0, 0, nb_actor, limiter._env_steps(nb_actor)),))
@@ -71,41 +71,41 @@ class RateLimiter:
         return -(-self.wanted_steps // (self.nb_env_per_actor * (nb_actor if self.synchronize else 1)))
 
     def may_play(self, round_: int, published: int, unread: int) -> bool:
-        """Whether an actor may play a round, given the newest weights version and its own unread messages."""
+        """Return whether an actor may play a round, given the newest weights version and its own unread messages."""
         return published >= round_ if self.synchronize else unread <= self.max_unread
 
     def may_train(self, round_: int, played: int) -> bool:
-        """Whether the learner may train in a round, given the last round that all actors have played (-1: none)."""
+        """Return whether the learner may train in a round, given the last round that all actors played (-1: none)."""
         return played >= round_ - self.max_policy_lag if self.synchronize else True
 
     def crew_of(self, round_: int) -> Crew:
-        """The crew that plays a round."""
+        """Return the crew that plays a round."""
         return next(crew for crew in reversed(self.crews) if crew.first_round <= round_)
 
     def round_steps(self, round_: int) -> int:
-        """Agent steps that the learner's updates of a round stand for: in lockstep as many as are played in it."""
+        """Count the agent steps that the learner's updates of a round stand for: in lockstep the steps played in it."""
         crew = self.crew_of(round_)
         return crew.nb_actor * self.nb_env_per_actor * crew.env_steps if self.synchronize else self.wanted_steps
 
     def steps_before(self, round_: int) -> int:
-        """Agent steps over all actors in the rounds before this one, in lockstep."""
+        """Count the agent steps over all actors in the rounds before this one, in lockstep."""
         crew = self.crew_of(round_)
         return crew.first_step + (round_ - crew.first_round) * self.round_steps(round_)
 
     def round_of(self, steps: int) -> int:
-        """The round that begins at or before so many agent steps over all actors, in lockstep."""
+        """Return the last round that begins at or before so many agent steps over all actors, in lockstep."""
         crew = next((crew for crew in reversed(self.crews) if crew.first_step <= steps), self.crews[0])
         return crew.first_round + (steps - crew.first_step) // self.round_steps(crew.first_round)
 
     def joining_round(self, actor: int) -> int:
-        """The round from which on an actor is in every crew, in lockstep."""
+        """Return the round from which on an actor is in every crew, in lockstep."""
         absent = [crew.first_round for crew in self.crews if crew.nb_actor <= actor]
         return next(crew.first_round for crew in self.crews if crew.first_round > max(absent, default=-1))
 
     def change(self, first: int, last: int, nb_actor: int) -> "RateLimiter":
-        """Let `nb_actor` play after the rounds `first` to `last`, which those of them that play already finish.
+        """Let `nb_actor` actors play after the rounds `first` to `last`; those that play already finish these rounds.
 
-        What others have played of these rounds is left out, as they may never finish them.
+        What leaving actors have played of these rounds is left out, as they may never finish them.
         """
         if self.crews[-1].nb_actor == nb_actor:
             return self
@@ -119,7 +119,7 @@ class RateLimiter:
 
 
 def check_crews(rows: Any) -> tuple[Crew, ...]:
-    """Return what was stored of crews; raises ValueError for anything that no run has had."""
+    """Return crews as they were stored; raises ValueError for anything that no run can have stored."""
     if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == len(Crew._fields) for row in rows):
         raise ValueError("its crews are no lists of numbers")
     if not all(type(number) is int and 0 <= number < 2**53 for row in rows for number in row):

@@ -1,7 +1,7 @@
-"""What an actor says to the learner, in the order in which it says it: one stream of messages an actor.
+"""The messages of an actor to the learner: one stream for each actor, in the order in which the actor wrote them.
 
 A stream begins with Joined(round), then brings chunks and finished episodes, and a RoundEnd after each round of play.
-Because all of it is one ordered log, nothing overtakes anything and a restart reads the same story again.
+All messages of an actor are in one ordered log, so none overtakes another, and a restart reads the same order again.
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from memory.rows import Arrays
 
 
 class Queue:
-    """Buffer of chunks that wait for their one update; where there is no room left, the oldest is dropped.
+    """Buffer of chunks that wait for their one update; a full queue drops its oldest chunk.
 
     A chunk is one sample. `capacity` counts rows, as for a replay, and `batch_size` the chunks of an update.
     """
@@ -30,7 +30,7 @@ class Queue:
         self.generator = generator
         self.slots = max(batch_size, -(-capacity // spec.period))
         self.inserted = 0
-        self.dropped = 0  # chunks that nobody has learned from
+        self.dropped = 0  # chunks that were never learned from
         self._batch_size = batch_size
         self._waiting: deque[tuple[ChunkId, Chunk]] = deque()
         self._remembered: set[ChunkId] = set()
@@ -41,7 +41,7 @@ class Queue:
         return len(self._waiting) * self.spec.period
 
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
-        """Let a chunk wait behind all others; one without a row to learn from is left out."""
+        """Let a chunk wait behind all others; leave out a chunk without a row to learn from."""
         self._remembered.discard(chunk_id)
         self.inserted += 1
         if not self.spec.learnable(chunk.rows["step_type"]).any():
@@ -52,11 +52,11 @@ class Queue:
         self._waiting.append((chunk_id, chunk))
 
     def ready(self) -> bool:
-        """Whether a batch waits."""
+        """Return whether a batch waits."""
         return len(self._waiting) >= self._batch_size
 
     def sample(self, batch_size: int, progress: float | Tensor = 0.0) -> Batch:  # noqa: ARG002 - a replay's
-        """Take the oldest chunks, time-major: [T, B, ...]; raises ValueError if fewer wait."""
+        """Take the oldest chunks, time-major: [T, B, ...]; raises ValueError if fewer than `batch_size` wait."""
         if len(self._waiting) < batch_size:
             raise ValueError(f"a batch of {batch_size}, and {len(self._waiting)} chunks wait")
         chunks = [self._waiting.popleft()[1] for _ in range(batch_size)]
@@ -68,7 +68,7 @@ class Queue:
         return {name: tensor_of(array).to(self.device) for name, array in arrays.items()}
 
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
-        """Do nothing: what was taken is gone."""
+        """Do nothing: `sample` has removed the batch's chunks already."""
 
     def oldest(self) -> dict[int, int]:
         """Return, by actor, the sequence number of its oldest chunk held, or still to come of a checkpoint."""
@@ -98,7 +98,7 @@ class Queue:
         self._remembered = {chunk_id for chunk_id in ids if chunk_id.sequence <= newest[chunk_id.actor]}
 
     def remembers(self, chunk_id: ChunkId) -> bool:
-        """Whether a chunk belongs to the restored checkpoint and has not come yet."""
+        """Return whether a chunk belongs to the restored checkpoint and has not come yet."""
         return chunk_id in self._remembered
 
     def forget(self, read: Mapping[int, int]) -> None:

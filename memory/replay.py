@@ -59,7 +59,7 @@ class Replay:
         return sum(chunk_id is not None for chunk_id in self._ids) * self.spec.period
 
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
-        """Store a chunk in the place of the oldest one; priorities of a restored checkpoint go before its own."""
+        """Store a chunk in the place of the oldest one, with the priorities of a restored checkpoint, if it has any."""
         slot = self.inserted % self.slots
         self.ring.write(slot, chunk, self.inserted)
         learnable = self.spec.learnable(chunk.rows["step_type"])  # [samples]
@@ -75,7 +75,7 @@ class Replay:
         self.inserted += 1
 
     def ready(self) -> bool:
-        """Whether there is enough to begin to learn."""
+        """Return whether there is enough to begin to learn."""
         return self.rows >= self._learn_start
 
     def sample(self, batch_size: int, progress: float | Tensor) -> Batch:
@@ -95,14 +95,14 @@ class Replay:
         self._tree.set(batch.indices, priorities.to(self.device, torch.float64), where=current)
 
     def oldest(self) -> dict[int, int]:
-        """Per actor, the sequence number of its oldest chunk held, or still to come of a restored checkpoint."""
+        """Return, by actor, the sequence number of its oldest chunk held, or still to come of a restored checkpoint."""
         oldest: dict[int, int] = {}
         for chunk_id in (*self._remembered, *self._held()):
             oldest[chunk_id.actor] = min(chunk_id.sequence, oldest.get(chunk_id.actor, chunk_id.sequence))
         return oldest
 
     def checkpoint(self) -> Checkpoint:
-        """All chunks held, and those of a restored checkpoint that are still to come; on the CPU."""
+        """Name all chunks held, and those of a restored checkpoint that are still to come; on the CPU."""
         held = {chunk_id: slot for slot, chunk_id in enumerate(self._ids) if chunk_id is not None}
         leaves = [self._leaves_of(slot) for slot in held.values()]
         priorities = list(self._remembered.values())
@@ -125,7 +125,7 @@ class Replay:
                 self._remembered[ChunkId(actor, sequence)] = priorities
 
     def remembers(self, chunk_id: ChunkId) -> bool:
-        """Whether a chunk belongs to the restored checkpoint and has not come yet."""
+        """Return whether a chunk belongs to the restored checkpoint and has not come yet."""
         return chunk_id in self._remembered
 
     def forget(self, read: Mapping[int, int]) -> None:
@@ -162,7 +162,7 @@ def make_tree(capacity: int, device: torch.device) -> Any:
         from memory.binary_tree import BinaryTree  # numba is loaded where there is a replay, and in no actor
 
         return BinaryTree(capacity)
-    return SegmentTree(capacity, device, checked=False)  # looking at values would make every draw wait for the GPU
+    return SegmentTree(capacity, device, checked=False)  # checking values would make every draw wait for the GPU
 
 
 def make_ring(spec: ChunkSpec, fields: Mapping[str, Field], slots: int, device: torch.device) -> Ring:

@@ -1,7 +1,7 @@
-"""The rows of replay's chunks, side by side in preallocated tensors, and the windows that samples are.
+"""The rows of replay's chunks, side by side in preallocated tensors, and the windows that samples consist of.
 
-A GPU gathers every window of a batch at once. In the machine's memory a window is one contiguous block: `MemoryRing`
-leaves it where it is until it is asked for, and copies the frames of transitions straight into stacks, in the order in
+A GPU gathers every window of a batch at once. In the machine's memory a window is one contiguous block. `MemoryRing`
+copies a window only when it is asked for, and copies the frames of transitions straight into stacks, in the order in
 which memory has them. Letters: T rows of a window, B batch, S stack, n steps.
 """
 
@@ -77,7 +77,7 @@ class Ring:
 
 
 class MemoryRing(Ring):
-    """Room for chunks in the machine's memory, from which rows are copied when they are asked for."""
+    """Room for chunks in the machine's memory, from which rows are copied when they are first read."""
 
     def __init__(self, spec: ChunkSpec, fields: Mapping[str, Field], slots: int) -> None:
         from memory import compiled_windows  # numba is loaded where there is a replay, and in no actor
@@ -99,7 +99,7 @@ class MemoryRing(Ring):
         self.written += 1
 
     def sample(self, tree: Any, batch_size: int, beta: float | Tensor, generator: torch.Generator) -> Batch:
-        """Draw from a `BinaryTree`; the rows stay in the ring until they are asked for."""
+        """Draw from a `BinaryTree`; the rows stay in the ring until they are first read."""
         samples = self.spec.samples
         indices, ratios, generations = tree.draw_from_groups(batch_size, generator, self._generation, samples)
         state = {name: tensor[indices // samples] for name, tensor in self.state.items()} if self.state else {}
@@ -121,9 +121,9 @@ class MemoryRing(Ring):
 
 
 class RingRows(Mapping[str, Tensor]):
-    """The rows of a batch's windows, [T, B, ...] by name, each copied from the ring when it is first asked for.
+    """The rows of a batch's windows, [T, B, ...] by name, each copied from the ring when it is first read.
 
-    Those of a chunk that was overwritten since the batch was drawn are gone: to ask for them raises RuntimeError.
+    Rows of a chunk that was overwritten since the batch was drawn are lost: reading them raises RuntimeError.
     """
 
     __slots__ = ("_copied", "_generations", "_indices", "_ring", "_written")
@@ -172,6 +172,6 @@ def _zeros(count: int, field: Field, device: torch.device) -> Tensor:
 
 
 def tensor_of(array: Array) -> Tensor:
-    """A tensor of an array that may be read-only."""
+    """Return a tensor of an array that may be read-only."""
     view: Any = array if array.flags.writeable else array.copy()
     return torch.from_numpy(view)

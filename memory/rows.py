@@ -57,7 +57,7 @@ class Rows(NamedTuple):
         )
 
     def row(self, env: int) -> Row:
-        """The row of one environment."""
+        """Return the row of one environment."""
         return Row(
             self.obs[env], StepType(int(self.step_type[env])), float(self.reward[env]), float(self.discount[env])
         )
@@ -76,5 +76,5 @@ def _present_name(match: re.Match[str]) -> str:
 
 
 def section(arrays: Arrays, prefix: str) -> Arrays:
-    """The arrays whose names begin with a prefix, without it."""
+    """Return the arrays whose names begin with a prefix, under their names without the prefix."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -21,7 +21,7 @@ class SegmentTree:
         capacity: number of leaves.
         device: where the tree lives; indices and values are expected there.
         fan_out: F, the children of a node.
-        checked: look at what comes in. On a GPU each look waits for the device and cannot be captured in a CUDA
+        checked: check every argument. On a GPU each check waits for the device and cannot be captured in a CUDA
             graph. Unchecked, bad priorities and an empty tree go unnoticed until `check_valid`: draws then make no
             sense, but stay inside the tree.
 

@@ -1,4 +1,4 @@
-"""Says what a process waits for, and for how long, every ten seconds of waiting: also inside a call that blocks.
+"""Prints what a process waits for, and for how long, every ten seconds of waiting: also inside a call that blocks.
 
 with waiting("the Redis server"):
     ask()
@@ -17,7 +17,7 @@ _watcher_started = threading.Lock()
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Tell what this thread may be waiting for; of calls within each other the outermost counts."""
+    """Name what this thread waits for within the block; of nested blocks the outermost counts."""
     thread = threading.get_ident()
     if thread in _waits:
         yield
@@ -32,13 +32,13 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def instead(what: str) -> None:
-    """Tell that this thread's wait is for something else than what it began with."""
+    """Rename what this thread waits for, within `waiting`."""
     _, since = _waits[threading.get_ident()]
     _waits[threading.get_ident()] = (what, since)
 
 
 def _watch() -> None:
-    said: dict[str, float] = {}  # when a line about it was last printed, or it last began
+    said: dict[str, float] = {}  # by what is waited for: when its last line was printed, or when its wait began
     while True:
         time.sleep(INTERVAL_S / 20)
         now, since = time.monotonic(), _longest()
@@ -50,7 +50,7 @@ def _watch() -> None:
 
 
 def _longest() -> dict[str, float]:
-    """Something waited for, and since when by the thread that waits longest: several may wait for the same."""
+    """Return what is waited for, and since when: of several threads that wait for the same, the first counts."""
     since: dict[str, float] = {}
     for what, start in list(_waits.values()):
         since[what] = min(start, since.get(what, start))
@@ -63,15 +63,15 @@ def line(what: str, seconds: float) -> str:
 
 
 def no_hint() -> str:
-    """Nothing to add to a line about waiting."""
+    """Add nothing to a line about waiting."""
     return ""
 
 
 class WaitReporter:
-    """The same for a loop that asks again and again: call `check` in it."""
+    """Prints the same lines for a loop that asks again and again: call `check` in the loop."""
 
     def __init__(self, what: str, interval: float | None = None, hint: Callable[[], str] = no_hint) -> None:
-        """`hint` gives the end of each line, asked for when the line is printed: who is missing, what to do."""
+        """`hint` returns the end of a line when the line is printed: who is missing, what to do."""
         self.what = what
         self._hint = hint
         self._interval = INTERVAL_S if interval is None else interval
@@ -79,7 +79,7 @@ class WaitReporter:
         self._next = self._start + self._interval
 
     def check(self) -> None:
-        """Print a line if it is time to."""
+        """Print a line if one is due."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + self._interval

@@ -80,7 +80,7 @@ class _Frame(NamedTuple):
     meta: dict[str, Any]
     table: list[tuple[str, np.dtype[Any], tuple[int, ...]]]
     compressed: bool
-    size: int  # of the payload in the end
+    size: int  # of the payload, decompressed
     body: bytes  # the payload as it was sent
 
 
@@ -97,12 +97,12 @@ def decode(data: bytes, max_payload: int = MAX_PAYLOAD_BYTES) -> Packet:
 
 
 def decode_meta(data: bytes) -> dict[str, Any]:
-    """The metadata of a message alone, without its payload; raises WireError as `decode`."""
+    """Decode the metadata of a message alone, without its payload; raises WireError as `decode`."""
     return _read_frame(data, MAX_PAYLOAD_BYTES).meta
 
 
 def other_version(version: int) -> str:
-    """Return an explanation for a peer that speaks another version of the wire, and what to do about it."""
+    """Explain that a peer uses another version of the wire, and what to do about it."""
     if version < VERSION:
         return f"wire version {version} is older than this program's {VERSION}: update the program that wrote it"
     return f"wire version {version} is newer than this program's {VERSION}: update this program"
@@ -175,7 +175,7 @@ def _read_arrays(table: list[tuple[str, np.dtype[Any], tuple[int, ...]]], payloa
             raise WireError(f"array {name!r} of shape {shape} runs past the payload")
         try:
             arrays[name] = np.frombuffer(payload, dtype, count, offset).reshape(shape)
-        except ValueError as error:  # without elements, but other lengths beyond what NumPy multiplies
+        except ValueError as error:  # one length is 0, and the others are beyond what NumPy can multiply
             raise WireError(f"array {name!r} has the impossible shape {shape}") from error
         offset += count * dtype.itemsize
     if offset != len(payload):

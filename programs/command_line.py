@@ -1,6 +1,6 @@
-"""From frozen dataclasses to a command line: one option per field, a grouped --help, and all mistakes at once.
+"""Makes a command line of frozen dataclasses: one option per field, a grouped --help, and all mistakes at once.
 
-Which options there are is `args.py`'s business.
+`args.py` defines the options.
 """
 
 import argparse
@@ -26,13 +26,13 @@ _ABSENT = "\0absent"  # a value that no command line can hold: the option was gi
 
 
 def read(groups: Sequence[type], argv: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
-    """Read the values that a command line gives, by field, and what is wrong with it.
+    """Read the values that a command line gives, by field, and the command line's mistakes.
 
-    Groups may share fields. A request for help is passed over.
+    Groups may share fields. A request for help is ignored.
     """
     fields = {f.name: f for group in groups for f in dataclasses.fields(group)}
     parser = _Parser(add_help=False, allow_abbrev=False)
-    for f in fields.values():  # a value that is missing is told together with all other mistakes
+    for f in fields.values():  # a missing value is reported together with all other mistakes
         parser.add_argument(*_spellings(f), dest=f.name, nargs="?", const=_ABSENT)
     words = [word for word in _words(argv) if word not in _HELP]
     given, unknown = parser.parse_known_args(_join_negative_numbers(words))
@@ -51,7 +51,7 @@ def read(groups: Sequence[type], argv: Sequence[str] | None) -> tuple[dict[str, 
 
 
 def asks_for_help(argv: Sequence[str] | None) -> bool:
-    """Whether a command line asks for help."""
+    """Return whether a command line asks for help."""
     return not _HELP.isdisjoint(_words(argv))
 
 
@@ -88,7 +88,7 @@ def _join_negative_numbers(argv: Sequence[str]) -> list[str]:
 
 
 def compose(program: str, values: dict[str, Any]) -> str:
-    """The command, to be copied into a shell, that starts a program with these settings."""
+    """Return the command, to be copied into a shell, that starts a program with these settings."""
     words = [word for name, value in values.items() for word in (flag_of(name), str(value))]
     return shlex.join(["python", program, *words])
 
@@ -96,7 +96,7 @@ def compose(program: str, values: dict[str, Any]) -> str:
 def fail(program: str, error: UserError) -> NoReturn:
     """Print a user's error, one line per bad setting, and leave with exit code 2.
 
-    A URL may have landed in any option by mistake, so passwords are taken out here.
+    Any option may hold a URL by mistake, so passwords are removed here.
     """
     for line in str(error).splitlines():
         print(f"{program}: error: {hide_passwords(line)}", file=sys.stderr)
@@ -149,7 +149,7 @@ def _number(kind: type, text: str) -> Any:
 
 
 def _plain(text: str) -> str:
-    """A whole number with an exponent, such as 1e6 or 2.5e3, in digits; anything else as it is."""
+    """Write a whole number with an exponent, such as 1e6 or 2.5e3, in digits; return any other text as it is."""
     if not re.fullmatch(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?[eE]\+?[0-9]{1,2}", text):
         return text
     value = Decimal(text)

@@ -24,7 +24,7 @@ from saber.registry import make_environment
 
 
 def launch_command(args: Args, id_actor: int) -> str:
-    """The command that starts an actor of this run, or its LEARNER, with the options given to this process."""
+    """Return the command that starts an actor of this run, or its LEARNER, with the options given to this process."""
     own = {"id_actor", "gpu_number", "render", "model", "abandon_other_run"}
     named = (f.name for options in (args, args.own) for f in dataclasses.fields(options))
     given = {name: args.get(name) for name in named if name in args.given - own}
@@ -33,13 +33,13 @@ def launch_command(args: Args, id_actor: int) -> str:
 
 
 def connect_to_redis(args: Args, stop: threading.Event) -> Client:
-    """A connection to the server that the options and the environment name; raises UserError if there is none."""
+    """Connect to the server that the options and the environment name; raises UserError if there is none."""
     server = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ)
     return connect(server.host, server.port, stop, server.access)
 
 
 def select_device(args: Args) -> torch.device:
-    """The GPU that was asked for, else the CPU; raises UserError for a GPU that is not there."""
+    """Return the GPU that the options name, else the CPU; raises UserError for a GPU that does not exist."""
     torch.backends.cudnn.enabled = not args.disable_cudnn
     if args.disable_cuda or not torch.cuda.is_available():
         return torch.device("cpu")
@@ -54,7 +54,7 @@ def device_name(device: torch.device) -> str:
 
 
 def open_environment(args: Args, seed: int, *, record: bool = False) -> Environment:
-    """One environment of the run, which keeps its pictures to `record` them; raises UserError if it cannot be made."""
+    """Open an environment of the run, which with `record` keeps its pictures; raises UserError if it cannot be made."""
     settings = EnvironmentSettings(
         env=args.env,
         game=args.game,
@@ -81,7 +81,7 @@ def make_agent(args: Args, environment: EnvironmentSpec, device: torch.device, *
 
 
 def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimiter:
-    """The rate limiter of a run that has had these crews, the same in all its processes."""
+    """Make the rate limiter of a run that has had these crews, the same in all processes of the run."""
     if args.length_actor_buffer <= agent.spec.window:
         raise UserError(f"--length-actor-buffer: must exceed the {agent.spec.window} rows of a chunk")
     return RateLimiter.of(
@@ -96,19 +96,20 @@ def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimit
 
 
 def one_line(error: Exception) -> str:
-    """An error's text for a message that must stay short."""
+    """Return an error's text, shortened for a message of one line."""
     return textwrap.shorten(ascii(str(error))[1:-1] or type(error).__name__, 200)
 
 
 def timestamp() -> str:
-    """Local time as it stands in log lines."""
+    """Return the local time as log lines show it."""
     return datetime.now().strftime("%Y-%m-%dT%H:%M:%S")
 
 
 class IntervalLog:
     """Prints progress whenever T passes a multiple of the log interval.
 
-    In lockstep T is the same in all processes. Without it, learner and actors count different steps: a line names them.
+    In lockstep T is the same in all processes. Without lockstep, learner and actors count different steps: a line names
+    both counts.
     """
 
     def __init__(self, who: str, args: Args, start: int) -> None:
@@ -118,9 +119,9 @@ class IntervalLog:
         self._time = time.monotonic()
 
     def passes(self, T: int, *, played: int, trained: int) -> bool:
-        """Whether T has reached a multiple of the interval since the last call; prints the lines if so.
+        """Return whether T has passed a multiple of the interval since the last call; print the lines if so.
 
-        `played` and `trained` are what the actors' T and the learner's are without lockstep, as far as known here.
+        Without lockstep, the actors' T is `played` and the learner's T is `trained`, as far as this process has read.
         """
         if T // self._interval <= self._passed:
             return False

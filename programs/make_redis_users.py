@@ -15,7 +15,7 @@ import secrets
 import sys
 from pathlib import Path
 
-# SCRIPT LOAD and EVAL give no further rights: what a script calls is checked as if the user had called it.
+# SCRIPT LOAD and EVAL give no further rights: the server checks each call in a script as a call of the user.
 _CONNECTION = "+ping +info +select +script|load +eval +evalsha"
 _LEASE = "+set +pttl +pexpire +del"
 _READ = "+get +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
@@ -27,17 +27,17 @@ _ACTORS_OWN = "~riqx:*:actors ~riqx:*:log:* ~riqx:*:state:* ~riqx:*:actor:*"
 _ACTORS_READING = "~riqx:{*} ~riqx:*:learner ~riqx:*:versions ~riqx:*:weights:*"
 _ACTOR = f"{_CONNECTION} {_LEASE} {_READ} +hset +xadd"
 
-# Whoever looks after the server: sets its memory, ends a script, stops it. No program needs this user.
+# For the person who looks after the server: sets its memory, ends a script, stops it. No program needs this user.
 _ADMIN = "~* &* +@all"
 
-# Redis 6.2 knows no keys for reading only: what an actor reads it may write, too.
+# Redis 6.2 has no keys for reading only: an actor may also write the keys that it reads.
 _ACTOR_6 = f"{_ACTORS_OWN} {_ACTORS_READING} {_ACTOR}"
-# A script names all keys that it will touch, so EVALSHA goes for all of them; each call in it is checked by itself.
+# A script names all keys that it will touch, so EVALSHA is allowed for all; each call in a script is checked by itself.
 _ACTOR_7 = f"{_ACTORS_OWN} {_ACTOR} ({_ACTORS_READING} {_ACTORS_OWN} +evalsha) ({_ACTORS_READING} {_READ})"
 
 
 def acl(passwords: dict[str, str], *, redis_7: bool) -> str:
-    """The server's file, for the passwords of "learner", "actor" and "admin"; strangers get nothing."""
+    """Return the server's file, for the passwords of "learner", "actor" and "admin"; other users get no rights."""
     rules = {"learner": _LEARNER, "actor": _ACTOR_7 if redis_7 else _ACTOR_6, "admin": _ADMIN}
     lines = ["user default off resetchannels -@all"]
     for user, password in passwords.items():
@@ -60,7 +60,7 @@ def main() -> None:
     files = {"users.acl": acl(passwords, redis_7=given.redis_7)}
     for user in ("learner", "actor"):
         files[f"{user}.env"] = f"export REDIS_USERNAME={user}\nexport REDIS_PASSWORD={passwords[user]}\n"
-    # The variable that redis-cli reads, and no program of ours: none shall run with these rights by mistake.
+    # redis-cli reads this variable, and no program of ours does: none shall run with these rights by mistake.
     files["admin.env"] = f"export REDISCLI_AUTH={passwords['admin']}\n"
     try:
         _write(given.folder, files)
@@ -74,7 +74,7 @@ def main() -> None:
 
 def _write(folder: Path, files: dict[str, str]) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name in files:  # first: a file beside an older one would not fit it
+    for name in files:  # before any is written: a new file would not fit an older one beside it
         if (folder / name).exists():
             raise FileExistsError(errno.EEXIST, "is there already", folder / name)
     for name, text in files.items():

@@ -1,4 +1,4 @@
-"""Settings of `--preset` in the place of the defaults, each with its reason; the command line goes before them."""
+"""Settings of `--preset` in the place of the defaults, each with its reason; the command line overrides them."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,8 +1,8 @@
-"""Snapshots: `last_model_<game>_<steps>.pth` to resume from, `best_model_<game>.pth`, and anybody's for evaluation.
+"""Snapshots: checkpoints `last_model_<game>_<steps>.pth`, `best_model_<game>.pth`, and anybody's for evaluation.
 
-A snapshot is a dictionary of tensors and plain values that `torch.load(weights_only=True)` opens. Every one has
-`T_actors, T_learner, model_state_dict, optimiser_state_dict`; those of this program hold all that a resume needs, but
-for `model_<game>_<steps>.pth`, which hold weights alone.
+A snapshot is a dictionary of tensors and plain values that `torch.load(weights_only=True)` opens. Each has `T_actors,
+T_learner, model_state_dict, optimiser_state_dict`. Snapshots of this program hold all that a resume needs, except
+`model_<game>_<steps>.pth`, which hold weights alone.
 """
 
 import errno
@@ -24,7 +24,7 @@ from saber.results.files import replace_file
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"
 _OF_STEPS = re.compile(r"(last_)?model_([\w.-]+)_(\d+)\.pth")
-_ZIP = b"PK\3\4"  # by these four bytes torch.load tells an archive from a snapshot of the old format
+_ZIP = b"PK\3\4"  # by these four bytes torch.load distinguishes an archive from a snapshot of the old format
 _FOLDER = 0x10  # attribute of an archive's entry
 _READ_BYTES = 1 << 20
 
@@ -52,7 +52,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
         with replace_file(path) as file:
             torch.save(content, file)
     except RuntimeError as error:
-        if isinstance(cause := error.__context__, OSError):  # PyTorch speaks of positions in the file only
+        if isinstance(cause := error.__context__, OSError):  # PyTorch's own text names only positions in the file
             raise OSError(cause.errno, cause.strerror, str(path)) from error
         raise
 
@@ -67,7 +67,7 @@ def load(path: Path, option: str) -> dict[str, Any]:
         UserError: the file cannot be opened or read, there is no memory for it, or no network can use its weights.
     """
     try:
-        with path.open("rb") as file, warnings.catch_warnings(action="ignore"):  # one line shall name what is wrong
+        with path.open("rb") as file, warnings.catch_warnings(action="ignore"):  # one line shall name the fault
             _check_archive(file)
             snapshot = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -84,8 +84,8 @@ def load(path: Path, option: str) -> dict[str, Any]:
 def _check_archive(file: BinaryIO) -> None:
     """Verify sizes and checksums of an archive, which torch.load would not; leaves the file at its beginning.
 
-    torch.save compresses nothing, so an archive takes no more memory than the file has bytes. Raises ValueError for one
-    that would, _ChecksumError for a record that has changed, BadZipFile and others for an archive without structure.
+    torch.save compresses nothing, so an archive needs no more memory than its file has bytes. Raises ValueError for an
+    archive that would, _ChecksumError for a changed record, BadZipFile and others for an archive without structure.
     """
     is_archive = file.read(len(_ZIP)) == _ZIP
     if is_archive:
@@ -103,7 +103,7 @@ def _check_archive(file: BinaryIO) -> None:
 
 
 def _check_record(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
-    """Read a record to its end, where zipfile compares the checksum: 0.6 s a GB, a third of what torch.load takes."""
+    """Read a record to its end, where zipfile compares the checksum: 0.6 s a GB, a third of torch.load's time."""
     with archive.open(entry) as record:
         try:
             while record.read(_READ_BYTES):
@@ -113,7 +113,7 @@ def _check_record(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> None:
 
 
 def restore(agent: Agent, snapshot: dict[str, Any]) -> None:
-    """Give every part of the agent its state back; raises UserError if the snapshot is of another agent or size."""
+    """Restore the state of every part of the agent; raises UserError if the snapshot is of another agent or size."""
     for name, part in agent.parts.items():
         if f"{name}{_SUFFIX}" in snapshot:
             try:
@@ -123,14 +123,14 @@ def restore(agent: Agent, snapshot: dict[str, Any]) -> None:
 
 
 def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
-    """Start from a snapshot, perhaps of others: its weights go into all networks, its moments into Adam.
+    """Start from a snapshot, perhaps another project's: its weights go into all networks, its moments into Adam.
 
-    Who trains a network further expects its next steps to be as long as the last ones were. Adam would begin with
-    longer ones if it had to estimate the moments anew, so it keeps them; its settings are those of the command line.
-    All else belongs to a run, and this is a new one: counts, random numbers and replay begin afresh, and the target
+    In further training, the next steps should be as long as the last ones were. Adam would begin with longer steps if
+    it estimated the moments anew, so it keeps the snapshot's moments; Adam's settings are those of the command line.
+    All else belongs to a run, and this run is new: counts, random numbers and replay begin afresh, and the target
     network begins equal to the online one. Noise buffers may be missing; they are drawn before they are used.
 
-    Raises UserError if the weights do not fit the agent. Moments that do not fit are left out, and a line says so.
+    Raises UserError if the weights do not fit the agent. Moments that do not fit are left out, and a line is printed.
     """
     weights = snapshot[_MODEL]
     for part in agent.parts.values():
@@ -160,10 +160,10 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
 
 
 def weights_hash(model: torch.nn.Module) -> str:
-    """16 hex digits that are the same for two runs exactly if they have learned the same, but for chance.
+    """Return 16 hex digits that are the same for two runs exactly if both have learned the same, but for chance.
 
-    They begin the SHA-256 of name, dtype, shape and bytes of each parameter, in the order of names. Buffers do not
-    count: the noise of the moment is drawn, not learned, and is not published.
+    The digits begin the SHA-256 of name, dtype, shape and bytes of each parameter, in the order of names. Buffers do
+    not count: the noise of the moment is drawn, not learned, and is not published.
     """
     digest = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters()):
@@ -174,20 +174,20 @@ def weights_hash(model: torch.nn.Module) -> str:
 
 
 def last_model(folder: Path, game: str, steps: int) -> Path:
-    """Path of the snapshot to resume from."""
+    """Return the path of a checkpoint."""
     return folder / f"last_model_{game}_{steps}.pth"
 
 
 def choose(path: Path, game: str | None) -> Path:
     """Return the snapshot that `--model` names, or the newest of a game in the folder that it names, and print which.
 
-    The newest is the checkpoint with the most steps, and where there is none the kept weights with the most steps. The
-    two are not compared: without lockstep one counts the learner's steps, the other the actors'.
-    `best_model_<game>.pth` is none of them: its scores were chosen to be high.
+    The newest is the checkpoint with the most steps; without a checkpoint, the kept weights with the most steps. The
+    two are not compared: without lockstep, checkpoints count the learner's steps and kept weights the actors'.
+    `best_model_<game>.pth` is never chosen: its scores were selected to be high.
 
     Args:
         path: a file, which is taken as it is, or a folder.
-        game: as it stands in the names of files; None if the folder shall tell.
+        game: as it stands in the names of files; None for the only game in the folder.
 
     Raises:
         UserError: the folder cannot be read, or holds no snapshot of the game, or of several where `game` is None.
@@ -213,7 +213,7 @@ def choose(path: Path, game: str | None) -> Path:
 
 
 def last_models(folder: Path, game: str) -> list[Path]:
-    """The snapshots to resume from, the newest first."""
+    """Return the paths of a game's checkpoints, the newest first."""
     matches = ((_OF_STEPS.fullmatch(path.name), path) for path in folder.glob("last_model_*.pth"))
     found = [(int(match[3]), path) for match, path in matches if match and match[2] == game]
     return [path for _, path in sorted(found, reverse=True)]
@@ -229,10 +229,10 @@ def _hindrance(error: Exception) -> str:
 
 
 def _damage(error: Exception) -> str:
-    """Return what is wrong with a file: whatever it holds instead of a snapshot decides what torch raises."""
+    """Return what is wrong with a file; the class of torch's error does not show it, as that depends on the content."""
     if isinstance(error, _ChecksumError):
         return "its content has changed since it was written: a checksum in it does not fit; use another copy"
-    # torch's own text tells how to run what is in the file, or of its reader's inner life.
+    # torch's own text explains how to run code from the file, or names details of torch's reader.
     return "it is of another kind, or torn, or holds more than plain data"
 
 

@@ -1,6 +1,6 @@
-"""Stop a program by Ctrl-C or SIGTERM: at once while it loads, later by an event that its loops look at.
+"""Stop a program by Ctrl-C or SIGTERM: at once while it loads, later by an event that its loops check.
 
-This imports next to nothing, as a launcher calls `end_at_once` before the imports that take seconds.
+This module imports next to nothing, as a launcher calls `end_at_once` before the imports that take seconds.
 """
 
 import os
@@ -21,8 +21,9 @@ def end_at_once() -> None:
 def stop_on_signals() -> threading.Event:
     """Return an event that both signals set; a second signal changes nothing.
 
-    A thread sets it. A handler would run between any two operations of the main thread, which may hold the lock of the
-    event or of the standard output just then: it would wait for itself for ever, or break off a line half-way.
+    A thread sets the event. A handler would run between any two operations of the main thread, which may then hold the
+    lock of the event or of the standard output. So a handler could wait for its own thread for ever, or break off a
+    line half-way.
     """
     stop = threading.Event()
     reading, writing = os.pipe()

@@ -1,12 +1,12 @@
-"""How to reach the Redis server and to be let in: the address by options, secrets by environment variables alone.
+"""Find the Redis server and the credentials for it: the address by options, secrets by environment variables alone.
 
 REDIS_URL                           address where no option names one; may hold user and password
-REDIS_USERNAME, REDIS_PASSWORD      of the Redis user; those in REDIS_URL go before them
+REDIS_USERNAME, REDIS_PASSWORD      of the Redis user; those in REDIS_URL take precedence
 REDIS_CA_CERTS                      file of the authorities that may have signed the server's certificate
 REDIS_CLIENT_CERT, REDIS_CLIENT_KEY files of this process's own certificate, for a server that asks for one
 
-Command lines can be read by everybody on a machine, so a password in one is refused. No message repeats what may hold a
-secret: neither a URL as it was given, nor the value of a variable other than a file's name.
+Everybody on a machine can read its command lines, so a password in a command line is refused. Messages repeat no text
+that may hold a secret: no URL as it was given, and no value of a variable other than the name of a file.
 """
 
 import re
@@ -27,7 +27,11 @@ _EXPECTED = "expected redis://host:port/db, or rediss:// for TLS"
 
 @dataclass(frozen=True)
 class Tls:
-    """Files in PEM form; None: the system's authorities, no certificate of our own, the key with the certificate."""
+    """Files in PEM form.
+
+    `ca_certs` None: the system's authorities. `client_cert` None: this process shows no certificate. `client_key` None:
+    the file of the certificate holds the key, too.
+    """
 
     ca_certs: str | None = None
     client_cert: str | None = None
@@ -64,7 +68,7 @@ OPEN = Access()
 
 
 class Server(NamedTuple):
-    """Where the Redis server is, and what it must be told."""
+    """Where the Redis server is, and what it asks of a connection."""
 
     host: str
     port: int
@@ -72,7 +76,7 @@ class Server(NamedTuple):
 
 
 def hide_passwords(text: str) -> str:
-    """The text without user and password of the URLs in it."""
+    """Return the text without user and password of the URLs in the text."""
     return re.sub(r"://\S*@", "://***@", text)
 
 
@@ -86,9 +90,9 @@ def check_url(url: str) -> list[str]:
 
 
 def find_server(host: str, port: int, url: str, environment: Mapping[str, str]) -> Server:
-    """The server that the options and the environment name; an empty variable or `url` is none.
+    """Return the server that the options and the environment name; an empty variable or `url` counts as not set.
 
-    `host` and `port` count where there is no URL. Raises UserError, which names what is wrong with which of them.
+    `host` and `port` count only without a URL. Raises UserError, which names the faulty option or variable.
     """
     given = {name: value for name, value in environment.items() if value}
     source = URL_OPTION if url else URL
@@ -128,7 +132,7 @@ def _parse(url: str, source: str) -> _Parts:
     try:
         parts = urlsplit(url)
         host, port, db = parts.hostname, parts.port, parts.path.strip("/") or "0"
-    except ValueError:  # whose text may hold a piece of the password
+    except ValueError:  # not shown: its text may hold a piece of the password
         raise UserError(f"{source}: {advice}") from None
     if parts.scheme not in ("redis", "rediss") or not host or port == 0 or parts.query or parts.fragment:
         raise UserError(f"{source}: {advice}")
@@ -155,7 +159,7 @@ def _tls(given: Mapping[str, str], wanted: bool) -> Tls | None:
 
 
 def _check_files(tls: Tls) -> None:
-    """Raise UserError for files that OpenSSL cannot use; else the first connection would fail without naming one."""
+    """Raise UserError for a file that OpenSSL cannot use; the first connection would fail without naming the file."""
     context = ssl.create_default_context()
     if tls.ca_certs:
         try:
@@ -175,7 +179,7 @@ def _check_files(tls: Tls) -> None:
 
 
 def explain(error: BaseException, access: Access) -> str:
-    """Why a connection that could not be made failed, and what to do, in one line."""
+    """Explain in one line why a connection could not be made, and what to do."""
     cause: BaseException | None = error
     while cause and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
@@ -185,13 +189,13 @@ def explain(error: BaseException, access: Access) -> str:
         reason = cause.reason or str(cause)
         if "ALERT" not in reason:
             return (
-                f"TLS fails ({reason}): this port is an open one (redis://), or the server wants another {CLIENT_CERT}"
+                f"TLS fails ({reason}): this port is an open one (redis://), or the server needs another {CLIENT_CERT}"
             )
         return (
             f"the server refuses the connection: {reason.split('ALERT_')[-1].replace('_', ' ').lower()}; {CLIENT_CERT} "
             f"and {CLIENT_KEY} must name a valid certificate that the server's authority has signed"
         )
-    hint = f", with TLS, and {CLIENT_CERT} if it wants one" if access.tls else "; if it wants TLS, by rediss://"
+    hint = f", with TLS, and {CLIENT_CERT} if it needs one" if access.tls else "; if it needs TLS, by rediss://"
     return (
         f"no Redis server answers ({error}); start one with "
         f"`redis-server redis_rainbow_6379.conf`, or name the machine and port of a running one{hint}"
@@ -205,7 +209,7 @@ def _advice(verify_code: int) -> str:
 
 
 def explain_denial(error: str) -> str | None:
-    """Explain an error by which the Redis user lacks a right, also within a script; None for other errors."""
+    """Explain an error that shows a missing right of the Redis user, also within a script; None for other errors."""
     said = ("no permissions", "noperm", "user executing the script can't", "acl failure in script")
     if not any(words in error.lower() for words in said):
         return None

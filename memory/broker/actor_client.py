@@ -18,7 +18,7 @@ from memory.messages import Message, encode_message
 from memory.waiting import WaitReporter
 from memory.wire import Packet
 
-_KEPT_S = 5.0  # experience that a broker's restart could lose: its file is synced every second
+_KEPT_S = 5.0  # for sending again what a broker's restart has lost: the broker syncs its file every second
 
 
 class Saved(NamedTuple):
@@ -29,17 +29,17 @@ class Saved(NamedTuple):
 
 
 class RunOver(Stopped):
-    """The learner has finished or was stopped; says which."""
+    """The learner has finished, was stopped, or leads another run; the text names which."""
 
 
 def wait_for_run(
     client: Client, name: str, settings: dict[str, Any], stop: threading.Event,
     command: Callable[[int], str] = plain_command,
 ) -> RunStatus:  # fmt: skip
-    """Wait until a learner leads the run of this name; raises UserError if its settings differ from ours.
+    """Wait until a learner leads the run of this name; raises UserError if the learner's settings differ from ours.
 
-    A learner that was killed leaves its record and, for a while, its lease: the settings of a record that nobody writes
-    any more refuse nobody. `command` tells how the learner is started, see `RollCall`.
+    A killed learner leaves its record and, for a while, its lease. So other settings are refused only in a record that
+    was written during this wait. `command` returns the command that starts the learner, see `RollCall`.
     """
     first = read_run(client, name)
     patience = WaitReporter(f"the learner of run {name!r}", hint=RollCall(client, Keys(name, ""), 0, command).absent)
@@ -79,8 +79,8 @@ def _is_version(value: Any) -> bool:
 class ActorClient:
     """Appends one actor's messages under its lease; use as a context manager.
 
-    In lockstep it knows the `crews` of the run, and has to leave if the learner goes on with others. `roll_call` finds
-    out who is missing while the learner is waited for; `break_stale` is as in `Lease`.
+    `crews` are those of the run in lockstep; the actor has to leave if the learner goes on with other crews. While the
+    actor waits for the learner, `roll_call` names the processes that are missing. `break_stale` is as in `Lease`.
     """
 
     def __init__(
@@ -114,16 +114,17 @@ class ActorClient:
     def saved(self, *, repeats: bool = False) -> Saved | None:
         """Return the state that this actor's predecessor stored with its last message, None for a first start.
 
-        The learner may have read messages that a broker's restart has lost since, and reads what follows them. An actor
-        that `repeats` exactly what its predecessor did gives them their old numbers; any other goes on after them.
+        The learner may have read messages that a broker's restart has lost since; it goes on with the number after
+        them. An actor that `repeats` exactly what its predecessor did gives the lost messages their old numbers again.
+        Any other actor gives its messages the numbers after the lost ones.
         """
         state, sequence = self._client.hmget(self.keys.state(self.actor), "state", "sequence")
         read, newest = self._read(), last_sequence(self._client, self.keys.log(self.actor))
-        known = min(self._count(sequence or b"0"), max(newest, read))  # a greater one is none of ours
+        known = min(self._count(sequence or b"0"), max(newest, read))  # somebody else wrote a greater one
         self._sequence = known
         if read > self._sequence and (state is None or not repeats):
             unknown = f"messages {self._sequence + 1} to {read} of actor {self.actor}"
-            print(f"The learner has read {unknown}, which Redis does not know: going on after them", flush=True)
+            print(f"The learner has read {unknown}, which Redis does not hold: going on after them", flush=True)
             self._sequence = read
         return None if state is None or sequence is None else Saved(cast(bytes, state), known)
 
@@ -136,7 +137,7 @@ class ActorClient:
             ) from error
 
     def commit(self, messages: list[Message], state: bytes) -> None:
-        """Append messages and store the state that goes with them, exactly once; raises RunError if that cannot be."""
+        """Append messages and store the state after them, exactly once; raises RunError if that is impossible."""
         self.lease.check()
         commit = Commit(self._sequence + 1, [encode_message(message) for message in messages], state)
         written = self._append(commit)
@@ -146,11 +147,11 @@ class ActorClient:
             self._kept.popleft()
 
     def _append(self, commit: Commit, *, allow_gap: bool = False) -> Commit:
-        """Append a commit, after those that Redis has lost, and return it with the numbers that it has got."""
+        """Append a commit, after those that Redis has lost, and return the commit with its final numbers."""
         try:
             known = self._scripts.commit(self.keys, self.actor, self.lease.token, commit, allow_gap=allow_gap)
         except NumberTakenError as taken:
-            if taken.last > MAX_SEQUENCE // 2:  # the learner takes what has been counted up from there
+            if taken.last > MAX_SEQUENCE // 2:  # below that, the learner takes all messages numbered from there on
                 raise RunError(f"{taken}, and no number is left: start the run afresh") from taken
             print(f"Going on with the next number: {taken}", flush=True)
             return self._append(commit._replace(first=taken.last + 1), allow_gap=True)
@@ -165,24 +166,27 @@ class ActorClient:
 
     def _send_again(self, known: int) -> None:
         print(
-            f"Redis knows the messages of actor {self.actor} up to {known} of {self._sequence}: sending again",
+            f"Redis holds the messages of actor {self.actor} up to {known} of {self._sequence}: sending again",
             flush=True,
         )
         lost = [(at, self._append(commit, allow_gap=True)) for at, commit in self._kept if commit.first > known]
         self._kept = deque([kept for kept in self._kept if kept[1].first <= known] + lost)
 
     def _known(self) -> int:
-        """Number of this actor's last message that Redis holds: the log tells, or its state once others have added."""
+        """Return the number of this actor's last message that Redis holds.
+
+        The log gives the number; where others have added to the log, the number stored with the state does.
+        """
         log = self.keys.log(self.actor)
-        self._client.xread({log: "$"}, count=1)  # brings nothing, but raises RunError for a log that is none
+        self._client.xread({log: "$"}, count=1)  # returns nothing, but raises RunError if the key holds no stream
         told = self._client.hget(self.keys.state(self.actor), "sequence")
-        if told == b"%d" % self._sequence:  # as nearly always, and it costs Redis nothing
+        if told == b"%d" % self._sequence:  # nearly always so, and cheap for Redis
             return self._sequence
         newest = last_sequence(self._client, log)
         return newest if newest <= self._sequence else self._count(told or b"0")
 
     def record(self) -> RunStatus:
-        """The run's record; raises RunOver if the learner has left in good order, or leads another run now.
+        """Return the run's record; raises RunOver if the learner has left in good order, or leads another run now.
 
         Raises UserError if the learner goes on with another number of actors in lockstep.
         """
@@ -201,18 +205,18 @@ class ActorClient:
         return record or RunStatus(self.keys.run_id, "running", {}, 0, 0)
 
     def unread(self) -> int:
-        """Messages of this actor that the learner has not read yet."""
+        """Return how many messages of this actor the learner has not read yet."""
         return max(0, self._sequence - self._read())
 
     def _read(self) -> int:
         return self._count(self._client.hget(self.keys.run, f"read:{self.actor}") or b"0")
 
     def newest_version(self) -> int:
-        """The newest weights version, -1 if there is none."""
+        """Return the newest version of the weights that is published, -1 if none is."""
         return newest_version(self._client, self.keys)
 
     def patience(self, what: str) -> WaitReporter:
-        """Patience for something that the learner does, whose lines tell who is missing."""
+        """Return a reporter of waits for the learner; its lines name the processes that are missing."""
         return WaitReporter(what, hint=self._absent)
 
     def wait_for_version(self, version: int) -> int:
@@ -223,12 +227,15 @@ class ActorClient:
         return newest
 
     def wait_for_change(self, version: int, patience: WaitReporter) -> None:
-        """Wait a moment for this version, with which the learner also says what it has read; raises as `pause`."""
+        """Wait a moment for this version; the learner writes what it has read at the same time; raises as `pause`."""
         self.pause(patience)
         self._client.xread({self.keys.versions: f"{version}-0"}, count=1, block=BLOCK_MS)
 
     def pause(self, patience: WaitReporter) -> None:
-        """Call while waiting: says what for; raises RunOver, Stopped or RunError when there is no more sense in it."""
+        """Call again and again while waiting: prints what for, and sends again what Redis has lost.
+
+        Raises RunOver, Stopped, RunError or UserError when the wait can bring nothing any more.
+        """
         self.record()
         self.lease.check()
         if self._kept and self._kept[-1][1].last > (known := self._known()):
@@ -238,11 +245,11 @@ class ActorClient:
             raise Stopped
 
     def weights(self, version: int, max_bytes: int = wire.MAX_PAYLOAD_BYTES, *, or_newest: bool = False) -> Packet:
-        """The weights of this version, or newer ones that have taken their place: see the packet's "version".
+        """Return the weights of this version, or newer ones that have replaced them: see the packet's "version".
 
-        Raises RunError for a packet that is none, or has more than `max_bytes` of weights.
-        Older ones are there after a learner was killed and has gone on from a snapshot: it will come here again, but
-        `or_newest` does not wait for that.
+        Redis holds older weights after a killed learner was resumed from an earlier checkpoint. Then this call waits
+        until the learner publishes the version again; with `or_newest`, it returns the newest weights instead.
+        Raises RunError for a value that is no packet of weights, or holds more than `max_bytes` of weights.
         """
         patience = self.patience(f"the learner to publish weights version {version} again")
         while (packet := self._packet(version, max_bytes)) is None or packet.meta["version"] < version:

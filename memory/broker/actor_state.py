@@ -1,6 +1,6 @@
 """Reads the state that an actor keeps in Redis, as far as a learner needs it.
 
-The state is stored in one step with the actor's messages, so it is true once all messages up to it have been read.
+The state is stored in one step with the actor's messages, so it is right once all messages before it have been read.
 """
 
 from typing import NamedTuple, cast

@@ -1,4 +1,4 @@
-"""The connection to the Redis server: made, tried again, and given up in time. Alone in importing redis."""
+"""Connect to the Redis server, try commands again, and give them up in time. Only this module imports redis."""
 
 import math
 import re
@@ -24,14 +24,14 @@ ResponseError: Final = redis.ResponseError  # the server answers, and refuses
 
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
-AWAY_S = 60.0  # an absence that a process survives
-_AGAIN_S = 2.0  # for a command after one that was given up
+AWAY_S = 60.0  # longest absence of the server that a process survives
+_AGAIN_S = 2.0  # for a command that follows one that was given up
 _PROBE_S = 10.0  # for the first answer of a server
 _STOP_S = 8.0  # for a command under way when the process is asked to stop, or that it needs in order to stop
 _TICK_S = 0.5  # from a request to stop until a command under way heeds it
 
 _WRONG_TYPE = "WRONGTYPE"  # in errors of commands, and of scripts
-# What a server says that may write again soon, and what is to be done.
+# Errors of a server that may be able to write again soon, and what a person can do about each.
 _CANNOT_WRITE = {
     "OOM command": "has no room: raise its maxmemory (docs/access.md, as administrator)",
     "MISCONF": "cannot write its file: make room on its disk, or see its log",
@@ -40,13 +40,13 @@ _CANNOT_WRITE = {
 
 
 class ReplyTooLargeError(Exception):
-    """A reply is larger than its reader takes: the rest has not been read, and the connection is closed."""
+    """A reply is larger than its reader accepts: the rest was not read, and the connection is closed."""
 
 
 class Client(redis.Redis):
-    """A connection whose server may stay away, or be unable to write, for a minute; then a command raises RunError.
+    """A connection that tries commands again while the server is away, or cannot write.
 
-    A command that the Redis user may not give raises UserError.
+    After about a minute, the command raises RunError. A command that the Redis user may not give raises UserError.
     """
 
     away: "_Away"
@@ -61,7 +61,7 @@ class Client(redis.Redis):
         return answer
 
     def once(self, *args: Any) -> Any:
-        """Send a command, and raise BrokerError if the server refuses it, whatever for."""
+        """Send a command; raises BrokerError if the server refuses the command, for whatever reason."""
         self.away.begin()
         with waiting.waiting("the Redis server"):
             return super().execute_command(*args)  # type: ignore[no-untyped-call]
@@ -76,13 +76,16 @@ class Client(redis.Redis):
             self.away.limit(math.inf)
 
     def _execute_in_time(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """A script that a server cannot write for is refused as a whole, so it can be tried again."""
+        """Send a command until the server accepts it, or its time is over.
+
+        A server that cannot write refuses a script as a whole, so a script can be tried again.
+        """
         closed = 0
         while True:
             try:
                 return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
             except (redis.ConnectionError, redis.TimeoutError):
-                # redis-py tries again by itself, but for connections that close just after they have opened.
+                # redis-py tries again by itself, except for a connection that closes just after it has opened.
                 time.sleep(self.away.compute(closed := closed + 1))
             except redis.ResponseError as error:
                 if denied := explain_denial(str(error)):
@@ -115,23 +118,23 @@ class Client(redis.Redis):
 
 def _cannot_write(error: redis.ResponseError) -> str | None:
     """Return why a server cannot write for a time, None for other errors."""
-    said = "OOM command" if isinstance(error, OutOfMemoryError) else str(error)  # a script's is no such error
+    said = "OOM command" if isinstance(error, OutOfMemoryError) else str(error)  # of a script: another class
     return next((how for words, how in _CANNOT_WRITE.items() if words in said), None)
 
 
 class _Away(ExponentialWithJitterBackoff):
-    """Waits between tries of a command, which end after a minute, or soon when the process is asked to stop."""
+    """Waits between tries of a command; ends them after a minute, or soon after the process is asked to stop."""
 
     def __init__(self, stop: threading.Event, seconds: float | None = None) -> None:
         super().__init__(cap=2.0, base=0.02)
         self._stop = stop
-        self._stopping = math.inf  # since when, as far as a command has noticed
+        self._stopping = math.inf  # when a command first noticed that the process shall stop
         self._seconds = seconds
         self._began = threading.local()
-        self.given_up = False  # a command was, and none has been answered since
+        self.given_up = False  # whether a command was given up, and none has been answered since
 
     def __deepcopy__(self, _: object) -> "_Away":
-        return self  # every connection gets a copy, and all heed the same stop
+        return self  # redis-py copies this for every connection, and all of them heed the same stop
 
     @property
     def seconds(self) -> float:
@@ -147,12 +150,12 @@ class _Away(ExponentialWithJitterBackoff):
         return now > min(began + getattr(self._began, "seconds", 0.0), max(began, self._stopping) + _STOP_S)
 
     def begin(self) -> None:
-        """A command begins in this thread; after one that was given up there is little sense in waiting long again."""
+        """Note that a command begins in this thread; after one that was given up, a command is tried only briefly."""
         self._began.at, self._began.why, self._began.received = time.monotonic(), None, 0
         self._began.seconds = min(self.seconds, _AGAIN_S) if self.given_up else self.seconds
 
     def limit(self, most: float) -> None:
-        """Let the replies to this thread's commands have at most so many bytes."""
+        """Limit the replies to this thread's commands to `most` bytes each."""
         self._began.most = most
 
     def receive(self, count: int) -> None:
@@ -162,7 +165,10 @@ class _Away(ExponentialWithJitterBackoff):
             raise ReplyTooLargeError
 
     def check(self, how: str) -> None:
-        """Raise RunError if it has been tried for long enough; tries to connect are nested in those to send."""
+        """Raise RunError if this thread's command has been tried for long enough, or the process shall stop.
+
+        Tries to connect are nested in tries to send, and share their time.
+        """
         if self._stop.is_set():
             self.given_up = True
             raise RunError(f"the Redis server {how}, and this process shall stop")
@@ -171,17 +177,17 @@ class _Away(ExponentialWithJitterBackoff):
             raise RunError(f"the Redis server, tried for {self.seconds:.0f} sec, {how}")
 
     def compute(self, failures: int) -> float:
-        """Seconds to wait after so many failures."""
-        if not (self.over and self._began.why):  # what fails afterwards fails for want of time
+        """Return the seconds to wait after so many failures."""
+        if not (self.over and self._began.why):  # a later failure has the lack of time as its cause
             self._began.why = sys.exception()
         self.check(f"stays away: {self._began.why}")
         return super().compute(failures)
 
     def greet(self, connection: Any) -> None:
-        """Set a connection up that has just been made.
+        """Set up a connection that has just been made.
 
-        With TLS a reply is read, and session tickets with it: redis-py would take them, unread, for a reply that a
-        former user of the connection has left.
+        With TLS, read a reply, and with it the session tickets of the server. redis-py would take unread tickets for a
+        reply that a former user of the connection has left.
         """
         connection._sock = _Socket(connection._sock, self)
         connection.on_connect()
@@ -191,9 +197,9 @@ class _Away(ExponentialWithJitterBackoff):
 
 
 class _Socket:
-    """A socket that gives a command up in time.
+    """A socket that gives up a command in time.
 
-    The timeout of a plain one begins anew with every byte, and knows of no request to stop.
+    The timeout of a plain socket begins anew with every byte, and does not heed a request to stop.
     """
 
     def __init__(self, plain: Any, away: _Away) -> None:
@@ -216,7 +222,7 @@ class _Socket:
             rest = rest[self._in_time(self._plain.send, rest) :]
 
     def _in_time(self, transfer: Callable[[Any], int], data: Any) -> int:
-        """Transfer some bytes within the socket's own timeout, in short tries: each may be the last one."""
+        """Transfer some bytes within the socket's own timeout, in short tries; stop when the command's time is over."""
         timeout = self._plain.gettimeout()
         patience = math.inf if timeout is None else timeout
         try:
@@ -231,10 +237,10 @@ class _Socket:
 
 
 def connect(host: str, port: int, stop: threading.Event | None = None, access: Access = OPEN) -> Client:
-    """Connect, and see that a Redis server answers and lets us in; raises UserError if none does.
+    """Connect, and check that a Redis server answers and lets us in; raises UserError if not.
 
-    While the server stays away, commands are tried again for about a minute. When `stop` is set, a command under way
-    has a few seconds left. Raises Stopped if none answers by then.
+    Later, commands are tried again for about a minute while the server is away. When `stop` is set, a command under way
+    has a few seconds left. Raises Stopped if `stop` is set and no server has answered.
     """
     where = access.told_by or f"--host-redis {host} --port-redis {port}"
     errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
@@ -249,7 +255,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
             retry_on_error=errors,
             socket_timeout=timeout,
             socket_connect_timeout=min(5.0, timeout),
-            driver_info=None,  # nobody needs to know it, and our Redis users have no right to tell it
+            driver_info=None,  # nobody needs redis-py's name, and our Redis users have no right to send it
             redis_connect_func=greet,
             **access.options(),
         )
@@ -270,7 +276,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     except redis.ResponseError as error:
         raise UserError(explain_denial(str(error)) or f"{where}: the server refuses us: {error}") from error
     except (redis.RedisError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"{where}: who answers is no Redis server, or wants TLS (rediss://): {error}") from error
+        raise UserError(f"{where}: what answers is no Redis server, or needs TLS (rediss://): {error}") from error
     finally:
         probe.close()
     numbers = re.match(r"(\d+)\.(\d+)", str(version))

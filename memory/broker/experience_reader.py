@@ -1,4 +1,4 @@
-"""The learner's view of the actors' streams: read in a thread, handed out in an order that the protocol fixes."""
+"""Read the actors' streams in a thread, and hand their messages out in an order that the protocol fixes."""
 
 import queue
 import threading
@@ -43,13 +43,13 @@ class Entry(NamedTuple):
     """A message and its place in the log."""
 
     id: ChunkId
-    message: Message | None  # None inside this file only: it could not be read, is left out, but counts as read
+    message: Message | None  # None inside this file only: an unreadable message is left out, but counts as read
 
 
 class StreamReader(threading.Thread):
-    """Reads and decodes the streams of all actors from their beginning on; an error in it reaches `ExperienceReader`.
+    """Reads and decodes the streams of all actors from their beginning on; `ExperienceReader` raises its errors.
 
-    With `joins`, the last position read in the stream of actors, it reads on there and takes in whoever joins.
+    `joins` is the last position read in the stream of actors: the thread reads on there, and follows new actors.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class StreamReader(threading.Thread):
             self._positions[self._joins] = joins
         self._decode = decode
         self._reach = reach
-        self._careful = False  # whether messages are fetched by a script, as there were too many bytes of them
+        self._careful = False  # whether a script fetches the messages, as one read would have too many bytes
         self._turn = 0
         self._left = threading.Event()
 
@@ -98,7 +98,7 @@ class StreamReader(threading.Thread):
             self.error = error
 
     def _read(self) -> list[tuple[bytes, list[RawMessage]]]:
-        """Wait a moment for messages, and return them by stream: no more than READ_BYTES of them, whatever is there."""
+        """Wait a moment for messages, and return them by stream, no more than READ_BYTES of them."""
         if not self._careful:
             try:
                 with self._client.replies_up_to(READ_BYTES):
@@ -107,7 +107,7 @@ class StreamReader(threading.Thread):
             except ReplyTooLargeError:
                 self._careful = True
         streams = deque(self._positions)
-        streams.rotate(self._turn)  # or the first, if it is flooded, would keep all others waiting
+        streams.rotate(self._turn)  # or a flooded first stream would keep all others waiting
         self._turn += 1
         found = self._scripts.read({stream: self._positions[stream] for stream in streams}, READ_BYTES)
         self._careful = bool(found)
@@ -115,7 +115,7 @@ class StreamReader(threading.Thread):
 
     @property
     def received(self) -> dict[int, int]:
-        """Per actor, the number up to which its messages have been read; it may go on after this one only."""
+        """Per actor, the number of its last message read; an actor may number new messages only above this one."""
         return {
             self._actors[stream]: min(sequence_of(position), MAX_SEQUENCE)
             for stream, position in list(self._positions.items())
@@ -128,7 +128,7 @@ class StreamReader(threading.Thread):
         self._positions[key] = b"0-0"
 
     def _take_in(self, entries: Iterable[RawMessage]) -> None:
-        """Follow actors that are not known yet; an entry that names none changes nothing."""
+        """Follow actors that are new; ignore an entry that names no actor."""
         for entry in entries:
             actor = actor_number(entry.data)
             if actor is not None and actor not in self._actors.values():
@@ -149,7 +149,7 @@ class StreamReader(threading.Thread):
             except ValueError as error:  # WireError among them
                 story.leave_out()
                 self._quarantine.add(actor, raw.id, raw.data, str(error), raw.size)
-            if sequence_of(raw.id) <= MAX_SEQUENCE:  # others count for nothing, or the actor would end with them
+            if sequence_of(raw.id) <= MAX_SEQUENCE:  # a greater one, if counted, would leave the actor no number
                 self._put(Entry(ChunkId(actor, sequence_of(raw.id)), message))
 
     def _put(self, entry: Entry) -> None:
@@ -160,12 +160,12 @@ class StreamReader(threading.Thread):
 
 
 class ExperienceReader:
-    """Messages of all actors, each handed out once, in each actor's own order.
+    """Hands out the messages of all actors, each once, in each actor's own order.
 
-    `read` tells, per actor, the sequence number of the last message handed out. `idle` is called about every second of
-    waiting, and `absent` for the end of each line about it. `reach` bounds what actors can have done. Actors 0 to
-    `nb_actor` - 1 play now; logs of as many as `known` are read, as those that have left may have written what replay
-    still needs. `joining` actors, of any number, are taken in when they come.
+    `read` holds, per actor, the sequence number of the last message handed out. `idle` is called about every second of
+    a wait; `absent` returns the end of each line about the wait. `reach` bounds what actors can have done. Actors 0 to
+    `nb_actor` - 1 play now. Logs of actors 0 to `known` - 1 are read, too: replay may still need messages of actors
+    that have left. With `joining`, actors of any number are followed once they have a log.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class ExperienceReader:
         self._nb_actor = nb_actor
         self._joining = joining
         self._received: dict[int, int] = defaultdict(int)  # last message in pending, or handed out
-        self._left_out: dict[int, int] = defaultdict(int)  # messages since the last end of a round
+        self._left_out: dict[int, int] = defaultdict(int)  # messages lost or unreadable since the last end of a round
         self._pending: dict[int, deque[Entry]] = defaultdict(deque)
         self._ends: dict[int, deque[int]] = defaultdict(deque)  # rounds that end in pending
         self._played: dict[int, int] = defaultdict(lambda: -1, dict.fromkeys(self.read, -1))  # last round handed out
@@ -199,7 +199,7 @@ class ExperienceReader:
         self._idle = idle
         self._absent = absent
         self._next_idle = time.monotonic() + _IDLE_S
-        self._next_look = 0.0  # into an actor's state, when the end of its round may be lost
+        self._next_look = 0.0  # when to read an actor's state, if the end of its round may be lost
         self._reach = reach
         self._reader = StreamReader(client, keys, self.read, decode, reach, joined.position if joined else None)
         self._reader.start()
@@ -210,11 +210,11 @@ class ExperienceReader:
 
     @property
     def received(self) -> dict[int, int]:
-        """Per actor, the number of its last message that has come, whether it was handed out already or not."""
+        """Per actor, the number of its last message that was read from Redis, handed out or not."""
         return self._reader.received
 
     def take_all(self) -> list[Entry]:
-        """Everything that has arrived, without waiting."""
+        """Return everything that has arrived, without waiting."""
         while self._receive(timeout=0):
             pass
         return [
@@ -222,12 +222,12 @@ class ExperienceReader:
         ]
 
     def take_backlog(self) -> Iterable[Entry]:
-        """Everything that was in the log when this inbox was made, whoever's has come."""
+        """Yield all messages that were in the logs when this reader was made, of any actor as they arrive."""
         patience = WaitReporter("the experience stored in Redis")
         return self._take_up_to(self._backlog, self._check_stop, lambda: self._wait(patience))
 
     def take_rest(self) -> Iterable[Entry]:
-        """Everything that is in the log now and was not handed out yet, even if this process shall stop."""
+        """Yield all messages that are in the logs now and were not handed out yet, even if this process shall stop."""
         joined = registered_actors(self._client, self._keys) if self._joining else Registered(set(), b"")
         actors = self.read.keys() | joined.actors
         last = {actor: newest_sequence(self._client, self._keys.log(actor)) for actor in sorted(actors)}
@@ -243,12 +243,12 @@ class ExperienceReader:
                 wait()
 
     def take_round(self, round_: int, nb_actor: int | None = None, stayed: int | None = None) -> Iterable[Entry]:
-        """Everything of a round that `nb_actor` played (None: those that play now), actor by actor.
+        """Yield all messages of a round that `nb_actor` actors played (None: those that play now), actor by actor.
 
-        Waits until all of them have played it, but for those that have left: they will write nothing any more.
-        Actors from `stayed` on did not play the round before (None: all did). What they have written in rounds that
-        they did not finish, before they left, is left out.
-        Rounds must be asked for one after the other. Of old ones there may be less, or nothing, in a trimmed log.
+        Waits until all these actors have played the round, except those that have left and write nothing any more.
+        Actors from `stayed` on did not play the round before (None: all did). The messages of rounds that these actors
+        began and did not finish are left out.
+        Rounds must be taken one after the other. A trimmed log may hold less of an old round, or nothing.
         """
         for actor in range(nb_actor or self._nb_actor):
             patience = WaitReporter(f"actor {actor} to play round {round_}", hint=self._absent)
@@ -267,9 +267,9 @@ class ExperienceReader:
                     break
 
     def _find_lost_end(self, actor: int, round_: int) -> None:
-        """If the end of this round can be among what was left out, see in the actor's state whether it has played on.
+        """If the end of this round may have been left out, read in the actor's state whether the actor has ended it.
 
-        Else nobody could: the actor waits for weights that the learner publishes only after this round.
+        Without this, the run would stand still: the actor waits for weights that are published only after this round.
         """
         if not self._left_out[actor] or time.monotonic() < self._next_look:
             return
@@ -281,10 +281,10 @@ class ExperienceReader:
         except ValueError as error:
             raise RunError(
                 f"{self._left_out[actor]} messages of actor {actor} are lost, perhaps the end of round {round_} among "
-                f"them, and its saved state does not tell either ({error}): the run cannot go on in lockstep; start it "
+                f"them, and its saved state does not show it ({error}): the run cannot go on in lockstep; start it "
                 "afresh, with the same release of this program everywhere"
             ) from error
-        if playing and playing.number > round_ and not self._is_behind(actor):  # asked after the state was read
+        if playing and playing.number > round_ and not self._is_behind(actor):  # again, now that the state was read
             self._append(Entry(ChunkId(actor, self._received[actor]), RoundEnd(playing.number - 1)))
 
     def _is_behind(self, actor: int) -> bool:

@@ -1,7 +1,7 @@
-"""Names the processes that hold something on the Redis server, for the messages of those that would like to have it.
+"""Names the process that holds something on the Redis server, for the messages of processes that wait for it.
 
-Whoever may write to the server may have written such a name. So it is read with bounds, and shown without characters
-that a terminal would obey.
+Anybody with a right to write to the server may have written such a name. So names are read with limits, and shown
+without characters that a terminal would obey.
 """
 
 import os
@@ -29,12 +29,12 @@ class Holder:
 
 
 def name_of_this_process() -> bytes:
-    """Return this process's name as `read_holder` reads it, to stand behind anything without a bar."""
+    """Return this process's name as `read_holder` reads it; any text without a bar may stand before the name."""
     return f"|{os.getpid()}|{int(time.time())}|{this_host()}".encode()
 
 
 def read_holder(value: bytes) -> Holder | None:
-    """The process that a lease's value names; None for a value that names none, as those of earlier releases."""
+    """Return the process that a lease's value names; None if it names none, as in earlier releases."""
     found = _NAME.fullmatch(value)
     if not found or not is_moment(int(found[2])):
         return None
@@ -42,20 +42,20 @@ def read_holder(value: bytes) -> Holder | None:
 
 
 def this_host() -> str:
-    """This machine's name, in printable ASCII without spaces and bars."""
+    """Return this machine's name, in printable ASCII without spaces and bars."""
     return re.sub(r"[^!-{}~]", "?", socket.gethostname())[:MAX_HOST] or "?"
 
 
 def is_moment(seconds: int) -> bool:
-    """Whether this is a time that can be shown."""
+    """Return whether `local_time` can show this time."""
     return 0 <= seconds < _MOMENTS
 
 
 def local_time(seconds: int) -> str:
-    """A time as it stands in log lines: this machine's local time."""
+    """Format a time for log lines, as this machine's local time."""
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def printable(text: str) -> str:
-    """The text with a question mark for each character that a terminal would not show."""
+    """Return the text with a question mark for each character that a terminal would not show."""
     return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,6 +1,6 @@
-"""Which type of value each of our keys holds, and the command by which a key shows that it holds another.
+"""Finds for each of our keys a command that fails if the key holds a value of another type than ours.
 
-TYPE is none of the commands that our Redis users may give.
+Our Redis users have no right to use the command TYPE.
 """
 
 import re
@@ -19,7 +19,7 @@ _PROBES: dict[bytes, tuple[str, ...]] = {
 
 
 def probes(arguments: tuple[object, ...]) -> dict[str, tuple[str, ...]]:
-    """The keys of ours among a command's arguments, each with a command that fails if its value is of another type."""
+    """Return our keys among a command's arguments, each with a command that fails if its value is of another type."""
     found = {}
     for argument in arguments:
         text = argument.encode() if isinstance(argument, str) else argument

@@ -1,4 +1,4 @@
-"""The learner's end of the transport: takes the run over, publishes weights and progress, trims what replay evicted."""
+"""The learner's end of the transport: takes a run over, publishes weights, writes progress, trims the actors' logs."""
 
 import threading
 import time
@@ -24,8 +24,8 @@ from memory.wire import VERSION, WireError, other_version
 class LearnerClient:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
-    `folder` is where the run's results are. The experience of another folder's run of this name is deleted only if this
-    learner may `abandon_other` runs. `command` tells how an actor is started, see `RollCall`.
+    `folder` is where the run's results are. The experience of another folder's run of this name is deleted only with
+    `abandon_other`. `command` returns the command that starts an actor, see `RollCall`.
     """
 
     keys: Keys
@@ -60,10 +60,10 @@ class LearnerClient:
         self.lease.__exit__(*error)
 
     def check_name(self, run_id: str, *, afresh: bool) -> RunStatus | None:
-        """Return what the server holds under the run's name; raises UserError if this run may not take its place.
+        """Return the record under the run's name, None without one; raises UserError if this run may not replace it.
 
-        It may if it is that run, or if that run has finished. A run that begins `afresh` may also take the place of one
-        of the same folder: whoever wants to start afresh there moves the results away.
+        A run may replace its own record, and that of a run that has finished. A run that begins `afresh` may also
+        replace a run of the same folder: to start afresh there, a person has moved the results away.
         """
         before = read_run(self._client, self._name)
         if before is None:
@@ -86,7 +86,7 @@ class LearnerClient:
         return before
 
     def lead(self, run_id: str, crews: tuple[Crew, ...] = (), *, afresh: bool = False) -> None:
-        """Lead this run with these crews; abandon one of another id that had the name, and delete its keys.
+        """Lead this run with these crews; abandon a run of another id that had the name, and delete its keys.
 
         Raises UserError as `check_name` does.
         """
@@ -94,9 +94,9 @@ class LearnerClient:
         self.keys = Keys(self._name, run_id)
         now = int(time.time())
         self._record = RunStatus(run_id, "starting", self._settings, 0, 0, crews, owner=self._owner, written=now)
-        if before and before.run_id == run_id:  # its actors go on meanwhile, and look how far the run is
+        if before and before.run_id == run_id:  # its actors go on meanwhile, and read the run's progress here
             self._record = replace(self._record, t_learner=before.t_learner, t_actors=before.t_actors)
-        # A Redis user without the learner's rights is refused now, not when the replay is full: this trims nothing.
+        # Trim nothing: so a Redis user without the learner's rights is refused now, not when the replay is full.
         known = Keys(self._name, before.run_id) if before else self.keys
         self._scripts.trim(known, self.lease.token, dict.fromkeys(range(self._nb_actor), 0))
         rewrite_file(self._client)  # the server may have been started again while no learner ran
@@ -111,22 +111,23 @@ class LearnerClient:
         self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], reach: Callable[[], Reach], *,
         known: int = 0, joining: bool = False,
     ) -> ExperienceReader:  # fmt: skip
-        """All messages of the actors, within their `reach`; `idle` is called while the learner waits for them.
+        """Return a reader of the actors' messages within `reach`; it calls `idle` while the learner waits for messages.
 
-        Logs of as many actors as `known` are read, also of those that have left. With `joining`, actors of other
-        numbers are taken in.
+        Logs of actors 0 to `known` - 1 are read, also of actors that have left. With `joining`, actors of other numbers
+        are followed, too.
         """
         more: dict[str, Any] = {"absent": self.absent, "reach": reach, "known": known, "joining": joining}
         return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
 
     def absent(self) -> str:
-        """Which actors are not there: the end of a line about waiting for them."""
+        """Return the end of a line about waiting: which actors are not running."""
         return RollCall(self._client, self.keys, self._nb_actor, self._command).absent()
 
     def rounds_under_way(self, run_id: str, nb_actor: int, most: int) -> tuple[int, dict[int, RoundUnderWay]]:
-        """Return the newest round whose weights are there, and the round of each actor that has a state.
+        """Return the newest round whose weights are published, and the round of each actor that has a state.
 
-        Of actors 0 to `nb_actor` - 1; a number beyond `most` is none that this run has written, and is left out.
+        Reads the states of actors 0 to `nb_actor` - 1. This run has written no round beyond `most`: an actor with one
+        is left out, and the newest round is at most `most`.
         """
         keys, playing = Keys(self._name, run_id), {}
         for actor in range(nb_actor):
@@ -137,17 +138,17 @@ class LearnerClient:
 
     @property
     def told(self) -> int:
-        """Most agent steps that the run's record has ever told the actors, also for learners before this one."""
+        """Most agent steps that the run's record has ever held, also under learners before this one."""
         return self._record.t_actors
 
     def last_sequence(self, actor: int) -> int:
-        """Number of the newest message of an actor that Redis knows, 0 for none."""
+        """Return the number of an actor's last message in Redis, trimmed or not; 0 for none."""
         return last_sequence(self._client, self.keys.log(actor))
 
     def publish(self, version: int, weights: bytes, *, restart: bool = False) -> None:
-        """Publish weights as `version`; `restart` makes it the only one known.
+        """Publish weights as `version`; `restart` makes it the only version published.
 
-        Also if that fails, `packets` hold it afterwards, so that a checkpoint can.
+        Even if publishing fails, `packets` hold the weights afterwards, so that a checkpoint can hold them.
         """
         if restart:
             self.publish_alone({version: weights})
@@ -157,12 +158,12 @@ class LearnerClient:
             self.packets = last | {version: weights}
             self.lease.check()
             announced = self._scripts.publish(self.keys, self.lease.token, {version: weights}, restart=False)
-            if announced < max(last, default=-1):  # a restarted broker has lost it, and an actor may need it still
+            if announced < max(last, default=-1):  # a restarted broker has lost `last`, and an actor may still need it
                 self._scripts.publish(self.keys, self.lease.token, self.packets, restart=False)
                 rewrite_file(self._client)
 
     def publish_alone(self, packets: dict[int, bytes]) -> None:
-        """Publish these packets, by version and oldest first, as the only ones known."""
+        """Publish these packets, by version and oldest first, as the only ones."""
         with self._publishing:
             self.packets = packets
             self.lease.check()
@@ -171,7 +172,7 @@ class LearnerClient:
     def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
         """Write the run's record; publish the weights again if they are not the newest, as after a broker's restart.
 
-        `t_actors` of the record never falls: a learner that resumes goes back, but no actor has played less since.
+        `t_actors` of the record never falls: a resumed learner goes back to its checkpoint, but its actors do not.
         """
         self.lease.check()
         now, most = int(time.time()), max(t_actors, self.told)

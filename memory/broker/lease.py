@@ -17,9 +17,9 @@ TTL_MS = 10_000
 
 
 class _Redlock(Redlock):  # type: ignore[misc]  # has no types
-    """Writes who holds a lock behind its random value.
+    """A Redlock that writes the holder's name behind a lock's random value.
 
-    A lock that the server does not take back is left to its end: redlock-py would log a traceback of that.
+    A lock that cannot be given back is left to expire: redlock-py would log a traceback.
     """
 
     def get_unique_id(self) -> bytes:
@@ -35,11 +35,11 @@ class _Redlock(Redlock):  # type: ignore[misc]  # has no types
 class Lease:
     """A lock that its holder must keep renewing; use as a context manager, and call `check` before what it protects.
 
-    A process that was killed leaves its lease behind for `TTL_MS`; its successor waits for that. A holder that is alive
-    renews it meanwhile, and then the successor is refused.
+    A killed process leaves a lease that lasts for `TTL_MS` at most; the successor waits until the lease ends. A living
+    holder renews the lease meanwhile, and the successor is refused with UserError.
 
     A lease that lasts for longer than `TTL_MS` was left before the server's clock was set back, or by somebody else.
-    The successor is refused, too. If it may `break_stale` leases, it takes this one when nobody has renewed it for
+    The successor is refused, too. With `break_stale`, the successor takes such a lease if nobody renews the lease for
     `TTL_MS`.
     """
 
@@ -64,7 +64,7 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._left.set()
         self._thread.join()
-        if not self._error:  # else it is not ours any more, or nobody answers
+        if not self._error:  # else the lease is not ours any more, or the server does not answer
             self._redlock.unlock(self._lock)
 
     def check(self) -> None:
@@ -82,9 +82,9 @@ class Lease:
                 self._break(held)
                 may_break = False
                 continue
-            if held.left_ms > remaining:  # renewed, so its holder lives; or longer than any that a living holder has
+            if held.left_ms > remaining:  # a living holder has renewed the lease, or it is longer than any holder's
                 if not held.value:
-                    self._client.get(self._key)  # raises RunError, which names the key, if it holds no text
+                    self._client.get(self._key)  # raises RunError, which names the key, if the key holds no string
                 raise UserError(self._refusal(held))
             remaining = held.left_ms
             patience = patience or WaitReporter(f"the lease of {self._what} to run out, {_holder(held)}", interval=2)

@@ -1,4 +1,4 @@
-"""The scripts that run within the Redis server: what must happen in one step, or not at all."""
+"""The scripts that run within the Redis server, for all that must happen in one step or not at all."""
 
 # The id of the last entry that was ever appended to a stream: it outlives trimming.
 LAST_ID = """
@@ -17,16 +17,16 @@ local entry = redis.call('XREVRANGE', KEYS[1], ARGV[1], '-', 'COUNT', '1')[1]
 return entry and entry[1] or '0-0'
 """
 
-# One step, or none of it: the lease is checked, the messages are appended under explicit increasing ids, the state is
-# replaced. MULTI would not do, as it goes on after a refused XADD. Replies -1 when done, also when it was done before
-# and the reply was lost. Where a broker that restarted has lost the messages before these, the number of the last that
-# is known is the reply, and nothing is appended, unless the caller allows a gap.
+# Checks the lease, appends the messages under explicit increasing ids and replaces the state: all in one step, or
+# nothing. MULTI would not do: it goes on after a refused XADD. Replies -1 when done, also when the commit was done
+# before and its reply was lost. If a restarted broker has lost the messages before these, replies the number of the
+# last message that Redis holds and appends nothing, unless the caller allows a gap.
 #
-# Which messages are there, the log itself tells. The number in the state's hash is asked only where others have added
-# to the log, and a wrong one makes nobody append a message twice: one that is sent again is looked for in the log.
-# Where others have added to the log under the next number or a later one, TAKEN says so. With an actor's first message
-# its number is written down, by which a learner finds an actor that it did not expect.
-# Nothing is appended once the learner has left in good order: it logs the episodes of all that was appended before.
+# The log itself shows which messages Redis holds. The number in the state's hash counts only where others have added to
+# the log. A wrong number there appends no message twice: a message that is sent again is looked for in the log.
+# If others have added to the log under the next number or a later one, the reply is the error TAKEN. With an actor's
+# first message, its number is added to the stream of actors, where a learner finds actors that it did not expect.
+# Once the learner has left in good order, nothing is appended: it logs the episodes of the messages before that only.
 COMMIT = (
     LAST_ID
     + """
@@ -78,16 +78,16 @@ return -1
 """
 )
 
-# What a learner writes begins with this: one that was stopped for longer than its lease lasts does not know yet, as it
-# goes on, that another leads the run, or another run of this name.
+# Every script that writes for a learner begins with this check. A learner that was suspended for longer than its lease
+# lasts goes on as before, although another learner may lead this run now, or another run of this name.
 LEADING = """
 local holder, run_id = redis.call('GET', KEYS[1]), redis.call('HGET', KEYS[2], 'run_id')
 if (holder and holder ~= ARGV[1]) or (run_id and run_id ~= ARGV[2]) then return redis.error_reply('LEASELOST') end
 """
 
-# Weights are published again after a broker's restart, so they are kept out of its append-only file, where they would
-# be written in full with every version. Replies with the newest version known before: by it the learner sees a restart.
-# If that is newer than what is published now, somebody else has announced it, and it is taken back.
+# Keeps weights out of the broker's append-only file, which would get a full copy with every version: the learner
+# publishes weights again after a broker's restart. Replies with the newest version announced before, by which the
+# learner sees a restart. A version newer than those published now was announced by somebody else, and is deleted.
 PUBLISH = (
     LEADING
     + """
@@ -110,7 +110,8 @@ RECORD = LEADING + "for i = 3, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], 
 
 TRIM = LEADING + "for i = 3, #ARGV do redis.call('XTRIM', KEYS[i], 'MINID', ARGV[i] .. '-0') end return 1"
 
-# What a lease is, for somebody who cannot have it: who holds it, of a length that can be shown, and for how long yet.
+# For a process that cannot take a lease: replies with the lease's value, cut to a length that can be shown, and with
+# the milliseconds that the lease still lasts.
 READ_LEASE = """
 local value = redis.pcall('GET', KEYS[1])
 return {type(value) == 'string' and string.sub(value, 1, 400) or '', redis.call('PTTL', KEYS[1])}
@@ -132,9 +133,9 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
 
-# The messages after a position in each stream, or numbers of actors: as many as have ARGV[1] bytes together, and at
-# least one. One that is larger than that by itself is cut to its first ARGV[2] bytes; one that is smaller than ARGV[2]
-# counts for as many, so that the server is not busy for long. Replies with id, size and bytes of each, by stream.
+# Replies with the messages, or numbers of actors, after a position in each stream: id, size and bytes of each, by
+# stream. They have at most ARGV[1] bytes together, but there is at least one. A message larger than ARGV[1] is cut to
+# its first ARGV[2] bytes. A message smaller than ARGV[2] counts as ARGV[2] bytes, so that the server is soon done.
 READ = """
 local most, least, found = tonumber(ARGV[1]), tonumber(ARGV[2]), {}
 local room = most

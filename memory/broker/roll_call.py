@@ -1,4 +1,4 @@
-"""Finds out which processes of a run are not there, for those who wait for them, and how each is started."""
+"""Names the processes of a run that are not running, and the command that starts each, in lines about waiting."""
 
 from collections.abc import Callable
 
@@ -10,12 +10,12 @@ _MOST_NAMED = 8
 
 
 def plain_command(process: int) -> str:
-    """The command that starts a process with all settings at their defaults."""
+    """Return the command that starts a process with all settings at their defaults."""
     return "python launch_learner.py" if process == LEARNER else f"python launch_actor.py --id-actor {process}"
 
 
 class RollCall:
-    """Knows the processes of a run by their leases; `command` tells how an actor or the LEARNER is started."""
+    """Finds the processes of a run by their leases; `command` returns the command that starts an actor or LEARNER."""
 
     def __init__(self, client: Client, keys: Keys, actors: int, command: Callable[[int], str] = plain_command) -> None:
         self._client = client
@@ -24,9 +24,9 @@ class RollCall:
         self._command = command
 
     def absent(self) -> str:
-        """The end of a line about waiting: who is not there, and the command to copy; empty if all are there.
+        """Return the end of a line about waiting: who is not running, and the command to copy; empty if all run.
 
-        A process that was killed is there for as long as its lease lasts.
+        A killed process counts as running for as long as its lease lasts.
         """
         if not self._client.exists(self._keys.learner_lease):
             return f"; the learner is not running: {self._command(LEARNER)}"

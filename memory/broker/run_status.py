@@ -1,4 +1,4 @@
-"""The registry's record of a run: what the learner says of it to the actors, and to a learner that comes after it."""
+"""The registry's record of a run: the learner writes it for the actors, and for learners after this one."""
 
 import json
 import os
@@ -15,21 +15,21 @@ from memory.errors import RunError
 from memory.limiter import MAX_ACTORS, Crew, check_crews
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
-_FIRST_VERSION = b"1"  # of the wire, by those who did not write it down yet
+_FIRST_VERSION = b"1"  # of the wire, in releases that did not write their version down yet
 _MAX_FOLDER = 4096  # bytes of a path, as Linux has it
 _FIELDS = ("run_id", "status", "wire", "settings", "t_learner", "t_actors", "crews", "folder", "host", "written")
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Where the results of a run are: nobody else may take its name."""
+    """Where the results of a run are; runs with results elsewhere may not take its name."""
 
     folder: str  # absolute
     host: str
 
     @classmethod
     def of(cls, folder: Path) -> "Owner":
-        """The owner of a run of this machine."""
+        """Return the owner of a run with its results in this folder of this machine."""
         return cls(os.fsdecode(os.fsencode(folder.resolve())[:_MAX_FOLDER]), this_host())
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class RunStatus:
     t_learner: int  # agent steps
     t_actors: int  # agent steps in the replay's log
     crews: tuple[Crew, ...] = ()  # none: the actors of the settings have played all rounds
-    wire_version: int = wire.VERSION  # of another one, settings and counts are not read
+    wire_version: int = wire.VERSION  # settings and counts of another version are not read
     owner: Owner | None = None  # None: written by an earlier release
     written: int | None = field(default=None, compare=False)  # seconds since 1970 by the learner's clock
 
@@ -63,7 +63,7 @@ class RunStatus:
 
 
 def read_run(client: Client, name: str) -> RunStatus | None:
-    """The record of the run of this name, None if there is none; raises RunError if it is none that we have written."""
+    """Return the record of the run of this name, None if there is none; raises RunError if the record is damaged."""
     key = Keys(name, "").run
     values = dict(zip(_FIELDS, cast(list[bytes | None], client.hmget(key, *_FIELDS)), strict=True))
     if values["run_id"] is None:
@@ -118,7 +118,7 @@ def _moment(text: bytes | None) -> int | None:
     if text is None:
         return None
     if not is_moment(moment := whole_number(text)):
-        raise ValueError("the time at which it was written is none")
+        raise ValueError("the time at which it was written is too large")
     return moment
 
 
@@ -137,25 +137,25 @@ def _json(text: bytes, what: str) -> Any:
 
 
 def whole_number(text: bytes | None) -> int:
-    """A number as this project writes it into Redis; raises ValueError for anything else."""
+    """Parse a number as this project writes it into Redis; raises ValueError for anything else."""
     if text is None or not re.fullmatch(rb"[0-9]{1,20}", text):
         raise ValueError("a count is no whole number")
     return int(text)
 
 
 def actors_read(client: Client, name: str) -> list[int]:
-    """The actors of which the record of the run of this name tells how far their logs were read."""
+    """Return the actors whose last message read is in the record of the run of this name."""
     told = client.hmget(Keys(name, "").run, [f"read:{actor}" for actor in range(MAX_ACTORS)])
     return [actor for actor, sequence in enumerate(cast(list[bytes | None], told)) if sequence is not None]
 
 
 def write_run(client: Client, name: str, record: RunStatus, read: dict[int, int]) -> None:
-    """Write the record, and up to which sequence number each actor's log was read."""
+    """Write the record, and by actor the sequence number up to which its log was read."""
     client.hset(Keys(name, "").run, mapping=record_fields(record, read))
 
 
 def record_fields(record: RunStatus, read: dict[int, int]) -> dict[Any, Any]:
-    """The record as the registry holds it."""
+    """Return the fields of the record as the registry holds them."""
     fields: dict[Any, Any] = {
         "run_id": record.run_id,
         "status": record.status,

@@ -1,8 +1,9 @@
-"""What one actor has written so far, as far as it decides what can come next in its stream.
+"""Follows what one actor has written so far, and decides what can come next in its stream.
 
-An actor of ours numbers messages, rounds and the episodes of each environment upwards by one. It begins anew only with
-Joined: at the newest weights version, or at the first round of a crew that it joins, which may be the version after.
-Its episodes are numbered above the agent steps that the run's record tells then.
+An actor of ours numbers messages, rounds and the episodes of each environment upwards by one. Only with Joined does an
+actor begin anew: at the round of the newest weights version, or at the first round of a crew that the actor joins. That
+round may be one after the newest version. From then on its episodes are numbered above the agent steps that the run's
+record held at Joined.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ _UNFINISHED = 1000  # agent steps that an environment has made since its last ch
 
 
 class Reach(NamedTuple):
-    """How far actors can have come: what the learners of their run have published, and told in its record."""
+    """How far actors can have come, by the weights that the learners of the run have published and by its record."""
 
     round: int  # newest weights version
     steps: int  # agent steps over all actors
@@ -31,8 +32,8 @@ class _Count:
     """Where the episodes of an environment stand."""
 
     newest: int
-    missing: int  # messages of the actor that were missing when it came
-    refused: int = -1  # number that has been refused since
+    missing: int  # messages of the actor that were missing when the newest episode came
+    refused: int = -1  # number of an episode that has been refused since
 
 
 class Story:
@@ -88,11 +89,11 @@ class Story:
         self._round, self._missing_before = ended, self._missing
 
     def _check_episode(self, env: int, number: int, reach: Reach) -> None:
-        """Refuse a number beyond those that can have been played, and one that does not follow.
+        """Refuse an episode that cannot have been played yet, or whose number does not follow the newest one.
 
         The training log ignores all numbers below the greatest: one wrong number would silence the environment. Older
-        numbers pass, as messages can come again after a restart of Redis. The second of two numbers in a row passes,
-        too: an actor may have begun anew, and its Joined be lost.
+        numbers pass, as messages can come again after a restart of Redis. A number that follows a refused one passes,
+        too: the actor may have begun anew, and its Joined may be lost.
         """
         played = reach.steps + self._rows + _UNFINISHED  # an episode takes at least one step
         if (count := self._episodes.get(env)) is None:

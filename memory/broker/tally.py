@@ -1,4 +1,4 @@
-"""Counts what is left out, and tells of it: at once of the first, and then at most every ten seconds."""
+"""Counts what is left out, and prints a line: at once for the first, then at most one line every ten seconds."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ _INTERVAL_S = 10.0
 
 
 class Tally:
-    """Prints a line now and then; `line` makes it of how many are new and how many there are."""
+    """Prints a line now and then; `line` makes the text from the number of new ones and the number of all."""
 
     def __init__(self, line: Callable[[int, int], str]) -> None:
         self.count = 0

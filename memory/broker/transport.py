@@ -84,18 +84,18 @@ class Keys:
 
 
 class MemoryUse(NamedTuple):
-    """Bytes of the Redis server, and where it is."""
+    """Bytes of memory of the Redis server, and the server's host."""
 
     host: str
     used: int
-    ours: int  # of `used`: what runs of a name hold, as far as Redis can tell
+    ours: int  # of `used`: what runs of a name hold, as Redis estimates it
     limit: int  # maxmemory; 0: none
     machine: int  # all memory of its machine
     file: bool  # whether it keeps an append-only file
 
 
 def memory_use(client: Client, name: str) -> MemoryUse:
-    """Bytes of memory that the server uses, and may use."""
+    """Return the bytes of memory that the server uses, and may use."""
     info: Any = client.info("memory")
     host = str(client.connection_pool.connection_kwargs.get("host"))
     sizes: list[Any] = [client.memory_usage(key) for key in _keys_from(client, Keys(name, "").run)]
@@ -117,7 +117,7 @@ class Commit(NamedTuple):
 
 
 class HeldLease(NamedTuple):
-    """A lease as somebody sees it who does not hold it."""
+    """A lease as read by a process that does not hold it."""
 
     value: bytes  # its beginning; empty for none
     left_ms: float  # infinite for one that never expires
@@ -132,13 +132,13 @@ class RawMessage(NamedTuple):
 
 
 def raw_message(entry_id: bytes, fields: dict[bytes, bytes]) -> RawMessage:
-    """An entry as XREAD replies it."""
+    """Return an entry from its parts in XREAD's reply."""
     data = fields.get(b"m", fields.get(b"actor", b""))
     return RawMessage(entry_id, len(data), data)
 
 
 class NumberTakenError(Exception):
-    """An actor's log has messages that are not its own, up to this number: it must number its own from the next on."""
+    """Somebody else has written to an actor's log up to this number: the actor must use the numbers after it."""
 
     def __init__(self, keys: Keys, actor: int, last: int) -> None:
         super().__init__(f"somebody else has written message {last} to {keys.log(actor)}")
@@ -146,7 +146,7 @@ class NumberTakenError(Exception):
 
 
 class Scripts:
-    """The server-side scripts, by what they do."""
+    """Runs the server-side scripts, one method each."""
 
     def __init__(self, client: Client) -> None:
         self._commit = client.register_script(lua.COMMIT)
@@ -161,9 +161,9 @@ class Scripts:
     def commit(self, keys: Keys, actor: int, token: bytes, commit: Commit, *, allow_gap: bool) -> int | None:
         """Append messages and store the state in one step, if the lease is held.
 
-        Returns None when that is done, or was done before. If Redis has lost the message before `commit.first`, and
-        `allow_gap` is not set, returns the number of the last one that it holds. Raises NumberTakenError if somebody
-        else has written under one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
+        Returns None when the commit is done, or was done before. If Redis has lost the message before `commit.first`,
+        and `allow_gap` is not set, returns the number of the last message that Redis holds. Raises NumberTakenError if
+        somebody else has used one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
         """
         names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run, keys.actors]
         values: list[Any] = [token, commit.first, int(allow_gap), actor, commit.state, *commit.messages]
@@ -178,10 +178,11 @@ class Scripts:
         return None if known == -1 else int(known)
 
     def publish(self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool) -> int:
-        """Make these the weights of their versions, oldest first, and announce them, in one step.
+        """Store the weights of these versions, oldest first, and announce the versions, in one step.
 
-        Returns the newest version that was announced before, -1 for none; `restart` forgets it. This and what follows
-        is the learner's to do; raises RunError if its lease is lost, or the run abandoned.
+        Returns the newest version that was announced before, -1 for none; `restart` first deletes all announced before.
+        Only a learner may call this method, `write_record` and `trim`. They raise RunError if the learner's lease is
+        lost, or the run was abandoned.
         """
         slots = [keys.weights(version) for version in weights]
         values = [part for item in weights.items() for part in item]
@@ -196,9 +197,9 @@ class Scripts:
         self._lead(self._trim, keys, token, [keys.log(actor) for actor in oldest], list(oldest.values()))
 
     def read(self, positions: dict[Any, Any], most: int) -> list[tuple[Any, list[RawMessage]]]:
-        """The messages after these positions in their streams, by stream: as many as `most` bytes hold, at least one.
+        """Return the messages after these positions, by stream: at most `most` bytes of them, but at least one message.
 
-        Of one that is larger than that by itself, the beginning.
+        A message that is larger than `most` by itself is cut to its beginning.
         """
         found = self._read(list(positions), [most, CUT_BYTES, *positions.values()])
         streams = zip(positions, found, strict=True)
@@ -217,7 +218,7 @@ class Scripts:
         return bool(self._renew([key], [token, ttl_ms]))
 
     def read_lease(self, key: str) -> HeldLease:
-        """See who holds a lease, and for how long yet."""
+        """Return who holds a lease, and how long the lease still lasts."""
         value, left = self._read_lease([key])
         return HeldLease(value, math.inf if left == -1 else max(0, left))
 
@@ -227,11 +228,11 @@ class Scripts:
 
 
 def rewrite_file(client: Client) -> None:
-    """Let the server write its append-only file anew from what it holds; does nothing if it keeps no such file.
+    """Let the server write its append-only file anew from its memory; does nothing if the server keeps no such file.
 
-    A crash may leave half a transaction at the end of the file. A server that starts reads what stands before it, but
-    appends behind it, and whoever reads the file after that takes what follows for a part of the transaction. This is a
-    precaution: where the server refuses, for want of memory as a rule, a line says so.
+    A crash may leave half a transaction at the end of the file. A server that starts reads the file up to that half,
+    and appends behind it. At the next start, the server would take what was appended for a part of the transaction.
+    This is a precaution: if the server refuses, mostly for lack of memory, only a line is printed.
     """
     if client.info("persistence")["aof_enabled"] != 1:
         return
@@ -249,23 +250,23 @@ def forget_run(client: Client, name: str, run_id: str) -> None:
 
 
 def _keys_from(client: Client, beginning: str) -> Iterator[bytes]:
-    """All keys with this beginning."""
+    """Yield all keys with this beginning."""
     escaped = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in beginning)
     yield from client.scan_iter(match=f"{escaped}*", count=1000)
 
 
 def last_sequence(client: Client, key: str) -> int:
-    """Sequence number of the last entry ever appended to a stream (it outlives trimming); 0 for none."""
+    """Return the sequence number of the last entry ever appended to a stream, trimmed or not; 0 for none."""
     return sequence_of(cast(bytes, client.eval(lua.LAST, 1, key)))
 
 
 def newest_sequence(client: Client, key: str) -> int:
-    """Sequence number of the newest entry that a stream holds, up to MAX_SEQUENCE; 0 for none."""
+    """Return the sequence number of the newest entry that a stream holds, up to MAX_SEQUENCE; 0 for none."""
     return sequence_of(cast(bytes, client.eval(lua.NEWEST, 1, key, str(MAX_SEQUENCE))))
 
 
 def sequence_of(entry_id: bytes) -> int:
-    """The sequence number in an entry's id."""
+    """Return the sequence number in an entry's id."""
     return int(entry_id.split(b"-")[0])
 
 
@@ -277,7 +278,7 @@ class Registered(NamedTuple):
 
 
 def registered_actors(client: Client, keys: Keys) -> Registered:
-    """Read the stream of actors to its end; entries with numbers that no actor of ours can have count for nothing."""
+    """Read the stream of actors to its end; ignore entries with numbers that no actor of ours can have."""
     scripts, actors, position = Scripts(client), set(), b"0-0"
     while found := scripts.read({keys.actors: position}, READ_BYTES):
         entries = found[0][1]
@@ -287,11 +288,11 @@ def registered_actors(client: Client, keys: Keys) -> Registered:
 
 
 def actor_number(text: bytes) -> int | None:
-    """An actor's number as an actor writes it, None for anything else."""
+    """Parse an actor's number as an actor writes it; None for anything else."""
     return int(text) if re.fullmatch(rb"[0-9]{1,9}", text) and int(text) < MAX_ACTORS else None
 
 
 def newest_version(client: Client, keys: Keys) -> int:
-    """The newest weights version published, -1 if there is none."""
+    """Return the newest weights version published, -1 if there is none."""
     reply: Any = client.xrevrange(keys.versions, count=1)
     return int(reply[0][0].split(b"-")[0]) if reply else -1

@@ -55,7 +55,7 @@ class Actor:
             self._play_round(log)
 
     def _begin(self) -> None:
-        """Go on where this actor's predecessor was, or join the run."""
+        """Go on where this actor's predecessor stopped, or join the run."""
         saved = self._link.saved(repeats=self._limiter.synchronize)
         if saved:
             self._restore(saved)
@@ -77,14 +77,14 @@ class Actor:
 
     def _join(self) -> None:
         if self._limiter.synchronize:
-            # The learner waits for the first round before it publishes the second version after that round's. Where
-            # that is past, this actor has lost its state, and begins with the newest.
+            # The learner waits for round `first` before it publishes version `first` + 2. If that version is published,
+            # this actor has lost its state, and begins with the newest round.
             first, newest = self._limiter.joining_round(self._args.id_actor), self._link.wait_for_version(0)
             self._round, self._round_step = newest if newest > first + 1 else first, 0
         self._unsent = [Joined(self._round)]
 
     def _total_steps(self, t_actors: int, more: int = 0) -> int:
-        """Count agent steps over all actors: exactly in lockstep, else as the learner has counted so far.
+        """Count agent steps over all actors: exactly in lockstep, else as far as the learner has counted.
 
         `more` counts steps that each environment has not made yet.
         """
@@ -123,9 +123,9 @@ class Actor:
                 break
             if (i + 1) % unsent_limit == 0:
                 self._commit()
-                self._pull(again=True)  # a successor that goes on from here has to load weights, too
+                self._pull(again=True)  # a successor that resumes here has to load weights, too
         if lockstep:
-            # What was not committed will be played again, and exactly so, by this actor's successor.
+            # This actor's successor will play exactly the same steps again, from the last commit on.
             if self._stop.is_set():
                 raise Stopped
             self._unsent.append(RoundEnd(self._round))
@@ -141,7 +141,7 @@ class Actor:
 
 
 def _link(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, lockstep: bool) -> ActorClient:
-    """In lockstep all wait for each other, so who is missing may be another actor."""
+    """Make the client; in lockstep all wait for each other, so its roll call names missing actors, too."""
     awaited = args.nb_actor if lockstep else 0
     return ActorClient(
         client,

@@ -22,7 +22,7 @@ from saber.scores import EpisodeRecord
 from saber.vector import VectorEnvironment
 
 _ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, and an action a byte
-# What arrays of wrong names, sizes or kinds lead to, wherever they are first used; WireError is a ValueError.
+# Errors that arrays of wrong names, sizes or dtypes cause, wherever they are first used; WireError is a ValueError.
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 
 
@@ -36,8 +36,8 @@ class Place(NamedTuple):
 class Rollout:
     """Plays several environments with one agent and turns what happens into messages.
 
-    `step` counts the agent steps of each environment. Episodes are numbered from `first_episode` on: an actor that lost
-    its state begins above all numbers it can have used before, so that none of its episodes is taken for a known one.
+    `step` counts the agent steps of each environment. Episodes are numbered from `first_episode` on. An actor without
+    saved state begins above every number that it may have used before, so no new episode has the number of an old one.
     """
 
     def __init__(self, args: Args, agent: Agent, environments: VectorEnvironment) -> None:
@@ -82,7 +82,7 @@ class Rollout:
         return [*(chunk for chunk in chunks if chunk), *episodes]
 
     def _add(self, env: int, row: Row, output: ActorOutput, before: Arrays) -> Chunk | None:
-        """Give a row to the environment's assembler, with the recurrent state before it: zero at the first of all."""
+        """Give a row to the environment's assembler, with the recurrent state before the row: zero at the first row."""
         extras = {name: array[env] for name, array in output.extras.items()}
         fields = self.agent.spec.state
         state = {name: before[name][env] if before else np.zeros(field.shape, field.dtype) for name, field in fields}
@@ -95,14 +95,14 @@ class Rollout:
     def _at_end(self, env: int, row: Row, output: ActorOutput) -> ActorOutput:
         """Return the output to keep with a LAST row, whose value is bootstrapped from after a truncation."""
         if row.discount == 0:
-            return output  # no return is bootstrapped there
+            return output  # after a true end no return is bootstrapped
         rows = self._rows._replace(**{name: array.copy() for name, array in self._rows._asdict().items()})
         for array, value in zip(rows, row, strict=True):
             array[env] = value
         return self.agent.act(rows, self._state, None)[0]
 
     def snapshot(self, place: Place) -> bytes:
-        """Everything needed to go on after this moment, which is at `place`, in another process."""
+        """Encode everything that another process needs to go on after this moment, which is at `place`."""
         arrays = {f"agent.{name}": array for name, array in self._state.items()}
         arrays |= {f"envs.{name}": array for name, array in self._environments.snapshot().items()}
         for env, assembler in enumerate(self._assemblers):
@@ -152,7 +152,7 @@ class Rollout:
         return len(environments) * (4 * self.agent.spec.window * row + _ENVIRONMENT_BYTES)
 
     def _drawing(self) -> dict[str, Stateful]:
-        """The agent's parts that change while it acts; the model comes from the learner."""
+        """Return the agent's parts that change while the agent acts; the model comes from the learner."""
         return {name: part for name, part in self.agent.parts.items() if name != "model"}
 
 

@@ -29,7 +29,7 @@ from saber.video import MAX_SECONDS, write_video
 def run_evaluation(args: Args, stop: threading.Event) -> None:
     """Evaluate a snapshot over `--evaluation-episodes` seeds: CSV, summary, videos.
 
-    A stop, or the death of a process, keeps the episodes that have ended by then, and the same command plays the rest.
+    After a stop, or the death of a process, the episodes that have ended are kept; the same command plays the others.
     """
     if args.model is None:
         raise UserError("--model: name a snapshot, or the folder whose newest is to play, as in --model results/")
@@ -38,7 +38,7 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     if args.record is not None:
         _try_to_record(args, folder_to_write("--record", args.record))
     if args.render:
-        open_environment(args, args.seed).close()  # whether there is a window is known now
+        open_environment(args, args.seed).close()  # fails now if no window can be opened
     device = select_device(args)
     with (
         make_players(args, saved, number_of_workers(args, device), stop) as players,
@@ -61,13 +61,13 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
 
 
 def csv_name(args: Args) -> str:
-    """Name of the CSV of an evaluation."""
+    """Return the name of an evaluation's CSV."""
     assert args.model is not None
     return f"{args.task}_{args.model.stem}_seed{args.seed}.csv"
 
 
 def _try_to_record(args: Args, folder: Path) -> None:
-    """Film a picture, so that what is missing for it is missing now; raises UserError."""
+    """Film one picture, to fail now if anything for films is missing; raises UserError."""
     with closing(open_environment(args, args.seed, record=True)) as environment:
         environment.reset()
         try:
@@ -81,7 +81,7 @@ def _try_to_record(args: Args, folder: Path) -> None:
 
 
 def _from_folder(folder: Path, model: Path) -> str:
-    """Return the path of a snapshot from `folder`, which stays right when both are moved together."""
+    """Return the path of a snapshot relative to `folder`: it stays right when both are moved together."""
     return str(Path(os.path.relpath(model.parent.resolve(), folder.resolve())) / model.name)
 
 
@@ -136,7 +136,7 @@ def _report(args: Args, log: EvaluationLog, action_repeat: int) -> None:
 
 
 def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEpisode]:
-    """The episodes by the place of their SABER scores, none twice; of an even number the lower one is the median."""
+    """Choose episodes by SABER score, none twice; of an even number, the lower one in the middle is the median."""
     ordered = sorted(episodes, key=lambda episode: (-episode.record.score_saber, episode.record.episode))
     chosen: dict[str, EvaluatedEpisode] = {}
     for place, index in (("best", 0), ("worst", -1), ("median", len(ordered) // 2)):
@@ -160,7 +160,7 @@ def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], f
         except OSError as error:
             raise OSError(f"{folder}: the films cannot be written: {error.strerror or 'is the disk full?'}") from error
         for old in folder.glob(f"{glob.escape(stem)}_*_episode*.webm"):
-            old.unlink()  # of fewer episodes, perhaps
+            old.unlink()  # films of an earlier recording, perhaps of fewer episodes
         for name in names.values():
             (Path(place) / name).replace(folder / name)
     for _, first in chosen.values():

@@ -1,4 +1,4 @@
-"""What an evaluation says while it plays: a line per episode, or a bar on a terminal."""
+"""What an evaluation prints while it plays: a line per episode, or a bar on a terminal."""
 
 import shutil
 import sys
@@ -8,11 +8,11 @@ from typing import Self
 
 from saber.scores import EpisodeRecord
 
-_REDRAWN_S = 1.0  # an episode may last for hours, and nobody shall think that all is dead
+_REDRAWN_S = 1.0  # an episode may last for hours, and the clock shows that the program still runs
 
 
 def make_progress(total: int) -> "Bar | Lines":
-    """Of an evaluation of `total` episodes."""
+    """Return a bar on a terminal, else lines, for an evaluation of `total` episodes."""
     return Bar(total) if sys.stdout.isatty() else Lines()
 
 
@@ -31,7 +31,7 @@ class Lines:
             self._print(self._waiting.pop(episode))
 
     def add(self, record: EpisodeRecord) -> None:
-        """Print it when all before it were printed."""
+        """Print an episode's line as soon as the lines of all episodes before it are printed."""
         self._waiting[record.episode] = record
         while self._next in self._waiting:
             self._print(self._waiting.pop(self._next))
@@ -66,7 +66,7 @@ class Bar:
         print(flush=True)
 
     def add(self, record: EpisodeRecord) -> None:
-        """Count it; the bar grows at its next drawing."""
+        """Count an episode; the bar grows when it is next drawn."""
         self._scores.append(record.score_saber)
 
     def _redraw(self) -> None:
@@ -76,7 +76,7 @@ class Bar:
             print("\r" + self.text(shutil.get_terminal_size().columns), end="", flush=True)
 
     def text(self, columns: int) -> str:
-        """The bar for a terminal of this width, which it fills but for the last column."""
+        """Return the bar, as wide as a terminal of this width without its last column."""
         done, seconds = len(self._scores), int(time.monotonic() - self._began)
         mean = f", mean score {sum(self._scores) / done:,.1f}" if done else ""
         clock = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -24,7 +24,7 @@ _NAME = re.compile(r"[\w:./ -]{1,200}")  # of a game or of anything else that a 
 
 
 def load_model(args: Args) -> tuple[Args, dict[str, Any]]:
-    """Load the snapshot that `--model` names, and take from it what the command leaves to it.
+    """Load the snapshot that `--model` names, and take from it the settings that the command does not give.
 
     Returns:
         The settings as `network_args` makes them, and the snapshot.
@@ -39,7 +39,7 @@ def load_model(args: Args) -> tuple[Args, dict[str, Any]]:
 
 
 def network_args(args: Args, saved: dict[str, Any]) -> Args:
-    """Return the settings with game, environment and policy of a snapshot, so that nobody has to repeat them.
+    """Return the settings with game, environment and policy of a snapshot, so that no command has to repeat them.
 
     Raises UserError if the weights have other names or shapes than those of Rainbow-IQN and Rainbow, if the command
     names another game or other settings of the network than the snapshot, or if neither names a game.
@@ -59,7 +59,7 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
 
 
 def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
-    """Return a snapshot's agent and what its weights tell of the network's settings."""
+    """Return a snapshot's agent and the network's settings that the shapes of its weights show."""
     name, weights = _raw_settings(saved).get("agent"), saved["model_state_dict"]
     try:
         told = AGENTS[name].load().sizes_of(weights) if name in AGENTS else sizes_of(weights)
@@ -78,13 +78,13 @@ def _with_game(args: Args, settings: dict[str, Any]) -> Args:
 
 
 def _learned(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return what a snapshot has learned to play: its environment, and the game if the environment has several."""
+    """Return what a snapshot was trained on: its environment, and the game if the environment has several."""
     played = {name: settings[name] for name in settings.keys() & _PLAYED}
     return {"env": played["env"]} if ":" in played.get("env", "") else played
 
 
 def _other_games(args: Args, asked: Args, settings: dict[str, Any]) -> list[str]:
-    """Return why the game that is asked for cannot be played; `--force` plays another than the snapshot's."""
+    """Return why the requested game cannot be played; `--force` plays another game than the snapshot's."""
     learned = _learned(settings)
     if not args.force and any(getattr(asked, name) != value for name, value in learned.items()):
         is_game = "game" in args.given and ("env" not in args.given or asked.env == learned.get("env", asked.env))
@@ -102,7 +102,7 @@ def _other_games(args: Args, asked: Args, settings: dict[str, Any]) -> list[str]
 
 
 def _other_game_than_named(args: Args) -> list[str]:
-    """Do the same for a snapshot without settings, as others publish them: at most its file's name tells a game."""
+    """Do the same for another project's snapshot without settings: only the name of its file may name a game."""
     named = _game_in_name(args.model)
     if "game" not in args.given:
         return [f"--game: {args.model} holds no settings that tell its game: name it, as in --game {named or 'pong'}"]
@@ -112,7 +112,7 @@ def _other_game_than_named(args: Args) -> list[str]:
 
 
 def _game_in_name(model: Path | None) -> str | None:
-    """The game that the name of a snapshot without settings tells."""
+    """Return the game in the file name of a snapshot without settings, None if there is none."""
     match = re.fullmatch(r"(?:best_|last_)?model_(\w+?)(?:_\d+)?\.pth", model.name) if model else None
     return match[1] if match and check_game(match[1]) is None else None
 
@@ -129,14 +129,14 @@ def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]
 
 
 def decisive_settings(args: Args, device: torch.device) -> dict[str, Any]:
-    """The settings on which evaluated episodes depend, besides the weights; plain values."""
+    """Return the settings on which evaluated episodes depend, besides the weights; plain values."""
     played = ("env", "game") if args.env == "atari" else ("env",)
     settings = {name: getattr(args, name) for name in (*played, *_RULES)}
     return settings | args.marked("policy") | {"precision": precision_in_use(args.precision, device)}
 
 
 def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:
-    """Lines about the rules under which a snapshot was trained, if it is evaluated under others."""
+    """Return a line for each rule under which a snapshot was trained, but is not evaluated."""
     settings = _settings(args, saved)
     return [
         f"{flag_of(name)} is {getattr(args, name)}, and was {settings[name]} in training"
@@ -146,7 +146,7 @@ def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:
 
 
 def trained_steps(args: Args, saved: dict[str, Any]) -> int | None:
-    """Agent steps that a snapshot was trained for; None if it does not tell."""
+    """Return the agent steps that a snapshot was trained for; None if the snapshot does not hold them."""
     lockstep = _settings(args, saved).get("synchronize_actors_with_learner", False)
     counts = {name: saved.get(name) for name in ("T_actors", *(["T_learner"] if lockstep else []))}
     if not all(type(count) is int and 0 <= count < 2**63 for count in counts.values()):
@@ -155,7 +155,7 @@ def trained_steps(args: Args, saved: dict[str, Any]) -> int | None:
 
 
 def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of the run that a snapshot of this program is of; others have none."""
+    """Return the settings of the run that wrote a snapshot; snapshots of other programs have none."""
     return {name: value for name, value in _raw_settings(saved).items() if _is_setting(value, args.get(name))}
 
 
@@ -168,5 +168,5 @@ def _raw_settings(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_setting(value: Any, known: Any) -> bool:
-    """Whether a value of a snapshot may be one of this setting; texts are names, which messages show."""
+    """Return whether a value of a snapshot may be one of this setting; texts must be names, as messages show them."""
     return type(value) is type(known) and (not isinstance(value, str) or bool(_NAME.fullmatch(value)))

@@ -1,7 +1,7 @@
-"""Plays the episodes of an evaluation, in this process or in several; what comes out does not depend on how many.
+"""Plays the episodes of an evaluation, in this process or in several; the number of processes changes no result.
 
-Each episode has a seed of its own, which decides everything in it, and each process computes with one thread: sums that
-several threads share may be rounded in another order.
+Each episode has a seed of its own, which decides everything in the episode. Each process computes with one thread: sums
+that several threads share may be rounded in another order.
 """
 
 import io
@@ -36,7 +36,7 @@ from saber.scores import EpisodeRecord, EpisodeScore
 from saber.video import Video, write_video
 
 _TICK_S = 0.2  # from a request to stop until it is noticed
-_END_S = 5.0  # for the processes to end: many times as long as a step takes that is under way
+_END_S = 5.0  # for the processes to end: many times as long as a step takes
 
 
 Stop: TypeAlias = threading.Event | Event
@@ -89,7 +89,10 @@ def seed_agent(agent: Agent, weights: dict[str, torch.Tensor], seed: int) -> Non
 
 
 def action_codes(args: Args, weights: dict[str, torch.Tensor], spec: EnvironmentSpec) -> Sequence[int]:
-    """Return the environment's action for each of the network's, for published snapshots of some games; else none."""
+    """Return the environment's action for each action of the network; empty if both have the same actions.
+
+    Other projects' snapshots of some games choose among fewer actions than the environment has.
+    """
     published = PUBLISHED_ACTIONS.get(args.game, ()) if args.env == "atari" else ()
     chosen = AGENTS[args.agent].load().sizes_of(weights).get("nb_actions")
     return published if chosen == len(published) and spec.action != Discrete(len(published)) else ()
@@ -118,7 +121,7 @@ def play_episode(
 
 
 def number_of_workers(args: Args, device: torch.device) -> int:
-    """How many processes the settings mean; never more than episodes."""
+    """Return how many processes shall play by the settings; never more than episodes."""
     if args.evaluation_workers:
         asked = args.evaluation_workers
     elif args.render:
@@ -133,7 +136,7 @@ def number_of_workers(args: Args, device: torch.device) -> int:
 def make_players(
     args: Args, saved: dict[str, Any], workers: int, stop: threading.Event
 ) -> "Iterator[OwnProcess | Processes]":
-    """The players of an evaluation; no process of theirs is left when the block ends."""
+    """Yield the players of an evaluation; none of their processes is left when the block ends."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -149,13 +152,13 @@ def make_players(
 
 
 class OwnProcess:
-    """Plays in this process: nothing to start, and a debugger sees everything."""
+    """Plays in this process: no process has to start, and a debugger reaches everything."""
 
     def __init__(self, player: EpisodePlayer) -> None:
         self.player = player
 
     def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
-        """Play all tasks, and give each as it ends; raises Stopped."""
+        """Play all tasks, and yield each as it ends; raises Stopped."""
         for task in tasks:
             yield task, self.player.play(task)
 
@@ -171,7 +174,7 @@ class Processes:
         workers: int,
         stop: threading.Event,
     ) -> None:
-        self.player = player  # knows what all have in common; the processes play
+        self.player = player  # holds what all processes have in common, but does not play
         self._workers = workers
         self._stop = stop
         context = multiprocessing.get_context("spawn")
@@ -180,9 +183,9 @@ class Processes:
         self._pool = futures.ProcessPoolExecutor(workers, context, _begin, (args, self._weights, self._stop_all))
 
     def play(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, EpisodeRecord]]:
-        """Play all tasks, and give each as it ends.
+        """Play all tasks, and yield each as it ends.
 
-        Raises Stopped, and RunError if a process dies, when all that have ended were given.
+        After yielding all tasks that have ended, raises Stopped, or RunError if a process has died.
         """
         waiting = iter(tasks)
         running: dict[_Future, Task] = {}
@@ -199,8 +202,8 @@ class Processes:
             self._submit(waiting, running)
 
     def _submit(self, waiting: Iterator[Task], running: dict[_Future, Task]) -> None:
-        """Keep all busy; a million at once would take minutes to submit, and to wait for."""
-        with self._deaths(), _interrupts_blocked():  # processes inherit this: Ctrl-C reaches all, one tells the others
+        """Keep all processes busy; a million tasks at once would take minutes to submit, and to wait for."""
+        with self._deaths(), _interrupts_blocked():  # inherited: Ctrl-C reaches all, and this process stops the others
             for task in islice(waiting, 2 * self._workers - len(running)):
                 try:
                     running[self._pool.submit(_play, task)] = task
@@ -214,7 +217,7 @@ class Processes:
         try:
             yield
         except futures.BrokenExecutor as error:
-            # The pool ends the others and waits for all, but it forgets one that it was just beginning.
+            # The pool ends the other processes and waits for all, but it forgets a process that it was just starting.
             _kill_children()
             if self._stop.is_set():  # a SIGTERM to the whole group ends them, too
                 raise Stopped from error
@@ -223,7 +226,7 @@ class Processes:
             ) from error
 
     def close(self) -> None:
-        """Stop what is still playing, and wait for the processes to end; those that still load are not waited for."""
+        """Stop the episodes under way, and wait for the processes to end; kill those that still run after 5 seconds."""
         self._stop_all.set()
         enough = threading.Timer(_END_S, _kill_children)
         enough.start()
@@ -247,16 +250,16 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 class _Weights:
-    """Weights for new processes, in a file without a name, which nothing leaves behind.
+    """Weights for new processes, in a file without a name, which is never left behind.
 
-    What a process is begun with goes through a pipe, and if it dies before it has read all of a full one, whoever
-    writes there waits for ever. So this arrives as the number of an open file.
+    The arguments of a new process go through a pipe. If the process dies before it has read all of a full pipe, the
+    writer waits for ever. So the weights arrive as the number of an open file.
     """
 
     def __init__(self, weights: dict[str, torch.Tensor]) -> None:
         buffer = io.BytesIO()
         torch.save(weights, buffer)
-        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as processes may begin
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - stays open as long as processes may begin
         self.file.write(buffer.getbuffer())
         self.file.flush()
 

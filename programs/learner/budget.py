@@ -1,4 +1,4 @@
-"""What a run will need of memory and disk: said before it starts, and refused where it is not there.
+"""Computes what a run will need of memory and disk, prints it before the run starts, and refuses a run without room.
 
 A run that ends after three days because something is full is worse than one that does not begin. What depends on the
 settings is computed; the constants are upper bounds of what was measured. All figures are bytes.
@@ -21,14 +21,14 @@ from memory.environment_spec import Field
 from memory.errors import UserError
 
 _LEARNER = 800_000_000  # Python, PyTorch, an update's temporaries, 256 chunks on their way to the replay
-_READ_SHARE = 8  # of what one read of the log may bring: Python's objects for many small ones take six times as much
+_READ_SHARE = 8  # of the bytes of one read of the log: Python's objects for many small messages take six times as much
 _ACTOR = 350_000_000
 _REDIS = 10_000_000
 _STATE = 100_000  # of an environment: emulator, frame stack and unfinished rows, stored with every commit
 _ATARI_ROW = 250  # compressed; 40 to 130 in random play, more where more is going on
 _ROW = 40  # a row's other fields
-_LOG_SHARE = 2  # of the replay in Redis: the older of two checkpoints needs it, and each may replace half of it
-_FILE_SHARE = 3  # of the log: Redis writes its file anew when that has doubled, beside the old one
+_LOG_SHARE = 2  # of the replay in Redis: kept for the older of two checkpoints; half a replay may follow each of them
+_FILE_SHARE = 3  # of the log: Redis rewrites its file when the file has doubled, and keeps the old file meanwhile
 _PLOTS = 20_000_000
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -36,7 +36,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that something needs, and bytes that there are for it."""
+    """Bytes that something needs, and bytes that are there for it."""
 
     what: str
     needed: int
@@ -49,17 +49,17 @@ class Need:
 
 
 def row_bytes(observation: Field) -> int:
-    """One observation."""
+    """Count the bytes of one observation."""
     return math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
 
 
 def replay_bytes(args: Args, agent: Agent, observation: Field) -> int:
-    """The observations of a full replay."""
+    """Count the bytes of the observations of a full replay."""
     return args.memory_capacity * row_bytes(observation) * agent.spec.window // agent.spec.period
 
 
 def check_learner(args: Args, agent: Agent, observation: Field, place: torch.device, client: Client, kept: int) -> None:
-    """Print what the run needs; raises UserError if it is not there and --force is not given.
+    """Print what the run needs; raises UserError if there is less and --force is not given.
 
     `place` is where the replay will live, `kept` how many snapshots of weights alone the run leaves.
     """
@@ -82,7 +82,7 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
 
 
 def check_chunk(spec: ChunkSpec, observation: Field) -> None:
-    """Raise UserError for settings whose chunks the learner would not read."""
+    """Raise UserError for settings whose chunks are larger than the learner reads."""
     size = spec.window * (row_bytes(observation) + _ROW) + wire.MAX_HEADER_BYTES
     if size > READ_BYTES:
         raise UserError(
@@ -113,7 +113,7 @@ def _redis_bytes(args: Args, observation: Field, weights: int) -> int:
 
 
 def _files_bytes(args: Args, weights: int, kept: int) -> int:
-    """Two checkpoints, the best snapshot and one that is being written, each with all there is, and weights alone."""
+    """Count the bytes of two checkpoints, the best snapshot, a file that is being written, and `kept` weights alone."""
     model = 3 * weights // 2  # with its noise
     moments = published = 2 * weights  # of Adam; of the two newest versions
     checkpoint = 2 * model + moments + published + 5 * args.memory_capacity  # a target network; priorities
@@ -121,7 +121,7 @@ def _files_bytes(args: Args, weights: int, kept: int) -> int:
 
 
 def _present_bytes(args: Args) -> int:
-    """Snapshots of the task that a resumed run has written already."""
+    """Count the bytes of the task's files that a resumed run has written already."""
     return sum(path.stat().st_size for path in args.path_to_results.glob(f"*model_{args.task}*.pth"))
 
 

@@ -1,7 +1,7 @@
 """Checkpoints: the two newest files `last_model_<game>_<steps>.pth`, from which a run resumes.
 
-There are two, so that a torn newest one costs no more than the work since the one before it. The log in Redis has to
-reach back to what the older one needs.
+There are two: if the newest is torn, only the work since the one before is lost. The log in Redis has to reach back to
+what the older checkpoint needs.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ FirstMessages = dict[int, int]  # by actor, the number of the first message that
 
 
 class Checkpoints:
-    """Reads and writes the checkpoints of a game in a folder, whose only writer this process must be."""
+    """Reads and writes the checkpoints of a game in a folder; no other process may write there."""
 
     def __init__(self, folder: Path, game: str) -> None:
         self._folder, self._game = folder, game
@@ -23,9 +23,9 @@ class Checkpoints:
         self.needs: FirstMessages = {}  # its needs; empty until Saver.resume sets them
 
     def load(self) -> tuple[Path, dict[str, Any]] | None:
-        """The newest checkpoint that is whole, None if there are none; a line names each one that is not.
+        """Return the newest checkpoint that is whole, None if there is none; print a line for each damaged one.
 
-        Raises UserError if none of them is whole, or if one cannot be opened.
+        Raises UserError if no checkpoint is whole, or if one cannot be opened.
         """
         paths = snapshot.last_models(self._folder, self._game)
         for path in paths:
@@ -45,9 +45,9 @@ class Checkpoints:
     def save(self, agent: Agent, values: dict[str, Any], needs: FirstMessages) -> FirstMessages:
         """Write a checkpoint, and delete all but this one and the one before it.
 
-        `needs` are those of this checkpoint. Returns to what the log may be trimmed: what the one before it needs. One
-        that is written again at the same step takes its own place, so then nothing is deleted, nor to be trimmed.
-        Raises OSError for a full disk; the two newest checkpoints stay then.
+        `needs` are those of this checkpoint. Returns the needs of the checkpoint before, up to which the log may be
+        trimmed. A checkpoint that is written again at the same step replaces itself: then no file is deleted, and the
+        log is not to be trimmed. Raises OSError for a full disk; then the two newest checkpoints stay.
         """
         path = snapshot.last_model(self._folder, self._game, int(values["T_learner"]))
         snapshot.save(path, agent, values)

@@ -1,4 +1,4 @@
-"""Decodes the actors' messages, and lets none pass that the learner could not use."""
+"""Decodes the actors' messages, and refuses those that the learner could not use."""
 
 import math
 
@@ -10,7 +10,7 @@ from programs.learner.results_folder import training_record
 
 
 class MessageDecoder:
-    """Decodes the messages of a run with these chunks; raises ValueError for all others."""
+    """Decodes the messages of a run with these chunks; raises ValueError for all other messages."""
 
     def __init__(self, spec: ChunkSpec, environment: EnvironmentSpec, nb_env: int) -> None:
         self._spec = spec

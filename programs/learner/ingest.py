@@ -21,7 +21,7 @@ class Ingest:
     """Hands each message to the replay or to the training log, in the order that the protocol fixes.
 
     `counted` holds, by actor, the number of the last message that the run has counted. A resumed learner reads older
-    ones again: of these, the buffer takes the chunks that it held.
+    messages again: of these, the buffer takes the chunks that it held at the checkpoint.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class Ingest:
         self.reader = link.inbox(
             decode,
             stop,
-            self.tell,  # a server that restarts without the weights gets them again, or all would wait for each other
+            self.tell,  # publishes weights again that a restarted server has lost: else all would wait for each other
             self._reach,
             known=max(crew.nb_actor for crew in limiter.crews),
             joining=not limiter.synchronize,
         )
 
     def tell(self, status: str = "running") -> None:
-        """Write for the actors how far the run is, and what was read."""
+        """Write into the run's record, for the actors, how far the run is and which messages were read."""
         self._link.progress(status, self._progress.T_learner, self._progress.T_actors, self.reader.received)
 
     def take_backlog(self) -> None:
-        """Take in all that was in the log when this learner began; in lockstep that comes round by round."""
+        """Take in all that was in the log when this learner began; in lockstep, `gather` does so round by round."""
         if not self._limiter.synchronize:
             self._take(self.reader.take_backlog())
 
@@ -71,19 +71,19 @@ class Ingest:
             self._take(self.reader.take_all())
 
     def take_meanwhile(self) -> None:
-        """Take in what has come since, where nobody's order decides."""
+        """Take in what has arrived meanwhile; in lockstep do nothing, as the order of messages is fixed there."""
         if not self._limiter.synchronize:
             self._take(self.reader.take_all())
 
     def gather_last(self) -> None:
         """Wait for the steps of T-max: in lockstep, the round under way is played to its end."""
         if self._limiter.synchronize:
-            self.gather()  # as a learner has to that was stopped here
+            self.gather()  # a learner that was stopped here, and resumed, has not gathered yet
             if self._gathered < self._progress.round:
                 self._take_round(self._progress.round)
 
     def take_rest(self) -> None:
-        """Log the episodes of all that actors were told is in the log; no more can come."""
+        """Log the episodes of all messages that actors have appended to the log; no more can come."""
         rest = [entry.message for entry in self.reader.take_rest() if isinstance(entry.message, Episode)]
         self._results.add_episodes(rest, self._progress.T_learner)
 
@@ -92,10 +92,10 @@ class Ingest:
         return {actor: read + 1 for actor, read in self.reader.read.items()} | self._buffer.oldest()
 
     def resume(self, counted: dict[int, int]) -> bool:
-        """Go on after the messages that a checkpoint counts; returns whether Redis has all of them."""
+        """Go on after the messages that a checkpoint counts; returns whether Redis has lost none of them."""
         for actor, last in counted.items():
             known = self._link.last_sequence(actor)
-            if known < last:  # and the numbers that follow will stand for other messages
+            if known < last:  # new messages will use the lost numbers again
                 print(f"Redis has lost messages {known + 1} to {last} of actor {actor}", flush=True)
             self.counted[actor] = min(known, last)
         return self.counted == counted
@@ -105,7 +105,7 @@ class Ingest:
         stayed = None
         if crew != before:
             stayed = min(before.nb_actor, crew.nb_actor)
-            if round_ >= self._progress.round - 1:  # not one that an earlier learner has taken in
+            if round_ >= self._progress.round - 1:  # not a round that an earlier learner has taken in
                 self._results.log.settle(crew.nb_actor)
         self._take(self.reader.take_round(round_, crew.nb_actor, stayed))
 
@@ -133,6 +133,6 @@ class Ingest:
             )
 
     def _reach(self) -> Reach:
-        """Return how far actors can have come; the round is counted before its weights are published."""
+        """Return how far actors can have come; `progress.round` is raised before the round's weights are published."""
         progress, earlier = self._progress, self._earlier
         return Reach(max(progress.round, earlier.round), max(progress.T_actors, earlier.steps))

@@ -23,7 +23,7 @@ from programs.learner.saved_run import SavedRun
 from programs.learner.saving import Saver
 from programs.snapshot import weights_hash
 
-_CHECKED_METRICS = 1000  # that are looked at together, as each look waits for a GPU
+_CHECKED_METRICS = 1000  # that are checked together, as each check waits for the GPU
 
 
 class Learner:
@@ -48,7 +48,7 @@ class Learner:
         self._saver = Saver(
             args, agent, buffer, link, results, progress, limiter, self._ingest, self._publisher, self._check_metrics
         )
-        self._saves_first = True  # for a run that has no checkpoint, or one of messages that Redis has lost
+        self._saves_first = True  # for a run without a checkpoint, or whose checkpoint counts messages Redis has lost
         self._log = self._new_log()
         self._evaluated = progress.T_learner // args.evaluation_interval
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
@@ -59,13 +59,13 @@ class Learner:
         self._saves_first = not self._saver.resume(saved)
 
     def run(self) -> None:
-        """Train until T-max; Stopped when the process shall stop before."""
+        """Train until T-max; raises Stopped if the process shall stop before."""
         progress, args, ingest = self._progress, self._args, self._ingest
         try:
             ingest.tell()
             self._publisher.begin(progress.round)
             if self._saves_first:
-                self._saver.save()  # a learner killed from now on finds its actors' experience, and only theirs, again
+                self._saver.save()  # if this learner is killed from now on, its successor finds all experience again
             ingest.take_backlog()
             while progress.T_learner < args.T_max:
                 ingest.gather()
@@ -109,7 +109,7 @@ class Learner:
             self._ingest.take_meanwhile()
             if self._stop.is_set():
                 raise Stopped
-        # A run that ends with its round goes on, given a larger T-max, with the next one.
+        # A run that ends with its round goes on with the next round when it is resumed with a larger T-max.
         if progress.round_end <= progress.T_learner < args.T_max:
             progress.round_end += self._limiter.round_steps(progress.round + 1)
 
@@ -120,10 +120,10 @@ class Learner:
         self._saver.save_if_due()
 
     def _leave(self, status: str) -> None:
-        """Save everything, send the actors home, and log the episodes that they were told are in the log.
+        """Save everything, write the run's end for the actors, and log the episodes that actors have appended.
 
-        A successor in lockstep logs those of the round under way again, in the order that nobody's speed decides.
-        A run has finished when all this is done: a learner that dies before has a successor, which does it again.
+        In lockstep a successor logs the episodes of the round under way again, in an order that no process's speed
+        decides. A run counts as finished only when all this is done: if the learner dies before, a successor does all.
         """
         self._saver.save()
         self._ingest.tell(status)  # no actor can commit any more

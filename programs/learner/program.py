@@ -55,7 +55,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     environment = open_environment(replace(args, render=False), args.seed)
     environment.close()
     spec = environment.spec
-    # Lease and folder come before the checkpoint, which a learner that is about to leave may still be writing.
+    # Take the lease and the folder before reading the checkpoint: a learner that leaves may still be writing it.
     with (
         _link(args, client) as link,
         ResultsFolder(args.path_to_results, args.task, environment.action_repeat) as reports,
@@ -68,7 +68,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             reports.best_mean = saved.best_mean
         elif reports.log.records:
             raise UserError(
-                f"--path-to-results: {reports.log.path} has episodes, but no snapshot to resume: move it away"
+                f"--path-to-results: {reports.log.path} has episodes, but no checkpoint to resume: move it away"
             )
         progress = saved.progress if saved else Progress(uuid.uuid4().hex[:12])
         if saved and saved.finished and progress.T_learner >= args.T_max:
@@ -87,10 +87,10 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
         buffer = _buffer(args, agent, spec, generator)
         _restore(args, agent, saved)
-        if stop.is_set() and not saved:  # else it leads the run for a moment, and sends the actors home
+        if stop.is_set() and not saved:  # a resumed run is led for a moment even so, for its actors to leave
             raise Stopped
         reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
-        # Last, as it may abandon an older run: nothing may be refused from here on.
+        # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         link.lead(progress.run_id, limiter.crews, afresh=saved is None)
         decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
         learner = Learner(args, agent, buffer, link, reports, progress, limiter, decode, stop)
@@ -106,7 +106,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
 
 
 def _buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generator: torch.Generator) -> Buffer:
-    """Make the buffer that the agent wants, on the generator's device."""
+    """Make the buffer that the agent needs, on the generator's device."""
     capacity, place = args.memory_capacity, generator.device
     if agent.buffer == "queue":
         return Queue(agent.spec, capacity, args.batch_size, generator, place)
@@ -127,7 +127,7 @@ def _link(args: Args, client: Client) -> LearnerClient:
 
 
 def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
-    """The settings with what this machine makes of them."""
+    """Return the settings, with the precision and the device that they come to on this machine."""
     in_use = {"precision": precision_in_use(args.precision, device), "device": device_name(device)}
     return args.settings | {"preset": args.preset} | in_use
 
@@ -145,7 +145,10 @@ def _restore(args: Args, agent: Agent, saved: SavedRun | None) -> None:
 
 
 def _refuse_other_settings(args: Args, saved: SavedRun) -> None:
-    """Refuse what does not fit a run's experience and its actors' states: all but its length and number of actors."""
+    """Raise UserError if settings differ from the checkpoint's; only T-max and the number of actors may.
+
+    Other settings would not fit the run's experience and its actors' states.
+    """
     before, now = saved.settings, args.shared
     errors = [
         f"{flag_of(name)}: was {before[name]!r} when {saved.path} was saved, is {now[name]!r}; resume with the same "
@@ -158,7 +161,10 @@ def _refuse_other_settings(args: Args, saved: SavedRun) -> None:
 
 
 def _refuse_other_name(args: Args, saved: SavedRun) -> None:
-    """The experience of a run lies under its name on the Redis server: under another one there is none."""
+    """Raise UserError for another name, unless --abandon-other-run is given.
+
+    The Redis server holds the run's experience under the run's name; under another name there is none.
+    """
     if saved.name in (None, args.name):
         return
     before = textwrap.shorten(ascii(saved.name), 200)
@@ -180,10 +186,10 @@ def _limiter(args: Args, agent: Agent, saved: SavedRun | None) -> RateLimiter:
 def _change_crew(
     args: Args, progress: Progress, limiter: RateLimiter, link: LearnerClient, known: RunStatus | None
 ) -> RateLimiter:
-    """Return the limiter of a resumed run, of which the server has `known`, that goes on with other actors.
+    """Return the limiter of a resumed run that goes on with other actors; `known` is the run's record in Redis.
 
-    A learner that was killed has published more rounds than it has saved. Actors that stay play these to their end;
-    what those that leave have not played to its end is left out.
+    A killed learner has published more rounds than it has saved. Actors that stay play these rounds to their end. A
+    leaving actor's part of the rounds that it has not finished is left out.
     """
     before = limiter.crews[-1].nb_actor
     print(f"Going on with {args.nb_actor} actors, in the place of {before}", flush=True)

@@ -6,12 +6,12 @@ from args import Args
 from memory.broker.story import Reach
 from memory.limiter import RateLimiter
 
-_UNTOLD_ROUNDS = 100  # that actors can play in the seconds that a restarted Redis may have lost, at most
+_UNTOLD_ROUNDS = 100  # most rounds that actors can play in the seconds that a restarted Redis may have lost
 
 
 @dataclass
 class Progress:
-    """Where a run stands; snapshots hold it."""
+    """Where a run stands; checkpoints and snapshots hold it."""
 
     run_id: str
     round: int = 0
@@ -21,11 +21,11 @@ class Progress:
 
 
 def reach_of_earlier(args: Args, progress: Progress, limiter: RateLimiter, told: int) -> Reach:
-    """How far actors can have come with earlier learners of the run, one of which has saved this progress.
+    """Return how far actors can have come under earlier learners of the run, one of which has saved this progress.
 
-    A learner that was killed has published rounds after its last snapshot: two more than the agent steps fill that it
-    has told the actors last, and those whose steps a restarted Redis has lost. Where Redis has lost much more, nothing
-    is known but that nobody plays rounds beyond T-max.
+    A killed learner has published rounds after its last checkpoint. These are two more than the agent steps `told` in
+    the run's record fill, and the rounds whose steps a restarted Redis has lost. If Redis has lost much more, T-max is
+    the only limit: nobody plays rounds beyond it.
     """
     untold = _UNTOLD_ROUNDS if told or progress.T_actors else 0
     lost = told + untold * limiter.wanted_steps < progress.T_actors

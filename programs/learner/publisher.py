@@ -1,4 +1,4 @@
-"""Publishing weights beside training: copied from the GPU on a stream of their own, packed and sent by a thread.
+"""Publishes weights beside training: copies them from the GPU on a separate stream, packs and sends them in a thread.
 
 publisher = Publisher(model, link)
 publisher.begin(version)     # at the start of a run
@@ -27,14 +27,14 @@ class Publisher:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def begin(self, version: int) -> None:
-        """Publish the restored packets as the only ones there are, or in a new run the present weights."""
+        """Publish the restored packets as the only ones, or in a new run the present weights."""
         packets = self._link.packets or {version: weights_packet.pack(self._model.published(), version)}
         self._link.publish_alone(packets)
 
     def start(self, version: int) -> None:
-        """Publish the weights of this moment as `version`, which follows the last; raises what went wrong with that.
+        """Publish the weights of this moment as `version`, which follows the last; raises the error of the last one.
 
-        Also then there will be a packet of this version, so that a snapshot can hold it.
+        Even after an error there will be a packet of this version, so that a checkpoint can hold it.
         """
         last, weights = self._sending, self._model.published()
         if self._stream:
@@ -49,17 +49,17 @@ class Publisher:
         self._link.publish(version, packet)
 
     def packets(self) -> dict[int, bytes]:
-        """The packets of the two newest versions; what is being sent is waited for, whether it succeeds or not."""
+        """Wait for what is being sent, even if that fails, and return the packets of the two newest versions."""
         if self._sending:
             wait([self._sending])
         return self._link.packets
 
     def restore(self, packets: dict[int, bytes]) -> None:
-        """Take over the packets of a snapshot."""
+        """Take over the packets of a checkpoint."""
         self._link.packets = packets
 
     def finish(self) -> None:
-        """Wait until all is sent; raises what went wrong with that."""
+        """Wait until all is sent; raises the error of the last version."""
         if self._sending:
             self._sending.result()
 

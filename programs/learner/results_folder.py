@@ -1,4 +1,4 @@
-"""What the learner reports: the training log of all actors, its plot, how the run was made, and the snapshots."""
+"""What a learner writes: the training log of all actors, its plot, the run's record, checkpoints and snapshots."""
 
 import fcntl
 import math
@@ -42,7 +42,7 @@ class ResultsFolder:
         self._plotted = 0  # episodes in the plot
         self._next_plot = 0.0
         self._record: RunRecord | None = None  # until the run begins
-        self._known: EpisodeRecord | None = None  # newest that was left out
+        self._known: EpisodeRecord | None = None  # newest episode that was left out
         self._left_out = Tally(self._tell_known)
         try:
             folder_to_write("--path-to-results", folder)
@@ -61,7 +61,7 @@ class ResultsFolder:
             )
 
     def _remove_torn_files(self) -> None:
-        """A learner killed in the middle of a write has left a file aside, as large as a snapshot."""
+        """Delete the unfinished files, as large as a snapshot, that a learner killed during a write has left."""
         game = re.escape(self.game)
         whole = rf"((last_)?model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{game}\.(csv|json))"
         for path in self.folder.iterdir():
@@ -76,7 +76,7 @@ class ResultsFolder:
         self._lock.close()
 
     def begin(self, start: Start, *, afresh: bool) -> None:
-        """Write down how the run is made, or that it goes on so; raises UserError for a foreign record."""
+        """Write the run's record, or add this start to the record there is; raises UserError for a foreign record."""
         path = self._record_path
         try:
             known = None if afresh else read_record(path)
@@ -90,7 +90,7 @@ class ResultsFolder:
         return self.folder / f"{self.game}.json"
 
     def add_episodes(self, episodes: list[Episode], t_learner: int) -> None:
-        """Log finished episodes; those that are known already are left out, counted and told."""
+        """Log finished episodes; leave out, count and report those that the log has already."""
         if episodes:
             records = [training_record(episode, t_learner) for episode in episodes]
             logged = set(map(id, self.log.append(records)))
@@ -107,9 +107,9 @@ class ResultsFolder:
         )
 
     def mean_score(self, t_learner: int) -> float | None:
-        """Mean score of the 100 newest episodes that were logged before this step; None while there are fewer.
+        """Return the mean score of the 100 newest episodes logged before this step; None while there are fewer.
 
-        A learner that was killed has logged more than it has saved: it meets its log of later steps when it resumes.
+        A killed learner has logged more than its checkpoint holds: a resumed run finds episodes of later steps logged.
         """
         scores = (record.score_saber for record in reversed(self.log.records) if record.T_learner < t_learner)
         newest = list(islice(scores, SCORE_EPISODES))
@@ -142,7 +142,7 @@ class ResultsFolder:
         return older
 
     def _record_progress(self, values: dict[str, Any]) -> None:
-        """Write down how far the run got. The log alone cannot tell: no episode needs to end where a run ends."""
+        """Write down how far the run got. The log alone does not show that: a run may end within an episode."""
         if self._record:
             lockstep = self._record.starts[-1].settings["synchronize_actors_with_learner"]
             self._record = replace(self._record, reached=steps_made(values, lockstep=lockstep))
@@ -150,14 +150,14 @@ class ResultsFolder:
 
 
 def steps_made(values: dict[str, Any], *, lockstep: bool) -> int:
-    """Agent steps that a run has made, from its `T_actors` and `T_learner`.
+    """Count the agent steps that a run has made, from its `T_actors` and `T_learner`.
 
-    In lockstep the updates stand for the steps, and the last round is played but not counted in T_actors.
+    In lockstep `T_learner` counts them, too: the last round is played, but not counted in `T_actors`.
     """
     return max(int(values["T_actors"]), int(values["T_learner"]) if lockstep else 0)
 
 
 def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
-    """The line of the training log for an actor's message; raises ValueError if the message cannot be one."""
+    """Return the training log's record of an actor's message; raises ValueError for a message that gives none."""
     record = make_record(episode.record | {"T_learner": t_learner})
     return replace(record, end=sys.intern(record.end))  # a few words, repeated in every record

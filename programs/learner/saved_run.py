@@ -1,4 +1,4 @@
-"""A checkpoint's content, parsed once: a run to resume, or one line that tells what is wrong with it."""
+"""Parses a checkpoint's content once: into a run to resume, or into one line with what is wrong with the checkpoint."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "pu
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run as its checkpoint holds it, beside the states of the agent's parts, which are in `content`."""
+    """A run as its checkpoint holds it; `content` holds the states of the agent's parts, too."""
 
     path: Path
     content: dict[str, Any]
@@ -54,7 +54,7 @@ def parse(path: Path, content: dict[str, Any]) -> SavedRun:
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Turn errors that wrong values of a checkpoint lead to into one line that names the file."""
+    """Turn the errors that a checkpoint's wrong values cause into one line that names the file."""
     try:
         yield
     except (ValueError, RuntimeError) as error:
@@ -109,7 +109,7 @@ def _packets(packets: Any) -> Iterable[tuple[int, Any]]:
 
 
 def _replay(values: Any) -> Checkpoint:
-    """Only a replay can tell whether these fit it."""
+    """Check the types alone; the replay itself checks whether the values fit."""
     if not isinstance(values, dict) or values.keys() != set(Checkpoint._fields):
         raise ValueError("its replay is missing")
     checkpoint = Checkpoint(**values)

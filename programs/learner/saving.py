@@ -27,7 +27,7 @@ _RETRY_S = 60.0  # until files are written again after a failure
 
 
 class Saver:
-    """Saves a run's learner; `check` raises if what there is now must not be saved."""
+    """Saves a run's learner; `check` raises if the present weights must not be saved."""
 
     def __init__(
         self, args: Args, agent: Agent, buffer: Buffer, link: LearnerClient, results: ResultsFolder,
@@ -48,14 +48,14 @@ class Saver:
             results.folder, args.task, points_to_keep(args, results.action_repeat), self._steps_made
         )
         self._next = time.monotonic() + _SNAPSHOT_INTERVAL_S
-        self._not_before = 0.0  # no files, after a failure
+        self._not_before = 0.0  # when files may be written again, after a failure
         self._trimmed_at = 0  # chunks inserted when the log was last trimmed
 
     def try_to(self, write: Callable[[], None]) -> None:
-        """Write what a later call will write again: a full disk does not end the run, and costs it nothing yet.
+        """Write what a later call will write again: so a full disk does not end the run, and nothing is lost yet.
 
-        After a failure nothing is written for a while. The log is not trimmed meanwhile, so it still fits the older
-        checkpoints.
+        After a failure nothing is written for a while. The log is not trimmed meanwhile, so the older checkpoints can
+        still be resumed from.
         """
         if time.monotonic() < self._not_before:
             return
@@ -72,13 +72,13 @@ class Saver:
             self.try_to(self.save)
 
     def save(self) -> None:
-        """Write a checkpoint, and drop from the log what neither it nor the one before it needs."""
+        """Write a checkpoint, and drop from the log what neither this checkpoint nor the one before needs."""
         self._link.trim(self.write_checkpoint())
         self._trimmed_at = self._buffer.inserted
         self._next = time.monotonic() + _SNAPSHOT_INTERVAL_S
 
     def write_checkpoint(self) -> FirstMessages:
-        """Write a checkpoint, and return to what the log may be trimmed."""
+        """Write a checkpoint, and return by actor the number up to which the log may be trimmed."""
         self._check()
         self.keep_weights()
         values = {
@@ -87,8 +87,8 @@ class Saver:
             "replay_generator": self._buffer.generator.get_state(),
             "logged": self._results.log.size,
             "finished": self.finished,
-            # A stop in the middle of a round leaves weights that no actor may see before the round's end, and an actor
-            # that has a round left to play needs the weights before.
+            # After a stop in the middle of a round, no actor may get the present weights before the round's end. An
+            # actor that has a round left to play needs the weights of the version before.
             "published": {
                 version: torch.frombuffer(bytearray(packet), dtype=torch.uint8)
                 for version, packet in self._publisher.packets().items()
@@ -97,19 +97,19 @@ class Saver:
         return self._results.save_checkpoint(self._agent, self._values() | values, self._ingest.needs())
 
     def keep_weights(self) -> None:
-        """Keep the weights alone if the run has passed one of the points at which it shall."""
+        """Write a snapshot of the weights alone if the run has passed a point at which weights are kept."""
         steps = self._args.T_max if self.finished else self._steps_made  # without lockstep actors may have played less
         if self._kept.due(steps):
             self._check()
         self._kept.keep(steps, self._agent, self._values())
 
     def save_best(self) -> None:
-        """Keep the weights if the newest episodes are the best so far."""
+        """Write the best snapshot if the newest episodes are the best so far."""
         self._check()
         self._results.save_best(self._agent, self._values())
 
     def resume(self, saved: SavedRun) -> bool:
-        """Take up what a checkpoint holds beside agent and `Progress`; returns whether Redis has all that it had."""
+        """Take up what a checkpoint holds beside agent and `Progress`; returns whether Redis has lost none of it."""
         restore_generator(self._buffer.generator, saved.replay_generator)
         self._publisher.restore(saved.published)
         whole = self._ingest.resume(saved.counted)
