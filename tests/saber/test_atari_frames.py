@@ -76,7 +76,7 @@ def test_observations_are_the_callers_to_keep():
 def test_eighteen_actions_and_one_shape_in_every_game(game):
     environment = make_environment(EnvironmentSettings(game=game), 0)
     assert (environment.spec.action.count, environment.spec.observation.shape) == (18, (84, 84))
-    assert (environment.spec.observation.dtype, environment.action_repeat) == (np.uint8, 4)
+    assert (environment.spec.observation.dtype, environment.action_repeat) == ("uint8", 4)
     rows = [environment.reset()] + [environment.step(action) for action in range(18)]
     assert all(row.obs.shape == (84, 84) and row.obs.dtype == np.uint8 for row in rows)
     for wrong in (-1, 18):

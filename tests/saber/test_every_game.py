@@ -34,7 +34,7 @@ def test_the_games_of_the_table():
 def test_eighteen_actions_one_shape_and_every_pixel(game):
     environment, reference = make(game, 5), Reference(game, 5)
     assert (environment.spec.action.count, environment.spec.observation.shape) == (18, (84, 84))
-    assert (environment.spec.observation.dtype, environment.action_repeat) == (np.uint8, 4)
+    assert (environment.spec.observation.dtype, environment.action_repeat) == ("uint8", 4)
     row, expected = environment.reset(), reference.reset()
     assert np.abs(bilinear(reference.ale.getScreenGrayscale()) - row.obs).max() <= 1
     for action in [*range(18), *random_actions(60)]:
