@@ -111,17 +111,17 @@ class AtariEnvironment:
         return self._state.snapshot() | {"counters": np.array(counters, np.int64)}
 
     def restore(self, arrays: Arrays) -> None:
-        """Continue exactly where a snapshot of the same game and settings was taken."""
+        """Continue exactly where `snapshot` saved a state of the same game and settings."""
         self._state.restore(arrays)
         self._steps, self._stuck_steps, end = arrays["counters"].tolist()
         self.end = ENDS[end]
 
     def close(self) -> None:
-        """Nothing to do: the emulator and its window go with the last reference to them."""
+        """Do nothing: the emulator and its window close with the last reference to them."""
 
 
 def open_emulator(settings: EnvironmentSettings, seed: int) -> ALEInterface:
-    """Load the game; raises ValueError for settings that cannot be and RuntimeError if there is nowhere to draw."""
+    """Load the game; raises ValueError for impossible settings and RuntimeError if there is nowhere to draw."""
     if error := check_game(settings.game):
         raise ValueError(error)
     if settings.action_repeat < 1 or not 0 <= settings.proba_sticky_actions <= 1:

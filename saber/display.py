@@ -1,4 +1,4 @@
-"""Whether there is anywhere to open a window."""
+"""Checks that there is a display to open a window on."""
 
 import os
 import re
@@ -11,7 +11,7 @@ _TIMEOUT_S = 5.0
 
 
 def check_display() -> None:
-    """Raise RuntimeError without a display: SDL, which opens the windows, draws into memory then and says nothing."""
+    """Raise RuntimeError without a display: SDL, which opens the windows, would draw into memory without an error."""
     if sys.platform != "linux" or os.environ.get("SDL_VIDEODRIVER"):
         return
     named = {name: value for name in ("WAYLAND_DISPLAY", "DISPLAY") if (value := os.environ.get(name))}
@@ -23,7 +23,7 @@ def check_display() -> None:
 
 
 def _addresses(name: str, value: str) -> Iterator[str | tuple[str, int]]:
-    """Where a display listens: paths of sockets, or host and port."""
+    """Yield the addresses at which a display may listen: paths of sockets, or host and port."""
     if name == "WAYLAND_DISPLAY":
         yield str(Path(os.environ.get("XDG_RUNTIME_DIR", "/"), value))
     elif match := re.fullmatch(r"(.*):(\d+)(\.\d+)?", value):  # an X server: ":0", "host:10.0", "unix:1"
@@ -44,6 +44,6 @@ def _answers(address: str | tuple[str, int]) -> bool:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 probe.settimeout(_TIMEOUT_S)
                 probe.connect(address)
-    except (OSError, OverflowError, UnicodeError):  # the last two for ports and hosts that there cannot be
+    except (OSError, OverflowError, UnicodeError):  # the last two for impossible ports and hosts
         return False
     return True

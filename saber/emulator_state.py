@@ -1,16 +1,17 @@
 """Continues an emulator exactly, in the middle of an episode and in another process.
 
-What ALE saves (`cloneState(include_rng=True)`, ale-py 0.12.1) is not all that the next frames depend on. Missing are
+The next frames depend on more than ALE saves (`cloneState(include_rng=True)`, ale-py 0.12.1). Missing are
 1. the action that a sticky frame repeats;
-2. whether the program had ended its last frame by a vertical sync. If not, it goes on drawing where it was, in a
-   picture that is not saved either: restored elsewhere, the game plays on differently or the process crashes.
-   Q*bert and Tetris begin every episode so, 3-D Tic-Tac-Toe does it whenever it thinks;
+2. whether the game's program had ended its last frame by a vertical sync. If not, the program goes on drawing where it
+   was, in a picture that is not saved either: restored elsewhere, the game plays on differently or the process crashes.
+   Q*bert and Tetris begin every episode so; 3-D Tic-Tac-Toe does the same whenever it computes its move;
 3. the last screen, and the shapes that the video chip draws until the program next sets its registers: restored
    elsewhere, objects collide that should not. That happened to one state in twenty, in a third of the games.
 
-After a reset, though, all emulators of a game are alike but for their random numbers. So a snapshot is the state after
-the reset together with all actions since, which are played again. To keep this short in a long episode, a newer state
-takes the place of the reset once it is proven: a second emulator that starts from it has arrived where this one is.
+After a reset, though, all emulators of a game are alike but for their random numbers. So `snapshot` saves the state
+after the reset together with all actions since, and `restore` plays these actions again. To keep them few in a long
+episode, a newer state replaces the state after the reset once the newer state is proven: a second emulator has started
+from the newer state, and has arrived where this emulator is.
 """
 
 import struct
@@ -22,14 +23,14 @@ from ale_py import ALEInterface, ALEState
 from memory.rows import Arrays
 
 PERIOD = 4096  # agent steps from one starting state to the next; at most 1.5 s to play again
-PROOF = 32  # agent steps; of 4 frames, the odds that all repeated an action from before are 0.25^128
+PROOF = 32  # agent steps; with 4 frames each, all frames repeat an action from before with probability 0.25^128
 RETRY = 1024  # agent steps from a failed proof to the next state tried; a proof takes as long as some 60 steps
 MAX_SCANLINES = 500  # per frame: 343 at most if a vertical sync ended it, over 650 if the instruction limit did
 NOOP = 0
 
 
 class EmulatorState:
-    """Remembers what it takes to bring another emulator of the same game to where this one is.
+    """Remembers what brings another emulator of the same game to where this emulator is.
 
         state = EmulatorState(ale, open_twin, action_repeat)
         state.begin()        # after every reset
@@ -53,8 +54,8 @@ class EmulatorState:
         self._start = start
         self._actions = bytearray()  # chosen since `_start`
         self._candidate = b""  # a newer state that is to be proven, if any
-        self._candidate_at = 0  # how many actions had been chosen then
-        self._next = PERIOD  # how many actions there must be for the next thing to do
+        self._candidate_at = 0  # how many actions had been chosen at that state
+        self._next = PERIOD  # number of actions at which to propose or prove the next state
 
     def add(self, action: int) -> None:
         """Remember the action of the agent step that was just played."""
@@ -97,7 +98,7 @@ class EmulatorState:
         return {"ale": np.frombuffer(self._start, np.uint8), "actions": np.frombuffer(bytes(self._actions), np.uint8)}
 
     def restore(self, arrays: Arrays) -> None:
-        """Bring the emulator, its screen included, to where the snapshot was taken."""
+        """Bring the emulator, its screen included, to where `snapshot` was called."""
         start = arrays["ale"].tobytes()
         _start_from(self._ale, start)
         self._begin_at(start)
@@ -108,7 +109,7 @@ class EmulatorState:
 
 def _start_from(ale: ALEInterface, state: bytes) -> None:
     ale.reset_game()
-    if not _within_frame(state):  # else it is the state after a reset, and this emulator is within the same frame
+    if not _within_frame(state):  # else `state` is that after a reset, and this emulator is within the same frame
         while _within_frame(_serialize(ale)):
             ale.act(NOOP)
     ale.restoreState(ALEState(state))
@@ -119,7 +120,7 @@ def _serialize(ale: ALEInterface) -> bytes:
 
 
 def _within_frame(state: bytes) -> bool:
-    """Whether the last frame was left unended; the scanline is the seventh number of the video chip's part."""
+    """Return whether the last frame was left unended; the scanline is the seventh number of the video chip's part."""
     numbers = state.index(b"\x03\x00\x00\x00TIA") + 7
     scanline: int = struct.unpack_from("<7i", state, numbers)[6]
     return scanline > MAX_SCANLINES

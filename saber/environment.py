@@ -18,7 +18,7 @@ from memory.rows import Array, Arrays, Row
 
 @dataclass(frozen=True)
 class EnvironmentSettings:
-    """Settings of an environment; one without frames or stickiness ignores those that it has no use for."""
+    """Settings of an environment; an environment without frames or stickiness ignores the settings about them."""
 
     env: str = "atari"  # a name in `saber.registry`; what follows a colon is its own, as in gymnasium:<id>
     game: str = "pong"  # snake_case, see saber.games
@@ -46,15 +46,15 @@ class Environment(Protocol):
         ...
 
     def pictures(self) -> list[Array]:
-        """The pictures [height, width, 3] uint8 RGB of the last step or reset, if the settings say `record`."""
+        """Return the pictures [height, width, 3] uint8 RGB of the last step or reset, if `record` is set."""
         ...
 
     def snapshot(self) -> Arrays:
-        """Everything needed to continue exactly, also in another process; arrays that nobody changes later."""
+        """Return the state: all that is needed to continue exactly, also in another process; never changed later."""
         ...
 
     def restore(self, arrays: Arrays) -> None:
-        """Continue after the row that was current when the snapshot was taken; who took it has kept that row."""
+        """Continue after the row that was current when the state was saved; the caller has to keep that row."""
         ...
 
     def close(self) -> None:

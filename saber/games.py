@@ -1,4 +1,4 @@
-"""The Atari games that there are, by their names in the Arcade Learning Environment."""
+"""The Atari games that can be played, by their names in the Arcade Learning Environment."""
 
 import contextlib
 import difflib
@@ -15,26 +15,26 @@ PUBLISHED_ACTIONS = {"skiing": (0, 2, 3, 4, 5, 6, 7, 8, 9)}
 
 
 def games() -> list[str]:
-    """All playable games in alphabetical order, in snake_case, such as "ms_pacman"."""
+    """Return all playable games in alphabetical order, in snake_case, such as "ms_pacman"."""
     return list(_games())
 
 
 @cache
 def _games() -> tuple[str, ...]:
-    # ale-py also ships combat, joust, maze_craze and warlords; they are for several players, and loading one as a
+    # ale-py also ships combat, joust, maze_craze and warlords, which are for several players. Loading one of them as a
     # game of one player ends the whole process.
     names = sorted(roms.get_all_rom_ids())
     return tuple(name for name in names if not fault_of_rom(name) and ALEInterface.isSupportedROM(rom_path(name)))
 
 
 def rom_path(name: str) -> str:
-    """File of the game's program, as shipped with ale-py; raises OSError if it is not there, or is another."""
-    with contextlib.redirect_stdout(io.StringIO()):  # it says where it looks, once per game
+    """Return the file of the game's program, shipped with ale-py; raises OSError if it is missing, or another."""
+    with contextlib.redirect_stdout(io.StringIO()):  # ale-py prints where it looks, once per game
         return str(roms.get_rom_path(name))
 
 
 def fault_of_rom(name: str) -> str:
-    """Why the program of a game that ale-py knows cannot be played; empty if it can."""
+    """Return why the program of one of ale-py's games cannot be played; empty if it can."""
     try:
         rom_path(name)
     except OSError as error:
@@ -44,7 +44,7 @@ def fault_of_rom(name: str) -> str:
 
 
 def check_game(name: str) -> str | None:
-    """Return what is wrong with this name of a game, with the names that are close to it; None if it is right."""
+    """Return what is wrong with this name of a game, and which names are close; None if the name is right."""
     if name in _games():
         return None
     if name in roms.get_all_rom_ids() and (fault := fault_of_rom(name)):
@@ -55,7 +55,7 @@ def check_game(name: str) -> str | None:
 
 
 def _meant(name: str) -> list[str]:
-    """The games that somebody may mean by a name in another spelling: "Ms. Pacman", or an id of Gymnasium."""
+    """Return the games that a name in another spelling may mean: "Ms. Pacman", or an id of Gymnasium."""
     stem = _GYMNASIUM_ID.sub("", name)
     letters = re.sub(r"[\W_]", "", stem).lower()
     if same := [game for game in _games() if game.replace("_", "") == letters]:

@@ -1,10 +1,10 @@
 """Environments of Gymnasium (farama.org) with discrete actions: --env gymnasium:CartPole-v1.
 
 The id is Gymnasium's own, version included; an environment that another package registers has the package's module in
-front, as in gymnasium:ale_py:ALE/Pong-v5. An episode that Gymnasium calls truncated is cut off for its length
-("time_limit"), whatever the reason was; one that is terminated as well is over.
+front, as in gymnasium:ale_py:ALE/Pong-v5. An episode that Gymnasium calls truncated ends as "time_limit", whatever the
+reason was. An episode that is both truncated and terminated is over ("game_over").
 
-What a network gets to see:
+What a network gets as an observation:
 - images, which are uint8 Boxes [H, W], [H, W, 1] or [H, W, 3] of at least 16x16: grey, 84x84, uint8;
 - any other Box, such as a vector, a board of int8 or an image of floats: its numbers in one row, float32, unscaled;
   bytes that go up to 255 stay uint8, which networks take for fractions;
@@ -37,14 +37,14 @@ SMALLEST_IMAGE = 16  # pixels: fewer rows or columns of bytes are a board, whose
 class GymnasiumEnvironment:
     """One environment of Gymnasium.
 
-    Its time step is its own: `action_repeat` is 1 whatever the settings say, and nothing is sticky.
+    The environment has its own time step: `action_repeat` is 1 whatever the settings are, and nothing is sticky.
 
     Gymnasium promises that `reset(seed=...)` decides all that follows, and can save no state. So each episode gets a
-    seed of its own, made from the environment's and the episode's number, and a snapshot is these two together with the
-    actions since the reset, which `restore` plays again. That is short (a byte per action, mostly), needs to know
-    nothing of where random numbers come from, and takes as long to restore as the episode has taken to play: some
-    10 µs per step of CartPole. Where the promise is not kept, by an environment that draws from elsewhere or carries
-    something over from one episode to the next, `restore` says so.
+    seed of its own, made from the environment's seed and the episode's number. `snapshot` saves these two together with
+    the actions since the reset, and `restore` plays the actions again. Such a state is short (a byte per action,
+    mostly), and does not depend on where random numbers come from. Restoring takes as long as the episode has taken to
+    play: some 10 µs per step of CartPole. `restore` raises RunError if the promise is not kept: by an environment that
+    draws from elsewhere, or carries something over from one episode to the next.
     """
 
     action_repeat = 1
@@ -63,7 +63,7 @@ class GymnasiumEnvironment:
         self._show = view.show
         self._action_dtype = np.dtype(np.uint8 if self._nb_actions <= 256 else np.int32)
         self._seed = seed % 2**63
-        self._episode = 0  # number of the running one, from 1; 0: none has begun
+        self._episode = 0  # number of the running episode, from 1; 0: none has begun
         self._actions: list[int] = []  # of this episode
         self._obs = np.zeros(view.shape, view.dtype)  # the newest
         self.end = ""
@@ -84,10 +84,10 @@ class GymnasiumEnvironment:
 
     def _episode_seed(self) -> int:
         draw = np.random.SeedSequence([self._seed, self._episode]).generate_state(1)[0]
-        return int(draw) >> 1  # 31 bits: what simulators written in C take
+        return int(draw) >> 1  # 31 bits: simulators written in C accept no more
 
     def step(self, action: int | Array) -> Row:
-        """Act for one time step of the environment's own."""
+        """Act for one of the environment's own time steps."""
         action = int(action)
         if self.end or not self._episode or not 0 <= action < self._nb_actions:
             running = self._episode and not self.end
@@ -100,7 +100,7 @@ class GymnasiumEnvironment:
         return Row(self._obs, step_type, float(reward), 0.0 if terminated else 1.0)
 
     def snapshot(self) -> Arrays:
-        """`episode` [2] int64, its seed and number; `actions` [steps] uint8 if that holds them; `obs`."""
+        """Return `episode` [2] int64, seed and number; `actions` [steps], uint8 if 256 values suffice; `obs`."""
         return {
             "episode": np.array([self._seed, self._episode], np.int64),
             "actions": np.array(self._actions, self._action_dtype),
@@ -108,7 +108,7 @@ class GymnasiumEnvironment:
         }
 
     def restore(self, arrays: Arrays) -> None:
-        """Play the episode of the snapshot again; raises RunError if that leads elsewhere."""
+        """Play the saved episode again; raises RunError if that leads elsewhere."""
         begun = self._episode
         self._seed, self._episode = arrays["episode"].tolist()
         if not self._episode:
@@ -131,11 +131,11 @@ class GymnasiumEnvironment:
         )
 
     def pictures(self) -> list[Array]:
-        """One picture, of what the last step led to."""
+        """Return one picture, of what the last step led to."""
         return [np.array(self._environment.render(), np.uint8)] if self._record else []
 
     def _try_to_draw(self) -> None:
-        """Draw, so that what is missing for it is missing now; the next reset begins anew."""
+        """Draw once, to fail now if anything for drawing is missing; the next reset begins anew."""
         try:
             self._environment.reset(seed=0)
             picture: Any = self._environment.render() if self._record else None
@@ -151,23 +151,23 @@ class GymnasiumEnvironment:
 
 
 def _open(id_: str, settings: EnvironmentSettings) -> gymnasium.Env[Any, Any]:
-    """Raises ValueError, in one line, for what cannot be had."""
+    """Make Gymnasium's environment; raises ValueError, in one line, if that is impossible."""
     if settings.render:
         check_display()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of packages about to change: nobody who starts a run can do anything about it
+        warnings.simplefilter("ignore")  # about packages that will change: a person who starts a run cannot help that
         spec = _find(id_)
         mode = "human" if settings.render else "rgb_array" if settings.record else ""
-        drawing: dict[str, Any] = {"render_mode": mode} if mode else {}  # not all environments know the word
+        drawing: dict[str, Any] = {"render_mode": mode} if mode else {}  # not all environments accept the argument
         try:
-            # Without the checker, which looks at every step for faults of whoever wrote the environment.
+            # Without the checker, which looks at every step for mistakes in the environment's code.
             return gymnasium.make(spec, disable_env_checker=True, **drawing)
         except (gymnasium.error.Error, ImportError, TypeError) as error:
             raise ValueError(f"{id_} cannot be made: {_one_line(error)}") from error
 
 
 def _find(id_: str) -> EnvSpec:
-    """Exactly this id: Gymnasium would take the newest version for none, which makes one name mean several things."""
+    """Find exactly this id: without a version, Gymnasium would take the newest: one id would mean several things."""
     if not id_:
         raise ValueError("gymnasium needs an id, as in gymnasium:CartPole-v1")
     module, _, name = id_.rpartition(":")
@@ -184,7 +184,7 @@ def _find(id_: str) -> EnvSpec:
 
 
 def _import(module: str) -> None:
-    """For the environments that it registers."""
+    """Import a module, for the environments that it registers."""
     try:
         importlib.import_module(module)
     except (ImportError, ValueError, TypeError) as error:  # the latter two for names with stray colons and dots
@@ -196,7 +196,7 @@ def _one_line(what: object) -> str:
 
 
 class View(NamedTuple):
-    """Observations of a space as a network gets to see them."""
+    """Observations of a space as a network gets them."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -204,7 +204,7 @@ class View(NamedTuple):
 
 
 def view_of(space: spaces.Space[Any]) -> View:
-    """Raises ValueError for spaces other than Box and Discrete."""
+    """Return how a network gets a space's observations; raises ValueError for spaces other than Box and Discrete."""
     if isinstance(space, spaces.Discrete):
         return _one_hot(int(space.start), int(space.n))
     if not isinstance(space, spaces.Box):
@@ -216,7 +216,7 @@ def view_of(space: spaces.Space[Any]) -> View:
 
 
 def is_image(space: spaces.Box) -> bool:
-    """Bytes in rows and columns, with one or three colours last if there are colours."""
+    """Return whether a space has images: bytes in rows and columns, with one or three colours last, if any."""
     colours = space.shape[2:]
     return (
         space.dtype == np.uint8
@@ -246,7 +246,7 @@ def _one_hot(start: int, n: int) -> View:
 
 
 def _actions_of(space: spaces.Space[Any]) -> tuple[int, int]:
-    """Number of the first action, and how many there are; raises ValueError for a space that is not Discrete."""
+    """Return the first action's number, and how many actions there are; raises ValueError if not Discrete."""
     if not isinstance(space, spaces.Discrete):
         raise ValueError(f"actions must be Discrete, not {_one_line(space)}")
     return int(space.start), int(space.n)

@@ -1,4 +1,4 @@
-"""Numbers of things, as a sentence has them."""
+"""Writes numbers of things for sentences."""
 
 
 def counted(number: int, noun: str) -> str:

@@ -13,13 +13,13 @@ SCORE_EPISODES = 100  # consecutive training episodes whose mean is a score (Tor
 
 
 def steps_in(seconds: float, action_repeat: int) -> float:
-    """Agent steps of `action_repeat` frames in `seconds` of game time; not always a whole number."""
+    """Return the agent steps of `action_repeat` frames in `seconds` of game time; not always a whole number."""
     return seconds * FRAMES_PER_SECOND / action_repeat
 
 
-@dataclass(frozen=True, slots=True)  # a learner holds those of its whole run
+@dataclass(frozen=True, slots=True)  # a learner holds the records of its whole run
 class EpisodeRecord:
-    """One finished episode; who did not fill `T_actors`, `T_learner` and `actor` did not know them."""
+    """One finished episode; `T_actors`, `T_learner` and `actor` stay 0 where they are not known."""
 
     T_actors: int = 0  # agent steps over all actors when the episode ended
     T_learner: int = 0  # agent steps of the learner when it logged the episode
@@ -77,6 +77,6 @@ class EpisodeScore:
         }
 
     def restore(self, arrays: Arrays) -> None:
-        """Go on counting where a snapshot was taken."""
+        """Go on counting where `snapshot` was called."""
         self.score_5min, self.score_30min, self.total = arrays["scores"].tolist()
         self.length = int(arrays["length"])

@@ -36,7 +36,7 @@ class VectorEnvironment:
         self._episodes = [0] * len(environments)  # number of the running episode, per environment
 
     def reset(self) -> Rows:
-        """Begin an episode everywhere; one that was running is dropped without a record, and its number used again."""
+        """Begin an episode everywhere; drop running episodes without a record, and use their numbers again."""
         self._rows = [self._begin(env) for env in range(len(self.environments))]
         return Rows.stack(self._rows)
 
@@ -60,7 +60,7 @@ class VectorEnvironment:
         return self.environments[env].reset()
 
     def snapshot(self) -> Arrays:
-        """Everything needed to continue exactly: `rows.*` [E, ...], `episodes` [E]; `env<e>.*`, `score<e>.*`."""
+        """Return the state, to continue exactly: `rows.*` [E, ...], `episodes` [E]; `env<e>.*`, `score<e>.*`."""
         arrays: Arrays = {f"rows.{name}": array for name, array in Rows.stack(self._rows)._asdict().items()}
         arrays["episodes"] = np.array(self._episodes, np.int64)
         for env, (environment, score) in enumerate(zip(self.environments, self._scores, strict=True)):
@@ -69,7 +69,7 @@ class VectorEnvironment:
         return arrays
 
     def restore(self, arrays: Arrays) -> Rows:
-        """Continue where a snapshot of as many environments was taken; returns the rows to act on next."""
+        """Continue where `snapshot` saved the state of as many environments; returns the rows to act on next."""
         if len(arrays["episodes"]) != len(self.environments):
             raise ValueError(
                 f"a snapshot of {len(arrays['episodes'])} environments for a vector of {len(self.environments)}"

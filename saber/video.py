@@ -1,7 +1,7 @@
-"""Videos that a browser plays, written without a screen: WebM with VP8, the one such codec in OpenCV's wheels.
+"""Videos that a browser plays, written without a screen: WebM with VP8, the one suitable codec in OpenCV's wheels.
 
-They have an encoder for MPEG-4 Part 2, too, which browsers do not play; theirs for VP9 is many times slower, and the
-one for H.264 needs special hardware.
+The wheels have an encoder for MPEG-4 Part 2, too, but browsers do not play it. Their encoder for VP9 is many times
+slower, and their encoder for H.264 needs special hardware.
 """
 
 import os
@@ -34,7 +34,7 @@ class Video:
             if self._written == self._limit:
                 return
             factor = max(1, round(_HEIGHT / picture.shape[0]))
-            height, width = (size * factor + size * factor % 2 for size in picture.shape[:2])  # the codec's are even
+            height, width = (size * factor + size * factor % 2 for size in picture.shape[:2])  # even, for the codec
             large = cv2.resize(picture, (width, height), interpolation=cv2.INTER_NEAREST)
             if self._writer is None:
                 self._writer = self._open(width, height)
@@ -42,7 +42,7 @@ class Video:
             self._written += 1
 
     def _open(self, width: int, height: int) -> cv2.VideoWriter:
-        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # not a line for each picture on a full disk
+        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # no line for each picture on a full disk
         with _silent_stderr():
             codec = cv2.VideoWriter.fourcc(*"VP80")
             writer = cv2.VideoWriter(str(self._path), cv2.CAP_FFMPEG, codec, self._rate, (width, height))
@@ -51,7 +51,7 @@ class Video:
         return writer
 
     def finish(self) -> None:
-        """Write what is left; raises OSError if the file does not hold all pictures, as OpenCV never says."""
+        """Write what is left; raises OSError if the file does not hold all pictures, which OpenCV never reports."""
         self.release()
         with _silent_stderr():
             found = cv2.VideoCapture(str(self._path), cv2.CAP_FFMPEG).get(cv2.CAP_PROP_FRAME_COUNT)
@@ -59,14 +59,14 @@ class Video:
             raise OSError(f"{self._path}: the video is not whole; is the disk full?")
 
     def release(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._writer is not None:
             self._writer.release()
 
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """FFmpeg says what OpenCV's log knows nothing of: WebM has no list of four-letter codes, and finds the codec."""
+    """Silence FFmpeg: it prints past OpenCV's log that WebM has no list of four-letter codes, but finds the codec."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
@@ -79,8 +79,8 @@ def _silent_stderr() -> Iterator[None]:
 
 @contextmanager
 def write_video(path: Path, frames_per_second: float) -> Iterator[Video]:
-    """Give a video that becomes `path` (`*.webm`), all at once, when the block ends without an exception."""
-    with written_aside(path, ".webm") as aside:  # OpenCV goes by the end of the name
+    """Yield a video that becomes `path` (`*.webm`), all at once, when the block ends without an exception."""
+    with written_aside(path, ".webm") as aside:  # OpenCV chooses the format by the end of the name
         video = Video(aside, frames_per_second)
         try:
             yield video

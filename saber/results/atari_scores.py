@@ -1,8 +1,7 @@
 """Scores to compare with, game by game: `atari_scores.csv`, and where each of its columns is from.
 
-An empty cell was not published; nothing is put in its place. A column says under which protocol it was measured, as
-far as that is known, because scores of no-op starts and of sticky actions are those of different tasks (Machado et al.
-2018, arXiv 1709.06009).
+A cell is empty if its score was not published. Each column names the protocol of its scores, as far as it is known:
+scores with no-op starts and with sticky actions belong to different tasks (Machado et al. 2018, arXiv 1709.06009).
 """
 
 import csv
@@ -29,7 +28,7 @@ class Column:
 
     @property
     def label(self) -> str:
-        """Agent, protocol and frames: no score of it should be shown without them."""
+        """Agent, protocol and frames: no score of the column should be shown without them."""
         return f"{self.agent} ({self.protocol}, {format_frames(self.frames)})"
 
 
@@ -75,7 +74,7 @@ class GameScores:
 
 @cache
 def read_scores() -> dict[str, GameScores]:
-    """The table by game, as ALE names it in snake_case; raises ValueError if the file is not as described here."""
+    """Read the table, by game in ALE's snake_case; raises ValueError if the file is not as described here."""
     with PATH.open(encoding="ascii", newline="") as file:
         reader = csv.DictReader(file)
         if (found := list(reader.fieldnames or [])) != (expected := ["game", "in_atari57", *BASELINES, *COLUMNS]):

@@ -1,7 +1,7 @@
-"""Colours of the pages: each one for a light display and for paper, with its counterpart for a dark display.
+"""Colours of the pages: each colour for a light display and for paper, with its counterpart for a dark display.
 
-Figures hold the light ones; a page puts the dark ones in their place for a reader who asks for a dark display. The
-colours of a group differ in lightness as well as in hue, so that colour-blind readers tell them apart, too.
+Figures hold the light colours; a page replaces them by the dark ones for a reader who asks for a dark display. The
+colours of a group differ in lightness as well as in hue, so that colour-blind readers can distinguish them, too.
 """
 
 from typing import NamedTuple
@@ -45,7 +45,7 @@ PUBLISHED = (
 
 
 def band(colour: str) -> str:
-    """Return the colour as it fills the band around a line, which shows what lies behind it."""
+    """Return the colour that fills the band around a line: transparent, to show what lies behind the band."""
     red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.25)"
 

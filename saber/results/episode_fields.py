@@ -39,7 +39,7 @@ assert list(EPISODE_FIELDS) == [field.name for field in fields(EpisodeRecord)]
 
 
 def make_record(values: dict[str, Any]) -> EpisodeRecord:
-    """Make a record of values from outside; raises ValueError, naming the field, for what no episode can have."""
+    """Make a record of values from outside; raises ValueError, naming the field, for a value no episode can have."""
     if values.keys() != EPISODE_FIELDS.keys():
         names = sorted(map(ascii, values.keys() ^ EPISODE_FIELDS.keys()))
         raise ValueError(f"an episode has other fields; missing or unknown: {', '.join(names)[:200]}")
@@ -47,7 +47,7 @@ def make_record(values: dict[str, Any]) -> EpisodeRecord:
 
 
 def is_sound(record: EpisodeRecord) -> bool:
-    """Whether all values of a record are such as an episode can have."""
+    """Return whether an episode can have all values of a record."""
     return all(field.holds(getattr(record, name)) for name, field in EPISODE_FIELDS.items())
 
 

@@ -1,7 +1,7 @@
-"""The files of an evaluation: its episodes as a CSV, and beside it as JSON how they are played.
+"""The files of an evaluation: its episodes as a CSV, and beside the CSV, as JSON, how the episodes are played.
 
-The CSV is whole at every moment. Who evaluates again in the same way finds the episodes that are there already; to
-another evaluation they would be wrong, and it is refused before anything is played.
+The CSV is whole at every moment. An evaluation that is made in the same way again keeps the episodes of the CSV. Any
+other evaluation is refused before anything is played, as these episodes would be wrong there.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ _RETRY_S = 10.0
 
 
 class EvaluatedEpisode(NamedTuple):
-    """An episode and the seed that decides all of it: of the environment, and of what the agent draws."""
+    """An episode and the seed that decides all of it: what the environment does, and what the agent draws."""
 
     seed: int
     record: EpisodeRecord
@@ -44,7 +44,7 @@ class EvaluationRecord:
     versions: dict[str, str]  # of Python and packages
     commits: list[str]  # of the programs that played, in turn
     episodes: int  # asked for; the CSV has fewer of them until all have ended
-    trained_steps: int | None = None  # agent steps that the snapshot was trained for; records of old have none
+    trained_steps: int | None = None  # agent steps that the snapshot was trained for; old records have none
 
     @property
     def decisive(self) -> dict[str, Any]:
@@ -52,14 +52,15 @@ class EvaluationRecord:
         return {"weights": self.weights, "seed": self.seed, "device": self.device, **self.settings, **self.versions}
 
 
-# Recorded by earlier releases for every agent, and used by one of them.
+# Settings that earlier releases recorded for every agent, though only one agent uses them.
 _OF_OTHER_AGENTS = {"V_min", "V_max", "num_quantile_samples"}
 
 
 class EvaluationLog:
     """The episodes of one evaluation, on disk and in memory; a context manager, as one process at a time writes them.
 
-    Raises ValueError if the file at `path` (`*.csv`) is of another evaluation, or none, or somebody else is writing it.
+    Raises ValueError if the file at `path` (`*.csv`) is of another evaluation, or of none, or if another process is
+    writing it.
     """
 
     def __init__(self, path: Path, record: EvaluationRecord) -> None:
@@ -88,7 +89,7 @@ class EvaluationLog:
 
     @property
     def episodes(self) -> list[EvaluatedEpisode]:
-        """Those of the episodes asked for that have ended, in the order of their numbers."""
+        """Requested episodes that have ended, in the order of their numbers."""
         return [self._episodes[number] for number in sorted(self._episodes) if number < self._asked]
 
     def _read(self) -> dict[int, EvaluatedEpisode]:
@@ -112,7 +113,7 @@ class EvaluationLog:
         return episodes
 
     def add(self, seed: int, record: EpisodeRecord) -> None:
-        """Count an episode; it is on the disk within a second, or when `write` is called."""
+        """Add an episode; it is on the disk at once, or after a later call of `add` or `write`."""
         self._episodes[record.episode] = EvaluatedEpisode(seed, record)
         self._added = True
         if time.monotonic() < self._next_write:
@@ -137,7 +138,7 @@ class EvaluationLog:
 
 
 def read_evaluation(path: Path) -> list[EvaluatedEpisode]:
-    """Read the CSV of an evaluation; raises ValueError if it is none, OSError if it cannot be read."""
+    """Read the CSV of an evaluation; raises ValueError for any other file, OSError if it cannot be read."""
     return [_episode(*values) for values in parse_csv(path.read_bytes(), path, HEADER, _KINDS)]
 
 
@@ -153,7 +154,7 @@ def _line(episode: EvaluatedEpisode) -> str:
 
 
 def read_evaluation_record(path: Path) -> EvaluationRecord:
-    """Read the JSON of an evaluation; raises ValueError if it is none, OSError if it cannot be read."""
+    """Read the JSON of an evaluation; raises ValueError for any other file, OSError if it cannot be read."""
     try:
         values = json.loads(path.read_bytes(), parse_constant=finite_number, parse_float=finite_number)
         record = EvaluationRecord(**values)

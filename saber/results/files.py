@@ -1,4 +1,4 @@
-"""Files that are never half-written: write aside, flush to the disk, rename."""
+"""Writes files that are never half-written: writes to another name, flushes to the disk, renames."""
 
 import os
 import secrets
@@ -13,7 +13,7 @@ from memory.errors import UserError
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[BinaryIO]:
-    """Give a binary file whose content becomes `path`, all at once, when the block ends without an exception.
+    """Yield a binary file whose content becomes `path`, all at once, when the block ends without an exception.
 
     At every moment, also after a kill -9 or a power cut, `path` is the whole old file or the whole new one:
 
@@ -22,7 +22,7 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
 
     An exception in the block leaves the old file as it was. Only a killed process leaves its temporary file behind:
     `.<name>.<random>.tmp` in the same folder, which no pattern such as `last_model_*` or `*.pth` matches. The next
-    learner of the game removes those of learners (programs/learner/results_folder.py).
+    learner of the game deletes temporary files that learners have left (programs/learner/results_folder.py).
     """
     with written_aside(path, ".tmp") as aside, aside.open("xb") as file:
         yield file
@@ -30,7 +30,7 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def written_aside(path: Path, suffix: str) -> Iterator[Path]:
-    """Give a path `.<name>.<random><suffix>` at which to write what becomes `path`; see `replace_file`."""
+    """Yield a path `.<name>.<random><suffix>` at which to write what becomes `path`; see `replace_file`."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}{suffix}")  # a rename cannot cross file systems
     try:
         yield aside
@@ -40,7 +40,7 @@ def written_aside(path: Path, suffix: str) -> Iterator[Path]:
     except BaseException as error:  # Ctrl-C too
         aside.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno and not error.filename:
-            error.filename = os.fspath(path)  # a full disk does not tell which file it was
+            error.filename = os.fspath(path)  # the error of a full disk names no file
         raise
     sync_folder(path.parent)
 

@@ -1,8 +1,8 @@
 """Scripts by which an open page brings itself up to date when its file is replaced.
 
-A page that was opened without a server (file://) may not read its own file by fetch(), and to reload would lose the
-zoom. So it loads the file once more in a hidden frame, which hands the newest data over and goes no further than that.
-It works with and without a server, and does nothing while the page is not looked at, or when its file has gone.
+A page that was opened without a server (file://) may not read its own file by fetch(), and a reload would lose the
+zoom. So the page loads its file once more in a hidden frame, which hands over the newest data and then stops. The
+scripts work with and without a server, and do nothing while the page is hidden, or when its file has gone.
 
 The page (`page.py`) has its data in the elements `summary` and `figure`, before the script HAND_OVER, which
 stands before all that is large; and a function `show(text)`, which draws new figures, before the script LOOK_AGAIN.

@@ -1,8 +1,8 @@
-"""Pages with plots that are one file: plotly.js is written into them (4.8 MB), so they open offline and can be mailed.
+"""Pages with plots that are one file: each contains plotly.js (4.8 MB), so pages open offline and can be mailed.
 
-A script beside a page would be left behind, and one on a CDN needs a network. Pages follow the reader's choice of a
-light or a dark display, and are light on paper. All plots are drawn before the page counts as loaded, so pictures of
-the whole page and prints hold them.
+A script beside a page would be left behind, and a script on a CDN needs a network. Pages follow the reader's choice of
+a light or a dark display, and are light on paper. All plots are drawn before the page counts as loaded, so pictures of
+the whole page and prints hold all plots.
 """
 
 import json
@@ -108,7 +108,7 @@ _PAPER_WIDTH, _PAPER_HEIGHT = 690, 830  # pixels: what A4 and Letter leave for a
 def render_page(title: str, body: str, figures: Mapping[str, dict[str, Any]], style: str, *, live: bool = False) -> str:
     """Write a page; `body` is HTML in which every figure has an element with its key as the id, and `style` is CSS.
 
-    A figure is plotly's, but for the colours of text and grid: the page sets them for light or dark readers.
+    A figure is plotly's, without the colours of text and grid: the page sets them for a light or a dark display.
     A `live` page brings itself up to date while it is open; its body has an element `summary` (`live_page.py`).
     """
     return _PAGE.substitute(
@@ -133,5 +133,5 @@ def _variables(theme: Mapping[str, str]) -> str:
 
 
 def _in_script(text: str) -> str:
-    """JSON in which no name can end the script around it."""
+    """Escape JSON so that no name in it can end the script around the JSON."""
     return text.replace("<", "\\u003c")

@@ -6,9 +6,9 @@ from saber.results.atari_scores import GameScores, format_points
 from saber.results.colours import REFERENCE
 
 _DASHES = {"random": "dot", "human": "dash", "world record": "longdashdot"}
-# Of the names, which so never overlap: every curve begins near the random agent, and ends near the record if at all.
+# Places of the names, which so never overlap: a curve begins near the random agent, and ends near the record if ever.
 _PLACES = {"random": "end", "human": "middle", "world record": "start"}
-_BELOW, _ABOVE = 0.08, 0.15  # of an axis beyond its lines, in lengths of its range: above stands a name
+_BELOW, _ABOVE = 0.08, 0.15  # room of an axis beyond its lines, in lengths of its range; a name stands above a line
 _REACH = 1.0  # how far beyond the scores an axis may grow for a line, in lengths of the scores' range
 
 
@@ -16,8 +16,8 @@ class ReferenceLines(NamedTuple):
     """Lines and range of a plot for the references of its game."""
 
     shapes: list[dict[str, Any]]  # of plotly's layout
-    beyond: str  # those that would flatten the curves, as in "above: human 7,128"; may be empty
-    y_axis: dict[str, Any]  # its range, with room for the names of the lines; empty without a line
+    beyond: str  # references whose lines would flatten the curves, as in "above: human 7,128"; may be empty
+    y_axis: dict[str, Any]  # range of the axis, with room for the names of the lines; empty without a line
 
 
 def reference_lines(scores: GameScores | None, low: float, high: float) -> ReferenceLines:
@@ -35,7 +35,7 @@ def reference_lines(scores: GameScores | None, low: float, high: float) -> Refer
 
 
 def references(scores: GameScores | None) -> dict[str, float]:
-    """Return the known ones of a game by name, in points."""
+    """Return the known references of a game by name, in points."""
     if scores is None:
         return {}
     known = {"random": scores.random, "human": scores.human, "world record": scores.world_record}

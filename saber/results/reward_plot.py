@@ -1,7 +1,7 @@
 """The plot `Reward_<game>.html`: statistics of the last 100 training episodes against agent steps.
 
-It is a pure function of the training log, so a restart loses nothing. Writing it takes a fraction of a second, also
-after 100 000 episodes. An open page brings itself up to date.
+The plot is a pure function of the training log, so a restart loses nothing. Writing it takes a fraction of a second,
+also after 100 000 episodes. An open page brings itself up to date.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def render_reward_plot(records: Sequence[EpisodeRecord], task: Task, action_repe
 
 
 def reward_figure(moments: Sequence[Moment], task: Task, action_repeat: int) -> dict[str, Any]:
-    """Build plotly's figure, but for the colours of text and grid: the page sets them for light or dark readers."""
+    """Build plotly's figure, without the colours of text and grid: the page sets them for a light or a dark display."""
     steps = [moment.newest.T_actors for moment in moments]
     summaries = [moment.summary for moment in moments]
     means = [summary.mean for summary in summaries]

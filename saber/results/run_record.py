@@ -1,7 +1,7 @@
 """The record `<game>.json` beside a training log: how the run was made, and how far it got.
 
-The learner writes it when it starts and whenever it saves, so that a log can be reported without a snapshot. A resumed
-run adds a start if anything has changed, such as the commit.
+The learner writes the record when it starts and whenever it saves, so that a log can be reported without a snapshot. A
+resumed run adds a start if anything has changed, such as the commit.
 """
 
 import json
@@ -44,12 +44,12 @@ class RunRecord:
         return Task(self.game, str(self.starts[-1].settings.get("env", "atari")))
 
     def started(self, start: Start) -> "RunRecord":
-        """The record after a further start."""
+        """Return the record after a further start."""
         return self if start == self.starts[-1] else replace(self, starts=(*self.starts, start))
 
 
 def present_start(settings: dict[str, Any]) -> Start:
-    """A start here and now, with the settings as JSON gives them back."""
+    """Return a start here and now, with the settings as JSON gives them back."""
     return Start(json.loads(json.dumps(settings, default=str)), versions(), commit())
 
 
@@ -60,7 +60,7 @@ def write_record(path: Path, record: RunRecord) -> None:
 
 
 def read_record(path: Path) -> RunRecord | None:
-    """Read a record; None if there is no file. Raises ValueError if it is none."""
+    """Read a record; None if there is no file. Raises ValueError if the file holds no record."""
     try:
         values = json.loads(path.read_bytes(), parse_constant=finite_number, parse_float=finite_number)
     except FileNotFoundError:
@@ -79,7 +79,7 @@ def read_record(path: Path) -> RunRecord | None:
 
 
 def finite_number(text: str) -> float:
-    """Read a number of JSON; raises ValueError for those that are none, though Python reads them."""
+    """Read a number of JSON; raises ValueError for NaN and infinities, which Python would accept."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text} is no number of JSON")
     return number
@@ -94,12 +94,12 @@ def _start(settings: Any, versions: Any, commit: Any) -> Start:
 
 
 def is_count(value: object, least: int) -> bool:
-    """Whether it is a whole number that is not too great for an array."""
+    """Return whether a value is a whole number, from `least` to the greatest that an array can hold."""
     return type(value) is int and least <= value < 2**63
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that scores may depend on."""
+    """Return the versions of Python and of the packages that scores may depend on."""
     return {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES}
 
 
@@ -111,7 +111,7 @@ def _version(package: str) -> str:
 
 
 def commit() -> str:
-    """Short hash of the checkout, with "+changes" if tracked files differ from it; "unknown" outside of one."""
+    """Return the checkout's short hash, with "+changes" if tracked files differ; "unknown" outside of a checkout."""
     asked = [["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]]
     try:
         name, changes = (
@@ -119,5 +119,5 @@ def commit() -> str:
             for words in asked
         )
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"  # what has been measured shall not be lost for it
+        return "unknown"  # a missing hash must not cost the measurements
     return f"{name}+changes" if changes else name

@@ -47,7 +47,7 @@ class Moment:
 def rolling_summaries(
     records: Sequence[EpisodeRecord], window: int = SCORE_EPISODES, max_moments: int = 1000
 ) -> list[Moment]:
-    """Summarise the last `window` episodes at up to `max_moments` moments, of which the newest is always one.
+    """Summarise the last `window` episodes at up to `max_moments` moments, the last one at the newest episode.
 
     Episodes of different actors may be logged slightly out of step, so they are ordered by agent step first. The
     moments are even in agent steps: evenly chosen episodes would crowd where episodes are short.
@@ -62,7 +62,7 @@ def rolling_summaries(
 
 
 def _even_stops(steps: list[int], max_moments: int) -> list[int]:
-    """Numbers of episodes that had ended at `max_moments` evenly spaced agent steps; `steps` is sorted."""
+    """Count the episodes that had ended at each of `max_moments` evenly spaced agent steps; `steps` is sorted."""
     if len(steps) <= max_moments:
         return list(range(1, len(steps) + 1))
     first, span, gaps = steps[0], steps[-1] - steps[0], max_moments - 1

@@ -1,4 +1,4 @@
-"""What a run plays, as readers meet it: its title, and the scores to compare with if it is an Atari game."""
+"""What a run plays, as a report shows it: the title, and the scores to compare with if the task is an Atari game."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Task:
 
     @property
     def is_atari(self) -> bool:
-        """Whether it is a game of the emulator: SABER's rules and the table of scores are for no others."""
+        """Whether the task is a game of the emulator: SABER's rules and the table of scores are for such games only."""
         return self.env == "atari"
 
     @property
@@ -29,17 +29,17 @@ class Task:
 
     @property
     def key(self) -> str:
-        """Name it for programs, no two tasks alike: a game as in the names of files, other environments as `--env`."""
+        """Unique name for programs: a game as in the names of files, another environment as in `--env`."""
         if self.is_atari:
             return self.name
         return self.env if ":" in self.env else f"{self.env}:{self.name}"
 
     @property
     def scores(self) -> GameScores | None:
-        """The game's row of `saber/results/atari_scores.csv`, None if it has none."""
+        """The game's row of `saber/results/atari_scores.csv`, None if there is none."""
         return read_scores().get(self.name) if self.is_atari else None
 
 
 def task_without_record(name: str) -> Task:
-    """Return what a log without a record is of: programs that wrote none named games in snake_case."""
+    """Return the task of a log without a record: programs that wrote no records named games in snake_case."""
     return Task(name) if _SNAKE_CASE.fullmatch(name) else Task(name, "unknown")

@@ -24,14 +24,14 @@ class TrainingLog:
         log = TrainingLog(folder / f"{game}.csv")
         new = log.append(records)      # on disk when the call returns
 
-    A learner that resumes reads old experience again and meets episodes that it has already logged. Episodes of one
-    environment are numbered upwards, so what is not newer than the newest logged one is ignored.
+    A resumed learner reads old experience again, with episodes that the log has already. Episodes of one environment
+    are numbered upwards, so `append` ignores episodes that are not newer than the newest logged one.
 
-    After `go_back` the episodes behind some place are no `records`, but stay in the file until they come again: then
-    they are logged as they come then, and in that order. The file never lacks an episode that it had.
+    After `go_back` the episodes behind some place in the file are no `records`, but stay in the file until they come
+    again. Then they are logged with the values and in the order in which they come. The file never loses an episode.
 
-    The file may hold lines with values that no episode can have, as earlier releases have let them pass. They stay
-    there, but are no `records`: they count in no mean and in no plot. `unsound` is their number.
+    The file may hold lines with values that no episode can have, as earlier releases accepted such values. These lines
+    stay in the file, but are no `records`: they count in no mean and in no plot. `unsound` is their number.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class TrainingLog:
             self._newest[key] = max(record.episode, self._newest.get(key, record.episode))
 
     def go_back(self, size: int) -> None:
-        """Expect again what was logged after the file had this `size`; any other number than such a size is ignored."""
+        """Expect again the episodes logged after the file had this `size`; ignore a number that was never its size."""
         content = self.path.read_bytes()
         if content[:size].endswith(b"\n"):
             self._set_records(_parse(content[:size], self.path))
@@ -58,7 +58,7 @@ class TrainingLog:
             self.size = min(size, len(content))
 
     def settle(self, nb_actor: int) -> None:
-        """Take the next episodes that are expected again as they are, if their actors, `nb_actor` and above, left."""
+        """Keep the next expected episodes as they are, if their actors, `nb_actor` and above, have left."""
         settled = list(takewhile(lambda record: record.actor >= nb_actor, self._pending))
         if settled:
             self._pending = self._pending[len(settled) :]
@@ -71,7 +71,7 @@ class TrainingLog:
         return self._records
 
     def newest(self, actor: int, env: int) -> int | None:
-        """Greatest episode number of an environment, None if none of its episodes is logged."""
+        """Return the greatest episode number of an environment, None if none of its episodes is logged."""
         return self._newest.get((actor, env))
 
     def append(self, records: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
@@ -96,7 +96,7 @@ class TrainingLog:
             _append_bytes(self.path, data)
         else:
             content = self.path.read_bytes()
-            if not content.startswith(data, self.size):  # as it does after a kill
+            if not content.startswith(data, self.size):  # after a kill, the file holds the same lines already
                 with replace_file(self.path) as file:
                     file.write(content[: self.size] + data + _format(pending))
         self._pending = pending
@@ -104,7 +104,7 @@ class TrainingLog:
 
 
 def read_records(path: Path) -> list[EpisodeRecord]:
-    """Read a training log without changing it; a last line without its newline is still being written: left out."""
+    """Read a training log without changing it; leave out a last line without its newline, which is being written."""
     return _parse(path.read_bytes(), path)
 
 
@@ -124,7 +124,7 @@ def format_record(record: EpisodeRecord) -> str:
 
 
 def format_cell(kind: Callable[[Any], Cell], value: object) -> str:
-    """Write one value of a CSV as `kind`; raises ValueError for what a log cannot hold."""
+    """Write one value of a CSV as `kind`; raises ValueError for a value that a log cannot hold."""
     cell = kind(value)  # a NumPy scalar would print as np.float64(...)
     _check(cell)
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
@@ -142,7 +142,7 @@ def _check(cell: Cell) -> None:
 
 
 def _open_log(path: Path) -> list[EpisodeRecord]:
-    """Create the log, or read it and cut off a torn last line, which a process killed in the middle of a write left."""
+    """Create the log, or read it and cut off a torn last line, which a process killed during a write has left."""
     content = path.read_bytes() if path.exists() else b""
     if HEADER.encode().startswith(content):  # new, empty, or torn within the header
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def _parse(content: bytes, path: Path) -> list[EpisodeRecord]:
 
 
 def parse_csv(content: bytes, path: Path, header: str, kinds: Sequence[Callable[[str], Cell]]) -> Iterator[list[Any]]:
-    """The lines of a CSV of episodes, whose last column is a word; raises ValueError with the line that is none."""
+    """Yield the episodes of a CSV whose last column is a word; raises ValueError with a line that is no episode."""
     first, *lines = content.split(b"\n")
     if first != header.encode():
         raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
