@@ -106,6 +106,7 @@ def test_what_is_committed_has_baselines_and_complete_runs() -> None:
         assert result["settings"]["game"] == result["game"] and not result["commit"].endswith("+changes")
 
 
+@pytest.mark.slow
 def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
     scores = random_policy("boxing", 5, 2)
     assert len(scores) == 2

@@ -53,6 +53,7 @@ def test_a_replay_beyond_the_machine(own_server: RedisServer, tmp_path: Path) ->
     assert re.search(wanted, told), told
 
 
+@pytest.mark.slow
 def test_a_log_beyond_maxmemory(
     own_server: RedisServer, own_client: Client, processes: Processes, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_ctrl_c_while_processes_begin_says_nothing_of_them(
     assert (code, errors) == (0, "")
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_a_process_that_still_loads(evaluations: Evaluations, cartpole: Path) -> None:
     # Mutation: `close` that waits for all processes, however long they load.
     process = evaluations.start(cartpole, *ENDLESS)

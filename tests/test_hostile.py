@@ -45,6 +45,7 @@ def test_a_run_goes_on_when_every_seventh_message_is_damaged_and_one_is_not_the_
     assert (tmp_path / "results" / "chain.csv").read_text().count("\n") > 100
 
 
+@pytest.mark.slow
 def test_a_number_beyond_all_does_not_spoil_the_snapshot(run: Run, client: Client, run_name: str) -> None:
     learner = run.start(LEARNER)
     learner.wait_for("Learner of run")

@@ -58,6 +58,7 @@ def test_two_actors_without_lockstep(run: Run, tmp_path: Path, rainbow_only: str
 
 
 @pytest.mark.redis
+@pytest.mark.slow
 def test_a_learner_that_is_ahead_of_its_actors_keeps_the_last_weights(run: Run, tmp_path: Path) -> None:
     more = [*FREE, *"--learn-start 600 --T-max 1200 --keep-checkpoints 2 --force --replay-frequency 100".split()]
     for process in [run.start(who, *more) for who in (LEARNER, "0")]:

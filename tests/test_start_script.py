@@ -193,6 +193,7 @@ def go_on_with(workplace: Workplace) -> list[str]:
     return re.findall("^start_learning_atari: go on from here with: (.*)$", workplace.output, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> None:
     workplace.start("--windows", "none", "--nb-actor", 2)
     workplace.argv("actor1")
@@ -205,6 +206,7 @@ def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> Non
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> None:
     workplace.start("--windows", "none", "--path-to-results", "my results")
     workplace.argv("actor0")
@@ -220,6 +222,7 @@ def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> No
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["actor", "learner"])
 def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(workplace: Workplace, first: str) -> None:
     # Mutation: Supervisor without _was_sent_home, and the learner would wait for ever.

@@ -30,14 +30,15 @@ class KeptWeights:
     """
 
     def __init__(self, folder: Path, game: str, points: Sequence[int], done: int) -> None:
-        self._folder, self._game, self._points, self._done = folder, game, points, done
+        self.done = done
+        self._folder, self._game, self._points = folder, game, points
 
     def due(self, steps: int) -> list[int]:
         """Return the points up to `steps` that the run has passed since the last call of `keep`."""
-        return [point for point in self._points if self._done < point <= steps]
+        return [point for point in self._points if self.done < point <= steps]
 
     def keep(self, steps: int, agent: Agent, values: dict[str, Any]) -> None:
         """Write the snapshot of the last point up to `steps`, if the point is new; raises OSError for a full disk."""
         if due := self.due(steps):
             snapshot.save_weights(self._folder / f"model_{self._game}_{due[-1]}.pth", agent, values)
-        self._done = steps
+        self.done = steps

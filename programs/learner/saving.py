@@ -99,8 +99,10 @@ class Saver:
     def keep_weights(self) -> None:
         """Write a snapshot of the weights alone if the run has passed a point at which weights are kept."""
         steps = self._args.T_max if self.finished else self._steps_made  # without lockstep actors may have played less
-        if self._kept.due(steps):
-            self._check()
+        if not self._kept.due(steps):  # after each update
+            self._kept.done = steps
+            return
+        self._check()
         self._kept.keep(steps, self._agent, self._values())
 
     def save_best(self) -> None:

@@ -331,7 +331,7 @@ def test_a_waiting_actor_sends_again_what_a_restart_lost(own_server: RedisServer
         assert rounds_of(own_client, "run") == expected(3)
 
 
-@pytest.mark.parametrize("repeats", [True, False])
+@pytest.mark.parametrize("repeats", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_successor_goes_on_after_what_the_learner_has_read(
     own_server: RedisServer, own_client: Client, *, repeats: bool
 ) -> None:
