@@ -221,7 +221,7 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     """
     values, errors = command_line.read(ALL_GROUPS, argv)
     agent = _agent(values, errors)
-    if command_line.asks_for_help(argv):
+    if command_line.asks_for_help(argv) and values.get("agent", agent) in AGENTS:
         command_line.print_help((*GROUPS, AGENTS[agent].options), program, description)
     args = _args(agent, values)
     errors += _unused_errors(args) + verify(args)

@@ -6,7 +6,7 @@
     chunk = assembler.add(row, action, extras)              replay.learned(batch, update.priorities)
     # (the assembler asks agent.initial_priorities)     publish agent.parts["model"].published()
 
-An agent is one file, its options beside it, and one line in `agents.registry`. It never sees Redis, files or
+An agent is a folder with `agent.py` and `options.py`, and one line in `agents.registry`. It never sees Redis, files or
 environments.
 """
 

@@ -48,7 +48,8 @@ class EagerTrainer(Trainer):
         metrics = []
         batches = [self._buffer.sample(self._batch_size, turn.progress) for turn in turns]
         for turn, batch in zip(turns, batches, strict=True):
-            update = self._agent.update(batch.to(self._device))
+            elsewhere = self._buffer.device != self._device  # else its rows may stay where they are, uncopied
+            update = self._agent.update(batch.to(self._device) if elsewhere else batch)
             self._agent.count_update(turn.step)
             priorities = None if update.priorities is None else update.priorities.to(self._buffer.device)
             if priorities is not None and not priorities.isfinite().all():
@@ -118,5 +119,5 @@ class GraphTrainer(Trainer):
 
 def make_trainer(agent: Agent, buffer: Buffer, batch_size: int, device: torch.device) -> Trainer:
     """The fastest updates for an agent on `device` with this buffer."""
-    on_gpu = device.type == "cuda" and buffer.device == device
+    on_gpu = device.type == "cuda" and buffer.device == device and agent.buffer == "replay"  # a queue is host code
     return (GraphTrainer if on_gpu else EagerTrainer)(agent, buffer, batch_size, device)

@@ -150,8 +150,8 @@ class RingRows(Mapping[str, Tensor]):
     def transitions(self, n: int, gamma: float, reward_clip: float) -> NStepRows:
         """Cut the n-step transition at each window's row t, the first after the prefix, without copying the window.
 
-        Equal, bit for bit, to `agents.ops.n_step` of the clipped rewards (`reward_clip` 0: unclipped) and
-        `agents.ops.frames.stack_at` of the windows.
+        For actions of one discrete choice. Equal, bit for bit, to `agents.ops.n_step` of the clipped rewards
+        (`reward_clip` 0: unclipped) and `agents.ops.frames.stack_at` of the windows.
         """
         self._check()
         return self._ring.transitions(self._indices, n, gamma, reward_clip)

@@ -20,7 +20,7 @@ from memory.broker.access import hide_passwords
 from memory.errors import UserError
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
-_EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command."
+_EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."
 _HELP = frozenset({"-h", "--help"})
 _ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
 

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import args as options
 from args import Args
-from memory.errors import RunError, Stopped, UserError
+from memory.errors import DivergedError, RunError, Stopped, UserError
 from programs import command_line
 
 Main = Callable[[Args, threading.Event], None]
@@ -16,7 +16,8 @@ Main = Callable[[Args, threading.Event], None]
 def run_program(main: str, program: str, description: str) -> None:
     """Parse the command line, then import and run `main`, as module:function; Ctrl-C and SIGTERM ask it to stop.
 
-    Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong.
+    Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong, or training with its
+    settings has diverged.
     """
     try:
         arguments = options.parse(None, program, description)
@@ -31,6 +32,8 @@ def run_program(main: str, program: str, description: str) -> None:
         run(arguments, stop_on_signals())
     except UserError as error:
         command_line.fail(program, error)
+    except DivergedError as error:
+        command_line.fail(program, UserError(str(error)))  # the same settings would lead there again
     except (RunError, OSError) as error:  # OSError: a full disk, a results folder that was moved away
         print(f"{program}: {error}", file=sys.stderr)
         sys.exit(1)

@@ -8,6 +8,7 @@ import pytest
 from agents.options import flag_of
 from agents.rainbow_iqn.options import RainbowIqnOptions
 from args import GROUPS, Args
+from memory.errors import UserError
 from tests.processes import run
 from tests.test_args import FLAGS, INTERFACE, agent_of, read
 
@@ -24,7 +25,7 @@ def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
             assert f" {flag_of(f.name)} " in text
             assert f.metadata["help"] in text
     assert "-p_red" in text
-    assert text.endswith("Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command.")
+    assert text.endswith("1 cannot go on; 2 bad command, or diverged.")
     assert "papers give frames" in text  # the unit that everybody trips over
     options = {f.name for group in GROUPS for f in dataclasses.fields(group)}
     assert options | {"own", "given", "unused"} == {f.name for f in dataclasses.fields(Args)}
@@ -59,8 +60,8 @@ def test_the_help_is_the_chosen_agent_s(capsys: pytest.CaptureFixture[str]) -> N
             read(*words)
         text = capsys.readouterr().out
         assert "--atoms INT" in text and "--kappa" not in text
-    with pytest.raises(SystemExit):
-        read("--help", "--agent", "no such agent")
+    with pytest.raises(UserError, match=r"^--agent: expected rainbow_iqn or rainbow, got 'dqn'$"):
+        read("--help", "--agent", "dqn")
 
 
 @pytest.mark.parametrize("options", [["--help"], ["--sede", "4"], ["--agent", "dqn"]])

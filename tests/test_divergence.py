@@ -17,9 +17,9 @@ def test_a_loss_that_is_not_finite_ends_the_learner(redis_port: int, run_name: s
     # Mutation: a learner that writes a checkpoint at every RunError.
     rates = ["--rainbow-only", agent, "--lr-IQN", "1e14", "--lr-Rainbow", "1e14"]
     with System(redis_port, run_name, tmp_path, [*OPTIONS, *rates]) as system:
-        assert system.learner.finish(120) == 1
+        assert system.learner.finish(120) == 2, "the start script must not start it again"
     *_, last = system.printed(LEARNER).splitlines()
-    assert last.startswith("launch_learner.py: the loss is not finite, so training has diverged")
+    assert last.startswith("launch_learner.py: error: the loss is not finite, so training has diverged")
     assert "Traceback" not in system.printed(LEARNER)
     for path in tmp_path.glob("*.pth"):
         weights = torch.load(path, weights_only=True)["model_state_dict"]

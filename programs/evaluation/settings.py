@@ -60,12 +60,13 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
 
 def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     """Return a snapshot's agent and the network's settings that the shapes of its weights show."""
-    name, weights = _raw_settings(saved).get("agent"), saved["model_state_dict"]
+    name, weights = str(_raw_settings(saved).get("agent")), saved["model_state_dict"]
+    known = name in AGENTS  # snapshots of others, and of earlier releases, name none
     try:
-        told = AGENTS[name].load().sizes_of(weights) if name in AGENTS else sizes_of(weights)
+        told = AGENTS[name].load().sizes_of(weights) if known else sizes_of(weights)
     except ValueError as error:
-        known = "Rainbow-IQN or Rainbow" if name not in AGENTS else f"--agent {name}"
-        raise UserError(f"--model: {args.model} is not of {known}: {error}") from error
+        whose = f"--agent {name}" if known else "Rainbow-IQN or Rainbow"
+        raise UserError(f"--model: {args.model} is not of {whose}: {error}") from error
     agent = told.get("agent", name)
     sizes = {key: value for key, value in told.items() if key != "nb_actions"}
     return sizes | {"agent": agent, "rainbow_only": agent == "rainbow"}
@@ -121,7 +122,7 @@ def _other_networks(args: Args, of_policy: dict[str, Any], sizes: dict[str, Any]
     """Return a line for each setting in which command and snapshot differ; `--force` changes no shapes."""
     errors = []
     for name in sorted(args.given & of_policy.keys()):
-        learned, asked = of_policy[name], args.get(name)
+        learned, asked = of_policy[name], args.unused.get(name, args.get(name))
         if learned != asked and (name in sizes or not args.force):
             advice = "leave it out" if name in sizes else "leave it out, or --force evaluates it so"
             errors.append(f"{flag_of(name)}: {args.model} has learned with {learned}, not {asked}; {advice}")

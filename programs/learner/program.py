@@ -153,7 +153,7 @@ def _refuse_other_settings(args: Args, saved: SavedRun) -> None:
     errors = [
         f"{flag_of(name)}: was {before[name]!r} when {saved.path} was saved, is {now[name]!r}; resume with the same "
         "settings, or start afresh in another --path-to-results"
-        for name in now.keys() & before.keys() - {"T_max", "nb_actor"}
+        for name in now.keys() & before.keys() - {"T_max", "nb_actor", "rainbow_only" if "agent" in before else ""}
         if before[name] != now[name]
     ]
     if errors:

@@ -12,7 +12,7 @@ RAINBOW, RAINBOW_IQN = "Rainbow", "Rainbow-IQN"
 # Settings in which runs of one agent may differ: which run it is, how long it is, how its work was spread over
 # processes and machines, and which preset its settings began with.
 FREE = {"seed", "game", "T_max", "preset", "nb_actor", "nb_env_per_actor"}
-FREE |= {"device", "precision", "replay_device", "learner_threads", "queue_size", "length_actor_buffer"}
+FREE |= {"device", "precision", "replay_device", "learner_threads", "length_actor_buffer"}
 
 _ONLY_OF = {  # settings that other agents have no use for, though records of earlier releases hold them
     RAINBOW: {"atoms", "V_min", "V_max", "priority_exponent_Rainbow", "lr_Rainbow", "adam_eps_Rainbow"},

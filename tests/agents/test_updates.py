@@ -55,6 +55,19 @@ def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPa
         replay.learned(batch, agent.update(batch).priorities)
 
 
+@every_agent
+def test_an_update_on_the_cpu_copies_no_windows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: move each batch to the device where it is already.
+    agent = agent_of(name)
+    replay = replay_of(agent)
+    copied: list[str] = []
+    gather = Ring.gather
+    monkeypatch.setattr(Ring, "gather", lambda ring, name, places: copied.append(name) or gather(ring, name, places))
+    make_trainer(agent, replay, 10, CPU)(turns([0.4, 0.5]))
+    assert copied == []
+    assert len(replay.sample(10, 0.4).obs) == agent.spec.sample_window and copied == ["obs"]
+
+
 def test_the_check_sees_an_agent_that_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = agent_of("rainbow")
     batch = as_on_a_gpu(agent, monkeypatch).sample(10, 0.5)
