@@ -4,7 +4,7 @@
     agent.load(published weights)                       for batch in batches from replay:
     output, state = agent.act(rows, state, step)          update = agent.update(batch); agent.count_update(step)
     chunk = assembler.add(row, action, extras)              replay.learned(batch, update.priorities)
-    # (the assembler asks agent.initial_priorities)     publish agent.parts["model"].published()
+    # (the assembler asks agent.initial_priorities)     publish agent.model.published()
 
 An agent is a folder with `agent.py` and `options.py`, and one line in `agents.registry`. It never sees Redis, files or
 environments.
@@ -26,7 +26,7 @@ from memory.rows import Array, Arrays, Rows
 
 @dataclass(frozen=True)
 class Setup:
-    """What an agent is built from."""
+    """Holds all that an agent is built from."""
 
     learning: LearningOptions
     own: AgentOptions  # of the class that the registry names for the agent
@@ -98,6 +98,13 @@ class Agent(Policy):
     @abstractmethod
     def __init__(self, setup: Setup) -> None:
         """Build the networks of the setup; where it does not learn, what acting needs is enough."""
+
+    @property
+    def model(self) -> Network:
+        """Return the network that acts, whose weights the learner publishes."""
+        model = self.parts["model"]
+        assert isinstance(model, Network)
+        return model
 
     @abstractmethod
     def update(self, batch: Batch) -> Update:

@@ -14,7 +14,7 @@ _MOST = 1e15  # of any number: sums of several stay exact, and fit into 64 bits
 
 
 class Bounds(NamedTuple):
-    """What values an option may have."""
+    """Limit the values of an option."""
 
     above: float = -math.inf  # exclusive
     least: float = -math.inf

@@ -44,7 +44,7 @@ def save(path: Path, agent: Agent, values: dict[str, Any]) -> None:
 
 def save_weights(path: Path, agent: Agent, values: dict[str, Any]) -> None:
     """Write a snapshot of weights alone, which cannot be resumed from; as `save` in all else."""
-    _write(path, values | {_MODEL: agent.parts["model"].state_dict()})
+    _write(path, values | {_MODEL: agent.model.state_dict()})
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
@@ -147,9 +147,7 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
     if f"optimiser{_SUFFIX}" not in snapshot:
         print("Adam begins anew: the snapshot holds weights alone", flush=True)
         return
-    model = agent.parts["model"]
-    assert isinstance(model, torch.nn.Module)
-    names = [name for name, _ in model.named_parameters()]
+    names = [name for name, _ in agent.model.named_parameters()]
     try:
         state = paired_moments(snapshot[f"optimiser{_SUFFIX}"], snapshot[_MODEL], names)
     except ValueError as error:

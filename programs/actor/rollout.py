@@ -55,9 +55,7 @@ class Rollout:
     @property
     def model(self) -> torch.nn.Module:
         """The network whose weights the learner publishes."""
-        model = self.agent.parts["model"]
-        assert isinstance(model, torch.nn.Module)
-        return model
+        return self.agent.model
 
     def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
         """Act with these weights from now on."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from agents.interface import Agent, Network
+from agents.interface import Agent
 from args import Args
 from memory import wire
 from memory.broker.connection import Client
@@ -63,9 +63,7 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
 
     `place` is where the replay will live, `kept` how many snapshots of weights alone the run leaves.
     """
-    model = agent.parts["model"]
-    assert isinstance(model, Network)
-    weights = 4 * sum(parameter.numel() for parameter in model.parameters())
+    weights = 4 * sum(parameter.numel() for parameter in agent.model.parameters())
     replay = replay_bytes(args, agent, observation)
     check_chunk(agent.spec, observation)
     learner = _LEARNER + _READ_SHARE * READ_BYTES + 5 * weights  # with gradients, two moments, and the target network

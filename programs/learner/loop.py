@@ -5,7 +5,7 @@ from collections import deque
 
 import torch
 
-from agents.interface import Agent, Network
+from agents.interface import Agent
 from agents.trainer import Metrics, Turn, make_trainer
 from args import Args
 from memory.broker.connection import BrokerError
@@ -39,11 +39,9 @@ class Learner:
         self._results = results
         self._limiter = limiter
         self._stop = stop
-        model = agent.parts["model"]
-        assert isinstance(model, Network)
-        self._model = model
+        self._model = agent.model
         self._trainer = make_trainer(agent, buffer, args.batch_size, agent.generator.device)
-        self._publisher = Publisher(model, link)
+        self._publisher = Publisher(agent.model, link)
         self._ingest = Ingest(args, buffer, link, results, progress, limiter, decode, stop)
         self._saver = Saver(
             args, agent, buffer, link, results, progress, limiter, self._ingest, self._publisher, self._check_metrics

@@ -24,7 +24,7 @@ _ONCE = "--abandon-other-run"
 
 @dataclass(frozen=True)
 class StartOptions:
-    """What a command line and the environment ask for."""
+    """Hold the wishes of a command line and the environment."""
 
     args: Args  # of the learner
     launcher_options: tuple[str, ...]  # as the learner and the actors get them

@@ -27,7 +27,7 @@ _LAST_LINES = 8
 
 
 class Answer(NamedTuple):
-    """What answers at a port."""
+    """Describe the server at a port."""
 
     listens: bool = False
     is_redis: bool = False
