@@ -2,7 +2,7 @@
 
     # actor                                             # learner
     agent.load(published weights)                       for batch in batches from replay:
-    output, state = agent.act(rows, state, step)          update = agent.update(batch); agent.count_update(step)
+    output, state = agent.act(rows, state, step)          update = agent.update(batch, progress)
     chunk = assembler.add(row, action, extras)              replay.learned(batch, update.priorities)
     # (the assembler asks agent.initial_priorities)     publish agent.model.published()
 
@@ -24,6 +24,13 @@ from memory.environment_spec import EnvironmentSpec
 from memory.rows import Array, Arrays, Rows
 
 
+class Place(NamedTuple):
+    """Where an agent's environments stand among those of all actors."""
+
+    first: int
+    total: int  # of all actors
+
+
 @dataclass(frozen=True)
 class Setup:
     """Holds all that an agent is built from."""
@@ -33,6 +40,7 @@ class Setup:
     environment: EnvironmentSpec
     generator: torch.Generator  # of all that the agent draws, on its device
     learns: bool  # an agent that only acts needs no target network and no optimiser
+    place: Place  # for exploration that differs from one environment to the next
 
 
 class Stateful(Protocol):
@@ -92,6 +100,8 @@ class Agent(Policy):
     spec: ChunkSpec
     buffer: Literal["replay", "queue"] = "replay"  # samples again and again, or gives each chunk once
     max_policy_lag: int = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns
+    steps_per_update: int | None = None  # agent steps that an update of a replay stands for; None: --replay-frequency
+    waits_for_rows: bool = False  # even without lockstep, no update is made before as many steps have been played
     generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
 
@@ -107,9 +117,10 @@ class Agent(Policy):
         return model
 
     @abstractmethod
-    def update(self, batch: Batch) -> Update:
+    def update(self, batch: Batch, progress: float | Tensor) -> Update:
         """Make one step of the optimiser, with a batch on the agent's device.
 
+        `progress` is the share of learning that is done: 0 at learn-start, 1 at T-max.
         On a GPU this is recorded once and then replayed, so it may neither look at a tensor's values nor depend on
         anything in Python that changes.
         """

@@ -9,6 +9,21 @@ def derive_seed(seed: int, *path: int) -> int:
     return int(np.random.SeedSequence([seed, *path]).generate_state(1, np.uint32)[0])
 
 
+class RandomState:
+    """A generator that snapshots hold."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """Return the generator's state."""
+        return {"state": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on where a snapshot was taken."""
+        restore_generator(self.generator, state["state"])
+
+
 def restore_generator(generator: torch.Generator, state: torch.Tensor) -> None:
     """Go on drawing where a snapshot was taken, unless that was on another kind of device."""
     if len(state) == len(generator.get_state()):

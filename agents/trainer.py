@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from agents.interface import Agent
+from memory.batch import Batch
 from memory.buffer import Buffer
 from memory.errors import DivergedError
 
@@ -24,12 +25,13 @@ class Turn(NamedTuple):
 
     progress: float  # share of learning that is done before it
     step: int  # agent steps that all updates stand for, this one among them
+    version: int = 0  # of the newest published weights
 
 
 class Trainer(ABC):
     """Samples, learns, and writes priorities back."""
 
-    def __init__(self, agent: Agent, buffer: Buffer, batch_size: int, device: torch.device) -> None:
+    def __init__(self, agent: Agent, buffer: Buffer, batch_size: int | None, device: torch.device) -> None:
         self._agent = agent
         self._buffer = buffer
         self._batch_size = batch_size
@@ -49,14 +51,19 @@ class EagerTrainer(Trainer):
         batches = [self._buffer.sample(self._batch_size, turn.progress) for turn in turns]
         for turn, batch in zip(turns, batches, strict=True):
             elsewhere = self._buffer.device != self._device  # else its rows may stay where they are, uncopied
-            update = self._agent.update(batch.to(self._device) if elsewhere else batch)
+            update = self._agent.update(batch.to(self._device) if elsewhere else batch, turn.progress)
             self._agent.count_update(turn.step)
             priorities = None if update.priorities is None else update.priorities.to(self._buffer.device)
             if priorities is not None and not priorities.isfinite().all():
                 raise DivergedError
             self._buffer.learned(batch, priorities)
-            metrics.append(update.metrics)
+            metrics.append(update.metrics | _lag(turn, batch))
         return metrics
+
+
+def _lag(turn: Turn, batch: Batch) -> Metrics:
+    """Return by how many versions the weights that acted lag behind, on average; for a batch from a queue."""
+    return {} if batch.versions is None else {"lag": (turn.version - batch.versions).float().mean()}
 
 
 class GraphTrainer(Trainer):
@@ -66,7 +73,7 @@ class GraphTrainer(Trainer):
     written into the same memory, on the same stream.
     """
 
-    def __init__(self, agent: Agent, buffer: Buffer, batch_size: int, device: torch.device) -> None:
+    def __init__(self, agent: Agent, buffer: Buffer, batch_size: int | None, device: torch.device) -> None:
         super().__init__(agent, buffer, batch_size, device)
         self._progress = torch.zeros((), device=device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -95,7 +102,7 @@ class GraphTrainer(Trainer):
 
     def _work(self) -> None:
         batch = self._buffer.sample(self._batch_size, self._progress)
-        update = self._agent.update(batch)
+        update = self._agent.update(batch, self._progress)
         self._buffer.learned(batch, update.priorities)
         self._metrics = update.metrics
 
@@ -118,6 +125,7 @@ class GraphTrainer(Trainer):
 
 
 def make_trainer(agent: Agent, buffer: Buffer, batch_size: int, device: torch.device) -> Trainer:
-    """The fastest updates for an agent on `device` with this buffer."""
+    """Return the fastest updates for an agent on `device` with this buffer."""
     on_gpu = device.type == "cuda" and buffer.device == device and agent.buffer == "replay"  # a queue is host code
-    return (GraphTrainer if on_gpu else EagerTrainer)(agent, buffer, batch_size, device)
+    size = batch_size if agent.max_policy_lag else None  # who takes turns learns from all of the round at once
+    return (GraphTrainer if on_gpu else EagerTrainer)(agent, buffer, size, device)

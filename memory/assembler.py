@@ -54,6 +54,28 @@ class Assembler:
         self._move_on()
         return chunk
 
+    def finish(self, row: Row) -> Chunk | None:
+        """Complete the chunk under way before an action is chosen at `row`, which is added later; None: it is empty.
+
+        For chunks that are sent at a round's end. `row` stands in the chunk as a LAST row, like the observation at
+        which an episode was cut off: nothing is learned from it, and returns are bootstrapped from it. LAST rows fill
+        the rest. The next chunk begins with `row`.
+        """
+        spec = self.spec
+        kept = len(self._rows) + self._padding
+        if kept <= spec.prefix:
+            return None
+        blank = {name: np.zeros_like(array) for name, array in self._rows[-1].items()}
+        last = np.array(StepType.LAST, np.uint8)
+        numbers = {"reward": np.array(row.reward, np.float32), "discount": np.array(row.discount, np.float32)}
+        begun = list(self._rows)
+        self._rows += [blank | {"obs": row.obs, "step_type": last} | numbers]
+        self._rows += [blank | {"step_type": last}] * (spec.window - kept - 1)
+        chunk = self._chunk()
+        self._rows = begun[max(0, len(begun) - spec.prefix) :]
+        self._padding = spec.prefix - len(self._rows)
+        return chunk
+
     def _chunk(self) -> Chunk:
         spec = self.spec
         rows = {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}

@@ -20,6 +20,7 @@ class Batch(NamedTuple):
     weights: Tensor | None = None  # [B] float32, importance-sampling weights, the largest is 1
     indices: Tensor | None = None  # [B] int64
     generations: Tensor | None = None  # [B] int64
+    versions: Tensor | None = None  # [B] int64, from a queue: the weights that acted last
 
     @property
     def obs(self) -> Tensor:

@@ -40,14 +40,21 @@ class Buffer(Protocol):
     def rows(self) -> int:
         """Rows held that may be learned from."""
 
+    @property
+    def room(self) -> int:
+        """Chunks that can be added now without losing any that no update has seen."""
+
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Take the next chunk."""
 
     def ready(self) -> bool:
         """Whether there is enough to learn from."""
 
-    def sample(self, batch_size: int, progress: float | Tensor) -> Batch:
-        """Return the next batch; `progress` is the share of learning that is done, from 0 to 1."""
+    def sample(self, batch_size: int | None, progress: float | Tensor) -> Batch:
+        """Return the next batch; `progress` is the share of learning that is done, from 0 to 1.
+
+        A queue gives all that waits for the batch size None.
+        """
 
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         """Note that a batch was learned from, and its new priorities [B] if the agent has any."""

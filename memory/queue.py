@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 
 import numpy as np
 import torch
@@ -11,24 +12,25 @@ from memory.batch import Batch
 from memory.buffer import Checkpoint, check_checkpoint
 from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.ring import tensor_of
-from memory.rows import Arrays
+from memory.rows import Arrays, StepType
 
 
 class Queue:
     """Buffer of chunks that wait for their one update; a full queue drops its oldest chunk.
 
-    A chunk is one sample. `capacity` counts rows, as for a replay, and `batch_size` the chunks of an update.
+    A chunk is one sample. `capacity` counts rows, as for a replay, and `batch_size` the chunks of an update, None all
+    that wait: an agent that takes turns with its actors learns at once from all that they have played.
     """
 
     def __init__(
-        self, spec: ChunkSpec, capacity: int, batch_size: int, generator: torch.Generator, device: torch.device
+        self, spec: ChunkSpec, capacity: int, batch_size: int | None, generator: torch.Generator, device: torch.device
     ) -> None:
         if spec.samples != 1:
             raise ValueError(f"a queue gives whole chunks, and these have {spec.samples} samples")
         self.spec = spec
         self.device = device
         self.generator = generator
-        self.slots = max(batch_size, -(-capacity // spec.period))
+        self.slots = max(batch_size or 1, -(-capacity // spec.period))
         self.inserted = 0
         self.dropped = 0  # chunks that were never learned from
         self._batch_size = batch_size
@@ -51,18 +53,31 @@ class Queue:
             self.dropped += 1
         self._waiting.append((chunk_id, chunk))
 
+    @property
+    def room(self) -> int:
+        """Chunks that can be added before one is dropped."""
+        return self.slots - len(self._waiting)
+
     def ready(self) -> bool:
         """Return whether a batch waits."""
-        return len(self._waiting) >= self._batch_size
+        return len(self._waiting) >= (self._batch_size or 1)
 
-    def sample(self, batch_size: int, progress: float | Tensor = 0.0) -> Batch:  # noqa: ARG002 - a replay's
-        """Take the oldest chunks, time-major: [T, B, ...]; raises ValueError if fewer than `batch_size` wait."""
-        if len(self._waiting) < batch_size:
-            raise ValueError(f"a batch of {batch_size}, and {len(self._waiting)} chunks wait")
-        chunks = [self._waiting.popleft()[1] for _ in range(batch_size)]
+    def next_steps(self) -> int:
+        """Count the agent steps of the next batch: its rows that may be learned from."""
+        first, last = self.spec.prefix, self.spec.prefix + self.spec.length
+        chunks = (chunk for _, chunk in islice(self._waiting, self._batch_size))
+        return sum(int((chunk.rows["step_type"][first:last] != StepType.LAST).sum()) for chunk in chunks)
+
+    def sample(self, batch_size: int | None, progress: float | Tensor = 0.0) -> Batch:  # noqa: ARG002 - a replay's
+        """Take the oldest chunks (None: all), time-major: [T, B, ...]; raises ValueError if fewer wait."""
+        size = batch_size or max(1, len(self._waiting))
+        if len(self._waiting) < size:
+            raise ValueError(f"a batch of {size}, and {len(self._waiting)} chunks wait")
+        chunks = [self._waiting.popleft()[1] for _ in range(size)]
         rows = {name: np.stack([chunk.rows[name] for chunk in chunks], axis=1) for name in chunks[0].rows}
         state = {name: np.stack([chunk.state[name] for chunk in chunks]) for name in chunks[0].state}
-        return Batch(self._tensors(rows), self._tensors(state))
+        versions = torch.tensor([chunk.version for chunk in chunks], device=self.device)
+        return Batch(self._tensors(rows), self._tensors(state), versions=versions)
 
     def _tensors(self, arrays: Arrays) -> dict[str, Tensor]:
         return {name: tensor_of(array).to(self.device) for name, array in arrays.items()}

@@ -58,6 +58,11 @@ class Replay:
         """Rows held, LAST rows among them, not counting prefixes and bootstrap rows."""
         return sum(chunk_id is not None for chunk_id in self._ids) * self.spec.period
 
+    @property
+    def room(self) -> int:
+        """Chunks that can be added at once: all that it can hold, as it needs none of those that it replaces."""
+        return self.slots
+
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Store a chunk in the place of the oldest one, with the priorities of a restored checkpoint, if it has any."""
         slot = self.inserted % self.slots
@@ -78,11 +83,12 @@ class Replay:
         """Return whether there is enough to begin to learn."""
         return self.rows >= self._learn_start
 
-    def sample(self, batch_size: int, progress: float | Tensor) -> Batch:
+    def sample(self, batch_size: int | None, progress: float | Tensor) -> Batch:
         """Draw a batch, stratified by priority; raises ValueError if there is nothing to draw.
 
         `progress` is the share of learning that is done: 0 at learn-start, 1 at T-max.
         """
+        assert batch_size, "only a queue gives all that it has"
         beta = self._priority_weight + (1 - self._priority_weight) * progress
         batch = self.ring.sample(self._tree, batch_size, beta, self.generator)
         return batch if self.spec.prioritised else Batch(batch.rows, batch.state)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import torch
 
-from agents.interface import Agent, Setup
+from agents.interface import Agent, Place, Setup
 from agents.registry import AGENTS
 from args import Args
 from memory.broker.access import find_server
@@ -77,7 +77,8 @@ def make_agent(args: Args, environment: EnvironmentSpec, device: torch.device, *
     """Build the agent of the settings; `seed` fixes its initial weights and all that it draws."""
     torch.manual_seed(seed)
     generator = torch.Generator(device).manual_seed(seed)
-    return AGENTS[args.agent].load()(Setup(args, args.own, environment, generator, learns))
+    place = Place(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
+    return AGENTS[args.agent].load()(Setup(args, args.own, environment, generator, learns, place))
 
 
 def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimiter:

@@ -16,9 +16,10 @@ from agents.interface import ActorOutput, Agent, Setup, Stateful, Update
 from agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
 from agents.ops.frames import push_frame, stack_at
 from agents.ops.n_step import NStep, n_step
+from agents.optimisers import Adam
 from agents.precision import select_precision
 from agents.q_learning.options import QLearningOptions
-from agents.randomness import restore_generator
+from agents.randomness import RandomState
 from memory.batch import Batch
 from memory.chunk import ChunkSpec
 from memory.environment_spec import Discrete
@@ -66,31 +67,6 @@ def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
     )
 
 
-class _Random:
-    """A generator that snapshots hold."""
-
-    def __init__(self, generator: torch.Generator) -> None:
-        self.generator = generator
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {"state": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        restore_generator(self.generator, state["state"])
-
-
-class _Adam(torch.optim.Adam):
-    """Adam whose settings are those of the command line, also after a snapshot is loaded."""
-
-    _warned_capturable_if_run_uncaptured = True  # updates before a CUDA graph is recorded are not a mistake
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        given = [{key: group[key] for key in ("lr", "eps", "fused", "capturable")} for group in self.param_groups]
-        super().load_state_dict(state_dict)
-        for group, values in zip(self.param_groups, given, strict=True):
-            group.update(values)
-
-
 class QLearningAgent(Agent):
     """Base of the value agents, which build `network` and `target` (None where nothing is learned).
 
@@ -116,13 +92,13 @@ class QLearningAgent(Agent):
         self._calls = 0  # of `act` since the last `load`
         self._weights: Weights | None = None
         self.network = network.to(self._device)
-        self.parts: dict[str, Stateful] = {"model": self.network, "generator": _Random(self.generator)}
+        self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
         if target is not None:
             self.target = target.to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
             lr, eps = optimiser
             on_gpu = self._device.type == "cuda"
-            self._adam = _Adam(self.network.parameters(), lr=lr, eps=eps, fused=True, capturable=on_gpu)
+            self._adam = Adam(self.network.parameters(), lr=lr, eps=eps, fused=True, capturable=on_gpu)
             self.parts |= {"target": self.target, "optimiser": self._adam}
 
     # --- acting ---
@@ -182,7 +158,7 @@ class QLearningAgent(Agent):
 
     # --- learning ---
 
-    def update(self, batch: Batch) -> Update:
+    def update(self, batch: Batch, progress: float | Tensor = 0.0) -> Update:  # noqa: ARG002 - others anneal
         """Make one step of Adam on mean(weight · loss); the priorities come from the unweighted losses."""
         losses, values = self.losses(self.transitions(batch))
         self._adam.zero_grad()

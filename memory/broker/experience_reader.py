@@ -1,6 +1,7 @@
 """Read the actors' streams in a thread, and hand their messages out in an order that the protocol fixes."""
 
 import queue
+import sys
 import threading
 import time
 from collections import defaultdict, deque
@@ -213,13 +214,12 @@ class ExperienceReader:
         """Per actor, the number of its last message that was read from Redis, handed out or not."""
         return self._reader.received
 
-    def take_all(self) -> list[Entry]:
-        """Return everything that has arrived, without waiting."""
-        while self._receive(timeout=0):
+    def take_all(self, most: int = sys.maxsize) -> list[Entry]:
+        """Return what has arrived, `most` messages at most, without waiting."""
+        while sum(map(len, self._pending.values())) < most and self._receive(timeout=0):
             pass
-        return [
-            entry for actor, pending in self._pending.items() for _ in range(len(pending)) for entry in self._pop(actor)
-        ]
+        waiting = [actor for actor, pending in self._pending.items() for _ in pending]
+        return [entry for actor in waiting[:most] for entry in self._pop(actor)]
 
     def take_backlog(self) -> Iterable[Entry]:
         """Yield all messages that were in the logs when this reader was made, of any actor as they arrive."""

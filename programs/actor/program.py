@@ -128,7 +128,7 @@ class Actor:
             # This actor's successor will play exactly the same steps again, from the last commit on.
             if self._stop.is_set():
                 raise Stopped
-            self._unsent.append(RoundEnd(self._round))
+            self._unsent += [*self._rollout.finish_round(), RoundEnd(self._round)]
         self._round, self._round_step = self._round + 1, 0
         self._commit()
         if self._stop.is_set():

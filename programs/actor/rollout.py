@@ -79,6 +79,13 @@ class Rollout:
         episodes = [Episode(self._record(after, record)) for record in made.episodes]
         return [*(chunk for chunk in chunks if chunk), *episodes]
 
+    def finish_round(self) -> list[Message]:
+        """Return the chunks under way of an agent that takes turns with its actors: it learns from all of the round."""
+        if self.agent.max_policy_lag:
+            return []
+        found = (self._assemblers[env].finish(self._rows.row(env)) for env in range(len(self._assemblers)))
+        return [chunk for chunk in found if chunk]
+
     def _add(self, env: int, row: Row, output: ActorOutput, before: Arrays) -> Chunk | None:
         """Give a row to the environment's assembler, with the recurrent state before the row: zero at the first row."""
         extras = {name: array[env] for name, array in output.extras.items()}

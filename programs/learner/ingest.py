@@ -1,7 +1,7 @@
 """Takes what the actors have sent into the replay and the training log."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from args import Args
 from memory.broker.experience_reader import Decoder, Entry
@@ -11,6 +11,7 @@ from memory.buffer import Buffer
 from memory.chunk import Chunk, ChunkId
 from memory.limiter import RateLimiter
 from memory.messages import Episode
+from memory.replay import Replay
 from memory.rows import StepType
 from memory.waiting import WaitReporter
 from programs.learner.progress import Progress, reach_of_earlier
@@ -51,12 +52,15 @@ class Ingest:
         self._link.progress(status, self._progress.T_learner, self._progress.T_actors, self.reader.received)
 
     def take_backlog(self) -> None:
-        """Take in all that was in the log when this learner began; in lockstep, `gather` does so round by round."""
-        if not self._limiter.synchronize:
+        """Fill a replay again from what was in the log when this learner began.
+
+        In lockstep, `gather` does so round by round. A queue takes no more than it has room for.
+        """
+        if not self._limiter.synchronize and isinstance(self._buffer, Replay):
             self._take(self.reader.take_backlog())
 
-    def gather(self) -> None:
-        """Take in what the round needs: in lockstep all rows that the limiter names, else enough rows to learn from."""
+    def gather(self, may_update: Callable[[], bool] = lambda: True) -> None:
+        """Take in what the round needs: in lockstep all rows that the limiter names, else enough rows for an update."""
         progress, limiter = self._progress, self._limiter
         if limiter.synchronize:
             while not limiter.may_train(progress.round, self._gathered):
@@ -65,15 +69,15 @@ class Ingest:
             progress.T_actors = limiter.steps_before(self._gathered + 1)
             return
         patience = WaitReporter(f"{self._learn_start} transitions in the replay", hint=self._link.absent)
-        self._take(self.reader.take_all())
-        while not self._buffer.ready():
+        self.take_meanwhile()
+        while not may_update():
             self.reader.wait(patience)
-            self._take(self.reader.take_all())
+            self.take_meanwhile()
 
     def take_meanwhile(self) -> None:
         """Take in what has arrived meanwhile; in lockstep do nothing, as the order of messages is fixed there."""
         if not self._limiter.synchronize:
-            self._take(self.reader.take_all())
+            self._take(self.reader.take_all(self._buffer.room))
 
     def gather_last(self) -> None:
         """Wait for the steps of T-max: in lockstep, the round under way is played to its end."""

@@ -6,7 +6,7 @@ from collections import deque
 import torch
 
 from agents.interface import Agent
-from agents.trainer import Metrics, Turn, make_trainer
+from agents.trainer import Metrics, make_trainer
 from args import Args
 from memory.broker.connection import BrokerError
 from memory.broker.experience_reader import Decoder
@@ -16,6 +16,7 @@ from memory.errors import DivergedError, RunError, Stopped
 from memory.limiter import RateLimiter
 from programs.common import IntervalLog, timestamp
 from programs.learner.ingest import Ingest
+from programs.learner.pace import make_pace
 from programs.learner.progress import Progress
 from programs.learner.publisher import Publisher
 from programs.learner.results_folder import ResultsFolder
@@ -41,6 +42,7 @@ class Learner:
         self._stop = stop
         self._model = agent.model
         self._trainer = make_trainer(agent, buffer, args.batch_size, agent.generator.device)
+        self._pace = make_pace(args, agent, buffer, limiter, progress)
         self._publisher = Publisher(agent.model, link)
         self._ingest = Ingest(args, buffer, link, results, progress, limiter, decode, stop)
         self._saver = Saver(
@@ -66,8 +68,8 @@ class Learner:
                 self._saver.save()  # if this learner is killed from now on, its successor finds all experience again
             ingest.take_backlog()
             while progress.T_learner < args.T_max:
-                ingest.gather()
-                if self._buffer.ready():
+                ingest.gather(self._pace.may_update)
+                if self._pace.may_update():
                     self._train()
                 if progress.T_learner < args.T_max:
                     progress.round += 1
@@ -88,28 +90,20 @@ class Learner:
             self._publisher.close()
 
     def _train(self) -> None:
-        """Make the updates of one round, at one per replay-frequency agent steps."""
-        progress, args, frequency = self._progress, self._args, self._args.replay_frequency
-        if progress.T_learner == 0:
-            progress.T_learner = max(args.learn_start, progress.T_actors)
-            progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
+        """Make the updates of one round."""
+        if self._pace.begin():
             self._log = self._new_log()
         self._buffer.forget(self._ingest.reader.read)
-        end = min(progress.round_end, args.T_max)
-        while progress.T_learner < end:
-            ahead = min(args.queue_size, -(-(end - progress.T_learner) // frequency))
-            steps = [progress.T_learner + i * frequency for i in range(ahead)]
-            self._note(self._trainer([Turn(share_learned(args, step), step + frequency) for step in steps]))
-            progress.T_learner += ahead * frequency
+        while turns := self._pace.turns():
+            self._note(self._trainer(turns))
+            self._progress.T_learner = turns[-1].step
             self._report()
-            if progress.T_learner // args.evaluation_interval > self._evaluated:
+            if self._progress.T_learner // self._args.evaluation_interval > self._evaluated:
                 self._evaluate()
             self._ingest.take_meanwhile()
             if self._stop.is_set():
                 raise Stopped
-        # A run that ends with its round goes on with the next round when it is resumed with a larger T-max.
-        if progress.round_end <= progress.T_learner < args.T_max:
-            progress.round_end += self._limiter.round_steps(progress.round + 1)
+        self._pace.end()
 
     def _publish(self) -> None:
         """Publish the present weights as the version of the present round."""
@@ -167,8 +161,3 @@ class Learner:
 
     def _new_log(self) -> IntervalLog:
         return IntervalLog("learner", self._args, self._progress.T_learner)
-
-
-def share_learned(args: Args, T: int) -> float:
-    """Return the share of learning that is done at learner step T: 0 at learn-start, 1 at T-max."""
-    return min(1.0, max(0.0, (T - args.learn_start) / (args.T_max - args.learn_start)))

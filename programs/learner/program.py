@@ -109,7 +109,7 @@ def _buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generator: t
     """Make the buffer that the agent needs, on the generator's device."""
     capacity, place = args.memory_capacity, generator.device
     if agent.buffer == "queue":
-        return Queue(agent.spec, capacity, args.batch_size, generator, place)
+        return Queue(agent.spec, capacity, args.batch_size if agent.max_policy_lag else None, generator, place)
     start, weight = args.learn_start, args.priority_weight
     return Replay(agent.spec, environment, capacity, generator, place, learn_start=start, priority_weight=weight)
 

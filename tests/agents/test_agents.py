@@ -22,7 +22,7 @@ from memory.replay import Replay
 from memory.rows import Array, Row, Rows, StepType
 from programs.actor.rollout import Rollout
 from programs.common import make_agent
-from programs.learner.loop import share_learned
+from programs.learner.pace import share_learned
 from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.categorical import project as slow_project

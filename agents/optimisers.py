@@ -1,0 +1,42 @@
+"""Optimisers whose settings are those of the command line, also after a snapshot is loaded."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Adam(torch.optim.Adam):
+    """Adam (Kingma and Ba 2015, arXiv 1412.6980)."""
+
+    _warned_capturable_if_run_uncaptured = True  # updates before a CUDA graph is recorded are not a mistake
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the moments alone."""
+        given = [{key: group[key] for key in ("lr", "eps", "fused", "capturable")} for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, values in zip(self.param_groups, given, strict=True):
+            group.update(values)
+
+
+class RMSProp(torch.optim.RMSprop):
+    """RMSProp with epsilon beside the root, not below it; the learning rate is a tensor, which graphs can read."""
+
+    _warned_capturable_if_run_uncaptured = True
+
+    def __init__(self, parameters: Any, lr: float, eps: float, decay: float, device: torch.device) -> None:
+        self._start = lr
+        rate = torch.tensor(lr, device=device)
+        super().__init__(parameters, lr=rate, alpha=decay, eps=eps, capturable=device.type == "cuda")
+
+    def anneal(self, progress: float | Tensor) -> None:
+        """Set the learning rate of the next step, which falls linearly to 0 as learning goes on."""
+        for group in self.param_groups:
+            group["lr"].copy_(self._start * (1 - torch.as_tensor(progress)))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the mean squares alone."""
+        given = [{key: group[key] for key in ("lr", "eps", "alpha", "capturable")} for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, values in zip(self.param_groups, given, strict=True):
+            group.update(values)

@@ -1,0 +1,121 @@
+"""Which updates the learner may make now, and how many agent steps each of them stands for."""
+
+from typing import Protocol
+
+from agents.interface import Agent
+from agents.trainer import Turn
+from args import Args
+from memory.buffer import Buffer
+from memory.limiter import RateLimiter
+from memory.queue import Queue
+from programs.learner.progress import Progress
+
+
+class Pace(Protocol):
+    """Counts out the updates of a round."""
+
+    def begin(self) -> bool:
+        """Prepare the next round's updates; returns whether these are the first of the run."""
+
+    def may_update(self) -> bool:
+        """Whether there is enough experience for an update."""
+
+    def turns(self) -> list[Turn]:
+        """Return the next updates of the round, to be made at once; none if the round's training is done."""
+
+    def end(self) -> None:
+        """Note that the round's updates have been made."""
+
+
+class StepPace:
+    """One update per so many agent steps, until as many stand for the round as were played in it.
+
+    Without lockstep nothing keeps updates from running ahead of the steps played, unless the agent `waits_for_rows`.
+    """
+
+    def __init__(self, args: Args, agent: Agent, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> None:
+        self._args = args
+        self._buffer = buffer
+        self._limiter = limiter
+        self._progress = progress
+        self._steps = agent.steps_per_update or args.replay_frequency
+        self._waits = agent.waits_for_rows and not limiter.synchronize
+
+    def begin(self) -> bool:
+        """Let the updates of a run begin with the steps that were played before them."""
+        progress = self._progress
+        if progress.T_learner > 0:
+            return False
+        progress.T_learner = max(self._args.learn_start, progress.T_actors)
+        progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
+        return True
+
+    def may_update(self) -> bool:
+        """Whether there is enough experience for an update."""
+        return self._buffer.ready() and not (self._progress.T_learner and self._is_ahead())
+
+    def turns(self) -> list[Turn]:
+        """Return the next updates of the round, as many as are drawn at once."""
+        T, end = self._progress.T_learner, min(self._progress.round_end, self._args.T_max)
+        if end <= T or self._is_ahead():
+            return []
+        ahead = 1 if self._waits else min(self._args.queue_size, -(-(end - T) // self._steps))
+        before = [T + i * self._steps for i in range(ahead)]
+        version = self._progress.round
+        return [Turn(share_learned(self._args, step), step + self._steps, version) for step in before]
+
+    def end(self) -> None:
+        """Go on to the next round; a run that ends with its round does so when it is resumed with a larger T-max."""
+        progress = self._progress
+        if progress.round_end <= progress.T_learner < self._args.T_max:
+            progress.round_end += self._limiter.round_steps(progress.round + 1)
+
+    def _is_ahead(self) -> bool:
+        return self._waits and self._progress.T_learner + self._steps > self._progress.T_actors
+
+
+class QueuePace:
+    """An update whenever a batch waits, which stands for the agent steps that it holds.
+
+    In lockstep a round's training is done when no batch waits. Without it, more batches come all the time: weights are
+    published after each batch, or after the steps of a round if that are more.
+    """
+
+    def __init__(self, args: Args, queue: Queue, limiter: RateLimiter, progress: Progress) -> None:
+        self._args = args
+        self._queue = queue
+        self._limiter = limiter
+        self._progress = progress
+
+    def begin(self) -> bool:
+        """Return whether no update has been made."""
+        progress = self._progress
+        progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
+        return progress.T_learner == 0
+
+    def may_update(self) -> bool:
+        """Whether a batch waits."""
+        return self._queue.ready()
+
+    def turns(self) -> list[Turn]:
+        """Return the update that the oldest chunks make."""
+        T, args = self._progress.T_learner, self._args
+        is_over = args.T_max <= T or (not self._limiter.synchronize and self._progress.round_end <= T)
+        if is_over or not self._queue.ready():
+            return []
+        return [Turn(share_learned(args, T), T + self._queue.next_steps(), self._progress.round)]
+
+    def end(self) -> None:
+        """Note nothing: what waits still is learned from in the next round."""
+
+
+def make_pace(args: Args, agent: Agent, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> Pace:
+    """Return the pace of an agent with its buffer."""
+    if isinstance(buffer, Queue):
+        return QueuePace(args, buffer, limiter, progress)
+    return StepPace(args, agent, buffer, limiter, progress)
+
+
+def share_learned(args: Args, T: int) -> float:
+    """Return the share of learning that is done at learner step T: 0 at learn-start, 1 at T-max."""
+    return min(1.0, max(0.0, (T - args.learn_start) / (args.T_max - args.learn_start)))
