@@ -6,6 +6,7 @@ Imports no torch: an agent's class is imported when it is built, so that `--help
 import importlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from agents.impala.options import ImpalaOptions
 from agents.options import AgentOptions
 from agents.rainbow.options import RainbowOptions
 from agents.rainbow_iqn.options import RainbowIqnOptions
@@ -30,4 +31,5 @@ class Entry(NamedTuple):
 AGENTS = {
     "rainbow_iqn": Entry(RainbowIqnOptions, "agents.rainbow_iqn.agent", "RainbowIqn"),
     "rainbow": Entry(RainbowOptions, "agents.rainbow.agent", "Rainbow"),
+    "impala": Entry(ImpalaOptions, "agents.impala.agent", "Impala"),
 }

@@ -64,6 +64,32 @@ def stack_at(obs: Tensor, step_type: Tensor, index: Tensor, size: int) -> Tensor
     return frames
 
 
+def stacks(obs: Tensor, step_type: Tensor, size: int) -> Tensor:
+    """Build the stack at every row of a window that has a full one.
+
+    Args:
+        obs: [T, B, ...] any dtype, one frame a row.
+        step_type: [T, B] uint8.
+        size: S, the number of frames in a stack.
+
+    Returns:
+        [T - S + 1, B, S, ...] of obs' dtype, the first for row S - 1; oldest frame first. Frames older than the
+        episode's FIRST row are zero.
+
+    Raises:
+        ValueError: the shapes do not fit, or there are fewer rows than frames in a stack.
+    """
+    check_shapes(obs=(obs, "T B ..."), step_type=(step_type, "T B"))
+    if not 0 < size <= len(obs):
+        raise ValueError(f"a stack of {size} frames, and {len(obs)} rows")
+    count = len(obs) - size + 1
+    frames = torch.stack([obs[i : i + count] for i in range(size)], 2)  # [T - S + 1, B, S, ...]
+    first = torch.stack([step_type[i : i + count] == FIRST for i in range(size)], 2)  # [T - S + 1, B, S]
+    newer = first.flip(2).cumsum(2).flip(2) - first.long()  # FIRST rows among the frames after this one
+    _blank(frames, newer > 0)
+    return frames
+
+
 def _blank(frames: Tensor, mask: Tensor) -> None:
     """Zero, in place, the frames where a mask over their leading axes is true."""
     mask = mask.reshape(mask.shape + (1,) * (frames.dim() - mask.dim()))

@@ -1,0 +1,1 @@
+"""IMPALA: an actor-critic with V-trace."""

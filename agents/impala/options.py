@@ -1,0 +1,63 @@
+"""The options of IMPALA."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from agents.options import AgentOptions, option
+
+
+@dataclass(frozen=True)
+class ImpalaOptions(AgentOptions):
+    """IMPALA (--agent impala)"""
+
+    DEFAULTS: ClassVar[dict[str, Any]] = {
+        "learn_start": 1,
+        "memory_capacity": 40_000,
+        "max_gradient_norm": 40 / 640,  # of a mean over 32 x 20 rows; published for their sum
+        "weight_synchro_frequency": 640,
+    }
+
+    architecture: str = option(
+        "shallow",
+        "convolutions: shallow (DQN's), deep (residual, of the paper), deep-football (a fourth stack), or "
+        "data-efficient (two)",
+        choices=("shallow", "deep", "deep-football", "data-efficient"),
+        shared=True,
+    )
+    hidden_size: int = option(
+        512, "features of an observation (the paper's deep network: 256)", above=0, most=10_000, shared=True
+    )
+    lstm_size: int = option(
+        0, "units of an LSTM behind them (the paper: 256); 0: none", least=0, most=10_000, shared=True
+    )
+    unroll_length: int = option(20, "rows of a sequence (DMLab, with LSTM: 100)", above=0, most=10_000, shared=True)
+    loss_reduction: str = option(
+        "mean",
+        "of the losses over an update's rows: mean, or the paper's sum, to which --rms-eps-IMPALA 0.01 and "
+        "--max-gradient-norm 40 belong",
+        choices=("mean", "sum"),
+    )
+    baseline_cost: float = option(0.5, "weight of half the squared error of the values", least=0)
+    entropy_cost: float = option(0.01, "weight of the policy's entropy, which is raised", least=0)
+    target_entropy: float = option(
+        0.0,
+        "the entropy's weight is learned, from that one on, so that the entropy comes to this [nats]; 0: off",
+        least=0,
+    )
+    kl_cost: float = option(0.0, "weight of the divergence of the policy from the one that acted", least=0)
+    trace_lambda: float = option(1.0, "decay of V-trace's traces", least=0, most=1)
+    rho_threshold: float = option(1.0, "most that an importance weight counts in a value's target", above=0)
+    c_threshold: float = option(1.0, "most that an importance weight counts in a trace", above=0)
+    advantage_threshold: float = option(1.0, "most that an importance weight counts in the policy's gradient", above=0)
+    reward_transform: str = option(
+        "clip",
+        "of rewards for learning: clip (to --reward-clip), or soft-asymmetric: 5 tanh(r / 5), 0.3 of it below 0",
+        choices=("clip", "soft-asymmetric"),
+        shared=True,
+    )
+    lr_IMPALA: float = option(6e-4, "RMSProp's learning rate, which falls to 0 at T-max", above=0)
+    rms_eps_IMPALA: float = option(0.01 / 640, "RMSProp's epsilon; published as 0.01 for a sum over 640 rows", above=0)
+    rms_decay_IMPALA: float = option(0.99, "RMSProp's decay", least=0, most=1)
+    stochastic: bool = option(
+        False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True
+    )

@@ -1,0 +1,80 @@
+"""The common part of networks that read sequences: a torso, last action and reward, and perhaps an LSTM.
+
+Rule 4 of the rows: the recurrent state is reset at FIRST. The same code runs for one row, when acting, and for many.
+Letters: T rows, B batch, S stack, F features, H units of the LSTM.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from agents.networks.torso import Torso, TorsoSpec
+
+Memory = tuple[Tensor, ...]  # hidden and cell state, [B, H] each; empty without an LSTM
+
+
+class Inputs(NamedTuple):
+    """What a network sees of a sequence."""
+
+    obs: Tensor  # [T, B, S, ...]
+    first: Tensor  # [T, B] bool: rows that open an episode
+    reward: Tensor  # [T, B] float32, the last reward as the network shall see it
+    action: Tensor  # [T, B] int64, the last action; of no account at FIRST
+
+    def rows(self, start: int, stop: int | None = None) -> "Inputs":
+        """Return a part of the sequence."""
+        return Inputs(*(part[start:stop] for part in self))
+
+
+@dataclass(frozen=True)
+class CoreSpec:
+    """Sizes of a core."""
+
+    torso: TorsoSpec
+    nb_actions: int
+    lstm: int  # H; 0: none
+
+
+class Core(nn.Module):
+    """Features [T, B, `nb_features`] of a sequence, and the memory after it."""
+
+    def __init__(self, spec: CoreSpec) -> None:
+        super().__init__()
+        self._nb_actions = spec.nb_actions
+        self.torso = Torso(spec.torso)
+        inputs = spec.torso.features + 1 + spec.nb_actions
+        self.lstm = nn.LSTM(inputs, spec.lstm) if spec.lstm else None
+        self.nb_features = spec.lstm or inputs
+
+    def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
+        """Return features and memory; `memory` is that before the first row."""
+        T, B = inputs.first.shape
+        features = self.torso(inputs.obs.flatten(0, 1)).view(T, B, -1)  # [T, B, F]
+        known = ~inputs.first.unsqueeze(2)  # [T, B, 1] at FIRST there is no last action
+        action = functional.one_hot(inputs.action, self._nb_actions) * known  # [T, B, A]
+        x = torch.cat((features, inputs.reward.unsqueeze(2) * known, action), 2)  # [T, B, F + 1 + A]
+        return (x, ()) if self.lstm is None else self._remember(x, inputs.first, memory)
+
+    def _remember(self, x: Tensor, first: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+        """Run the LSTM over stretches of rows, of which only the first can open an episode."""
+        assert self.lstm is not None
+        outputs, (hidden, cell) = [], memory
+        starts = _starts(first)
+        for start, stop in zip(starts, [*starts[1:], len(first)], strict=True):
+            kept = ~first[start].unsqueeze(1)  # [B, 1]
+            state = ((hidden * kept).unsqueeze(0), (cell * kept).unsqueeze(0))
+            output, (hidden, cell) = self.lstm(x[start:stop], state)
+            hidden, cell = hidden[0], cell[0]
+            outputs.append(output)
+        return torch.cat(outputs), (hidden, cell)
+
+
+def _starts(first: Tensor) -> list[int]:
+    """Return the rows at which an episode begins, and row 0; on a GPU all rows, as nobody may look at values there."""
+    if first.is_cuda:
+        return list(range(len(first)))
+    rows: list[int] = first.any(1).nonzero().flatten().tolist()
+    return rows if rows[:1] == [0] else [0, *rows]

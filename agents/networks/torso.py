@@ -1,0 +1,88 @@
+"""What turns stacked observations into features: convolutions for frames of 84x84, linear layers for anything else.
+
+Letters: B batch, S stack, F features.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from agents.networks.duelling import ARCHITECTURES
+from memory.environment_spec import Field
+
+FRAME = (84, 84)
+_CHANNELS = {"deep": (16, 32, 32), "deep-football": (16, 32, 32, 32)}  # of the residual networks' stacks
+TORSOS = {"shallow": "canonical", "data-efficient": "data-efficient", **{name: name for name in _CHANNELS}}
+
+
+@dataclass(frozen=True)
+class TorsoSpec:
+    """Sizes and kinds of a torso's layers."""
+
+    observation: Field
+    stack: int
+    architecture: str  # a key of TORSOS; of no account for observations that are no frames
+    features: int
+    precision: torch.dtype = torch.float32  # of the products; weights and features are float32
+
+
+class Torso(nn.Module):
+    """Features [B, F] float32 of stacked observations [B, S, ...]."""
+
+    def __init__(self, spec: TorsoSpec) -> None:
+        super().__init__()
+        self._scale = 1 / 255 if spec.observation.dtype == "uint8" else 1.0
+        self._precision = spec.precision
+        self._is_picture = spec.observation.shape == FRAME
+        if self._is_picture:
+            self.body = _body(spec.architecture, spec.stack)
+            with torch.no_grad():
+                width = self.body(torch.zeros(1, spec.stack, *FRAME)).numel()
+            self.dense = nn.Linear(width, spec.features)
+        else:
+            inputs = spec.stack * math.prod(spec.observation.shape)
+            self.body = nn.Sequential(nn.Linear(inputs, spec.features), nn.ReLU())
+            self.dense = nn.Linear(spec.features, spec.features)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return the features of stacked observations [B, S, ...] of any dtype."""
+        if not self._is_picture:  # in float32: bfloat16 would cut the numbers of an observation to three digits
+            return functional.relu(self.dense(self.body(obs.float().flatten(1) * self._scale)))
+        with torch.autocast(obs.device.type, self._precision, enabled=self._precision != torch.float32):
+            x = obs.to(self._precision) * self._scale
+            return functional.relu(self.dense(self.body(x).flatten(1))).float()
+
+
+def _body(architecture: str, stack: int) -> nn.Module:
+    """Return the convolutions of an architecture, which end in a ReLU."""
+    if architecture in _CHANNELS:
+        return _residual(stack, _CHANNELS[architecture])
+    layers = ARCHITECTURES[TORSOS[architecture]](stack)
+    return nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())))
+
+
+def _residual(stack: int, channels: Sequence[int]) -> nn.Module:
+    """IMPALA's deep network (Espeholt et al. 2018, figure 3): each stack halves the picture's sides."""
+    layers: list[nn.Module] = []
+    for before, after in zip((stack, *channels), channels, strict=False):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]
+        layers += [ResidualBlock(after), ResidualBlock(after)]
+    return nn.Sequential(*layers, nn.ReLU())
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(relu(conv(relu(x))))."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a tensor of x's shape."""
+        inner: Tensor = self.conv2(functional.relu(self.conv1(functional.relu(x))))
+        return x + inner

@@ -1,0 +1,82 @@
+"""V-trace: values and advantages of rows that another policy played (Espeholt et al. 2018, arXiv 1802.01561).
+
+Letters: T rows of a sequence, B batch.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from agents.ops import LAST
+from agents.ops.shapes import check_shapes
+
+
+class Thresholds(NamedTuple):
+    """Truncation of the importance weights, and the decay of traces."""
+
+    rho: float = 1.0  # of the temporal differences: fixes the policy whose values are learned
+    c: float = 1.0  # of the traces: how far a difference reaches back
+    advantage: float = 1.0  # of the policy's gradient
+    trace: float = 1.0  # lambda
+
+
+class VTrace(NamedTuple):
+    """Targets of a sequence's rows; nothing is learned where `learnable` is false."""
+
+    value: Tensor  # [T, B] v_t, what V_t learns; V_t itself at a LAST row
+    advantage: Tensor  # [T, B] truncated importance weight times advantage; 0 at a LAST row
+    learnable: Tensor  # [T, B] bool: rows at which an action was chosen
+
+
+def vtrace(
+    log_ratio: Tensor,
+    value: Tensor,
+    reward: Tensor,
+    discount: Tensor,
+    step_type: Tensor,
+    gamma: float,
+    thresholds: Thresholds,
+) -> VTrace:
+    """Compute V-trace targets and advantages (remark 1 of the paper), which carry no gradient.
+
+    Where row t is not LAST, with c_t = lambda min(c, pi/mu), rho_t = min(rho, pi/mu) and gamma_t = gamma d_t:
+
+        delta_t = rho_t (r_{t+1} + gamma_{t+1} V_{t+1} - V_t)
+        v_t = V_t + delta_t + gamma_{t+1} c_t (v_{t+1} - V_{t+1})
+        advantage_t = min(rho_pg, pi/mu) (r_{t+1} + gamma_{t+1} v_{t+1} - V_t)
+
+    A LAST row's target is its own value, so that no trace crosses an episode's end, and a truncated episode (d = 1)
+    bootstraps from its last observation.
+
+    Args:
+        log_ratio: [T, B] log pi(a_t) - log mu(a_t).
+        value: [T + 1, B] V_t; the row after the sequence is bootstrapped from.
+        reward: [T + 1, B] that arrived with each row; row 0's is not read.
+        discount: [T + 1, B] that arrived with each row; row 0's is not read.
+        step_type: [T + 1, B] uint8.
+        gamma: the discount of an agent step.
+        thresholds: see there.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    named = {"value": value, "reward": reward, "discount": discount, "step_type": step_type}
+    check_shapes(**{name: (tensor, "T B") for name, tensor in named.items()})
+    check_shapes(log_ratio=(log_ratio, "T B"), value=(value[1:], "T B"))
+    with torch.no_grad():
+        learnable = step_type[:-1] != LAST  # [T, B]
+        ratio = log_ratio.exp()  # [T, B]
+        ahead = gamma * discount[1:]  # [T, B]
+        delta = ratio.clamp(max=thresholds.rho) * (reward[1:] + ahead * value[1:] - value[:-1])  # [T, B]
+        delta = torch.where(learnable, delta, 0)
+        trace = torch.where(learnable, ahead * thresholds.trace * ratio.clamp(max=thresholds.c), 0)  # [T, B]
+        above = torch.zeros_like(value[0])  # [B] v_{t+1} - V_{t+1}
+        differences = []
+        for t in reversed(range(len(delta))):
+            above = delta[t] + trace[t] * above
+            differences.append(above)
+        target = value[:-1] + torch.stack(differences[::-1])  # [T, B]
+        following = torch.cat((target[1:], value[-1:]))  # [T, B] v_{t+1}
+        advantage = ratio.clamp(max=thresholds.advantage) * (reward[1:] + ahead * following - value[:-1])
+        return VTrace(target, torch.where(learnable, advantage, 0), learnable)

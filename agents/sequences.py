@@ -1,0 +1,89 @@
+"""Agents that learn from sequences of rows with a `Core`: what such a network sees when acting and when learning.
+
+A policy keeps, for each environment, the stack, the last action, and the LSTM's memory. A chunk stores the last two,
+as they were before its first row with a full stack: the frames of that stack are the chunk's own rows.
+Letters: T rows from the first with a full stack on, B batch, E environments, S stack.
+"""
+
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agents.interface import Agent, Setup
+from agents.networks.core import Core, CoreSpec, Inputs, Memory
+from agents.networks.torso import TorsoSpec
+from agents.ops import FIRST
+from agents.ops.frames import push_frame, stacks
+from agents.precision import select_precision
+from memory.batch import Batch
+from memory.environment_spec import Discrete, Field
+from memory.errors import UserError
+from memory.rows import Arrays, Rows, StepType
+
+_MEMORY = ("hidden", "cell")
+
+
+def core_spec(setup: Setup, architecture: str, features: int, lstm: int) -> CoreSpec:
+    """Return the sizes of a core for the setup's environment.
+
+    Raises UserError for an environment whose action is not one discrete choice.
+    """
+    action = setup.environment.action
+    if not isinstance(action, Discrete):
+        raise UserError(f"--agent: this one chooses among discrete actions, and the environment takes {action}")
+    precision = select_precision(setup.learning.precision, setup.generator.device)
+    stack = setup.learning.history_length
+    torso = TorsoSpec(setup.environment.observation, stack, architecture, features, precision)
+    return CoreSpec(torso, action.count, lstm)
+
+
+def state_fields(lstm: int) -> tuple[tuple[str, Field], ...]:
+    """Return the fields of a chunk's state for an LSTM of so many units (0: none)."""
+    memory = tuple((name, Field((lstm,), "float32")) for name in _MEMORY if lstm)
+    return (("last_action", Field((), "int32")), *memory)
+
+
+class SequenceAgent(Agent):
+    """Base of the agents with a core; `_device` is where they compute."""
+
+    _device: torch.device
+    core: Core
+
+    @abstractmethod
+    def shown_reward(self, reward: Tensor) -> Tensor:
+        """Return the reward as the network sees it."""
+
+    def acting_inputs(self, rows: Rows, state: Arrays) -> tuple[Inputs, Memory, Tensor]:
+        """Return the inputs [1, E, ...] of the current rows, the memory before them, and the stacks [E, S, ...]."""
+        obs = torch.from_numpy(rows.obs)  # [E, ...]
+        first = torch.from_numpy(rows.step_type == StepType.FIRST)  # [E]
+        if not state:
+            state = self._blank_state(obs)
+        stack = push_frame(torch.from_numpy(state["stack"]), obs, first)
+        reward = self.shown_reward(torch.from_numpy(rows.reward))
+        parts = (stack, first, reward, torch.from_numpy(state["last_action"]).long())
+        memory = tuple(torch.from_numpy(state[name]).to(self._device) for name in _MEMORY if name in state)
+        return Inputs(*(part.to(self._device).unsqueeze(0) for part in parts)), memory, stack
+
+    def next_state(self, stack: Tensor, actions: Tensor, memory: Memory) -> Arrays:
+        """Return what the policy keeps after it has chosen actions [E]."""
+        kept = dict(zip(_MEMORY, (part.cpu().numpy() for part in memory), strict=False))
+        return {"stack": stack.numpy(), "last_action": actions.cpu().numpy().astype(np.int32)} | kept
+
+    def _blank_state(self, obs: Tensor) -> Arrays:
+        fields = (("stack", Field((self.spec.stack, *obs.shape[1:]), str(obs.numpy().dtype))), *self.spec.state)
+        return {name: np.zeros((len(obs), *field.shape), field.dtype) for name, field in fields}
+
+    def learning_inputs(self, batch: Batch) -> tuple[Inputs, Memory]:
+        """Return the inputs [T, B, ...] of a batch, and the memory before them."""
+        skipped = self.spec.stack - 1
+        last = torch.cat((batch.state["last_action"].unsqueeze(0), batch.action[skipped:-1]))  # [T, B]
+        inputs = Inputs(
+            obs=stacks(batch.obs, batch.step_type, self.spec.stack),
+            first=batch.step_type[skipped:] == FIRST,
+            reward=self.shown_reward(batch.reward[skipped:]),
+            action=last.long(),
+        )
+        return inputs, tuple(batch.state[name] for name in _MEMORY if name in batch.state)
