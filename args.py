@@ -79,8 +79,9 @@ class ReplayOptions:
         "auto", "where replay lives: cpu, cuda, or auto (with the learner, if it fits)", choices=("auto", "cpu", "cuda")
     )
     priority_weight: float = option(
-        0.4, "importance-sampling beta, annealed linearly to 1 over T-max - learn-start", least=0, most=1
+        0.4, "importance-sampling beta, annealed linearly over T-max - learn-start", least=0, most=1
     )
+    final_priority_weight: float = option(1.0, "importance-sampling beta at T-max", least=0, most=1)
     length_actor_buffer: int = option(1000, "most rows of an environment that are not sent yet", above=0)
     queue_size: int = option(
         1,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agents.impala.options import ImpalaOptions
 from agents.options import AgentOptions
+from agents.r2d2.options import R2d2Options
 from agents.rainbow.options import RainbowOptions
 from agents.rainbow_iqn.options import RainbowIqnOptions
 
@@ -32,4 +33,5 @@ AGENTS = {
     "rainbow_iqn": Entry(RainbowIqnOptions, "agents.rainbow_iqn.agent", "RainbowIqn"),
     "rainbow": Entry(RainbowOptions, "agents.rainbow.agent", "Rainbow"),
     "impala": Entry(ImpalaOptions, "agents.impala.agent", "Impala"),
+    "r2d2": Entry(R2d2Options, "agents.r2d2.agent", "R2d2"),
 }

@@ -23,8 +23,8 @@ class Replay:
     """Buffer that samples again and again: a ring of chunks, with room for `capacity` rows that may be learned from.
 
     A spec of prioritised chunks is sampled in proportion to their priorities, any other uniformly. `generator` draws
-    the samples and lives on `device`. Importance weights have the exponent beta, which rises from `priority_weight` to
-    1 as learning goes on.
+    the samples and lives on `device`. Importance weights have the exponent beta, which goes from the first to the
+    second `priority_weight` as learning goes on.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Replay:
         device: torch.device,
         *,
         learn_start: int = 1,
-        priority_weight: float = 0.0,
+        priority_weight: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         self.spec = spec
         self._learn_start = learn_start
@@ -89,7 +89,8 @@ class Replay:
         `progress` is the share of learning that is done: 0 at learn-start, 1 at T-max.
         """
         assert batch_size, "only a queue gives all that it has"
-        beta = self._priority_weight + (1 - self._priority_weight) * progress
+        start, end = self._priority_weight
+        beta = start + (end - start) * progress
         batch = self.ring.sample(self._tree, batch_size, beta, self.generator)
         return batch if self.spec.prioritised else Batch(batch.rows, batch.state)
 

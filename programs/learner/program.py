@@ -110,8 +110,8 @@ def _buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generator: t
     capacity, place = args.memory_capacity, generator.device
     if agent.buffer == "queue":
         return Queue(agent.spec, capacity, args.batch_size if agent.max_policy_lag else None, generator, place)
-    start, weight = args.learn_start, args.priority_weight
-    return Replay(agent.spec, environment, capacity, generator, place, learn_start=start, priority_weight=weight)
+    start, weights = args.learn_start, (args.priority_weight, args.final_priority_weight)
+    return Replay(agent.spec, environment, capacity, generator, place, learn_start=start, priority_weight=weights)
 
 
 def _link(args: Args, client: Client) -> LearnerClient:

@@ -1,0 +1,206 @@
+"""R2D2: recurrent experience replay (Kapturowski et al. 2019, openreview r1lyTjAqYX).
+
+Double Q-learning with a duelling head behind an LSTM, learned from sequences that begin with the recurrent state that
+the actor had there. A part before the rows learned from, the burn-in, makes that state anew without gradient. Values
+are rescaled in the place of rewards that are clipped. n more rows follow those learned from, so all returns
+have n steps but at an episode's end.
+Letters: T rows learned from, B batch, E environments, A actions, n steps.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from agents.interface import ActorOutput, Network, Place, Setup, Stateful, Update
+from agents.networks.core import Core, CoreSpec, Inputs, Memory
+from agents.ops import LAST
+from agents.ops.n_step import NStep, n_step
+from agents.ops.rescaling import rescale, unscale
+from agents.optimisers import Adam
+from agents.r2d2.options import R2d2Options
+from agents.randomness import RandomState
+from agents.sequences import SequenceAgent, core_spec, state_fields
+from memory.batch import Batch
+from memory.chunk import ChunkSpec
+from memory.rows import Array, Arrays, Rows
+
+_EVALUATION_EPSILON = 0.001
+_LARGEST_SHARE = 0.9  # of the largest difference in a priority; the mean has the rest
+
+
+class RecurrentDuellingNetwork(Network):
+    """Q-values of a sequence: v + a - mean(a) behind the core."""
+
+    def __init__(self, spec: CoreSpec, hidden_size: int) -> None:
+        super().__init__()
+        self.core = Core(spec)
+        features = self.core.nb_features
+        self.value = nn.Sequential(nn.Linear(features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, 1))
+        self.advantage = nn.Sequential(
+            nn.Linear(features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, spec.nb_actions)
+        )
+
+    def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
+        """Return Q-values [T, B, A] and the memory after the sequence."""
+        features, memory = self.core(inputs, memory)
+        advantage = self.advantage(features)
+        return self.value(features) + advantage - advantage.mean(2, keepdim=True), memory
+
+
+class Updates:
+    """Counts updates, for the target network; snapshots hold the count."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the count."""
+        return {"made": torch.tensor(self.made)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on counting."""
+        self.made = int(state["made"])
+
+
+class R2d2(SequenceAgent):
+    """The agent of `--agent r2d2`."""
+
+    waits_for_rows = True
+
+    def __init__(self, setup: Setup) -> None:
+        options = setup.own
+        assert isinstance(options, R2d2Options)
+        self._options, self._learning = options, setup.learning
+        self.generator, self._device = setup.generator, setup.generator.device
+        length, period = options.sequence_length, options.sequence_period
+        self.steps_per_update = max(1, round(setup.learning.batch_size * period / options.samples_per_insert))
+        sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size)
+        self.spec = ChunkSpec(
+            setup.learning.history_length, options.burn_in, length, options.multi_step, period, length,
+            state=state_fields(options.lstm_size),
+        )  # fmt: skip
+        self.network = RecurrentDuellingNetwork(sizes, options.hidden_size).to(self._device)
+        self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
+        self._epsilon = exploration_rates(setup.place, options.exploration_base)
+        if setup.learns:
+            self.target = RecurrentDuellingNetwork(sizes, options.hidden_size).to(self._device).requires_grad_(False)
+            self.target.load_state_dict(self.network.state_dict())
+            self._updates = Updates()
+            on_gpu = self._device.type == "cuda"
+            self._adam = Adam(
+                self.network.parameters(), options.lr_R2D2, eps=options.adam_eps_R2D2, fused=True, capturable=on_gpu
+            )
+            self.parts |= {"target": self.target, "optimiser": self._adam, "updates": self._updates}
+
+    # --- acting ---
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Take over published weights."""
+        with torch.no_grad():
+            for name, parameter in self.network.named_parameters():
+                parameter.copy_(weights[name])
+
+    @torch.inference_mode()
+    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+        """Act greedily, but at random with the probability of the environment's place."""
+        inputs, memory, stack = self.acting_inputs(rows, state)
+        q, memory = self.network(inputs, memory)
+        q = q[0]  # [E, A]
+        greedy = q.argmax(1)  # [E]
+        epsilon = _EVALUATION_EPSILON if step is None else self._epsilon[: len(greedy)].to(self._device)
+        shape = greedy.shape
+        is_random = torch.rand(shape, generator=self.generator, device=self._device) < epsilon
+        random = torch.randint(q.shape[1], shape, generator=self.generator, device=self._device)
+        actions = torch.where(is_random, random, greedy)
+        extras = {"chosen": q.gather(1, actions.unsqueeze(1)).squeeze(1), "greedy": q.amax(1)}
+        output = ActorOutput(actions.cpu().numpy(), {name: value.cpu().numpy() for name, value in extras.items()})
+        return output, self.next_state(stack, actions, memory)
+
+    def shown_reward(self, reward: Tensor) -> Tensor:
+        """Return the raw reward, or the clipped one if values are not rescaled."""
+        limit = self._learning.reward_clip
+        return reward if self._options.rescaling or limit == 0 else reward.clamp(-limit, limit)
+
+    def initial_priorities(self, rows: Arrays) -> Array:
+        """Return the priority [1] of a chunk's rows, with the acting network in the target's place."""
+        names = ("reward", "discount", "step_type", "extras.chosen", "extras.greedy")
+        parts = [torch.tensor(rows[name])[self.spec.prefix :].unsqueeze(1) for name in names]  # [T + n, 1] each
+        reward, discount, step_type, chosen, greedy = parts
+        targets = self._targets(reward, discount, step_type, greedy)
+        differences = targets - chosen[: self.spec.length]
+        return self._priorities(differences, step_type).numpy().astype(np.float32)
+
+    # --- learning ---
+
+    def update(self, batch: Batch, progress: float | Tensor) -> Update:  # noqa: ARG002 - nothing is annealed
+        """Make one step of Adam on the mean over sequences of weight times half the sum of squared differences."""
+        q, online, target = self._values(batch)
+        rows = slice(self.spec.prefix, None)
+        reward, discount, step_type = batch.reward[rows], batch.discount[rows], batch.step_type[rows]
+        best = online.argmax(2, keepdim=True)  # [T + n, B, 1]
+        targets = self._targets(reward, discount, step_type, target.gather(2, best).squeeze(2))
+        action = batch.action[rows][: self.spec.length].long().unsqueeze(2)  # [T, B, 1]
+        chosen = q.gather(2, action).squeeze(2)  # [T, B]
+        learnable = step_type[: self.spec.length] != LAST
+        differences = torch.where(learnable, targets - chosen, 0)  # [T, B]
+        losses = 0.5 * differences.square().sum(0)  # [B]
+        self._adam.zero_grad()
+        weighted = losses if batch.weights is None else batch.weights * losses
+        weighted.mean().backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._learning.max_gradient_norm or float("inf"))
+        self._adam.step()
+        metrics = {"value": chosen.detach().mean(), "loss": losses.detach().mean(), "gradient_norm": norm}
+        return Update(self._priorities(differences.detach(), step_type), metrics)
+
+    def count_update(self, step: int) -> None:  # noqa: ARG002 - it counts updates
+        """Copy the online network to the target network after every so many updates."""
+        self._updates.made += 1
+        if self._updates.made % self._options.target_period == 0:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
+
+    def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Q-values [T, B, A] with gradient, and those of both networks [T + n, B, A] without."""
+        inputs, memory = self.learning_inputs(batch)
+        burn_in, length = self.spec.burn_in, self.spec.length
+        with torch.no_grad():
+            target, _ = self.target(inputs, memory)
+            if burn_in:
+                _, memory = self.network.core(inputs.rows(0, burn_in), memory)
+        online, _ = self.network(inputs.rows(burn_in), memory)  # [T + n, B, A]
+        return online[:length], online.detach(), target[burn_in:]
+
+    def _targets(self, reward: Tensor, discount: Tensor, step_type: Tensor, bootstrap: Tensor) -> Tensor:
+        """Return n-step targets [T, B], from the rows from the first learned from on, [T + n, B] each.
+
+        `bootstrap` has the values of the best actions.
+        """
+        options, T = self._options, self.spec.length
+        ahead = self._n_step(self.shown_reward(reward), discount, step_type)  # [T * B] each
+        steps = ahead.steps.view(T, -1) + torch.arange(T, device=reward.device).unsqueeze(1)  # [T, B]
+        value = bootstrap.gather(0, steps)
+        if not options.rescaling:
+            return ahead.return_.view(T, -1) + ahead.discount.view(T, -1) * value
+        return rescale(ahead.return_.view(T, -1) + ahead.discount.view(T, -1) * unscale(value))
+
+    def _n_step(self, reward: Tensor, discount: Tensor, step_type: Tensor) -> NStep:
+        T, n = self.spec.length, self._options.multi_step
+
+        def windows(rows: Tensor) -> Tensor:  # [n + 1, T * B]
+            return torch.stack([rows[k : k + T] for k in range(n + 1)]).flatten(1)
+
+        return n_step(windows(reward), windows(discount), windows(step_type), self._learning.discount)
+
+    def _priorities(self, differences: Tensor, step_type: Tensor) -> Tensor:
+        """Return the priorities [B] of differences [T, B], of which those at LAST rows do not count."""
+        learnable = step_type[: self.spec.length] != LAST
+        sizes = torch.where(learnable, differences.abs(), 0)
+        mean = sizes.sum(0) / learnable.sum(0).clamp(min=1)
+        return (_LARGEST_SHARE * sizes.amax(0) + (1 - _LARGEST_SHARE) * mean) ** self._options.priority_exponent_R2D2
+
+
+def exploration_rates(place: Place, base: float) -> Tensor:
+    """Return epsilon [environments from the place's first on]: base^(1 + 7 i / (N - 1)) of environment i of N."""
+    i = torch.arange(place.first, max(place.total, place.first + 1), dtype=torch.float64)
+    share = i / (place.total - 1) if place.total > 1 else torch.full_like(i, 0.5)
+    return (base ** (1 + 7 * share)).float()

@@ -1,0 +1,68 @@
+"""The options of R2D2."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from agents.options import AgentOptions, option
+
+
+@dataclass(frozen=True)
+class R2d2Options(AgentOptions):
+    """R2D2 (--agent r2d2)"""
+
+    DEFAULTS: ClassVar[dict[str, Any]] = {
+        "batch_size": 64,
+        "discount": 0.997,
+        "learn_start": 200_000,  # 5 000 sequences
+        "memory_capacity": 4_000_000,  # 100 000 sequences
+        "max_gradient_norm": 80.0,
+        "priority_weight": 0.6,
+        "final_priority_weight": 0.6,
+    }
+
+    architecture: str = option(
+        "shallow",
+        "convolutions: shallow (DQN's), deep (IMPALA's), deep-football (a fourth stack), or data-efficient (two)",
+        choices=("shallow", "deep", "deep-football", "data-efficient"),
+        shared=True,
+    )
+    hidden_size: int = option(
+        512, "features of an observation, and units of both heads' hidden layers", above=0, most=10_000, shared=True
+    )
+    lstm_size: int = option(512, "units of the LSTM", above=0, most=10_000, shared=True)
+    burn_in: int = option(
+        40, "rows before those learned from, over which the state is made anew", least=0, most=10_000, shared=True
+    )
+    sequence_length: int = option(80, "rows learned from", above=0, most=10_000, shared=True)
+    sequence_period: int = option(
+        40, "rows from the start of a sequence to the next one's", above=0, most=10_000, shared=True
+    )
+    multi_step: int = option(5, "n of the n-step return [agent steps]", above=0, most=10_000, shared=True)
+    samples_per_insert: float = option(
+        0.75,
+        "how often a sequence is sampled on average; updates wait for their insertions",
+        above=0,
+        most=1000,
+        shared=True,
+    )
+    target_period: int = option(2500, "updates between target network updates", above=0)
+    rescaling: bool = option(
+        True, "rescale values by h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, and clip no reward", shared=True
+    )
+    exploration_base: float = option(
+        0.4, "environment i of N acts at random with probability base^(1 + 7 i / (N - 1))", above=0, most=1
+    )
+    priority_exponent_R2D2: float = option(
+        0.9, "omega: priority = (0.9 largest + 0.1 mean |difference| of a sequence)^omega", least=0, shared=True
+    )
+    lr_R2D2: float = option(1e-4, "Adam's learning rate", above=0)
+    adam_eps_R2D2: float = option(1e-3, "Adam's epsilon", above=0)
+
+    def errors(self) -> list[str]:
+        """Return what is wrong with the options together, one line each."""
+        if self.sequence_period <= self.sequence_length:
+            return []
+        return [
+            f"--sequence-period: must not exceed --sequence-length {self.sequence_length}, is {self.sequence_period}: "
+            "rows between two sequences would never be learned from"
+        ]
