@@ -1,7 +1,7 @@
 """Agents that learn from sequences of rows with a `Core`: what such a network sees when acting and when learning.
 
-A policy keeps, for each environment, the stack, the last action, and the LSTM's memory. A chunk stores the last two,
-as they were before its first row with a full stack: the frames of that stack are the chunk's own rows.
+A policy keeps, for each environment, the stack, and with an LSTM the last action and the LSTM's memory. A chunk stores
+these two as they were before its first row with a full stack: the frames of that stack are the chunk's own rows.
 Letters: T rows from the first with a full stack on, B batch, E environments, S stack.
 """
 
@@ -41,8 +41,9 @@ def core_spec(setup: Setup, architecture: str, features: int, lstm: int) -> Core
 
 def state_fields(lstm: int) -> tuple[tuple[str, Field], ...]:
     """Return the fields of a chunk's state for an LSTM of so many units (0: none)."""
-    memory = tuple((name, Field((lstm,), "float32")) for name in _MEMORY if lstm)
-    return (("last_action", Field((), "int32")), *memory)
+    if not lstm:
+        return ()
+    return (("last_action", Field((), "int32")), *((name, Field((lstm,), "float32")) for name in _MEMORY))
 
 
 class SequenceAgent(Agent):
@@ -63,14 +64,17 @@ class SequenceAgent(Agent):
             state = self._blank_state(obs)
         stack = push_frame(torch.from_numpy(state["stack"]), obs, first)
         reward = self.shown_reward(torch.from_numpy(rows.reward))
-        parts = (stack, first, reward, torch.from_numpy(state["last_action"]).long())
+        last = torch.from_numpy(state["last_action"]).long() if self.spec.state else first.long()  # [E]
+        parts = (stack, first, reward, last)
         memory = tuple(torch.from_numpy(state[name]).to(self._device) for name in _MEMORY if name in state)
         return Inputs(*(part.to(self._device).unsqueeze(0) for part in parts)), memory, stack
 
     def next_state(self, stack: Tensor, actions: Tensor, memory: Memory) -> Arrays:
         """Return what the policy keeps after it has chosen actions [E]."""
         kept = dict(zip(_MEMORY, (part.cpu().numpy() for part in memory), strict=False))
-        return {"stack": stack.numpy(), "last_action": actions.cpu().numpy().astype(np.int32)} | kept
+        if kept:
+            kept["last_action"] = actions.cpu().numpy().astype(np.int32)
+        return {"stack": stack.numpy()} | kept
 
     def _blank_state(self, obs: Tensor) -> Arrays:
         fields = (("stack", Field((self.spec.stack, *obs.shape[1:]), str(obs.numpy().dtype))), *self.spec.state)
@@ -79,7 +83,8 @@ class SequenceAgent(Agent):
     def learning_inputs(self, batch: Batch) -> tuple[Inputs, Memory]:
         """Return the inputs [T, B, ...] of a batch, and the memory before them."""
         skipped = self.spec.stack - 1
-        last = torch.cat((batch.state["last_action"].unsqueeze(0), batch.action[skipped:-1]))  # [T, B]
+        before = batch.state.get("last_action", batch.action[0])  # [B] of no account without an LSTM
+        last = torch.cat((before.unsqueeze(0), batch.action[skipped:-1]))  # [T, B]
         inputs = Inputs(
             obs=stacks(batch.obs, batch.step_type, self.spec.stack),
             first=batch.step_type[skipped:] == FIRST,

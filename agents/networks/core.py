@@ -1,4 +1,4 @@
-"""The common part of networks that read sequences: a torso, last action and reward, and perhaps an LSTM.
+"""The common part of networks that read sequences: a torso, and perhaps an LSTM, which sees last action and reward.
 
 Rule 4 of the rows: the recurrent state is reset at FIRST. The same code runs for one row, when acting, and for many.
 Letters: T rows, B batch, S stack, F features, H units of the LSTM.
@@ -47,26 +47,27 @@ class Core(nn.Module):
         self.torso = Torso(spec.torso)
         inputs = spec.torso.features + 1 + spec.nb_actions
         self.lstm = nn.LSTM(inputs, spec.lstm) if spec.lstm else None
-        self.nb_features = spec.lstm or inputs
+        self.nb_features = spec.lstm or spec.torso.features
 
     def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
         """Return features and memory; `memory` is that before the first row."""
         T, B = inputs.first.shape
         features = self.torso(inputs.obs.flatten(0, 1)).view(T, B, -1)  # [T, B, F]
+        if self.lstm is None:
+            return features, ()
         known = ~inputs.first.unsqueeze(2)  # [T, B, 1] at FIRST there is no last action
         action = functional.one_hot(inputs.action, self._nb_actions) * known  # [T, B, A]
         x = torch.cat((features, inputs.reward.unsqueeze(2) * known, action), 2)  # [T, B, F + 1 + A]
-        return (x, ()) if self.lstm is None else self._remember(x, inputs.first, memory)
+        return self._remember(self.lstm, x, inputs.first, memory)
 
-    def _remember(self, x: Tensor, first: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def _remember(self, lstm: nn.LSTM, x: Tensor, first: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Run the LSTM over stretches of rows, of which only the first can open an episode."""
-        assert self.lstm is not None
         outputs, (hidden, cell) = [], memory
         starts = _starts(first)
         for start, stop in zip(starts, [*starts[1:], len(first)], strict=True):
             kept = ~first[start].unsqueeze(1)  # [B, 1]
             state = ((hidden * kept).unsqueeze(0), (cell * kept).unsqueeze(0))
-            output, (hidden, cell) = self.lstm(x[start:stop], state)
+            output, (hidden, cell) = lstm(x[start:stop], state)
             hidden, cell = hidden[0], cell[0]
             outputs.append(output)
         return torch.cat(outputs), (hidden, cell)
