@@ -19,7 +19,7 @@ from memory.broker import access
 from memory.errors import UserError
 from memory.limiter import MAX_ACTORS
 from programs import command_line
-from programs.presets import PRESETS
+from programs.presets import PRESETS, preset_of
 from saber.registry import ENVIRONMENTS
 
 
@@ -223,7 +223,8 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     values, errors = command_line.read(ALL_GROUPS, argv)
     agent = _agent(values, errors)
     if command_line.asks_for_help(argv) and values.get("agent", agent) in AGENTS:
-        command_line.print_help((*GROUPS, AGENTS[agent].options), program, description)
+        options = AGENTS[agent].options
+        command_line.print_help((*GROUPS, options), program, description, options.DEFAULTS)
     args = _args(agent, values)
     errors += _unused_errors(args) + verify(args)
     if {"host_redis", "port_redis"} & values.keys() and (url := args.redis_url or os.environ.get(access.URL)):
@@ -244,7 +245,7 @@ def _agent(values: dict[str, Any], errors: list[str]) -> str:
 
 def _args(agent: str, values: dict[str, Any]) -> Args:
     options = AGENTS[agent].options
-    preset = {name: value for name, (value, _) in PRESETS.get(values.get("preset", "paper"), {}).items()}
+    preset = {name: value for name, (value, _) in preset_of(values.get("preset", "paper"), options).items()}
     chosen = options.DEFAULTS | preset | values
     own = {f.name for f in dataclasses.fields(options)}
     common = {name: value for name, value in chosen.items() if name in _COMMON}

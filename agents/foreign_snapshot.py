@@ -4,7 +4,7 @@ Names and shapes are those of `agents.networks.duelling`; snapshots of others ha
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from agents.networks.duelling import ARCHITECTURES
 from agents.options import flag_of
 
 Sizes = dict[str, Any]  # settings by name, and "nb_actions", which is none
-_MOMENTS = ("exp_avg", "exp_avg_sq")
+ADAM, RMSPROP = ("exp_avg", "exp_avg_sq"), ("square_avg",)  # moments; the last one is the mean of squares
 _NOISE = "_epsilon"  # buffers that are drawn anew before they are used: a snapshot may leave them out
 
 
@@ -61,10 +61,15 @@ def _architectures() -> dict[tuple[int, ...], str]:
     return {make(1)[0].kernel_size: name for name, make in ARCHITECTURES.items()}
 
 
-def misfits(weights: dict[str, Tensor], own: dict[str, Tensor]) -> Iterator[str]:
-    """Why `weights` cannot be loaded into a network whose state is `own`: lines that name the setting to change."""
+def misfits(
+    weights: dict[str, Tensor], own: dict[str, Tensor], read: Callable[[dict[str, Tensor]], Sizes]
+) -> Iterator[str]:
+    """Why `weights` cannot be loaded into a network whose state is `own`: lines that name the setting to change.
+
+    `read` is the agent's way to tell its settings from weights, `Agent.sizes_of`.
+    """
     try:
-        saved, wanted = sizes_of(weights), sizes_of(own)
+        saved, wanted = read(weights), read(own)
     except ValueError as error:
         yield f"--model: the snapshot is not of Rainbow-IQN or Rainbow: {error}"
         return
@@ -95,14 +100,16 @@ def _other_shapes(weights: dict[str, Tensor], own: dict[str, Tensor]) -> list[st
     ]
 
 
-def paired_moments(optimiser: Any, weights: dict[str, Tensor], own: Iterable[str]) -> dict[int, dict[str, Tensor]]:
-    """Adam's state of a snapshot for parameters that stand in the order `own`.
+def paired_moments(
+    optimiser: Any, weights: dict[str, Tensor], own: Iterable[str], moments: Sequence[str] = ADAM
+) -> dict[int, dict[str, Tensor]]:
+    """The state of an optimiser with these `moments`, of a snapshot, for parameters that stand in the order `own`.
 
     An optimiser knows its parameters by number, in the order of the module that they come from. That order is the one
     of the snapshot's `weights`; networks with the same names may have been built in another.
 
     Raises:
-        ValueError: there is none, or it is not one of Adam for these weights.
+        ValueError: there is none, or it is not one of such an optimiser for these weights.
     """
     names = [name for name in weights if not name.endswith(_NOISE)]
     try:
@@ -110,20 +117,21 @@ def paired_moments(optimiser: Any, weights: dict[str, Tensor], own: Iterable[str
             raise ValueError("its optimiser has made no step yet, as in snapshots that an actor has saved")
         numbers = [number for group in optimiser["param_groups"] for number in group["params"]]
         states = {name: optimiser["state"][number] for name, number in zip(names, numbers, strict=True)}
-        paired = {i: _moments(name, states[name], weights[name]) for i, name in enumerate(own)}
+        paired = {i: _moments(name, states[name], weights[name], moments) for i, name in enumerate(own)}
     except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a state of Adam: {type(error).__name__} {error}") from error
+        whose = "Adam" if moments == ADAM else "RMSProp"
+        raise ValueError(f"not a state of {whose}: {type(error).__name__} {error}") from error
     return paired
 
 
-def _moments(name: str, state: dict[str, Any], weight: Tensor) -> dict[str, Tensor]:
-    moments = {key: state[key] for key in _MOMENTS}
+def _moments(name: str, state: dict[str, Any], weight: Tensor, keys: Sequence[str]) -> dict[str, Tensor]:
+    moments = {key: state[key] for key in keys}
     for key, tensor in moments.items():
         if not _is_float_tensor(tensor) or tensor.shape != weight.shape or not tensor.float().isfinite().all():
             raise ValueError(f"{key} of {name} does not fit the weights, or is not finite")
     step = float(state["step"])
-    if not 0 <= step < math.inf or (moments["exp_avg_sq"].float() < 0).any():
-        raise ValueError(f"Adam's step or second moment of {name} is negative, or not finite")
+    if not 0 <= step < math.inf or (moments[keys[-1]].float() < 0).any():
+        raise ValueError(f"the step or the second moment of {name} is negative, or not finite")
     return {"step": torch.tensor(step)} | moments
 
 

@@ -49,6 +49,7 @@ def option(
     choices: tuple[str, ...] = (),
     shared: bool = False,
     policy: bool = False,
+    evaluation: bool = False,
     short: str | None = None,
     flag: bool = False,
 ) -> T:
@@ -63,10 +64,12 @@ def option(
         choices: the texts that are allowed; none allows all.
         shared: all processes of a run must have the same value.
         policy: an evaluation takes the value of the snapshot's run, as actions depend on it.
+        evaluation: actions in an evaluation depend on it, and in no run.
         short: another spelling.
         flag: a boolean that is usually given without a value.
     """
-    metadata = {"help": text, "shared": shared, "policy": policy, "short": short, "flag": flag}
+    marks = {"shared": shared, "policy": policy, "evaluation": evaluation}
+    metadata = {"help": text, "short": short, "flag": flag} | marks
     value: T = dataclasses.field(default=default, metadata=metadata | {"bounds": Bounds(above, least, most, choices)})
     return value
 
@@ -112,11 +115,15 @@ class LearningOptions:
     )
 
 
+Preset = dict[str, tuple[Any, str]]  # settings by name, each with its reason
+
+
 @dataclass(frozen=True)
 class AgentOptions:
     """Base of an agent's own options, which its subclass names in its docstring."""
 
     DEFAULTS: ClassVar[dict[str, Any]] = {}  # of common options, in the place of their own
+    CPU: ClassVar[Preset] = {}  # of all options, with `--preset cpu`
 
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""

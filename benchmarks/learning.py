@@ -29,7 +29,6 @@ from benchmarks.environment_info import machine
 from benchmarks.learning_plot import LAST
 from benchmarks.learning_report import Score, report
 from benchmarks.policies import best_constant_action, random_policy
-from programs.presets import PRESETS
 from saber.games import check_game
 from saber.results.run_record import commit
 from saber.results.training_log import TrainingLog
@@ -74,7 +73,7 @@ def run(name: str, game: str, seed: int, port: int) -> dict[str, Any]:
         "game": game,
         "seed": seed,
         "command": " ".join(["bash start_learning_atari.sh", *options]),
-        "settings": parsed.shared | {name: getattr(parsed, name) for name in PRESETS["cpu"]},
+        "settings": parsed.settings,
         "date": date.today().isoformat(),
         "commit": commit(),  # now: the checkout may be another one when the run ends
         "machine": machine(),

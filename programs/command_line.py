@@ -55,15 +55,18 @@ def asks_for_help(argv: Sequence[str] | None) -> bool:
     return not _HELP.isdisjoint(_words(argv))
 
 
-def print_help(groups: Sequence[type], program: str, description: str) -> NoReturn:
-    """Print every option of the groups, each group under its docstring, and leave with exit code 0."""
+def print_help(groups: Sequence[type], program: str, description: str, defaults: dict[str, Any]) -> NoReturn:
+    """Print every option of the groups, each group under its docstring, and leave with exit code 0.
+
+    `defaults` are those of an agent, in the place of a field's.
+    """
     usage = f"{program} [options]"
     parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES)
     for group in groups:
         section = parser.add_argument_group(str(group.__doc__))
         for f in dataclasses.fields(group):
             nargs = "?" if f.metadata["flag"] else None
-            section.add_argument(*_spellings(f), dest=f.name, nargs=nargs, metavar=_kind(f), help=_help(f))
+            section.add_argument(*_spellings(f), dest=f.name, nargs=nargs, metavar=_kind(f), help=_help(f, defaults))
     parser.parse_args(["--help"])
     raise AssertionError("argparse has not left")
 
@@ -117,8 +120,9 @@ def _type(f: dataclasses.Field[Any]) -> type:
     return Path if f.type == Path | None else f.type  # type: ignore[return-value]
 
 
-def _help(f: dataclasses.Field[Any]) -> str:
-    default = "none" if f.default is None else "off" if f.metadata["flag"] else str(f.default)
+def _help(f: dataclasses.Field[Any], defaults: dict[str, Any]) -> str:
+    value = defaults.get(f.name, f.default)
+    default = "none" if value is None else "off" if f.metadata["flag"] else str(value)
     text = str(f.metadata["help"]).replace("%", "%%")
     return text if "[default" in text else f"{text} [{default}]"
 

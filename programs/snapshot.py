@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 import torch
 
-from agents.foreign_snapshot import check_weights, misfits, paired_moments
-from agents.interface import Agent
+from agents.foreign_snapshot import ADAM, RMSPROP, check_weights, misfits, paired_moments
+from agents.interface import Agent, Network
 from memory.errors import UserError
 from saber.results.files import replace_file
 
@@ -134,9 +134,9 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
     """
     weights = snapshot[_MODEL]
     for part in agent.parts.values():
-        if isinstance(part, torch.nn.Module):
+        if isinstance(part, Network):
             own = part.state_dict()
-            if lines := list(misfits(weights, own)):
+            if lines := list(misfits(weights, own, agent.sizes_of)):
                 raise UserError("\n".join(lines))
             part.load_state_dict(own | weights)
         elif isinstance(part, torch.optim.Optimizer):
@@ -144,17 +144,18 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
 
 
 def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
+    whose, moments = ("Adam", ADAM) if isinstance(optimiser, torch.optim.Adam) else ("RMSProp", RMSPROP)
     if f"optimiser{_SUFFIX}" not in snapshot:
-        print("Adam begins anew: the snapshot holds weights alone", flush=True)
+        print(f"{whose} begins anew: the snapshot holds weights alone", flush=True)
         return
     names = [name for name, _ in agent.model.named_parameters()]
     try:
-        state = paired_moments(snapshot[f"optimiser{_SUFFIX}"], snapshot[_MODEL], names)
+        state = paired_moments(snapshot[f"optimiser{_SUFFIX}"], snapshot[_MODEL], names, moments)
     except ValueError as error:
-        print(f"Adam begins anew, without the snapshot's moments: {error}", flush=True)
+        print(f"{whose} begins anew, without the snapshot's moments: {error}", flush=True)
     else:
         optimiser.load_state_dict(optimiser.state_dict() | {"state": state})
-        print("Adam goes on with the snapshot's moments", flush=True)
+        print(f"{whose} goes on with the snapshot's moments", flush=True)
 
 
 def weights_hash(model: torch.nn.Module) -> str:

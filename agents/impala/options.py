@@ -23,12 +23,18 @@ class ImpalaOptions(AgentOptions):
         "data-efficient (two)",
         choices=("shallow", "deep", "deep-football", "data-efficient"),
         shared=True,
+        policy=True,
     )
     hidden_size: int = option(
-        512, "features of an observation (the paper's deep network: 256)", above=0, most=10_000, shared=True
+        512,
+        "features of an observation (the paper's deep network: 256)",
+        above=0,
+        most=10_000,
+        shared=True,
+        policy=True,
     )
     lstm_size: int = option(
-        0, "units of an LSTM behind them (the paper: 256); 0: none", least=0, most=10_000, shared=True
+        0, "units of an LSTM behind them (the paper: 256); 0: none", least=0, most=10_000, shared=True, policy=True
     )
     unroll_length: int = option(20, "rows of a sequence (DMLab, with LSTM: 100)", above=0, most=10_000, shared=True)
     loss_reduction: str = option(
@@ -54,10 +60,11 @@ class ImpalaOptions(AgentOptions):
         "of rewards for learning: clip (to --reward-clip), or soft-asymmetric: 5 tanh(r / 5), 0.3 of it below 0",
         choices=("clip", "soft-asymmetric"),
         shared=True,
+        policy=True,
     )
     lr_IMPALA: float = option(6e-4, "RMSProp's learning rate, which falls to 0 at T-max", above=0)
     rms_eps_IMPALA: float = option(0.01 / 640, "RMSProp's epsilon; published as 0.01 for a sum over 640 rows", above=0)
     rms_decay_IMPALA: float = option(0.99, "RMSProp's decay", least=0, most=1)
     stochastic: bool = option(
-        False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True
+        False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
     )

@@ -25,11 +25,17 @@ class R2d2Options(AgentOptions):
         "convolutions: shallow (DQN's), deep (IMPALA's), deep-football (a fourth stack), or data-efficient (two)",
         choices=("shallow", "deep", "deep-football", "data-efficient"),
         shared=True,
+        policy=True,
     )
     hidden_size: int = option(
-        512, "features of an observation, and units of both heads' hidden layers", above=0, most=10_000, shared=True
+        512,
+        "features of an observation, and units of both heads' hidden layers",
+        above=0,
+        most=10_000,
+        shared=True,
+        policy=True,
     )
-    lstm_size: int = option(512, "units of the LSTM", above=0, most=10_000, shared=True)
+    lstm_size: int = option(512, "units of the LSTM", above=0, most=10_000, shared=True, policy=True)
     burn_in: int = option(
         40, "rows before those learned from, over which the state is made anew", least=0, most=10_000, shared=True
     )
@@ -47,7 +53,10 @@ class R2d2Options(AgentOptions):
     )
     target_period: int = option(2500, "updates between target network updates", above=0)
     rescaling: bool = option(
-        True, "rescale values by h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, and clip no reward", shared=True
+        True,
+        "rescale values by h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, and clip no reward",
+        shared=True,
+        policy=True,
     )
     exploration_base: float = option(
         0.4, "environment i of N acts at random with probability base^(1 + 7 i / (N - 1))", above=0, most=1

@@ -1,14 +1,19 @@
 """The options of Rainbow."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from agents.options import option
+from agents.options import Preset, option
 from agents.q_learning.options import QLearningOptions
 
 
 @dataclass(frozen=True)
 class RainbowOptions(QLearningOptions):
     """Rainbow (--agent rainbow)"""
+
+    CPU: ClassVar[Preset] = QLearningOptions.CPU | {
+        "lr_Rainbow": (2.5e-4, "as for Rainbow-IQN"),
+    }
 
     atoms: int = option(51, "atoms of the value distribution", least=2, most=10_000, shared=True)
     V_min: float = option(-10.0, "lowest atom", shared=True, policy=True)

@@ -133,7 +133,12 @@ def decisive_settings(args: Args, device: torch.device) -> dict[str, Any]:
     """Return the settings on which evaluated episodes depend, besides the weights; plain values."""
     played = ("env", "game") if args.env == "atari" else ("env",)
     settings = {name: getattr(args, name) for name in (*played, *_RULES)}
-    return settings | args.marked("policy") | {"precision": precision_in_use(args.precision, device)}
+    return (
+        settings
+        | args.marked("policy")
+        | args.marked("evaluation")
+        | {"precision": precision_in_use(args.precision, device)}
+    )
 
 
 def other_rules(args: Args, saved: dict[str, Any]) -> list[str]:

@@ -98,7 +98,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             with damage_named(saved.path):
                 learner.resume(saved)
         if args.preset != "paper":
-            print(describe_preset(args.preset, args.get), flush=True)
+            print(describe_preset(args.preset, type(args.own), args.get), flush=True)
         if args.unused:
             print(f"Not used by --agent {args.agent}: {', '.join(map(flag_of, sorted(args.unused)))}", flush=True)
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
