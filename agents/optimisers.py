@@ -25,18 +25,20 @@ class RMSProp(torch.optim.RMSprop):
     _warned_capturable_if_run_uncaptured = True
 
     def __init__(self, parameters: Any, lr: float, eps: float, decay: float, device: torch.device) -> None:
-        self._start = lr
         rate = torch.tensor(lr, device=device)
         super().__init__(parameters, lr=rate, alpha=decay, eps=eps, capturable=device.type == "cuda")
+        for group in self.param_groups:
+            group["initial_lr"] = lr
 
     def anneal(self, progress: float | Tensor) -> None:
         """Set the learning rate of the next step, which falls linearly to 0 as learning goes on."""
         for group in self.param_groups:
-            group["lr"].copy_(self._start * (1 - torch.as_tensor(progress)))
+            group["lr"].copy_(group["initial_lr"] * (1 - torch.as_tensor(progress)))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the mean squares alone."""
-        given = [{key: group[key] for key in ("lr", "eps", "alpha", "capturable")} for group in self.param_groups]
+        kept = ("lr", "initial_lr", "eps", "alpha", "capturable")
+        given = [{key: group[key] for key in kept} for group in self.param_groups]
         super().load_state_dict(state_dict)
         for group, values in zip(self.param_groups, given, strict=True):
             group.update(values)

@@ -18,6 +18,7 @@ from agents.ops import FIRST
 from agents.ops.frames import push_frame, stacks
 from agents.precision import select_precision
 from memory.batch import Batch
+from memory.chunk import LAST_ACTION
 from memory.environment_spec import Discrete, Field
 from memory.errors import UserError
 from memory.rows import Arrays, Rows, StepType
@@ -43,7 +44,7 @@ def state_fields(lstm: int) -> tuple[tuple[str, Field], ...]:
     """Return the fields of a chunk's state for an LSTM of so many units (0: none)."""
     if not lstm:
         return ()
-    return (("last_action", Field((), "int32")), *((name, Field((lstm,), "float32")) for name in _MEMORY))
+    return ((LAST_ACTION, Field((), "int32")), *((name, Field((lstm,), "float32")) for name in _MEMORY))
 
 
 class SequenceAgent(Agent):
@@ -64,7 +65,7 @@ class SequenceAgent(Agent):
             state = self._blank_state(obs)
         stack = push_frame(torch.from_numpy(state["stack"]), obs, first)
         reward = self.shown_reward(torch.from_numpy(rows.reward))
-        last = torch.from_numpy(state["last_action"]).long() if self.spec.state else first.long()  # [E]
+        last = torch.from_numpy(state[LAST_ACTION]).long() if self.spec.state else first.long()  # [E]
         parts = (stack, first, reward, last)
         memory = tuple(torch.from_numpy(state[name]).to(self._device) for name in _MEMORY if name in state)
         return Inputs(*(part.to(self._device).unsqueeze(0) for part in parts)), memory, stack
@@ -73,7 +74,7 @@ class SequenceAgent(Agent):
         """Return what the policy keeps after it has chosen actions [E]."""
         kept = dict(zip(_MEMORY, (part.cpu().numpy() for part in memory), strict=False))
         if kept:
-            kept["last_action"] = actions.cpu().numpy().astype(np.int32)
+            kept[LAST_ACTION] = actions.cpu().numpy().astype(np.int32)
         return {"stack": stack.numpy()} | kept
 
     def _blank_state(self, obs: Tensor) -> Arrays:
@@ -83,7 +84,7 @@ class SequenceAgent(Agent):
     def learning_inputs(self, batch: Batch) -> tuple[Inputs, Memory]:
         """Return the inputs [T, B, ...] of a batch, and the memory before them."""
         skipped = self.spec.stack - 1
-        before = batch.state.get("last_action", batch.action[0])  # [B] of no account without an LSTM
+        before = batch.state.get(LAST_ACTION, batch.action[0])  # [B] of no account without an LSTM
         last = torch.cat((before.unsqueeze(0), batch.action[skipped:-1]))  # [T, B]
         inputs = Inputs(
             obs=stacks(batch.obs, batch.step_type, self.spec.stack),

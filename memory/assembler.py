@@ -90,7 +90,7 @@ class Assembler:
             env=self.env,
             version=self.version,
             rows={name: array for name, array in rows.items() if name in _TRAVELLING or name in self._declared},
-            state={name: rows[f"state.{name}"][first_usable] for name, _ in spec.state},
+            state={name: np.asarray(rows[f"state.{name}"][first_usable]) for name, _ in spec.state},
             priorities=priorities,
         )
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from agents.registry import AGENTS
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("agents", "memory", "saber", "programs", "benchmarks", "tests")
 LAUNCHERS = {"launch_learner", "launch_actor", "saber_report", "test_multiple_seed"}
@@ -138,7 +140,7 @@ def _is_false(value: ast.expr) -> bool:
 def test_there_is_something_to_look_at() -> None:
     expected = {"args.py", "memory/wire.py", "programs/learner/loop.py", "agents/ops/n_step.py", "saber/atari.py"}
     assert expected <= SOURCES.keys()
-    assert agent_modules(SOURCES["agents/registry.py"]) == {"agents.rainbow", "agents.rainbow_iqn"}
+    assert agent_modules(SOURCES["agents/registry.py"]) == {f"agents.{name}" for name in AGENTS}
 
 
 @pytest.mark.parametrize("path", SOURCES)

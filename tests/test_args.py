@@ -7,10 +7,11 @@ import pytest
 
 from agents.options import flag_of
 from agents.rainbow.options import RainbowOptions
+from agents.rainbow_iqn.options import RainbowIqnOptions
 from agents.registry import AGENTS
 from args import Args, parse
 from memory.errors import UserError
-from programs.presets import PRESETS, describe_preset
+from programs.presets import PRESETS, describe_preset, preset_of
 
 # The table of the outward interface: option, default.
 INTERFACE: list[tuple[str, Any]] = [
@@ -412,19 +413,19 @@ def test_a_preset_stands_in_the_place_of_defaults_and_behind_the_command_line() 
     plain, small = parse([], "x", ""), parse(["--preset", "cpu", "--batch-size", "16"], "x", "")
     names = {f.name for options in (plain, plain.own) for f in dataclasses.fields(options)}
     changed = {name for name in names if plain.get(name) != small.get(name)}
-    of_rainbow = {"lr_Rainbow"}
-    assert changed == PRESETS["cpu"].keys() - of_rainbow | {"preset", "batch_size"}
+    assert changed == preset_of("cpu", RainbowIqnOptions).keys() | {"preset", "batch_size"}
     assert parse(["--agent", "rainbow", "--preset=cpu"], "x", "").get("lr_Rainbow") == 2.5e-4
     assert parse(["--hidden-size", "99", "--preset=cpu"], "x", "").get("hidden_size") == 99
     assert parse(["--preset", "paper"], "x", "") == plain
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_gives_a_reason_for_each_setting(preset: str) -> None:
-    args = parse(["--preset", preset, "--hidden-size", "99"], "x", "")
-    lines = describe_preset(preset, args.get).splitlines()
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_preset_gives_a_reason_for_each_setting(preset: str, agent: str) -> None:
+    args = parse(["--preset", preset, "--agent", agent, "--hidden-size", "99"], "x", "")
+    lines = describe_preset(preset, type(args.own), args.get).splitlines()
     assert lines[0] == f"Preset {preset}:"
-    told = {name: value for name, value in PRESETS[preset].items() if args.get(name) is not None}
+    told = preset_of(preset, type(args.own))
     for (name, (value, reason)), line in zip(told.items(), lines[1:], strict=True):
         if name == "hidden_size":
             assert line.split() == ["--hidden-size", "99", "given,", "in", "the", "place", "of", str(value)]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from agents.networks.torso import Torso, TorsoSpec
 
@@ -46,7 +45,7 @@ class Core(nn.Module):
         self._nb_actions = spec.nb_actions
         self.torso = Torso(spec.torso)
         inputs = spec.torso.features + 1 + spec.nb_actions
-        self.lstm = nn.LSTM(inputs, spec.lstm) if spec.lstm else None
+        self.lstm = _lstm(inputs, spec.lstm) if spec.lstm else None
         self.nb_features = spec.lstm or spec.torso.features
 
     def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
@@ -56,7 +55,8 @@ class Core(nn.Module):
         if self.lstm is None:
             return features, ()
         known = ~inputs.first.unsqueeze(2)  # [T, B, 1] at FIRST there is no last action
-        action = functional.one_hot(inputs.action, self._nb_actions) * known  # [T, B, A]
+        actions = torch.arange(self._nb_actions, device=known.device)
+        action = (inputs.action.unsqueeze(2) == actions) & known  # [T, B, A] one-hot
         x = torch.cat((features, inputs.reward.unsqueeze(2) * known, action), 2)  # [T, B, F + 1 + A]
         return self._remember(self.lstm, x, inputs.first, memory)
 
@@ -71,6 +71,14 @@ class Core(nn.Module):
             hidden, cell = hidden[0], cell[0]
             outputs.append(output)
         return torch.cat(outputs), (hidden, cell)
+
+
+def _lstm(inputs: int, units: int) -> nn.LSTM:
+    """Return an LSTM that keeps its memory at first, as those of the papers did: the forget gates' bias is 1."""
+    lstm = nn.LSTM(inputs, units)
+    with torch.no_grad():
+        lstm.get_parameter("bias_hh_l0")[units : 2 * units] = 1  # PyTorch's order: input, forget, cell, output
+    return lstm
 
 
 def _starts(first: Tensor) -> list[int]:

@@ -3,7 +3,7 @@
 import math
 
 from memory import wire
-from memory.chunk import Chunk, ChunkSpec, check_chunk
+from memory.chunk import LAST_ACTION, Chunk, ChunkSpec, check_chunk
 from memory.environment_spec import EnvironmentSpec
 from memory.messages import Episode, Message, decode_message
 from programs.learner.results_folder import training_record
@@ -26,8 +26,9 @@ class MessageDecoder:
         if isinstance(message, Chunk):
             self._check_env(message.env)
             check_chunk(message, self._spec, self._fields)
-            if error := self._action.error(message.rows["action"]):
-                raise ValueError(f"chunk has {error}")
+            for actions in (message.rows["action"], message.state.get(LAST_ACTION)):
+                if actions is not None and (error := self._action.error(actions)):
+                    raise ValueError(f"chunk has {error}")
         elif isinstance(message, Episode):
             self._check_env(training_record(message, 0).env)
         return message

@@ -1,4 +1,4 @@
-"""Both agents: acting, publishing, initial priorities, updates. What is pure mathematics is tested in `ops`."""
+"""Both Rainbow agents: acting, publishing, initial priorities, updates. What is pure mathematics is tested in `ops`."""
 
 import copy
 import dataclasses
@@ -12,7 +12,6 @@ import torch
 import args as options
 from agents.ops.n_step import n_step
 from agents.q_learning.agent import QLearningAgent
-from agents.registry import AGENTS
 from memory import weights_packet, wire
 from memory.assembler import Assembler
 from memory.batch import Batch
@@ -82,7 +81,8 @@ def replay_of(agent: QLearningAgent) -> Replay:
     return replay
 
 
-every_agent = pytest.mark.parametrize("name", AGENTS)
+RAINBOWS = ("rainbow_iqn", "rainbow")
+every_agent = pytest.mark.parametrize("name", RAINBOWS)
 
 
 @every_agent

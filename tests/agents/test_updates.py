@@ -9,15 +9,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import memory.replay
 from agents.q_learning.agent import QLearningAgent
-from agents.registry import AGENTS
 from agents.trainer import EagerTrainer, Turn, make_trainer
 from memory.replay import Replay
 from memory.ring import Ring
 from memory.segment_tree import SegmentTree
-from tests.agents.test_agents import agent_of, replay_of
+from tests.agents.test_agents import RAINBOWS, agent_of, replay_of
 
 CPU = torch.device("cpu")
-every_agent = pytest.mark.parametrize("name", AGENTS)
+every_agent = pytest.mark.parametrize("name", RAINBOWS)
 # What makes the host wait for a GPU, or gives tensors whose sizes depend on values.
 WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "aten.equal", "unique", "bincount", "item")
 

@@ -1,0 +1,75 @@
+"""Agents that learn from sequences, small, and what they play in random episodes."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import args as options
+from agents.interface import Agent
+from agents.sequences import SequenceAgent
+from memory.assembler import Assembler
+from memory.chunk import Chunk
+from memory.rows import Arrays, Row, Rows, StepType
+from programs.common import make_agent
+from tests.specs import discrete
+
+CPU = torch.device("cpu")
+ACTIONS = 3
+ENVIRONMENT = discrete((5,), "uint8", ACTIONS)
+SETTINGS = {
+    "impala": "--agent impala --unroll-length 7 --hidden-size 9 --batch-size 4",
+    "impala-lstm": "--agent impala --unroll-length 7 --hidden-size 9 --lstm-size 6 --batch-size 4",
+    "r2d2": "--agent r2d2 --burn-in 4 --sequence-length 8 --sequence-period 4 --multi-step 3 --hidden-size 9 "
+    "--lstm-size 6 --batch-size 4 --learn-start 60 --memory-capacity 400",
+}
+
+
+class Played(NamedTuple):
+    """What an agent played in one environment."""
+
+    chunks: list[Chunk]
+    rows: list[Row]
+    actions: list[int]
+    outputs: list[Arrays]  # beside each action
+    states: list[Arrays]  # before each row
+
+
+def agent_of(name: str, *more: str, learns: bool = True, seed: int = 3) -> Any:
+    """Make a small agent; `more` are options."""
+    args = options.parse([*SETTINGS[name].split(), "--history-length", "3", *more], "test", "")
+    agent = make_agent(args, ENVIRONMENT, CPU, learns=learns, seed=seed)
+    assert isinstance(agent, SequenceAgent)
+    return agent
+
+
+def random_row(rng: np.random.Generator, before: StepType, left: int) -> Row:
+    """Draw a row that may follow one of this step type, with so many actions left."""
+    step_type = StepType.FIRST if before == StepType.LAST else StepType.LAST if left == 0 else StepType.MID
+    discount = float(rng.integers(2)) if step_type == StepType.LAST else 1.0
+    reward = 0.0 if step_type == StepType.FIRST else float(rng.normal())
+    return Row(rng.integers(0, 256, 5, dtype=np.uint8), step_type, reward, discount)
+
+
+def play(agent: Agent, steps: int, seed: int = 0, longest: int = 9) -> Played:
+    """Play episodes of 1 to `longest` actions, which end truly or by truncation."""
+    rng = np.random.default_rng(seed)
+    assembler = Assembler(agent.spec, 0, agent.initial_priorities)
+    played, state, left, step_type = Played([], [], [], [], []), Arrays(), 0, StepType.LAST
+    for _ in range(steps):
+        if step_type == StepType.LAST:
+            left = int(rng.integers(1, longest + 1))
+        row = random_row(rng, step_type, left)
+        left, step_type = left - 1, row.step_type
+        blank = {name: np.zeros(field.shape, field.dtype) for name, field in agent.spec.state}
+        before = {name: array[0] for name, array in state.items()} or blank
+        output, state = agent.act(Rows.stack([row]), state, 10**6)
+        extras = {name: array[0] for name, array in output.extras.items()}
+        kept = {name: before[name] for name, _ in agent.spec.state}
+        chunk = assembler.add(row, int(output.actions[0]), extras, kept)
+        played.chunks.extend([chunk] if chunk else [])
+        played.rows.append(row)
+        played.actions.append(int(output.actions[0]))
+        played.outputs.append(extras)
+        played.states.append(kept)
+    return played

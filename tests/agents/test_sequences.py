@@ -1,0 +1,239 @@
+"""Every agent that learns from sequences sees the same when it learns as when it acts, and resets at FIRST."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agents.networks import core
+from agents.sequences import SequenceAgent
+from agents.trainer import Turn, make_trainer
+from memory.batch import Batch
+from memory.chunk import Chunk, ChunkId
+from memory.replay import Replay
+from memory.rows import Rows, StepType
+from memory.segment_tree import SegmentTree
+from tests.agents.sequences import CPU, ENVIRONMENT, SETTINGS, agent_of, play, random_row
+from tests.agents.test_updates import Refuses
+
+every_agent = pytest.mark.parametrize("name", SETTINGS)
+recurrent = pytest.mark.parametrize("name", ["impala-lstm", "r2d2"])
+
+
+def outputs_of(agent: Any, batch: Batch) -> torch.Tensor:
+    """What the network says at each row with a full stack, [T, B, ...], as the agent's update has it."""
+    inputs, memory = agent.learning_inputs(batch)
+    with torch.no_grad():
+        first, *_ = agent.network(inputs, memory)
+    return torch.as_tensor(first)
+
+
+def differences(agent: Any, chunks: list[Chunk]) -> float:
+    """Largest difference between what the network said when acting and what it says of the chunks."""
+    batch = in_order(chunks)
+    found, skipped = outputs_of(agent, batch), agent.spec.stack - 1
+    if agent.buffer == "queue":
+        said = batch.rows["extras.log_policy"][skipped:]
+    else:
+        chosen = torch.stack([torch.from_numpy(chunk.rows["extras.chosen"]) for chunk in chunks], 1)[skipped:]
+        found, said = found.gather(2, batch.action[skipped:].long().unsqueeze(2)).squeeze(2), chosen
+    return float((found - said).abs().max())
+
+
+def with_q_values(agent: Any) -> Any:
+    """Let chunks of R2D2 carry the values of the actions chosen, for comparison."""
+    if agent.buffer == "replay":
+        from memory.environment_spec import Field
+
+        agent.spec = replace(agent.spec, extras=(("chosen", Field((), "float32")),))
+    return agent
+
+
+def in_order(chunks: list[Chunk]) -> Batch:
+    """A batch of the chunks in their order, whatever the buffer."""
+    rows = {name: torch.from_numpy(np.stack([c.rows[name] for c in chunks], 1)) for name in chunks[0].rows}
+    state = {name: torch.from_numpy(np.stack([c.state[name] for c in chunks])) for name in chunks[0].state}
+    return Batch(rows, state, torch.ones(len(chunks)))
+
+
+@every_agent
+def test_learning_sees_what_acting_saw(name: str) -> None:
+    # Mutations: a state of any other row, a last action or reward shifted by a row, no reset at FIRST.
+    agent = with_q_values(agent_of(name))
+    chunks = play(agent, 300).chunks[2:]  # before these there is padding, at which nobody acted
+    assert len(chunks) > 10
+    assert differences(agent, chunks) < 1e-5
+
+
+@recurrent
+@pytest.mark.parametrize("shift", [-1, 1, 4])
+def test_the_state_of_any_other_row_is_noticed(name: str, shift: int) -> None:
+    """Among them the state `burn-in` rows later, a common mistake."""
+    agent = with_q_values(agent_of(name))
+    played = play(agent, 300, longest=100)
+    period, first = agent.spec.period, agent.spec.stack - 1 - agent.spec.prefix
+    wrong = []
+    for number, chunk in enumerate(played.chunks[3:], start=3):
+        row = number * period + first + shift
+        assert all(np.array_equal(played.states[row - shift][key], value) for key, value in chunk.state.items())
+        wrong.append(replace(chunk, state=played.states[row]))
+    assert differences(agent, wrong) > 1e-3
+
+
+@recurrent
+def test_nothing_of_an_episode_reaches_the_next_one(name: str) -> None:
+    agent, rng = agent_of(name, learns=False), np.random.default_rng(0)
+    rows = [random_row(rng, StepType.FIRST, 5) for _ in range(4)]
+    first = random_row(rng, StepType.LAST, 5)
+    states: list[dict[str, Any]] = [{}, {}]
+    for row in rows:
+        _, states[0] = agent.act(Rows.stack([row]), states[0], None)
+    said = []
+    for state in states:
+        agent.generator.manual_seed(1)
+        output, _ = agent.act(Rows.stack([first]), state, 10**6)
+        said.append(output.extras)
+    for key, value in said[0].items():
+        np.testing.assert_array_equal(value, said[1][key], key)
+
+
+@recurrent
+def test_stretches_between_resets_compute_what_single_rows_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = agent_of(name)
+    batch = in_order(play(agent, 200).chunks)
+    found = outputs_of(agent, batch)
+    monkeypatch.setattr(core, "_starts", lambda first: list(range(len(first))))  # as on a GPU
+    torch.testing.assert_close(outputs_of(agent, batch), found)
+
+
+def changed_at(batch: Batch, mask: torch.Tensor, name: str) -> Batch:
+    """The batch with other actions, or other outputs of the actor, where a mask [T, B] says so."""
+    rows = dict(batch.rows)
+    noise = torch.rand(rows[name].shape) if rows[name].is_floating_point() else (rows[name] + 1) % 3
+    rows[name] = torch.where(mask.view(mask.shape + (1,) * (rows[name].dim() - 2)), noise, rows[name])
+    return batch._replace(rows=rows)
+
+
+@every_agent
+def test_nothing_is_learned_from_a_last_row(name: str) -> None:
+    agent = agent_of(name, "--max-gradient-norm", "0")
+    batch = in_order(play(agent, 200).chunks)
+    last = batch.step_type == StepType.LAST
+    twin = copy.deepcopy(agent)
+    agent.update(batch, 0.1)
+    for column in ("action", *(key for key in batch.rows if key.startswith("extras."))):
+        batch = changed_at(batch, last, column)
+    twin.update(batch, 0.1)
+    for key, value in agent.network.named_parameters():
+        assert torch.equal(value, twin.network.get_parameter(key)), key
+
+
+@every_agent
+def test_a_true_end_is_not_bootstrapped_from_and_a_truncation_is(name: str) -> None:
+    agent = agent_of(name, "--max-gradient-norm", "0")
+    batch = in_order(play(agent, 200).chunks)
+    for discount, is_read in ((0.0, False), (1.0, True)):
+        rows = dict(batch.rows)
+        last = rows["step_type"] == StepType.LAST
+        rows["discount"] = torch.where(last, discount, rows["discount"])
+        one, other = copy.deepcopy(agent), copy.deepcopy(agent)
+        one.update(batch._replace(rows=rows), 0.1)
+        rows["obs"] = torch.where(last.unsqueeze(2), 255 - rows["obs"], rows["obs"])
+        other.update(batch._replace(rows=rows), 0.1)
+        same = all(
+            torch.equal(value, other.network.get_parameter(key)) for key, value in one.network.named_parameters()
+        )
+        assert same != is_read
+
+
+@every_agent
+def test_a_resumed_agent_goes_on_exactly(name: str) -> None:
+    more = ["--target-entropy", "0.5"] if name == "impala" else ["--target-period", "3"] if name == "r2d2" else []
+    agent = agent_of(name, *more)
+    batch = in_order(play(agent, 200).chunks)
+    for step in range(4):
+        agent.update(batch, step / 9)
+        agent.count_update(step)
+    resumed = agent_of(name, *more, seed=77)
+    for key, part in resumed.parts.items():
+        part.load_state_dict(copy.deepcopy(agent.parts[key].state_dict()))
+    for each in (agent, resumed):
+        for step in range(4, 8):
+            each.update(batch, step / 9)
+            each.count_update(step)
+    for key, part in agent.parts.items():
+        check_equal(part.state_dict(), resumed.parts[key].state_dict(), key)
+
+
+def check_equal(one: Any, other: Any, where: str) -> None:
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for key in one:
+            check_equal(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, list):
+        for number, (a, b) in enumerate(zip(one, other, strict=True)):
+            check_equal(a, b, f"{where}.{number}")
+    else:
+        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other, where
+
+
+@every_agent
+def test_published_weights_make_the_actor_say_the_same(name: str) -> None:
+    learner, actor = agent_of(name), agent_of(name, learns=False, seed=8)
+    row, rng = [random_row(np.random.default_rng(1), StepType.LAST, 5)], 5
+    said = []
+    for agent in (learner, actor):
+        if agent is actor:
+            actor.load(learner.network.published())
+        agent.generator.manual_seed(rng)
+        said.append(agent.act(Rows.stack(row), {}, 10**6)[0].extras)
+    for key, value in said[0].items():
+        np.testing.assert_array_equal(value, said[1][key])
+
+
+@every_agent
+def test_learning_lowers_the_loss_on_a_fixed_batch(name: str) -> None:
+    agent = agent_of(name, "--lr-IMPALA", "1e-3", "--lr-R2D2", "1e-2", "--entropy-cost", "0")
+    batch = in_order(play(agent, 100).chunks)
+    key = "loss" if name == "r2d2" else "value_loss"
+    losses = [float(agent.update(batch, 0.0).metrics[key]) for _ in range(60)]
+    assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
+
+
+@every_agent
+def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = agent_of(name)
+    batch = in_order(play(agent, 100).chunks)
+    monkeypatch.setattr(core, "_starts", lambda first: list(range(len(first))))  # as on a GPU
+    agent.update(batch, torch.tensor(0.5))  # what is made once
+    if name != "r2d2":  # RMSProp's step looks at nothing on a GPU alone, where it is `capturable`
+        monkeypatch.setattr(agent.parts["optimiser"], "step", lambda: None)
+    with Refuses():
+        agent.update(batch, torch.tensor(0.5))
+
+
+def test_a_replay_of_sequences_learns_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    import memory.replay
+    from memory.ring import Ring
+
+    monkeypatch.setattr(memory.replay, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
+    monkeypatch.setattr(memory.replay, "make_ring", Ring)
+    agent = agent_of("r2d2")
+    replay = Replay(agent.spec, ENVIRONMENT, 400, torch.Generator().manual_seed(1), CPU)
+    for number, chunk in enumerate(play(agent, 300).chunks):
+        replay.add(ChunkId(0, number), chunk)
+    before = replay.checkpoint().priorities.clone()
+    metrics = make_trainer(agent, replay, 4, CPU)([Turn(0.1, 4), Turn(0.2, 8)])
+    assert all(torch.isfinite(value) for made in metrics for value in made.values())
+    assert not torch.equal(replay.checkpoint().priorities, before)
+    replay.check_valid()
+
+
+def test_every_sequence_agent_is_here() -> None:
+    from agents.registry import AGENTS
+
+    names = {name for name, entry in AGENTS.items() if issubclass(entry.load(), SequenceAgent)}
+    assert names == {words.split()[1] for words in SETTINGS.values()}
