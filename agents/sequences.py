@@ -26,8 +26,8 @@ from memory.rows import Arrays, Rows, StepType
 _MEMORY = ("hidden", "cell")
 
 
-def core_spec(setup: Setup, architecture: str, features: int, lstm: int) -> CoreSpec:
-    """Return the sizes of a core for the setup's environment.
+def core_spec(setup: Setup, architecture: str, features: int, lstm: int, memory: int) -> CoreSpec:
+    """Return the sizes of a core for the setup's environment; the LSTM may at first remember for `memory` rows.
 
     Raises UserError for an environment whose action is not one discrete choice.
     """
@@ -37,7 +37,7 @@ def core_spec(setup: Setup, architecture: str, features: int, lstm: int) -> Core
     precision = select_precision(setup.learning.precision, setup.generator.device)
     stack = setup.learning.history_length
     torso = TorsoSpec(setup.environment.observation, stack, architecture, features, precision)
-    return CoreSpec(torso, action.count, lstm)
+    return CoreSpec(torso, action.count, lstm, memory)
 
 
 def state_fields(lstm: int) -> tuple[tuple[str, Field], ...]:

@@ -29,6 +29,16 @@ CHAIN = (
 ).split()
 # The same run, which trains after a few rounds; in one thread, as its results are compared byte by byte.
 SHORT_CHAIN = [*CHAIN, *"--learn-start 600 --log-interval 50 --learner-threads 1".split()]
+# The same for agents that learn from sequences: of these options the last ones count.
+FAMILIES = {
+    "impala": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 4 --hidden-size 16".split()],
+    "impala-lstm": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 3 --lstm-size 7".split()],
+    "r2d2": [
+        *SHORT_CHAIN,
+        *"--agent r2d2 --burn-in 3 --sequence-length 8 --sequence-period 4 --batch-size 6 --lstm-size 7".split(),
+        *"--samples-per-insert 2 --target-period 50 --exploration-base 0.9".split(),
+    ],
+}
 # Each process goes on at its own speed.
 FREE = ["--synchronize-actors-with-learner", "False"]
 

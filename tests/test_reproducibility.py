@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.small import SHORT_CHAIN
+from tests.small import FAMILIES, SHORT_CHAIN
 from tests.system import LEARNER, Result, Stalls, System
 
 # Rounds that are short beside a stall: whoever is frozen finds that the others have gone as far as they may.
@@ -78,6 +78,13 @@ def test_one_actor(run: Run) -> None:
     assert learner_slow.best, "the best weights were kept"
     assert learner_slow.weights != other.weights
     assert learner_slow.scores != other.scores
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("family", ["impala-lstm", "r2d2"])
+def test_other_families(run: Run, family: str) -> None:
+    options = [*FAMILIES[family], *ROUNDS[len(SHORT_CHAIN) + 2 :], "--nb-env-per-actor", "2"]
+    assert_equal_but_not_empty(*run(options, 2, LEARNER_SLOW, ACTORS_SLOW))
 
 
 @pytest.mark.slow

@@ -12,19 +12,28 @@ import torch
 from programs import snapshot
 from tests.agents.test_checkpoints import Damage, flip, truncate
 from tests.deadline import wait_until
-from tests.small import SHORT_CHAIN
+from tests.small import FAMILIES, SHORT_CHAIN
 from tests.system import LEARNER, System
 
 OPTIONS = [*SHORT_CHAIN, *"--nb-env-per-actor 3 --learn-start 900 --T-max 3000 --evaluation-interval 1000".split()]
 
 
+RUNS = {
+    "rainbow_iqn": OPTIONS,
+    **{family: [*options, *OPTIONS[len(SHORT_CHAIN) :], "--T-max", "12000"] for family, options in FAMILIES.items()},
+}
+
+
 @pytest.mark.redis
 @pytest.mark.slow
-def test_kills_and_stops_leave_no_trace_in_the_result(redis_port: int, run_name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", RUNS)
+def test_kills_and_stops_leave_no_trace_in_the_result(
+    redis_port: int, run_name: str, tmp_path: Path, family: str
+) -> None:
     results = {}
     for case, kills in {"undisturbed": 0, "disturbed": 6}.items():
         dice = random.Random(1)
-        with System(redis_port, f"{run_name}_{case}", tmp_path / case, OPTIONS, actors=2) as system:
+        with System(redis_port, f"{run_name}_{case}", tmp_path / case, RUNS[family], actors=2) as system:
             for kill in range(kills):
                 time.sleep(dice.uniform(2, 4))
                 if system.learner.exit_code is None:

@@ -61,7 +61,7 @@ class Impala(SequenceAgent):
         self._options, self._learning = options, setup.learning
         self.generator, self._device = setup.generator, setup.generator.device
         length = options.unroll_length
-        sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size)
+        sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
         logits = (("log_policy", Field((sizes.nb_actions,), "float32")),)
         state = state_fields(options.lstm_size)
         stack = setup.learning.history_length

@@ -35,6 +35,7 @@ class CoreSpec:
     torso: TorsoSpec
     nb_actions: int
     lstm: int  # H; 0: none
+    memory: int  # rows that the LSTM may remember at first
 
 
 class Core(nn.Module):
@@ -45,7 +46,7 @@ class Core(nn.Module):
         self._nb_actions = spec.nb_actions
         self.torso = Torso(spec.torso)
         inputs = spec.torso.features + 1 + spec.nb_actions
-        self.lstm = _lstm(inputs, spec.lstm) if spec.lstm else None
+        self.lstm = _lstm(inputs, spec.lstm, spec.memory) if spec.lstm else None
         self.nb_features = spec.lstm or spec.torso.features
 
     def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
@@ -73,11 +74,16 @@ class Core(nn.Module):
         return torch.cat(outputs), (hidden, cell)
 
 
-def _lstm(inputs: int, units: int) -> nn.LSTM:
-    """Return an LSTM that keeps its memory at first, as those of the papers did: the forget gates' bias is 1."""
+def _lstm(inputs: int, units: int, rows: int) -> nn.LSTM:
+    """Return an LSTM whose units at first remember for 1 to `rows` rows (Tallec and Ollivier 2018, arXiv 1804.11188).
+
+    Forget gates of a usual bias have halved a memory after one or two rows: no gradient finds what was 20 rows before.
+    """
     lstm = nn.LSTM(inputs, units)
-    with torch.no_grad():
-        lstm.get_parameter("bias_hh_l0")[units : 2 * units] = 1  # PyTorch's order: input, forget, cell, output
+    bias = torch.empty(units).uniform_(1, max(2, rows - 1)).log()
+    with torch.no_grad():  # PyTorch's order of gates: input, forget, cell, output
+        lstm.get_parameter("bias_hh_l0")[:units] = -bias
+        lstm.get_parameter("bias_hh_l0")[units : 2 * units] = bias
     return lstm
 
 

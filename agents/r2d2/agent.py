@@ -74,7 +74,7 @@ class R2d2(SequenceAgent):
         self.generator, self._device = setup.generator, setup.generator.device
         length, period = options.sequence_length, options.sequence_period
         self.steps_per_update = max(1, round(setup.learning.batch_size * period / options.samples_per_insert))
-        sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size)
+        sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
         self.spec = ChunkSpec(
             setup.learning.history_length, options.burn_in, length, options.multi_step, period, length,
             state=state_fields(options.lstm_size),
