@@ -124,6 +124,7 @@ class AgentOptions:
 
     DEFAULTS: ClassVar[dict[str, Any]] = {}  # of common options, in the place of their own
     CPU: ClassVar[Preset] = {}  # of all options, with `--preset cpu`
+    UNUSED: ClassVar[frozenset[str]] = frozenset()  # common options that the agent has no use for
 
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""

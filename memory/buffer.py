@@ -33,7 +33,7 @@ class Buffer(Protocol):
     spec: ChunkSpec
     device: torch.device
     generator: torch.Generator  # of all that it draws, on its device
-    slots: int  # chunks that it has room for
+    turnover: int  # chunks, after whose insertion a checkpoint is due, as the log holds them until then
     inserted: int  # chunks, ever
 
     @property

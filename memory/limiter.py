@@ -87,6 +87,11 @@ class RateLimiter:
         crew = self.crew_of(round_)
         return crew.nb_actor * self.nb_env_per_actor * crew.env_steps if self.synchronize else self.wanted_steps
 
+    @property
+    def most_steps(self) -> int:
+        """Count the agent steps of the longest round that crews play, in lockstep."""
+        return max(self.round_steps(crew.first_round) for crew in self.crews)
+
     def steps_before(self, round_: int) -> int:
         """Count the agent steps over all actors in the rounds before this one, in lockstep."""
         crew = self.crew_of(round_)

@@ -14,6 +14,8 @@ from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.ring import tensor_of
 from memory.rows import Arrays, StepType
 
+LOG_ROWS = 100_000  # at least, that the log may hold for the older of two checkpoints
+
 
 class Queue:
     """Buffer of chunks that wait for their one update; a full queue drops its oldest chunk.
@@ -31,6 +33,7 @@ class Queue:
         self.device = device
         self.generator = generator
         self.slots = max(batch_size or 1, -(-capacity // spec.period))
+        self.turnover = max(self.slots, LOG_ROWS // spec.period) // 2
         self.inserted = 0
         self.dropped = 0  # chunks that were never learned from
         self._batch_size = batch_size

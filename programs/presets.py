@@ -23,9 +23,9 @@ PRESETS: dict[str, Preset] = {
 
 def preset_of(name: str, agent: type[AgentOptions]) -> Preset:
     """Return the settings of a preset for an agent; none for an unknown name."""
-    return (agent.CPU if name == "cpu" else {}) | {
-        setting: value for setting, value in PRESETS.get(name, {}).items() if setting not in agent.CPU
-    }
+    own = agent.CPU if name == "cpu" else {}
+    common = PRESETS.get(name, {})
+    return own | {setting: common[setting] for setting in common if setting not in agent.UNUSED | own.keys()}
 
 
 def describe_preset(name: str, agent: type[AgentOptions], settings: Callable[[str], Any]) -> str:

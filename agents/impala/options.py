@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agents.options import AgentOptions, option
+from agents.options import AgentOptions, Preset, option
 
 
 @dataclass(frozen=True)
@@ -12,10 +12,21 @@ class ImpalaOptions(AgentOptions):
 
     DEFAULTS: ClassVar[dict[str, Any]] = {
         "learn_start": 1,
-        "memory_capacity": 40_000,
+        "memory_capacity": 1280,  # two updates' rows wait, without lockstep
         "max_gradient_norm": 40 / 640,  # of a mean over 32 x 20 rows; published for their sum
         "weight_synchro_frequency": 640,
     }
+
+    CPU: ClassVar[Preset] = {
+        "architecture": ("data-efficient", "576 features in the place of 3136"),
+        "hidden_size": (256, "half the width"),
+        "memory_capacity": (1280, "two updates' rows wait, without lockstep"),
+        "nb_env_per_actor": (16, "one forward pass for all costs little more than one for one"),
+        "weight_synchro_frequency": (640, "agent steps of an update"),
+    }
+    UNUSED: ClassVar[frozenset[str]] = frozenset(
+        {"learn_start", "replay_frequency", "priority_weight", "final_priority_weight", "queue_size", "replay_device"}
+    )
 
     architecture: str = option(
         "shallow",

@@ -20,6 +20,8 @@ class R2d2Options(AgentOptions):
         "final_priority_weight": 0.6,
     }
 
+    UNUSED: ClassVar[frozenset[str]] = frozenset({"replay_frequency"})
+
     architecture: str = option(
         "shallow",
         "convolutions: shallow (DQN's), deep (IMPALA's), deep-football (a fourth stack), or data-efficient (two)",

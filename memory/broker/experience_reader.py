@@ -33,7 +33,7 @@ from memory.waiting import WaitReporter, no_hint
 from memory.wire import WireError
 
 _READ_COUNT = 32  # messages of a stream in one read
-_QUEUE_SIZE = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
+READ_AHEAD = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
 _IDLE_S = 1.0
 _REST_S = 10.0  # for a message that is known to be in the log
 
@@ -55,10 +55,10 @@ class StreamReader(threading.Thread):
 
     def __init__(
         self, client: Client, keys: Keys, actors: Iterable[int], decode: Decoder, reach: Callable[[], Reach],
-        joins: bytes | None,
+        joins: bytes | None, ahead: int,
     ) -> None:  # fmt: skip
         super().__init__(name="log reader", daemon=True)
-        self.entries: queue.Queue[Entry] = queue.Queue(_QUEUE_SIZE)
+        self.entries: queue.Queue[Entry] = queue.Queue(ahead)
         self.error: BaseException | None = None
         self._client = client
         self._scripts = Scripts(client)
@@ -166,7 +166,8 @@ class ExperienceReader:
     `read` holds, per actor, the sequence number of the last message handed out. `idle` is called about every second of
     a wait; `absent` returns the end of each line about the wait. `reach` bounds what actors can have done. Actors 0 to
     `nb_actor` - 1 play now. Logs of actors 0 to `known` - 1 are read, too: replay may still need messages of actors
-    that have left. With `joining`, actors of any number are followed once they have a log.
+    that have left. With `joining`, actors of any number are followed once they have a log. At most `ahead` messages are
+    read before the learner takes them.
     """
 
     def __init__(
@@ -182,6 +183,7 @@ class ExperienceReader:
         reach: Callable[[], Reach] = lambda: ANYWHERE,
         known: int = 0,
         joining: bool = False,
+        ahead: int = READ_AHEAD,
     ) -> None:
         joined = registered_actors(client, keys) if joining else None
         actors = set(range(max(nb_actor, known))) | (joined.actors if joined else set())
@@ -202,7 +204,8 @@ class ExperienceReader:
         self._next_idle = time.monotonic() + _IDLE_S
         self._next_look = 0.0  # when to read an actor's state, if the end of its round may be lost
         self._reach = reach
-        self._reader = StreamReader(client, keys, self.read, decode, reach, joined.position if joined else None)
+        position = joined.position if joined else None
+        self._reader = StreamReader(client, keys, self.read, decode, reach, position, ahead)
         self._reader.start()
 
     def close(self) -> None:

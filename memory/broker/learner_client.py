@@ -10,7 +10,7 @@ from typing import Any
 
 from memory.broker.actor_state import RoundUnderWay, round_under_way
 from memory.broker.connection import Client
-from memory.broker.experience_reader import Decoder, ExperienceReader
+from memory.broker.experience_reader import READ_AHEAD, Decoder, ExperienceReader
 from memory.broker.lease import Lease
 from memory.broker.roll_call import RollCall, plain_command
 from memory.broker.run_status import Owner, RunStatus, actors_read, read_run, record_fields, write_run
@@ -109,14 +109,15 @@ class LearnerClient:
 
     def inbox(
         self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], reach: Callable[[], Reach], *,
-        known: int = 0, joining: bool = False,
+        known: int = 0, joining: bool = False, ahead: int = READ_AHEAD,
     ) -> ExperienceReader:  # fmt: skip
         """Return a reader of the actors' messages within `reach`; it calls `idle` while the learner waits for messages.
 
         Logs of actors 0 to `known` - 1 are read, also of actors that have left. With `joining`, actors of other numbers
-        are followed, too.
+        are followed, too. At most `ahead` messages are read before they are taken.
         """
         more: dict[str, Any] = {"absent": self.absent, "reach": reach, "known": known, "joining": joining}
+        more["ahead"] = ahead
         return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
 
     def absent(self) -> str:

@@ -19,6 +19,7 @@ from memory.broker.transport import READ_BYTES, MemoryUse, memory_use
 from memory.chunk import ChunkSpec
 from memory.environment_spec import Field
 from memory.errors import UserError
+from memory.queue import LOG_ROWS
 
 _LEARNER = 800_000_000  # Python, PyTorch, an update's temporaries, 256 chunks on their way to the replay
 _READ_SHARE = 8  # of the bytes of one read of the log: Python's objects for many small messages take six times as much
@@ -68,7 +69,7 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
     check_chunk(agent.spec, observation)
     learner = _LEARNER + _READ_SHARE * READ_BYTES + 5 * weights  # with gradients, two moments, and the target network
     use = memory_use(client, args.name)
-    missing = max(0, _redis_bytes(args, observation, weights) - use.ours)
+    missing = max(0, _redis_bytes(args, observation, weights, queue=agent.buffer == "queue") - use.ours)
     needs = _redis_and_learner(missing, learner, replay, place, use)
     file = _FILE_SHARE * missing if use.file and use.host in _LOCAL else 0
     free = shutil.disk_usage(args.path_to_results).free
@@ -104,9 +105,9 @@ def available_memory() -> int:
     return free if limit == "max" else min(free, int(limit) - int(used))
 
 
-def _redis_bytes(args: Args, observation: Field, weights: int) -> int:
+def _redis_bytes(args: Args, observation: Field, weights: int, *, queue: bool) -> int:
     row = min(row_bytes(observation), _ATARI_ROW) + _ROW
-    log = int(_LOG_SHARE * args.memory_capacity * row)
+    log = _LOG_SHARE * (max(args.memory_capacity, LOG_ROWS) if queue else args.memory_capacity) * row
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
 
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from args import Args
-from memory.broker.experience_reader import Decoder, Entry
+from memory.broker.experience_reader import READ_AHEAD, Decoder, Entry
 from memory.broker.learner_client import LearnerClient
 from memory.broker.story import Reach
 from memory.buffer import Buffer
@@ -45,6 +45,7 @@ class Ingest:
             self._reach,
             known=max(crew.nb_actor for crew in limiter.crews),
             joining=not limiter.synchronize,
+            ahead=min(READ_AHEAD, max(16, buffer.room // 2)),
         )
 
     def tell(self, status: str = "running") -> None:

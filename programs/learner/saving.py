@@ -67,7 +67,7 @@ class Saver:
 
     def save_if_due(self) -> None:
         """Save from time to time, and before the log in Redis outgrows what the budget has counted."""
-        turned_over = self._buffer.inserted - self._trimmed_at >= self._buffer.slots // 2
+        turned_over = self._buffer.inserted - self._trimmed_at >= self._buffer.turnover
         if time.monotonic() >= self._next or turned_over:  # see budget._LOG_SHARE
             self.try_to(self.save)
 

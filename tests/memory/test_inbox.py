@@ -10,7 +10,7 @@ import pytest
 
 from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client, _Away, connect
-from memory.broker.experience_reader import Entry, ExperienceReader
+from memory.broker.experience_reader import READ_AHEAD, Entry, ExperienceReader
 from memory.broker.transport import READ_BYTES, Keys
 from memory.chunk import ChunkId
 from memory.errors import RunError, Stopped
@@ -43,8 +43,9 @@ def open_inbox(
     actors: int = 2,
     stop: threading.Event | None = None,
     kind: type[ExperienceReader] = ExperienceReader,
+    ahead: int = READ_AHEAD,
 ) -> Iterator[ExperienceReader]:
-    with closing(kind(client, keys, actors, decode, stop or threading.Event())) as inbox:
+    with closing(kind(client, keys, actors, decode, stop or threading.Event(), ahead=ahead)) as inbox:
         yield inbox
 
 
@@ -277,17 +278,14 @@ def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, mon
             list(inbox.take_round(0))
 
 
-def test_a_learner_that_is_busy_holds_the_reader_back(
-    client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memory.broker.experience_reader._QUEUE_SIZE", 4)
+def test_a_learner_that_is_busy_holds_the_reader_back(client: Client, keys: Keys) -> None:
     say(client, keys, 0, 1, *(episode(i) for i in range(50)))
-    with open_inbox(client, keys) as inbox:
+    with open_inbox(client, keys, ahead=4) as inbox:
         wait_until(lambda: inbox._reader.entries.qsize() == 4, "a full queue", 5)
         time.sleep(0.1)
         assert inbox._reader.entries.qsize() == 4
         assert ids(take(inbox, 50)) == [(0, i) for i in range(1, 51)]
-    with open_inbox(client, keys) as inbox:  # nobody reads: it can be closed all the same
+    with open_inbox(client, keys, ahead=4) as inbox:  # nobody reads: it can be closed all the same
         time.sleep(0.1)
 
 
