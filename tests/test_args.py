@@ -364,7 +364,7 @@ def test_the_agent_can_be_named_in_two_ways() -> None:
     for argv in (["--agent", "rainbow", "--rainbow-only", "0"], ["--agent", "rainbow_iqn", "--rainbow-only", "1"]):
         (error,) = errors_of(*argv)
         assert error.startswith("--rainbow-only: ") and "contradicts --agent" in error
-    assert errors_of("--agent", "dqn") == ["--agent: expected rainbow_iqn or rainbow, got 'dqn'"]
+    assert errors_of("--agent", "dqn") == ["--agent: expected rainbow_iqn, rainbow, impala or r2d2, got 'dqn'"]
 
 
 def test_an_agent_may_have_other_defaults_of_common_options(monkeypatch: pytest.MonkeyPatch) -> None:
