@@ -11,6 +11,7 @@ from agents.options import AgentOptions
 from agents.r2d2.options import R2d2Options
 from agents.rainbow.options import RainbowOptions
 from agents.rainbow_iqn.options import RainbowIqnOptions
+from agents.reinforce.options import ReinforceOptions
 
 if TYPE_CHECKING:
     from agents.interface import Agent
@@ -34,4 +35,5 @@ AGENTS = {
     "rainbow": Entry(RainbowOptions, "agents.rainbow.agent", "Rainbow"),
     "impala": Entry(ImpalaOptions, "agents.impala.agent", "Impala"),
     "r2d2": Entry(R2d2Options, "agents.r2d2.agent", "R2d2"),
+    "reinforce": Entry(ReinforceOptions, "agents.reinforce.agent", "Reinforce"),
 }

@@ -158,7 +158,8 @@ class Rollout:
 
     def _drawing(self) -> dict[str, Stateful]:
         """Return the agent's parts that change while the agent acts; the model comes from the learner."""
-        return {name: part for name, part in self.agent.parts.items() if name != "model"}
+        learned = (torch.nn.Module, torch.optim.Optimizer)
+        return {name: part for name, part in self.agent.parts.items() if not isinstance(part, learned)}
 
 
 def _count(meta: dict[str, Any], name: str) -> int:

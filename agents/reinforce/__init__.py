@@ -1,0 +1,1 @@
+"""REINFORCE with a baseline: the example of docs/agents.md."""

@@ -1,0 +1,83 @@
+"""REINFORCE with a learned baseline (Williams 1992, 10.1007/BF00992696): the smallest agent of this house.
+
+It takes turns with its actors: they play a round, it makes one update of all that they played, and so on.
+Letters: T rows of a sequence, B batch, E environments, A actions.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from agents.interface import ActorOutput, Agent, Network, Setup, Update
+from agents.ops.vtrace import Thresholds, vtrace
+from agents.optimisers import Adam
+from agents.randomness import RandomState
+from agents.reinforce.options import ReinforceOptions
+from memory.batch import Batch
+from memory.chunk import ChunkSpec
+from memory.environment_spec import Discrete
+from memory.errors import UserError
+from memory.rows import Arrays, Rows
+
+
+class PolicyValueNetwork(Network):
+    """Log-probabilities [..., A] of the actions and the value [...] of observations."""
+
+    def __init__(self, inputs: int, hidden_size: int, nb_actions: int) -> None:
+        super().__init__()
+        self.body, self.heads = nn.Linear(inputs, hidden_size), nn.Linear(hidden_size, nb_actions + 1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Read observations [..., inputs]."""
+        output = self.heads(torch.tanh(self.body(obs)))
+        return functional.log_softmax(output[..., 1:], -1), output[..., 0]
+
+
+class Reinforce(Agent):
+    """The agent of `--agent reinforce`, for observations that are numbers."""
+
+    buffer = "queue"  # each sequence is learned from once
+    max_policy_lag = 0  # and before the next one is played
+
+    def __init__(self, setup: Setup) -> None:
+        options, (observation, action) = setup.own, setup.environment
+        assert isinstance(options, ReinforceOptions)
+        if not isinstance(action, Discrete):
+            raise UserError(f"--agent: this one chooses among discrete actions, and the environment takes {action}")
+        length = options.unroll_length
+        self.spec = ChunkSpec(1, 0, length, 1, length, length, prioritised=False)
+        self.generator, self._discount, self._axes = setup.generator, setup.learning.discount, len(observation.shape)
+        network = PolicyValueNetwork(math.prod(observation.shape), options.hidden_size, action.count)
+        self.network = network.to(self.generator.device)
+        self._adam = Adam(self.network.parameters(), options.lr_REINFORCE)
+        self.parts = {"model": self.network, "generator": RandomState(self.generator), "optimiser": self._adam}
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Take over published weights."""
+        self.network.load_state_dict(weights)
+
+    @torch.inference_mode()
+    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+        """Draw actions from the policy; nothing is kept from one row to the next."""
+        log_policy, _ = self.network(self._inputs(torch.from_numpy(rows.obs)))  # [E, A]
+        actions = torch.multinomial(log_policy.exp(), 1, generator=self.generator).squeeze(1)  # [E]
+        return ActorOutput((log_policy.argmax(1) if step is None else actions).cpu().numpy(), {}), state
+
+    def update(self, batch: Batch, progress: float | Tensor) -> Update:  # noqa: ARG002 - nothing is annealed
+        """Make one step of Adam on -log pi(a) times the advantage, and on the values' squared errors."""
+        log_policy, value = self.network(self._inputs(batch.obs))  # [T + 1, B, A], [T + 1, B]
+        log_pi = log_policy[:-1].gather(2, batch.action[:-1].long().unsqueeze(2)).squeeze(2)  # [T, B]
+        rows = (value.detach(), batch.reward, batch.discount, batch.step_type)
+        target = vtrace(torch.zeros_like(log_pi), *rows, self._discount, Thresholds())  # on-policy: plain returns
+        losses = 0.5 * (target.value - value[:-1]).square() - log_pi * target.advantage  # [T, B]
+        loss = losses[target.learnable].mean()
+        self._adam.zero_grad()
+        loss.backward()
+        self._adam.step()
+        return Update(None, {"value": value.detach().mean(), "loss": loss.detach()})
+
+    def _inputs(self, obs: Tensor) -> Tensor:
+        """Flatten the observations behind their leading axes, of time and batch."""
+        return obs.to(self.generator.device).float().flatten(obs.dim() - self._axes)
