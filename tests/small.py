@@ -33,6 +33,7 @@ SHORT_CHAIN = [*CHAIN, *"--learn-start 600 --log-interval 50 --learner-threads 1
 FAMILIES = {
     "impala": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 4 --hidden-size 16".split()],
     "impala-lstm": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 3 --lstm-size 7".split()],
+    "reinforce": [*SHORT_CHAIN, *"--agent reinforce --unroll-length 5 --history-length 1".split()],
     "r2d2": [
         *SHORT_CHAIN,
         *"--agent r2d2 --burn-in 3 --sequence-length 8 --sequence-period 4 --batch-size 6 --lstm-size 7".split(),

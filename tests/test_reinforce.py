@@ -1,0 +1,37 @@
+"""The example of docs/agents.md: a whole run of an agent that takes turns with its actors."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from saber.results.training_log import read_records
+from tests.small import CARTPOLE, FREE
+from tests.system import LEARNER, Run, System
+
+OPTIONS = [
+    *CARTPOLE,
+    *"--agent reinforce --nb-env-per-actor 8 --T-max 60000 --weight-synchro-frequency 320".split(),
+    *"--log-interval 20000 --evaluation-interval 20000 --learner-threads 1 --disable-cuda".split(),
+]
+
+
+@pytest.mark.redis
+def test_reinforce_learns_cartpole_on_policy(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    # A random policy keeps the pole up for 22 steps.
+    with System(redis_port, run_name, tmp_path, OPTIONS) as system:
+        result = system.finish()
+        lags = re.findall(r"lag (\S+),", system.printed(LEARNER))
+    assert len(result.values) == 3 and set(lags) == {"0.0000"}, "acted with the very weights that learn from it"
+    (log,) = tmp_path.glob("*.csv")
+    scores = [record.score_saber for record in read_records(log)]
+    assert sum(scores[-50:]) / 50 > 66
+
+
+@pytest.mark.redis
+def test_it_cannot_be_run_without_lockstep(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    with Run(redis_port, run_name, tmp_path, [*OPTIONS, *FREE, "--force"]) as run:
+        assert run.refusal(LEARNER) == (
+            "launch_learner.py: error: --synchronize-actors-with-learner: --agent reinforce takes turns with its actors; "
+            "leave the option out\n"
+        )
