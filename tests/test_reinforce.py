@@ -31,7 +31,5 @@ def test_reinforce_learns_cartpole_on_policy(redis_port: int, run_name: str, tmp
 @pytest.mark.redis
 def test_it_cannot_be_run_without_lockstep(redis_port: int, run_name: str, tmp_path: Path) -> None:
     with Run(redis_port, run_name, tmp_path, [*OPTIONS, *FREE, "--force"]) as run:
-        assert run.refusal(LEARNER) == (
-            "launch_learner.py: error: --synchronize-actors-with-learner: --agent reinforce takes turns with its actors; "
-            "leave the option out\n"
-        )
+        why = "--agent reinforce takes turns with its actors; leave the option out"
+        assert run.refusal(LEARNER) == f"launch_learner.py: error: --synchronize-actors-with-learner: {why}\n"

@@ -1,0 +1,117 @@
+"""How many updates a round has: by the steps played, or by what waits in a queue."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+import args as options
+from memory.assembler import Assembler
+from memory.chunk import ChunkId, ChunkSpec
+from memory.limiter import RateLimiter
+from memory.queue import Queue
+from memory.rows import StepType
+from programs.learner.pace import QueuePace, StepPace
+from programs.learner.progress import Progress
+from tests.conftest import random_rows
+from tests.small import FREE
+
+SPEC = ChunkSpec(1, 0, 5, 1, 5, 5, prioritised=False)
+BATCH = 3
+LEARN_START = 100
+
+
+def limiter_of(*, synchronize: bool, steps: int = 40) -> RateLimiter:
+    return RateLimiter.of(
+        synchronize=synchronize, wanted_steps=steps, nb_env_per_actor=1, nb_actor=1, max_chunks=100, crews=()
+    )
+
+
+def arguments(*more: str) -> options.Args:
+    given = ["--learn-start", str(LEARN_START), "--T-max", "1000", "--force", *more]
+    return options.parse(given, "test", "")
+
+
+def step_pace(progress: Progress, *more: str, waits: bool = False, steps: int | None = None) -> StepPace:
+    agent: Any = SimpleNamespace(waits_for_rows=waits, steps_per_update=steps)
+    buffer: Any = SimpleNamespace(ready=lambda: True)
+    args = arguments(*more)
+    return StepPace(args, agent, buffer, limiter_of(synchronize=args.synchronize_actors_with_learner), progress)
+
+
+def updates(pace: StepPace | QueuePace, progress: Progress) -> list[int]:
+    """Make the updates of a round; returns the agent steps after each call for more."""
+    pace.begin()
+    made = []
+    while turns := pace.turns():
+        progress.T_learner = turns[-1].step
+        made.append(progress.T_learner)
+        if isinstance(pace, QueuePace):
+            pace._queue.sample(BATCH)
+    pace.end()
+    return made
+
+
+def test_lockstep_makes_as_many_updates_as_were_played_for() -> None:
+    progress = Progress("run", T_actors=120)
+    pace = step_pace(progress, "--replay-frequency", "10")
+    assert updates(pace, progress) == [130, 140, 150, 160], "the first round's begin where the steps played are"
+    assert updates(pace, progress) == [170, 180, 190, 200]
+
+
+def test_an_agent_may_say_how_many_steps_its_updates_stand_for() -> None:
+    progress = Progress("run", T_actors=120)
+    pace = step_pace(progress, "--replay-frequency", "10", steps=25)
+    assert updates(pace, progress) == [145, 170]
+    assert updates(pace, progress) == [195, 220], "what a round did too much the next one does less"
+    assert updates(pace, progress) == [245]
+
+
+def test_without_lockstep_only_agents_that_wait_are_held_back_by_the_actors() -> None:
+    for waits, wanted in ((False, [130, 140, 150, 160]), (True, [130])):
+        progress = Progress("run", T_actors=120)
+        pace = step_pace(progress, "--replay-frequency", "10", *FREE, waits=waits)
+        pace.begin()
+        progress.T_actors = 139
+        assert updates(pace, progress) == wanted
+        assert pace.may_update() != waits
+        progress.T_actors = 165
+        assert pace.may_update()
+
+
+def queue_of(count: int) -> tuple[Queue, list[int]]:
+    """A queue of so many chunks, and the agent steps of each."""
+    queue = Queue(SPEC, 10**6, BATCH, torch.Generator(), torch.device("cpu"))
+    assembler, steps, number = Assembler(SPEC, 0, lambda _: None), list[int](), 0
+    for row, action, _, state in random_rows(np.random.default_rng(4), 1000, 1):
+        if (chunk := assembler.add(row, action, {}, state)) and len(steps) < count:
+            number += 1
+            queue.add(ChunkId(0, number), chunk)
+            steps.append(int((chunk.rows["step_type"][:5] != StepType.LAST).sum()))
+    return queue, steps
+
+
+def test_a_queue_is_learned_from_as_long_as_batches_wait_and_counts_their_steps() -> None:
+    queue, steps = queue_of(11)
+    assert min(steps) < 5, "there are LAST rows, which are no agent steps"
+    progress = Progress("run")
+    pace = QueuePace(arguments(), queue, limiter_of(synchronize=True), progress)
+    assert updates(pace, progress) == [sum(steps[: 3 * n]) for n in (1, 2, 3)]
+    assert not pace.may_update() and queue.rows == 2 * SPEC.period, "two chunks wait for a third one"
+    assert updates(pace, progress) == []
+
+
+def test_without_lockstep_a_round_of_a_queue_ends_for_weights_to_be_published() -> None:
+    queue, steps = queue_of(30)
+    progress = Progress("run")
+    pace = QueuePace(arguments(*FREE), queue, limiter_of(synchronize=False, steps=20), progress)
+    first = updates(pace, progress)
+    assert len(first) == 2 and first[0] < 20 <= first[1], "not before the steps of a round are learned from"
+    assert updates(pace, progress)[0] == sum(steps[:9])
+
+
+def test_a_queue_is_not_learned_from_beyond_the_end_of_the_run() -> None:
+    queue, _ = queue_of(30)
+    progress = Progress("run", T_learner=1000)
+    assert updates(QueuePace(arguments(), queue, limiter_of(synchronize=True), progress), progress) == []
