@@ -5,6 +5,7 @@ import itertools
 import os
 import signal
 import socket
+import sys
 import time
 import zlib
 from collections.abc import Iterator
@@ -68,6 +69,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_worker_s_share_of_the_cores() -> None:
+    """Let PyTorch keep to it: threads that spin, as they wait for one that has no core, make small products slow."""
+    if torch := sys.modules.get("torch"):
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 
 
 def is_in_tier(slow_test: str, tier: str) -> bool:
