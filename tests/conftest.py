@@ -5,13 +5,15 @@ import itertools
 import os
 import signal
 import socket
+import sys
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import redis
 from hypothesis import settings
@@ -20,7 +22,7 @@ from memory.broker.connection import Client, connect
 from memory.chunk import ChunkSpec
 from memory.rows import Array, Arrays, Row, StepType
 from tests.deadline import wait_until
-from tests.processes import Process, Processes
+from tests.processes import Process, Processes, wait_for_ends
 
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
     del os.environ[_name]  # the tests bring their own servers
@@ -37,7 +39,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     """Let SIGTERM, which `timeout` sends, end the tests as Ctrl-C does: their processes are in groups of their own."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as in the background of a script
+            signal.signal(number, _end)
+
+
+def _end(*_: object) -> None:
+    """End the tests once: a worker, whom the terminal and pytest tell, is not disturbed while it ends its processes."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Hand an interruption on to pytest-xdist's workers, and let them end their processes: it would soon kill them."""
+    if exitstatus == pytest.ExitCode.INTERRUPTED and session.config.pluginmanager.has_plugin("dsession"):
+        workers = psutil.Process().children()
+        theirs = [process for worker in workers for process in worker.children()]
+        for worker in workers:
+            worker.terminate()
+        with suppress(AssertionError):
+            wait_for_ends(theirs, 30)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -46,6 +69,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_worker_s_share_of_the_cores() -> None:
+    """Let PyTorch keep to it: threads that spin, as they wait for one that has no core, make small products slow."""
+    if torch := sys.modules.get("torch"):
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 
 
 def is_in_tier(slow_test: str, tier: str) -> bool:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.learning import CONFIGURATIONS, GAMES, summary
+from benchmarks.learning import CONFIGURATIONS, GAMES, main, summary
 from benchmarks.learning_plot import LAST, draw
 from benchmarks.learning_report import report, welch
 from benchmarks.policies import play, random_policy
@@ -124,7 +124,17 @@ def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
         (["baselines", "--game", "spce_invaders"], "space_invaders"),
     ],
 )
-def test_a_wrong_command_is_refused_in_one_line(words: list[str], told: str) -> None:
-    code, _, errors = run("-m", "benchmarks.learning", *words)
+def test_a_wrong_command_is_refused_in_one_line(
+    words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["learning.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_wrong_command_is_refused_by_the_program() -> None:
+    code, _, errors = run("-m", "benchmarks.learning", "run", "cpu", "--game", "pong")
     assert code == 2
-    assert told in errors.splitlines()[-1]
+    assert "road_runner" in errors.splitlines()[-1]

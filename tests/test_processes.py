@@ -121,18 +121,30 @@ def test_nothing_is_left_behind() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_tests_that_are_told_to_end_leave_nothing_behind(
-    processes: Processes, tmp_path: Path, number: signal.Signals
+    processes: Processes, tmp_path: Path, number: signal.Signals, workers: int
 ) -> None:
-    # Mutation: an empty `pytest_configure`.
+    # Mutations: an empty `pytest_configure`; an empty `pytest_sessionfinish`, with which the workers end 5 s later.
     test = tmp_path / "test_sleeps.py"
-    test.write_text(f"def test(processes):\n    processes.start('-c', {SLEEPS!r}).finish(600)\n")
-    tests = processes.start("-m", "pytest", "-p", "tests.conftest", "-c", ROOT / "pyproject.toml", test)
-    tests.wait_until(tests.children, "a process of the test")
+    sleep = f"""(processes, tmp_path):
+    process = processes.start('-c', {SLEEPS!r})
+    (tmp_path / 'started').touch()
+    process.finish(600)
+"""
+    test.write_text(f"def test_1{sleep}def test_2{sleep}")
+    options = ("-p", "tests.conftest", "-c", ROOT / "pyproject.toml", "-n", workers, "--basetemp", tmp_path / "theirs")
+    tests = processes.start("-m", "pytest", *options, test)
+    tests.wait_until(lambda: len(list(tmp_path.rglob("started"))) == (workers or 1), "the processes of the tests")
     children = tests.children()
-    tests.send(number)
+    clock = Clock()
+    if number == signal.SIGINT:
+        tests.press_ctrl_c()  # which the workers feel as well
+    else:
+        tests.send(number)
     assert tests.finish() == pytest.ExitCode.INTERRUPTED, tests.output
+    assert clock.seconds() < 5
     wait_for_ends(children)
 
 
