@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agents.registry import AGENTS
 from benchmarks.initial_priorities import Played, Rows, correlations, cost, evaluate, every_row, main
 from benchmarks.rank_correlation import ranks, spearman
 from memory.errors import UserError
 from memory.rows import Array, StepType
-from tests.agents.test_agents import ENVIRONMENT, agent_of, arguments, play
+from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments, play
 from tests.processes import run
 
 
@@ -117,7 +116,7 @@ def test_every_learnable_row_is_evaluated_once_beside_its_own_initial_priority()
     assert sorted(found) == sorted(wanted)
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", RAINBOWS)
 def test_initial_priorities_rank_rows_as_the_learner_does(name: str) -> None:
     """Rewards are random here, so even a network that has learned nothing is surprised more by some rows."""
     agent = agent_of(name)

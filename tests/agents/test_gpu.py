@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from agents.q_learning.agent import QLearningAgent
-from agents.registry import AGENTS
 from agents.trainer import EagerTrainer, GraphTrainer, make_trainer
 from memory.chunk import ChunkId
 from memory.replay import Replay
 from programs.common import make_agent
-from tests.agents.test_agents import ENVIRONMENT, agent_of, arguments, play
+from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments, play
 from tests.agents.test_updates import turns
 
 gpu = pytest.mark.gpu
@@ -45,7 +44,7 @@ def learner(name: str, place: str) -> tuple[QLearningAgent, Replay]:
 @gpu
 @with_gpu
 @pytest.mark.parametrize("place", ["cpu", "cuda"])
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", RAINBOWS)
 def test_updates_on_the_gpu(name: str, place: str) -> None:
     agent, replay = learner(name, place)
     updates = make_trainer(agent, replay, 10, torch.device("cuda", 0))
@@ -58,7 +57,7 @@ def test_updates_on_the_gpu(name: str, place: str) -> None:
 
 @gpu
 @with_gpu
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", RAINBOWS)
 def test_a_graph_sees_new_chunks_and_never_waits_for_the_gpu(name: str) -> None:
     agent, replay = learner(name, "cuda")
     updates = make_trainer(agent, replay, 10, torch.device("cuda", 0))
@@ -77,7 +76,7 @@ def test_a_graph_sees_new_chunks_and_never_waits_for_the_gpu(name: str) -> None:
 
 @gpu
 @with_gpu
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", RAINBOWS)
 def test_a_graph_does_what_the_operations_do(name: str) -> None:
     """With the same seeds; beta is another one after the recording, so one that was recorded with it would show."""
     betas = [0.4] * 5 + [0.9] * 15
