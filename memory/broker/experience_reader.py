@@ -166,7 +166,7 @@ class ExperienceReader:
     `read` holds, per actor, the sequence number of the last message handed out. `idle` is called about every second of
     a wait; `absent` returns the end of each line about the wait. `reach` bounds what actors can have done. Actors 0 to
     `nb_actor` - 1 play now. Logs of actors 0 to `known` - 1 are read, too: replay may still need messages of actors
-    that have left. With `joining`, actors of any number are followed once they have a log. `ahead` messages wait at most.
+    that have left. With `joining`, actors of any number are followed once they have a log. At most `ahead` wait.
     """
 
     def __init__(
