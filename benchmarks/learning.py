@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,8 @@ import args as options_of_programs
 from benchmarks.environment_info import machine
 from benchmarks.learning_plot import LAST
 from benchmarks.learning_report import Score, report
+from benchmarks.learning_tasks import CONFIGURATIONS, TASKS, environment_of, options_of
 from benchmarks.policies import best_constant_action, random_policy
-from saber.games import check_game
 from saber.results.run_record import commit
 from saber.results.training_log import TrainingLog
 
@@ -37,36 +36,14 @@ _LOG_INTERVAL = 1000  # agent steps; all lengths of runs are multiples of it
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-STEPS = 200_000  # agent steps of a run without a GPU: fixed with the preset, before any run with it was made
-GAMES = ("road_runner", "kung_fu_master", "krull", "crazy_climber", "ms_pacman", "space_invaders")
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """Options of a run, its agent steps per game, and how many of its last episodes make its score."""
-
-    options: tuple[str, ...]
-    steps: dict[str, int]
-    episodes: int = LAST
-
-
-CONFIGURATIONS = {
-    "cpu": Configuration(("--preset", "cpu"), dict.fromkeys(GAMES, STEPS)),
-    "cpu-float32": Configuration(("--preset", "cpu", "--precision", "float32"), dict.fromkeys(GAMES, STEPS)),
-    # One update per agent step instead of one per four: an actor is slower than a GPU.
-    "paper-pong": Configuration(
-        ("--preset", "paper", "--replay-frequency", "1", "--learn-start", "20000", "--memory-capacity", "400000"),
-        {"pong": 2_000_000},
-        episodes=100,
-    ),
-}
 
 
 def run(name: str, game: str, seed: int, port: int) -> dict[str, Any]:
     """Train once, and stop when the agent steps are made; raises RuntimeError if the run ends before."""
     configuration = CONFIGURATIONS[name]
     steps = configuration.steps[game]
-    options = ["--game", game, "--seed", str(seed), *configuration.options]
+    options = [*options_of(game), "--seed", str(seed), *configuration.options]
+    options += ["--T-max", str(steps)] if configuration.ends else []
     parsed = options_of_programs.parse(options, "benchmarks.learning", "")
     about = {
         "configuration": name,
@@ -82,11 +59,13 @@ def run(name: str, game: str, seed: int, port: int) -> dict[str, Any]:
     subprocess.run(["bash", "make_environment.sh"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="learning-") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(port), "--windows", "none"]
-        place += ["--log-interval", str(_LOG_INTERVAL)]
+        place += ["--log-interval", str(_LOG_INTERVAL)]  # of two options the last one counts
         begun = time.monotonic()
         clock = _run_until(steps, ["bash", "start_learning_atari.sh", *options, *place])
         seconds = time.monotonic() - begun
-        episodes = [record for record in TrainingLog(Path(folder, f"{game}.csv")).records if record.T_actors <= steps]
+        episodes = [
+            record for record in TrainingLog(Path(folder, f"{parsed.task}.csv")).records if record.T_actors <= steps
+        ]
     return about | {
         "wall_clock_s": round(seconds, 1),
         "last_episodes": summary([record.score_saber for record in episodes[-configuration.episodes :]]),
@@ -114,7 +93,8 @@ def _run_until(steps: int, command: list[str]) -> list[tuple[int, float]]:
             if int(passed[1]) > steps and not stopping:
                 process.terminate()
                 stopping = True
-    if not stopping or process.returncode:
+    has_ended = stopping or "Finished at T" in "".join(said)
+    if not has_ended or process.returncode:
         raise RuntimeError(f"{' '.join(command)} has ended with exit code {process.returncode}:\n{''.join(said[-20:])}")
     return clock
 
@@ -122,13 +102,14 @@ def _run_until(steps: int, command: list[str]) -> list[tuple[int, float]]:
 def baselines(game: str) -> dict[str, Any]:
     """Score of the random policy and of the best constant action."""
     seed = 123
-    action, constant = best_constant_action(game, seed, LAST)
+    settings = environment_of(game)
+    action, constant = best_constant_action(settings, seed, LAST)
     return {
         "configuration": "baselines",
         "game": game,
         "seed": seed,
         "commit": commit(),
-        "random": summary(random_policy(game, seed, LAST)),
+        "random": summary(random_policy(settings, seed, LAST)),
         "best_constant_action": summary(constant) | {"action": action},
     }
 
@@ -155,7 +136,7 @@ def main() -> None:
     playing = commands.add_parser("baselines", help="measure the random policy and the best constant action")
     commands.add_parser("report", help="compare what was measured")
     for command in (training, playing):
-        command.add_argument("--game", required=True)
+        command.add_argument("--game", required=True, help=f"of Atari, or {' or '.join(TASKS)}")
     given = parser.parse_args()
     try:
         if given.command == "report":
@@ -165,8 +146,10 @@ def main() -> None:
                 parser.error(f"--game: {given.configuration} is for {', '.join(steps)}")
             _write(run(given.configuration, given.game, given.seed, given.port))
         else:
-            if wrong := check_game(given.game):
-                parser.error(f"--game: {wrong}")
+            try:
+                environment_of(given.game)
+            except ValueError as error:
+                parser.error(f"--game: {error}")
             _write(baselines(given.game))
     except (RuntimeError, ValueError) as error:
         parser.exit(1, f"{parser.prog}: {error}\n")

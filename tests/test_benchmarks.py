@@ -9,9 +9,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.learning import CONFIGURATIONS, GAMES, main, summary
+from benchmarks.learning import main, summary
 from benchmarks.learning_plot import LAST, draw
 from benchmarks.learning_report import report, welch
+from benchmarks.learning_tasks import CONFIGURATIONS, GAMES, TASKS, environment_of
 from benchmarks.policies import play, random_policy
 from tests.processes import ROOT, run
 
@@ -103,16 +104,18 @@ def test_what_is_committed_has_baselines_and_complete_runs() -> None:
         assert result["agent_steps"] == configuration.steps[result["game"]]
         scores = [score for _, score, _ in result["episodes"][-configuration.episodes :]]
         assert result["last_episodes"] == summary(scores)
-        assert result["settings"]["game"] == result["game"] and not result["commit"].endswith("+changes")
+        chosen = result["settings"]["env" if result["game"] in TASKS else "game"]
+        assert chosen == TASKS.get(result["game"], result["game"]) and not result["commit"].endswith("+changes")
 
 
 @pytest.mark.slow
 def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
-    scores = random_policy("boxing", 5, 2)
+    boxing = environment_of("boxing")
+    scores = random_policy(boxing, 5, 2)
     assert len(scores) == 2
-    assert scores == random_policy("boxing", 5, 2)
-    assert scores != random_policy("boxing", 6, 2)
-    assert play("boxing", 5, 1, lambda actions: actions - 1) == play("boxing", 5, 1, lambda _: 17)
+    assert scores == random_policy(boxing, 5, 2)
+    assert scores != random_policy(boxing, 6, 2)
+    assert play(boxing, 5, 1, lambda actions: actions - 1) == play(boxing, 5, 1, lambda _: 17)
 
 
 @pytest.mark.parametrize(

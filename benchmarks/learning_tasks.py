@@ -1,0 +1,88 @@
+"""What learning is measured on: configurations of a run, with the agent steps that were fixed before any run was made.
+
+A task is an Atari game, or one of TASKS by its name.
+"""
+
+from dataclasses import dataclass
+
+from benchmarks.learning_plot import LAST
+from saber.environment import EnvironmentSettings
+from saber.games import check_game
+
+TASKS = {"cartpole": "gymnasium:CartPole-v1", "cue": "gymnasium:benchmarks.cue:Cue-v0"}
+STEPS = 200_000  # agent steps of a run without a GPU: fixed with the preset, before any run with it was made
+GAMES = ("road_runner", "kung_fu_master", "krull", "crazy_climber", "ms_pacman", "space_invaders")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Options of a run, its agent steps per task, and how many of its last episodes make its score."""
+
+    options: tuple[str, ...]
+    steps: dict[str, int]
+    episodes: int = LAST
+    ends: bool = False  # at these steps by itself, as learning rates fall until then
+
+
+def _small(words: str) -> tuple[str, ...]:
+    """Return options of a run on observations that are a few numbers."""
+    return ("--preset", "cpu", "--history-length", "1", *words.split())
+
+
+_IMPALA_SUM = "--loss-reduction sum --rms-eps-IMPALA 0.01 --max-gradient-norm 40"  # as published
+_CUE = "--unroll-length 22 --batch-size 16 --weight-synchro-frequency 352 --lr-IMPALA 3e-3 --entropy-cost 0.001"
+CONFIGURATIONS = {
+    "cpu": Configuration(("--preset", "cpu"), dict.fromkeys(GAMES, STEPS)),
+    "cpu-float32": Configuration(("--preset", "cpu", "--precision", "float32"), dict.fromkeys(GAMES, STEPS)),
+    # One update per agent step instead of one per four: an actor is slower than a GPU.
+    "paper-pong": Configuration(
+        ("--preset", "paper", "--replay-frequency", "1", "--learn-start", "20000", "--memory-capacity", "400000"),
+        {"pong": 2_000_000},
+        episodes=100,
+    ),
+    "impala-cartpole": Configuration(
+        _small(
+            "--agent impala --hidden-size 64 --nb-env-per-actor 8 --batch-size 8 --weight-synchro-frequency 160 "
+            f"--lr-IMPALA 2e-3 {_IMPALA_SUM}"
+        ),
+        {"cartpole": 500_000},
+        episodes=100,
+        ends=True,
+    ),
+    "impala-cue": Configuration(
+        _small(f"--agent impala --hidden-size 32 --max-gradient-norm 1 {_CUE}"),
+        {"cue": 600_000},
+        episodes=100,
+        ends=True,
+    ),
+    "impala-lstm-cue": Configuration(
+        _small(f"--agent impala --hidden-size 32 --lstm-size 64 --max-gradient-norm 1 {_CUE}"),
+        {"cue": 600_000},
+        episodes=100,
+        ends=True,
+    ),
+    "r2d2-cue": Configuration(
+        _small(
+            "--agent r2d2 --hidden-size 32 --lstm-size 32 --nb-env-per-actor 8 --burn-in 0 --sequence-length 44 "
+            "--sequence-period 22 --batch-size 16 --learn-start 4000 --memory-capacity 50000 --samples-per-insert 8 "
+            "--target-period 200 --lr-R2D2 1e-3 --weight-synchro-frequency 176"
+        ),
+        {"cue": 300_000},
+        episodes=100,
+        ends=True,
+    ),
+}
+
+
+def environment_of(task: str) -> EnvironmentSettings:
+    """Return the settings of a task's environment; raises ValueError for an unknown one."""
+    if task in TASKS:
+        return EnvironmentSettings(env=TASKS[task])
+    if wrong := check_game(task):
+        raise ValueError(wrong)
+    return EnvironmentSettings(game=task)
+
+
+def options_of(task: str) -> list[str]:
+    """Return the options that choose a task."""
+    return ["--env", TASKS[task]] if task in TASKS else ["--game", task]
