@@ -13,10 +13,11 @@ import torch
 import args as options
 from memory import weights_packet, wire
 from memory.broker.actor_client import Saved
-from memory.buffer import Checkpoint
+from memory.buffer import Buffer, Checkpoint
 from memory.chunk import Chunk, ChunkId
 from memory.errors import RunError, UserError
 from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
+from memory.queue import Queue
 from memory.replay import Replay
 from programs import snapshot
 from programs.actor.rollout import Place, Rollout
@@ -54,6 +55,8 @@ def targets(folder: Path, port: int) -> dict[str, Target]:
     return {
         "wire": _wire(),
         "messages": _messages(args),
+        "messages, impala": _sequences("--agent impala --unroll-length 5 --lstm-size 3 --target-entropy 1"),
+        "messages, r2d2": _sequences("--agent r2d2 --burn-in 2 --sequence-length 4 --sequence-period 2 --lstm-size 3"),
         "weights": _weights(args),
         "actor state": _state(args, "chain", lambda seed: ChainEnvironment(seed)),
         "actor state, gymnasium": _state(args, "gymnasium", _cart_pole),
@@ -108,6 +111,34 @@ def _messages(args: options.Args) -> Target:
             _use([training_record(message, 1)] * 2)  # sums of two must be finite, too
 
     return Target(0.35, [*samples * 2, bomb(wire.Tag.CHUNK)], forge_packet, decode, use, (ValueError,))
+
+
+def _sequences(words: str) -> Target:
+    """Messages of an agent that learns from sequences, and updates from what is taken of them."""
+    args = options.parse([*SETTINGS, "--multi-step", "2", *words.split()], "fuzz", "")
+    environment = discrete((5,), "uint8", 3)
+    agent = make_agent(args, environment, CPU, learns=True, seed=1)
+    player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
+    said = [message for step in range(200) for message in player.play(step, step)]
+    samples = [encode_message(next(m for m in said if isinstance(m, kind))) for kind in (Chunk, Chunk, Episode)]
+    generator = torch.Generator().manual_seed(1)
+    buffer: Buffer = Replay(agent.spec, environment, 100, generator, CPU)
+    if agent.buffer == "queue":
+        buffer = Queue(agent.spec, 100, 4, generator, CPU)
+    sequence = itertools.count()
+
+    def use(message: Message) -> None:
+        if isinstance(message, Chunk):
+            buffer.add(ChunkId(0, next(sequence)), message)
+            if buffer.inserted % 5 == 0 and buffer.rows >= 4 * agent.spec.period:
+                batch = buffer.sample(4, 0.5)
+                update = agent.update(batch, 0.5)
+                assert all(metric.isfinite() for metric in update.metrics.values())
+                buffer.learned(batch, update.priorities)
+
+    for message in said:
+        use(message)
+    return Target(0.35, samples * 2, forge_packet, MessageDecoder(agent.spec, environment, 2), use, (ValueError,))
 
 
 def _use(records: list[EpisodeRecord]) -> None:
