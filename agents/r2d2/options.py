@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agents.options import AgentOptions, option
+from agents.options import AgentOptions, Preset, option
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,21 @@ class R2d2Options(AgentOptions):
         "final_priority_weight": 0.6,
     }
 
+    CPU: ClassVar[Preset] = {
+        "architecture": ("data-efficient", "576 features in the place of 3136"),
+        "hidden_size": (256, "half the width"),
+        "lstm_size": (128, "a quarter of the width"),
+        "burn_in": (10, "a quarter of the rows, for which values are computed only to renew the state"),
+        "sequence_length": (20, "a quarter of the rows"),
+        "sequence_period": (10, "half of a sequence, as in the paper"),
+        "batch_size": (16, "a quarter of the sequences"),
+        "samples_per_insert": (4.0, "an update every 40 agent steps; rewards are seen more often"),
+        "target_period": (200, "updates; a short run has few periods"),
+        "lr_R2D2": (2.5e-4, "a short run needs larger steps"),
+        "adam_eps_R2D2": (1.5e-4, "as for Rainbow"),
+        "memory_capacity": (50_000, "1.3 GB of frames, as sequences overlap"),
+        "nb_env_per_actor": (8, "one forward pass for all costs little more than one for one"),
+    }
     UNUSED: ClassVar[frozenset[str]] = frozenset({"replay_frequency"})
 
     architecture: str = option(

@@ -86,7 +86,7 @@ def check_chunk(spec: ChunkSpec, observation: Field) -> None:
     if size > READ_BYTES:
         raise UserError(
             f"--history-length: a chunk of {spec.window} rows has up to {size} bytes, and the learner reads messages "
-            f"of {READ_BYTES} at most: choose a shorter one, or a smaller --multi-step"
+            f"of {READ_BYTES} at most: choose a shorter one, or shorter sequences"
         )
 
 
