@@ -34,12 +34,12 @@ class RunOptions:
     id_actor: int = option(-1, "this actor's number, from 0; -1 is the learner", least=-1)
     nb_eval_actors: int = option(
         0,
-        "actors beside those that only evaluate, whom nobody waits for; may change any time",
+        "evaluation actors, which play for scores alone, and for whom nobody waits; may change at any time",
         least=0,
         most=MAX_ACTORS,
     )
     id_eval_actor: int = option(
-        -1, "makes an actor an evaluation actor: its number, from 0", least=-1, most=MAX_ACTORS - 1
+        -1, "number of this evaluation actor, from 0; -1: the process is none", least=-1, most=MAX_ACTORS - 1
     )
     nb_env_per_actor: int = option(
         1, "environments in an actor, batched through one forward pass", above=0, most=10_000, shared=True
