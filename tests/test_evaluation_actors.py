@@ -44,7 +44,7 @@ def check(records: list[VersionedRecord], count: int, T_max: int) -> None:
 
 
 def test_a_run_in_lockstep_is_the_same_with_and_without_them(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    # Mutation: chunks of theirs in a log of the actors, or an agent of the learner's that is seeded after them.
+    # Mutation: evaluation actors under the keys of actors.
     playing, frozen, _ = EVALUATORS
     with (
         System(redis_port, f"{run_name}_0", tmp_path / "0", OPTIONS) as alone,
@@ -66,7 +66,6 @@ def test_a_run_in_lockstep_is_the_same_with_and_without_them(redis_port: int, ru
 
 @pytest.mark.slow
 def test_they_survive_whatever_is_killed(own_server: RedisServer, run_name: str, tmp_path: Path) -> None:
-    # Mutations: an evaluation actor that counts its episodes from 0 on; a learner that notes what it has not written.
     folder = tmp_path / "results"
     options = [*OPTIONS, *"--T-max 9000".split()]
     first, second, _ = EVALUATORS

@@ -104,7 +104,7 @@ def test_scores_are_logged_and_then_leave_redis(client: Client, run_name: str, t
 def test_an_episode_is_logged_once_though_its_learner_is_killed_before_it_has_told(
     client: Client, run_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Mutation: trim before the log is written, and scores are lost; number the episodes anew, and they are there twice.
+    # Mutation: log whatever comes.
     with monkeypatch.context() as patch, learner(client, run_name, tmp_path, afresh=True) as (_, taken):
         patch.setattr(LearnerClient, "trim", lambda *_, **__: None)  # killed just before, again and again
         with evaluator(client, run_name, 0) as link:
