@@ -32,6 +32,15 @@ class RunOptions:
     seed: int = option(123, "each process derives its own from it and its id", least=0, shared=True)
     nb_actor: int = option(1, "actors of the run; may change when it is resumed", above=0, most=MAX_ACTORS, shared=True)
     id_actor: int = option(-1, "this actor's number, from 0; -1 is the learner", least=-1)
+    nb_eval_actors: int = option(
+        0,
+        "evaluation actors, which play for scores alone, and for whom nobody waits; may change at any time",
+        least=0,
+        most=MAX_ACTORS,
+    )
+    id_eval_actor: int = option(
+        -1, "number of this evaluation actor, from 0; -1: the process is none", least=-1, most=MAX_ACTORS - 1
+    )
     nb_env_per_actor: int = option(
         1, "environments in an actor, batched through one forward pass", above=0, most=10_000, shared=True
     )
@@ -299,6 +308,13 @@ def _combinations(args: Args) -> list[str]:
         errors.append(
             f"--id-actor: {args.id_actor} is not one of --nb-actor {args.nb_actor} (0 to {args.nb_actor - 1})"
         )
+    if args.nb_eval_actors and args.id_eval_actor >= args.nb_eval_actors:
+        errors.append(
+            f"--id-eval-actor: {args.id_eval_actor} is not one of --nb-eval-actors {args.nb_eval_actors} (0 to "
+            f"{args.nb_eval_actors - 1})"
+        )
+    if args.id_eval_actor >= 0 <= args.id_actor:
+        errors.append("--id-actor, --id-eval-actor: an actor has either of them")
     if args.learn_start > args.memory_capacity:
         errors.append(
             f"--learn-start: {args.learn_start} transitions never fit into --memory-capacity {args.memory_capacity}"

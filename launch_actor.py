@@ -1,4 +1,4 @@
-"""Play games and send the experience to the learner through Redis."""
+"""Play games and send the experience to the learner through Redis; an evaluation actor sends its scores alone."""
 
 from programs import processor, stopping
 

@@ -33,6 +33,13 @@ class EpisodeRecord:
     end: str = ""  # why it ended: "game_over", "stuck" or "time_limit"
 
 
+@dataclass(frozen=True, slots=True)
+class VersionedRecord(EpisodeRecord):
+    """One finished episode of an evaluation actor; `T_actors` and `T_learner` are those of the run when it began."""
+
+    version: int = 0  # of the weights that played all of it
+
+
 class EpisodeScore:
     """Adds up the raw rewards of one episode (5 and 30 minutes: Toromanoff et al. 2019; Machado et al. 2018).
 

@@ -26,6 +26,7 @@ import redis, args
 from memory.broker.access import find_server
 given = args.parse(sys.argv[1:], "stand-in", "")
 name = "learner" if given.id_actor < 0 else f"actor{given.id_actor}"
+name = name if given.id_eval_actor < 0 else f"evaluator{given.id_eval_actor}"
 stop = []
 if not Path("deaf").exists():
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))

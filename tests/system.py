@@ -16,7 +16,9 @@ from saber.results.training_log import read_records
 from tests.processes import Process, Processes, clean_environment
 
 LEARNER, EVALUATION = "learner", "evaluation"
+EVALUATORS = [f"evaluator {number}" for number in range(3)]  # evaluation actors
 PROGRAMS = {LEARNER: ["launch_learner.py"], EVALUATION: ["test_multiple_seed.py"]}  # and actors, by their numbers
+PROGRAMS |= {who: ["launch_actor.py", "--id-eval-actor", who.split()[1]] for who in EVALUATORS}
 
 
 class Result(NamedTuple):
@@ -140,7 +142,7 @@ class System(Run):
             process.terminate()  # an actor that has just been restarted waits for a next run
             process.finish(120)
         printed = self.printed(LEARNER)
-        (log,) = self.folder.glob("*.csv")
+        (log,) = (path for path in self.folder.glob("*.csv") if not path.stem.endswith("_evaluation"))
         weights = re.findall(r"Finished at T = \d+, weights ([0-9a-f]{16})\n", printed)
         assert len(weights) == 1, printed
         return Result(weights[0], log.read_bytes(), re.findall("Mean value.*", printed), best_weights(self.folder))

@@ -46,6 +46,8 @@ INTERFACE: list[tuple[str, Any]] = [
     ("--length-actor-buffer", 1000),
     ("--nb-actor", 1),
     ("--id-actor", -1),
+    ("--nb-eval-actors", 0),
+    ("--id-eval-actor", -1),
     ("--queue-size", 1),
     ("--kappa", 1.0),
     ("--num-tau-samples", 64),
@@ -234,6 +236,8 @@ def test_a_missing_value(option: str) -> None:
         ("--gpu-number", ["-1"]),
         ("--seed", ["-1"]),
         ("--id-actor", ["-2", "1"]),
+        ("--nb-eval-actors", ["-1", "4097"]),
+        ("--id-eval-actor", ["-2", "4096"]),
         ("--T-max", ["80000", "0"]),
         ("--V-min", ["10", "11"]),
         ("--learn-start", ["1000001"]),
@@ -342,6 +346,17 @@ def test_unwise_settings_need_force(argv: list[str], refused: bool) -> None:
         read(*argv)
 
 
+def test_evaluation_actors_have_numbers_of_their_own_and_no_part_in_the_run() -> None:
+    # Mutation: mark their options as shared, and a run could not be resumed with another number of them.
+    assert read("--id-eval-actor", "3").id_eval_actor == 3, "their number needs not be told to all"
+    (beyond,) = errors_of("--id-eval-actor", "2", "--nb-eval-actors", "2")
+    assert beyond == "--id-eval-actor: 2 is not one of --nb-eval-actors 2 (0 to 1)"
+    (both,) = errors_of("--id-eval-actor", "0", "--id-actor", "0")
+    assert both == "--id-actor, --id-eval-actor: an actor has either of them"
+    plain, with_them = read(), read("--id-eval-actor", "1", "--nb-eval-actors", "2")
+    assert (with_them.shared, with_them.settings) == (plain.shared, plain.settings)
+
+
 def test_force_forces_nothing_else() -> None:
     assert len(errors_of("--force", "--batch-size", "0", "--game", "pongg")) == 2
 
@@ -364,7 +379,9 @@ def test_the_agent_can_be_named_in_two_ways() -> None:
     for argv in (["--agent", "rainbow", "--rainbow-only", "0"], ["--agent", "rainbow_iqn", "--rainbow-only", "1"]):
         (error,) = errors_of(*argv)
         assert error.startswith("--rainbow-only: ") and "contradicts --agent" in error
-    assert errors_of("--agent", "dqn") == ["--agent: expected rainbow_iqn, rainbow, impala or r2d2, got 'dqn'"]
+    assert errors_of("--agent", "dqn") == [
+        "--agent: expected rainbow_iqn, rainbow, impala, r2d2 or reinforce, got 'dqn'"
+    ]
 
 
 def test_an_agent_may_have_other_defaults_of_common_options(monkeypatch: pytest.MonkeyPatch) -> None:

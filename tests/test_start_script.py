@@ -188,6 +188,29 @@ def test_the_others_go_on_until_the_last_actor_has_died(workplace: Workplace) ->
     workplace.assert_nothing_left()
 
 
+def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_run(workplace: Workplace) -> None:
+    # Mutations: count them among the actors that a run needs; leave them out of the stop.
+    workplace.start("--windows", "none", "--nb-eval-actors", 2)
+    program, *options = workplace.argv("evaluator0")
+    assert (program, options[:2]) == ("launch_actor.py", ["--id-eval-actor", "0"])
+    workplace.argv("evaluator1")
+    workplace.argv("actor0")
+    workplace.wait_for_line(".*starting the learner and 1 actor.s. and 2 evaluation actor.s.; results go to .*")
+    workplace.tell("evaluator0", 2)
+    workplace.wait_for_line(".*evaluation actor 0 has ended with exit code 2; 1 of 2 still run")
+    workplace.tell("actor0", 0)
+    workplace.wait_for_line(".* actor 0 has ended with exit code 0; 0 of 1 still run")
+    (workplace.folder / "actor0.exit").unlink()
+    workplace.wait_for_line(".* actor 0 has ended with exit code 0 and is started again")
+    workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert [workplace.has_saved(name) for name in ("learner", "actor0", "evaluator0", "evaluator1")] == [
+        True, True, False, True,
+    ]  # fmt: skip
+    workplace.assert_nothing_left()
+
+
 def go_on_with(workplace: Workplace) -> list[str]:
     """The commands that the script gives for going on."""
     return re.findall("^start_learning_atari: go on from here with: (.*)$", workplace.output, re.MULTILINE)

@@ -79,16 +79,18 @@ def _is_version(value: Any) -> bool:
 class ActorClient:
     """Appends one actor's messages under its lease; use as a context manager.
 
-    `crews` are those of the run in lockstep; the actor has to leave if the learner goes on with other crews. While the
-    actor waits for the learner, `roll_call` names the processes that are missing. `break_stale` is as in `Lease`.
+    `crews` are those of the run in lockstep; the actor has to leave if the learner goes on with other crews. With
+    `evaluation` the actor is an evaluation actor, whose messages go to a log of their own. While the actor waits for
+    the learner, `roll_call` names the processes that are missing. `break_stale` is as in `Lease`.
     """
 
     def __init__(
         self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event, crews: tuple[Crew, ...] = (),
-        *, roll_call: RollCall | None = None, break_stale: bool = False,
+        *, evaluation: bool = False, roll_call: RollCall | None = None, break_stale: bool = False,
     ) -> None:  # fmt: skip
-        self.keys = Keys(name, run_id)
+        self.keys = Keys(name, run_id, evaluation)
         self.actor = actor
+        self.title = self.keys.title(actor)
         self._client = client
         self._scripts = Scripts(client)
         self._stop = stop
@@ -98,8 +100,8 @@ class ActorClient:
         self.lease = Lease(
             client,
             self.keys.actor_lease(actor),
-            f"actor {actor} of run {name!r}",
-            "give each actor its own --id-actor",
+            f"{self.title} of run {name!r}",
+            f"give each {'evaluation actor its own --id-eval-actor' if evaluation else 'actor its own --id-actor'}",
             break_stale=break_stale,
         )
         self._absent = (roll_call or RollCall(client, self.keys, 0)).absent
@@ -110,6 +112,11 @@ class ActorClient:
 
     def __exit__(self, *error: object) -> None:
         self.lease.__exit__(*error)
+
+    @property
+    def sequence(self) -> int:
+        """Return the number of the last message."""
+        return self._sequence
 
     def saved(self, *, repeats: bool = False) -> Saved | None:
         """Return the state that this actor's predecessor stored with its last message, None for a first start.
@@ -123,7 +130,7 @@ class ActorClient:
         known = min(self._count(sequence or b"0"), max(newest, read))  # somebody else wrote a greater one
         self._sequence = known
         if read > self._sequence and (state is None or not repeats):
-            unknown = f"messages {self._sequence + 1} to {read} of actor {self.actor}"
+            unknown = f"messages {self._sequence + 1} to {read} of {self.title}"
             print(f"The learner has read {unknown}, which Redis does not hold: going on after them", flush=True)
             self._sequence = read
         return None if state is None or sequence is None else Saved(cast(bytes, state), known)
@@ -132,9 +139,7 @@ class ActorClient:
         try:
             return whole_number(text)
         except ValueError as error:
-            raise RunError(
-                f"what Redis holds of actor {self.actor} in run {self.keys.name!r} is damaged: {error}"
-            ) from error
+            raise RunError(f"what Redis holds of {self.title} in run {self.keys.name!r} is damaged: {error}") from error
 
     def commit(self, messages: list[Message], state: bytes) -> None:
         """Append messages and store the state after them, exactly once; raises RunError if that is impossible."""
@@ -166,7 +171,7 @@ class ActorClient:
 
     def _send_again(self, known: int) -> None:
         print(
-            f"Redis holds the messages of actor {self.actor} up to {known} of {self._sequence}: sending again",
+            f"Redis holds the messages of {self.title} up to {known} of {self._sequence}: sending again",
             flush=True,
         )
         lost = [(at, self._append(commit, allow_gap=True)) for at, commit in self._kept if commit.first > known]
@@ -209,7 +214,7 @@ class ActorClient:
         return max(0, self._sequence - self._read())
 
     def _read(self) -> int:
-        return self._count(self._client.hget(self.keys.run, f"read:{self.actor}") or b"0")
+        return self._count(self._client.hget(self.keys.run, self.keys.read_field(self.actor)) or b"0")
 
     def newest_version(self) -> int:
         """Return the newest version of the weights that is published, -1 if none is."""

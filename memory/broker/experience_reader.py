@@ -133,7 +133,7 @@ class StreamReader(threading.Thread):
         for entry in entries:
             actor = actor_number(entry.data)
             if actor is not None and actor not in self._actors.values():
-                print(f"Actor {actor} joins", flush=True)
+                print(f"{self._keys.title(actor).capitalize()} joins", flush=True)
                 self._follow(actor)
 
     def _take(self, actor: int, messages: Iterable[RawMessage]) -> None:

@@ -5,7 +5,8 @@ Our Redis users have no right to use the command TYPE.
 
 import re
 
-_KEY = re.compile(rb"riqx:\{[^\0]{1,500}\}(?::[^:]+)?(?::(\w+))?(?::\d+)?")  # see memory/broker/transport.py
+# See memory/broker/transport.py.
+_KEY = re.compile(rb"riqx:\{[^\0]{1,500}\}(?::[^:]+)?(?::evaluation)?(?::(\w+))?(?::\d+)?")
 _HASH, _STRING, _STREAM = ("HGET", "run_id"), ("GET",), ("XREVRANGE", "+", "-", "COUNT", "0")
 _PROBES: dict[bytes, tuple[str, ...]] = {
     b"actors": _STREAM,

@@ -101,8 +101,9 @@ class LearnerClient:
         self._scripts.trim(known, self.lease.token, dict.fromkeys(range(self._nb_actor), 0))
         rewrite_file(self._client)  # the server may have been started again while no learner ran
         other = before is not None and before.run_id != run_id
-        void = dict.fromkeys(actors_read(self._client, self._name), 0) if other else {}
-        write_run(self._client, self._name, self._record, void)  # first, so that actors of the old run write no more
+        groups = (Keys(self._name, ""), Keys(self._name, "", evaluation=True))
+        void = [dict.fromkeys(actors_read(self._client, keys), 0) if other else {} for keys in groups]
+        write_run(self._client, self._name, self._record, *void)  # first, so that actors of the old run write no more
         if before and other:
             print(f"Deleting the experience of the other run {self._name!r}, of {before.whose}", flush=True)
             forget_run(self._client, self._name, before.run_id)
@@ -119,6 +120,14 @@ class LearnerClient:
         more: dict[str, Any] = {"absent": self.absent, "reach": reach, "known": known, "joining": joining}
         more["ahead"] = ahead
         return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
+
+    def evaluation_inbox(self, decode: Decoder, stop: threading.Event) -> ExperienceReader:
+        """Return a reader of the evaluation actors' messages, whatever their numbers are and whenever they come."""
+        return ExperienceReader(self._client, self._evaluation_keys, 0, decode, stop, joining=True)
+
+    @property
+    def _evaluation_keys(self) -> Keys:
+        return replace(self.keys, evaluation=True)
 
     def absent(self) -> str:
         """Return the end of a line about waiting: which actors are not running."""
@@ -170,15 +179,18 @@ class LearnerClient:
             self.lease.check()
             self._scripts.publish(self.keys, self.lease.token, packets, restart=True)
 
-    def progress(self, status: str, t_learner: int, t_actors: int, read: dict[int, int]) -> None:
+    def progress(
+        self, status: str, t_learner: int, t_actors: int, read: dict[int, int], evaluated: dict[int, int] | None = None
+    ) -> None:
         """Write the run's record; publish the weights again if they are not the newest, as after a broker's restart.
 
-        `t_actors` of the record never falls: a resumed learner goes back to its checkpoint, but its actors do not.
+        `read` and `evaluated` hold, by actor and by evaluation actor, the number of the last message read. `t_actors`
+        of the record never falls: a resumed learner goes back to its checkpoint, but its actors do not.
         """
         self.lease.check()
         now, most = int(time.time()), max(t_actors, self.told)
         self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=most, written=now)
-        self._scripts.write_record(self.keys, self.lease.token, record_fields(self._record, read))
+        self._scripts.write_record(self.keys, self.lease.token, record_fields(self._record, read, evaluated))
         with self._publishing:
             newest = max(self.packets, default=-1)
             known = newest_version(self._client, self.keys) if self.packets else newest
@@ -187,6 +199,7 @@ class LearnerClient:
             if known < newest:  # the server has been started again
                 rewrite_file(self._client)
 
-    def trim(self, oldest: dict[int, int]) -> None:
-        """Drop the messages of each actor that are older than the given sequence number."""
-        self._scripts.trim(self.keys, self.lease.token, oldest)
+    def trim(self, oldest: dict[int, int], *, evaluation: bool = False) -> None:
+        """Drop the messages of each actor, or evaluation actor, that are older than the given sequence number."""
+        keys = self._evaluation_keys if evaluation else self.keys
+        self._scripts.trim(keys, self.lease.token, oldest)

@@ -34,7 +34,7 @@ local holder = redis.call('GET', KEYS[3])
 if holder and holder ~= ARGV[1] then return redis.error_reply('LEASELOST') end
 local run_id, status = unpack(redis.call('HMGET', KEYS[4], 'run_id', 'status'))
 if status == 'stopped' or status == 'finished' then return redis.error_reply('RUNOVER') end
-if run_id and not string.find(KEYS[1], ':' .. run_id .. ':log:', 1, true) then return redis.error_reply('RUNOVER') end
+if run_id and not string.find(KEYS[1], ':' .. run_id .. ':', 1, true) then return redis.error_reply('RUNOVER') end
 if not holder then redis.call('SET', KEYS[3], ARGV[1], 'PX', 10000) end
 local first = tonumber(ARGV[2])
 local last = first + #ARGV - 6

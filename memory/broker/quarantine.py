@@ -33,7 +33,9 @@ class Quarantine(Tally):
         """Keep a copy of a message of an actor's log; `data` may be the beginning of one of `size` bytes."""
         reason = ascii(reason)[1:-1][:_REASON_LENGTH]  # a reason may quote the message, which may hold anything
         key = self._keys.quarantine(actor)
-        self._newest = f"message {entry_id.decode().removesuffix('-0')} of actor {actor} (copy in {key}): {reason}"
+        self._newest = (
+            f"message {entry_id.decode().removesuffix('-0')} of {self._keys.title(actor)} (copy in {key}): {reason}"
+        )
         kept = ("reason", reason, "bytes", len(data) if size is None else size, "data", data[:_KEPT_BYTES])
         with suppress(BrokerError):  # the copy exists already; or Redis cannot write, and training goes on without it
             self._client.once("XADD", key, "MAXLEN", _KEPT_MESSAGES, entry_id, *kept)

@@ -143,18 +143,20 @@ def whole_number(text: bytes | None) -> int:
     return int(text)
 
 
-def actors_read(client: Client, name: str) -> list[int]:
-    """Return the actors whose last message read is in the record of the run of this name."""
-    told = client.hmget(Keys(name, "").run, [f"read:{actor}" for actor in range(MAX_ACTORS)])
+def actors_read(client: Client, keys: Keys) -> list[int]:
+    """Return the actors of these keys whose last message read is in the record of the run."""
+    told = client.hmget(keys.run, [keys.read_field(actor) for actor in range(MAX_ACTORS)])
     return [actor for actor, sequence in enumerate(cast(list[bytes | None], told)) if sequence is not None]
 
 
-def write_run(client: Client, name: str, record: RunStatus, read: dict[int, int]) -> None:
-    """Write the record, and by actor the sequence number up to which its log was read."""
-    client.hset(Keys(name, "").run, mapping=record_fields(record, read))
+def write_run(
+    client: Client, name: str, record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None
+) -> None:
+    """Write the record, and by actor, and evaluation actor, the sequence number up to which its log was read."""
+    client.hset(Keys(name, "").run, mapping=record_fields(record, read, evaluated))
 
 
-def record_fields(record: RunStatus, read: dict[int, int]) -> dict[Any, Any]:
+def record_fields(record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None) -> dict[Any, Any]:
     """Return the fields of the record as the registry holds them."""
     fields: dict[Any, Any] = {
         "run_id": record.run_id,
@@ -169,4 +171,6 @@ def record_fields(record: RunStatus, read: dict[int, int]) -> dict[Any, Any]:
         fields |= {"folder": os.fsencode(record.owner.folder), "host": record.owner.host}
     if record.written is not None:
         fields["written"] = record.written
-    return fields | {f"read:{actor}": sequence for actor, sequence in read.items()}
+    for keys, numbers in ((Keys("", ""), read), (Keys("", "", evaluation=True), evaluated or {})):
+        fields |= {keys.read_field(actor): sequence for actor, sequence in numbers.items()}
+    return fields

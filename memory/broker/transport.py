@@ -11,6 +11,7 @@ All keys of a run carry the hash tag `{<run name>}`: they live on one node of a 
     riqx:{name}:<id>:state:<actor>  hash: state, sequence, owner - what the actor needs to go on after its last message
     riqx:{name}:<id>:actor:<actor>  lease of the actor
     riqx:{name}:<id>:quarantine:<actor>  stream of messages that could not be read, see quarantine.py
+    riqx:{name}:<id>:evaluation:...      actors, log, state, actor and quarantine again, of the evaluation actors
 
 The run id is new with every fresh start, so that nothing of an abandoned run can reach its successor. Only commands of
 Redis 6.2 are used, and none that touches keys of anybody else.
@@ -34,10 +35,14 @@ MAX_SEQUENCE = 2**53  # of a message: the scripts in Redis count with floating-p
 
 @dataclass(frozen=True)
 class Keys:
-    """Names of a run's keys (bytes-safe ASCII)."""
+    """Names of a run's keys (bytes-safe ASCII): with `evaluation`, its evaluation actors' in the place of its actors'.
+
+    Learner, weights and the run's record are the same for both.
+    """
 
     name: str
     run_id: str
+    evaluation: bool = False
 
     @property
     def run(self) -> str:
@@ -52,6 +57,17 @@ class Keys:
     def _own(self, what: str) -> str:
         return f"{self.run}:{self.run_id}:{what}"
 
+    def _actors_own(self, what: str) -> str:
+        return self._own(f"evaluation:{what}" if self.evaluation else what)
+
+    def title(self, actor: int) -> str:
+        """Name of an actor, for people."""
+        return f"evaluation actor {actor}" if self.evaluation else f"actor {actor}"
+
+    def read_field(self, actor: int) -> str:
+        """Field of the run's record with the number of the actor's last message that the learner has read."""
+        return f"evaluated:{actor}" if self.evaluation else f"read:{actor}"
+
     @property
     def versions(self) -> str:
         """Stream of weights versions."""
@@ -64,23 +80,23 @@ class Keys:
     @property
     def actors(self) -> str:
         """Stream of the numbers of the actors that have a log."""
-        return self._own("actors")
+        return self._actors_own("actors")
 
     def log(self, actor: int) -> str:
         """Stream of an actor's messages."""
-        return self._own(f"log:{actor}")
+        return self._actors_own(f"log:{actor}")
 
     def state(self, actor: int) -> str:
         """State that goes with the last message."""
-        return self._own(f"state:{actor}")
+        return self._actors_own(f"state:{actor}")
 
     def actor_lease(self, actor: int) -> str:
         """Lease of an actor id."""
-        return self._own(f"actor:{actor}")
+        return self._actors_own(f"actor:{actor}")
 
     def quarantine(self, actor: int) -> str:
         """Stream of an actor's messages that could not be read."""
-        return self._own(f"quarantine:{actor}")
+        return self._actors_own(f"quarantine:{actor}")
 
 
 class MemoryUse(NamedTuple):
@@ -171,10 +187,12 @@ class Scripts:
             known = self._commit(names, values)
         except ResponseError as error:
             if "LEASELOST" in str(error):
-                raise RunError(f"actor {actor} lost its lease: another process may have taken its place") from error
+                raise RunError(
+                    f"{keys.title(actor)} lost its lease: another process may have taken its place"
+                ) from error
             if taken := re.search(r"TAKEN (\d+)", str(error)):
                 raise NumberTakenError(keys, actor, int(taken[1])) from error
-            raise RunError(f"Redis refused the experience of actor {actor}: {error}") from error
+            raise RunError(f"Redis refused the messages of {keys.title(actor)}: {error}") from error
         return None if known == -1 else int(known)
 
     def publish(self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool) -> int:

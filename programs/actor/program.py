@@ -16,6 +16,7 @@ from memory.broker.transport import Keys
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
 from memory.messages import Joined, Message, RoundEnd
+from programs.actor.evaluation import run_evaluation_actor
 from programs.actor.rollout import Place, Rollout
 from programs.common import (
     IntervalLog,
@@ -157,6 +158,9 @@ def _link(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, 
 
 def run_actor(args: Args, stop: threading.Event) -> None:
     """Play for the run of these settings until it is over or this process shall stop."""
+    if args.id_eval_actor >= 0:
+        run_evaluation_actor(args, stop)
+        return
     if args.id_actor == LEARNER:
         raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}")
     torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more

@@ -18,7 +18,7 @@ from itertools import islice
 from multiprocessing.reduction import DupFd
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
@@ -39,8 +39,14 @@ _TICK_S = 0.2  # from a request to stop until it is noticed
 _END_S = 5.0  # for the processes to end: many times as long as a step takes
 
 
-Stop: TypeAlias = threading.Event | Event
 _Future: TypeAlias = "futures.Future[EpisodeRecord]"
+
+
+class Stop(Protocol):
+    """A request to stop: an event of a thread or a process, or what looks further (`programs/actor/evaluation.py`)."""
+
+    def is_set(self) -> bool:
+        """Return whether playing shall stop; may raise what ends it."""
 
 
 class Task(NamedTuple):

@@ -14,6 +14,7 @@ from memory.messages import Episode
 from memory.replay import Replay
 from memory.rows import StepType
 from memory.waiting import WaitReporter
+from programs.learner.evaluations import EvaluationDecoder, Evaluations
 from programs.learner.progress import Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
 
@@ -38,6 +39,8 @@ class Ingest:
         self._limiter = limiter
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._earlier = reach_of_earlier(args, progress, limiter, link.told)
+        evaluation_inbox = link.evaluation_inbox(EvaluationDecoder(self._reach, args.T_max), stop)
+        self._evaluations = Evaluations(link, results, evaluation_inbox)
         self.reader = link.inbox(
             decode,
             stop,
@@ -50,7 +53,9 @@ class Ingest:
 
     def tell(self, status: str = "running") -> None:
         """Write into the run's record, for the actors, how far the run is and which messages were read."""
-        self._link.progress(status, self._progress.T_learner, self._progress.T_actors, self.reader.received)
+        progress, received = self._progress, self.reader.received
+        self._evaluations.take()
+        self._link.progress(status, progress.T_learner, progress.T_actors, received, self._evaluations.received)
 
     def take_backlog(self) -> None:
         """Fill a replay again from what was in the log when this learner began.
@@ -91,6 +96,12 @@ class Ingest:
         """Log the episodes of all messages that actors have appended to the log; no more can come."""
         rest = [entry.message for entry in self.reader.take_rest() if isinstance(entry.message, Episode)]
         self._results.add_episodes(rest, self._progress.T_learner)
+        self._evaluations.take_rest()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self.reader.close()
+        self._evaluations.close()
 
     def needs(self) -> dict[int, int]:
         """Return, by actor, the first message that a checkpoint of this moment needs of the log."""

@@ -86,7 +86,7 @@ class Learner:
             self._saver.write_checkpoint()  # Redis is gone, or another learner leads the run; the folder is still ours
             raise
         finally:
-            ingest.reader.close()
+            ingest.close()
             self._publisher.close()
 
     def _train(self) -> None:

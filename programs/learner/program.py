@@ -66,10 +66,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             _refuse_other_settings(args, saved)
             _refuse_other_name(args, saved)
             reports.best_mean = saved.best_mean
-        elif reports.log.records:
-            raise UserError(
-                f"--path-to-results: {reports.log.path} has episodes, but no checkpoint to resume: move it away"
-            )
+        elif full := next((log for log in reports.logs if log.records), None):
+            raise UserError(f"--path-to-results: {full.path} has episodes, but no checkpoint to resume: move it away")
         progress = saved.progress if saved else Progress(uuid.uuid4().hex[:12])
         if saved and saved.finished and progress.T_learner >= args.T_max:
             print(

@@ -5,6 +5,7 @@ import math
 import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,12 +19,13 @@ from memory.messages import Episode
 from programs import snapshot
 from programs.learner.checkpoints import Checkpoints, FirstMessages
 from saber.results.episode_fields import make_record
+from saber.results.evaluation_scores import EvaluationScores
 from saber.results.files import folder_to_write
 from saber.results.reward_plot import write_reward_plot
 from saber.results.run_record import RunRecord, Start, read_record, write_record
 from saber.results.task import Task
 from saber.results.training_log import TrainingLog
-from saber.scores import SCORE_EPISODES, EpisodeRecord
+from saber.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
 
@@ -50,20 +52,32 @@ class ResultsFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._remove_torn_files()
             self.log = TrainingLog(folder / f"{game}.csv")
+            path = self._evaluation_path
+            self._evaluations = EvaluationScores(path) if path.exists() else None  # made with the first episode
         except BlockingIOError as error:
             raise UserError(f"--path-to-results: a learner of another run is writing {game} in {folder}") from error
         except (OSError, ValueError) as error:
             raise UserError(f"--path-to-results: {error}") from error
-        if self.log.unsound:
-            print(
-                f"Not counted: {self.log.unsound} lines of {self.log.path} with a value that no episode can have",
-                flush=True,
-            )
+        for log in self.logs:
+            if log.unsound:
+                print(
+                    f"Not counted: {log.unsound} lines of {log.path} with a value that no episode can have", flush=True
+                )
+
+    @property
+    def logs(self) -> list[TrainingLog]:
+        """The logs that there are: of training, and of evaluation actors."""
+        return [self.log, *([self._evaluations] if self._evaluations else [])]
+
+    @property
+    def _evaluation_path(self) -> Path:
+        return self.folder / f"{self.game}_evaluation.csv"
 
     def _remove_torn_files(self) -> None:
         """Delete the unfinished files, as large as a snapshot, that a learner killed during a write has left."""
         game = re.escape(self.game)
-        whole = rf"((last_)?model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{game}\.(csv|json))"
+        logs = rf"{game}(_evaluation)?\.csv|{game}\.json"
+        whole = rf"((last_)?model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{logs})"
         for path in self.folder.iterdir():
             if re.fullmatch(rf"\.{whole}\.[0-9a-f]+\.tmp", path.name):
                 path.unlink()
@@ -98,6 +112,12 @@ class ResultsFolder:
             self._known = known[-1] if known else self._known
             self._left_out.more(len(known))
 
+    def add_evaluations(self, records: Sequence[VersionedRecord]) -> None:
+        """Log finished episodes of evaluation actors, and leave out those that the log has already."""
+        if records:
+            self._evaluations = self._evaluations or EvaluationScores(self._evaluation_path)
+            self._evaluations.append(records)
+
     def _tell_known(self, new: int, count: int) -> str:
         assert self._known
         actor, env, episode = self._known.actor, self._known.env, self._known.episode
@@ -118,10 +138,12 @@ class ResultsFolder:
     def plot(self, *, now: bool = False) -> None:
         """Bring the plot up to date, but not too often unless `now`."""
         due = now or time.monotonic() >= self._next_plot
-        if due and (now or len(self.log.records) > self._plotted):
+        episodes = sum(len(log.records) for log in self.logs)
+        if due and (now or episodes > self._plotted):
             path = self.folder / f"Reward_{self.game}.html"
-            write_reward_plot(self.log.records, path, self._task, self.action_repeat)
-            self._plotted = len(self.log.records)
+            evaluations = self._evaluations.records if self._evaluations else ()
+            write_reward_plot(self.log.records, path, self._task, self.action_repeat, evaluations)
+            self._plotted = episodes
             self._next_plot = time.monotonic() + _PLOT_INTERVAL_S
 
     @property
@@ -159,5 +181,5 @@ def steps_made(values: dict[str, Any], *, lockstep: bool) -> int:
 
 def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:
     """Return the training log's record of an actor's message; raises ValueError for a message that gives none."""
-    record = make_record(episode.record | {"T_learner": t_learner})
+    record = make_record(episode.record | {"T_learner": t_learner}, EpisodeRecord)
     return replace(record, end=sys.intern(record.end))  # a few words, repeated in every record

@@ -38,7 +38,15 @@ class StartOptions:
     def command(self, id_actor: int) -> list[str]:
         """Return the command of an actor, or of the LEARNER; both take the GPUs in turn, the learner the first."""
         program = ["launch_learner.py"] if id_actor == LEARNER else ["launch_actor.py", "--id-actor", str(id_actor)]
-        gpu = [f"--gpu-number={self.gpus[(id_actor - LEARNER) % len(self.gpus)]}"] if self.gpus else []
+        return self._with_options(program, id_actor - LEARNER)
+
+    def evaluation_command(self, id_eval_actor: int) -> list[str]:
+        """Return the command of an evaluation actor; these take the GPUs after the actors."""
+        turn = self.args.nb_actor - LEARNER + id_eval_actor
+        return self._with_options(["launch_actor.py", "--id-eval-actor", str(id_eval_actor)], turn)
+
+    def _with_options(self, program: list[str], turn: int) -> list[str]:
+        gpu = [f"--gpu-number={self.gpus[turn % len(self.gpus)]}"] if self.gpus else []
         return [sys.executable, *program, *self.launcher_options, *gpu]
 
 
@@ -55,6 +63,8 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
     given, errors = command_line.read(args.ALL_GROUPS, rest)
     if "id_actor" in given:
         raise UserError("--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1")
+    if "id_eval_actor" in given:
+        raise UserError("--id-eval-actor: is not for this script, which starts 0 to --nb-eval-actors - 1")
     if gpus and "gpu_number" in given:
         raise UserError("--gpus, --gpu-number: give either of them")
     preset = ""

@@ -48,8 +48,10 @@ def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str)
     stopped, code = False, 1
     try:
         supervisor.prepare_redis()
-        actors, results = asked.args.nb_actor, asked.args.path_to_results
-        say(f"starting the learner and {actors} actor(s); results go to {results}; Ctrl-C saves and stops everything")
+        actors, results = f"{asked.args.nb_actor} actor(s)", asked.args.path_to_results
+        if asked.args.nb_eval_actors:
+            actors += f" and {asked.args.nb_eval_actors} evaluation actor(s)"
+        say(f"starting the learner and {actors}; results go to {results}; Ctrl-C saves and stops everything")
         code = supervisor.train()
     except Stopped:
         stopped = True

@@ -24,6 +24,10 @@ class Supervisor:
         self._redis: RedisServer | None = None
         self.learner = Process("learner", options.command(LEARNER))
         self._actors = [Process(f"actor {i}", options.command(i)) for i in range(options.args.nb_actor)]
+        self._evaluation_actors = [
+            Process(f"evaluation actor {i}", options.evaluation_command(i)) for i in range(options.args.nb_eval_actors)
+        ]
+        self._all = [self.learner, *self._actors, *self._evaluation_actors]
         self._given_up: set[Process] = set()
 
     def prepare_redis(self) -> None:
@@ -38,29 +42,31 @@ class Supervisor:
 
     def train(self) -> int:
         """Run until the learner ends for good, or nobody is left to learn from; return the exit code of that."""
-        for process in (self.learner, *self._actors):
+        for process in self._all:
             process.start(self._open_window)
         while self.learner.runs() or self._starts_again(self.learner, self.learner.may_go_on()):
             if self._redis:
                 self._redis.keep_alive()
-            for actor in self._actors:
-                self._look_after(actor)
+            for actors in (self._actors, self._evaluation_actors):
+                for actor in actors:
+                    self._look_after(actor, actors)
             failures = [actor.exit_code for actor in self._actors if actor.exit_code]
-            if len(self._given_up) == len(self._actors) and failures:
+            if self._given_up.issuperset(self._actors) and failures:
                 complain("no actor is left")
                 return failures[0]
             self._stop.pause()
         say(f"the learner has ended with exit code {self.learner.exit_code}")
         return self.learner.exit_code or 0
 
-    def _look_after(self, actor: Process) -> None:
+    def _look_after(self, actor: Process, actors: list[Process]) -> None:
+        """Start again an actor that was killed or sent home; tell how many of its kind, `actors`, are left if not."""
         if actor.runs():
             return
         if self._starts_again(actor, actor.may_go_on() or self._was_sent_home(actor)):
             self._given_up.discard(actor)
         elif actor not in self._given_up:
             self._given_up.add(actor)
-            left = f"{len(self._actors) - len(self._given_up)} of {len(self._actors)} still run"
+            left = f"{len(actors) - len(self._given_up.intersection(actors))} of {len(actors)} still run"
             say(f"{actor.name} has ended with exit code {actor.exit_code}; {left}")
 
     def _was_sent_home(self, actor: Process) -> bool:
@@ -82,7 +88,7 @@ class Supervisor:
     def stop(self) -> bool:
         """Stop the processes, then Redis, since they save into it; tell whether all have stopped in good order."""
         patience_s = self._options.stop_seconds
-        running = [process for process in (self.learner, *self._actors) if process.runs()]
+        running = [process for process in self._all if process.runs()]
         if running:
             say(f"stopping {', '.join(process.name for process in running)} (up to {patience_s} s to save)")
         for process in running:

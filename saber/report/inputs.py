@@ -10,6 +10,7 @@ from memory.errors import UserError
 from saber.report.evaluations import Evaluation, read_one_evaluation
 from saber.report.runs import Run, read_run, without_copies
 from saber.results.evaluation_log import HEADER as EVALUATION
+from saber.results.evaluation_scores import HEADER as EVALUATION_ACTORS
 from saber.results.training_log import HEADER as TRAINING
 
 TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
@@ -134,7 +135,7 @@ class _Found:
             self.logs.setdefault(real, _Log(path, label, order))
         elif _starts_with(path, EVALUATION):
             self._evaluations.setdefault(real, path)
-        elif real not in self._unknown:
+        elif real not in self._unknown and not _starts_with(path, EVALUATION_ACTORS):  # no training scores
             self._unknown.add(real)
             self.left_out.append(f"{path}: not a training log")
 

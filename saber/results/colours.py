@@ -21,11 +21,12 @@ BLUE = Colour("#246cd8", "#609cf0")
 ORANGE = Colour("#b86a14", "#d08a3c")
 TEAL = Colour("#1f8272", "#2f9e8a")
 REFERENCE = Colour("#6b7280", "#8a92a3")  # of lines for the random agent, the human and the world record
+MAGENTA = Colour("#c03c84", "#c02490")
 AGENTS = (
     BLUE,
     Colour("#244800", "#ccfc00"),
     Colour("#a89000", "#847800"),
-    Colour("#c03c84", "#c02490"),
+    MAGENTA,
     Colour("#6c6c00", "#b4c000"),
     Colour("#901860", "#3ce4d8"),
     Colour("#f0609c", "#d87890"),

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from saber.scores import EpisodeRecord
+from saber.scores import EpisodeRecord, VersionedRecord
+
+Record = TypeVar("Record", bound=EpisodeRecord)
 
 MOST = 10**15  # beyond any count or score of a game; means and spreads of numbers below it are finite
 ONE_WORD = re.compile(r"[A-Za-z0-9_-]{1,64}")  # nothing that would need quoting in a CSV
@@ -35,24 +37,28 @@ EPISODE_FIELDS: dict[str, EpisodeField] = {  # in the order of EpisodeRecord
     "length": _COUNT,
     "end": _WORD,
 }
-assert list(EPISODE_FIELDS) == [field.name for field in fields(EpisodeRecord)]
+FIELDS: dict[type[EpisodeRecord], dict[str, EpisodeField]] = {
+    EpisodeRecord: EPISODE_FIELDS,
+    VersionedRecord: EPISODE_FIELDS | {"version": _COUNT},
+}
+assert all(list(known) == [field.name for field in fields(record)] for record, known in FIELDS.items())
 
 
-def make_record(values: dict[str, Any]) -> EpisodeRecord:
+def make_record(values: dict[str, Any], record_type: type[Record]) -> Record:
     """Make a record of values from outside; raises ValueError, naming the field, for a value no episode can have."""
-    if values.keys() != EPISODE_FIELDS.keys():
-        names = sorted(map(ascii, values.keys() ^ EPISODE_FIELDS.keys()))
+    known = FIELDS[record_type]
+    if values.keys() != known.keys():
+        names = sorted(map(ascii, values.keys() ^ known.keys()))
         raise ValueError(f"an episode has other fields; missing or unknown: {', '.join(names)[:200]}")
-    return EpisodeRecord(**{name: _checked(name, value) for name, value in values.items()})
+    return record_type(**{name: _checked(name, known[name], value) for name, value in values.items()})
 
 
 def is_sound(record: EpisodeRecord) -> bool:
     """Return whether an episode can have all values of a record."""
-    return all(field.holds(getattr(record, name)) for name, field in EPISODE_FIELDS.items())
+    return all(field.holds(getattr(record, name)) for name, field in FIELDS[type(record)].items())
 
 
-def _checked(name: str, value: Any) -> Any:
-    field = EPISODE_FIELDS[name]
+def _checked(name: str, field: EpisodeField, value: Any) -> Any:
     types = (int, float) if field.type is float else (field.type,)
     if type(value) not in types or not field.holds(value):
         raise ValueError(f"{name} must be {field.expected}")  # the value is not shown: it may be long

@@ -1,6 +1,7 @@
 """The plot `Reward_<game>.html`: statistics of the last 100 training episodes against agent steps.
 
-The plot is a pure function of the training log, so a restart loses nothing. Writing it takes a fraction of a second,
+Beside them it shows the mean of the last 100 episodes of evaluation actors, if the run has any, in a line of its own.
+The plot is a pure function of the two logs, so a restart loses nothing. Writing it takes a fraction of a second,
 also after 100 000 episodes. An open page brings itself up to date.
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 
 from saber.plural import counted
 from saber.results.atari_scores import format_points
-from saber.results.colours import BLUE, ORANGE, TEAL, band
+from saber.results.colours import BLUE, MAGENTA, ORANGE, TEAL, band
 from saber.results.files import replace_file
 from saber.results.page import render_page
 from saber.results.reference_lines import ReferenceLines, reference_lines, references
@@ -25,25 +26,42 @@ _STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflo
 .paper #plot { height: 480px; }"""
 
 
-def write_reward_plot(records: Sequence[EpisodeRecord], path: Path, task: Task, action_repeat: int = 4) -> None:
-    """Replace the plot at `path`; `action_repeat` is the number of frames per agent step."""
-    page = render_reward_plot(records, task, action_repeat)
+def write_reward_plot(
+    records: Sequence[EpisodeRecord],
+    path: Path,
+    task: Task,
+    action_repeat: int = 4,
+    evaluations: Sequence[EpisodeRecord] = (),
+) -> None:
+    """Replace the plot at `path` by that of training `records` and of the `evaluations` of evaluation actors.
+
+    `action_repeat` is the number of frames per agent step.
+    """
+    page = render_reward_plot(records, task, action_repeat, evaluations)
     with replace_file(path) as file:
         file.write(page.encode())
 
 
-def render_reward_plot(records: Sequence[EpisodeRecord], task: Task, action_repeat: int = 4) -> str:
+def render_reward_plot(
+    records: Sequence[EpisodeRecord], task: Task, action_repeat: int = 4, evaluations: Sequence[EpisodeRecord] = ()
+) -> str:
     """Write the page; equal records give equal pages."""
-    moments = rolling_summaries(records)
+    moments, evaluated = rolling_summaries(records), rolling_summaries(evaluations)
     title = f"{task.title}: training scores"
-    summary = " ".join(
-        filter(None, [_describe(moments, len(records), task, action_repeat), _describe_references(task)])
-    )
+    sentences = [
+        _describe(moments, len(records), task, action_repeat),
+        _describe_evaluations(evaluated, len(evaluations)),
+        _describe_references(task),
+    ]
+    summary = " ".join(filter(None, sentences))
     body = f'<header><h1>{escape(title)}</h1><p id="summary">{escape(summary)}</p></header>\n<div id="plot"></div>'
-    return render_page(title, body, {"plot": reward_figure(moments, task, action_repeat)}, _STYLE, live=True)
+    figure = reward_figure(moments, task, action_repeat, evaluated)
+    return render_page(title, body, {"plot": figure}, _STYLE, live=True)
 
 
-def reward_figure(moments: Sequence[Moment], task: Task, action_repeat: int) -> dict[str, Any]:
+def reward_figure(
+    moments: Sequence[Moment], task: Task, action_repeat: int, evaluated: Sequence[Moment] = ()
+) -> dict[str, Any]:
     """Build plotly's figure, without the colours of text and grid: the page sets them for a light or a dark display."""
     steps = [moment.newest.T_actors for moment in moments]
     summaries = [moment.summary for moment in moments]
@@ -59,8 +77,10 @@ def reward_figure(moments: Sequence[Moment], task: Task, action_repeat: int) -> 
     lower = [None if spread is None else mean - spread for mean, spread in zip(means, spreads, strict=True)]
     minima = [summary.minimum for summary in summaries]
     maxima = [summary.maximum for summary in summaries]
-    drawn = [value for values in (lower, upper, minima, maxima) for value in values if value is not None] or [0.0]
-    lines = reference_lines(task.scores if moments else None, min(drawn), max(drawn))
+    scores = [moment.summary.mean for moment in evaluated]
+    values = (lower, upper, minima, maxima, scores)
+    drawn = [value for part in values for value in part if value is not None] or [0.0]
+    lines = reference_lines(task.scores if moments or evaluated else None, min(drawn), max(drawn))
     texts = [_hover_text(moment, task, action_repeat) for moment in moments]
     return {
         "data": [
@@ -71,8 +91,23 @@ def reward_figure(moments: Sequence[Moment], task: Task, action_repeat: int) -> 
                 "mean", means, line={"width": 2.5, "color": BLUE.light}, hoverinfo="text", hovertext=texts, legendrank=1
             ),
             trace("min", minima, line={"width": 1, "color": TEAL.light}, legendrank=4),
+            *([_evaluation_trace(evaluated, task, action_repeat)] if evaluated else []),
         ],
-        "layout": _layout(task, lines, empty=not moments),
+        "layout": _layout(task, lines, empty=not moments and not evaluated),
+    }
+
+
+def _evaluation_trace(evaluated: Sequence[Moment], task: Task, action_repeat: int) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "name": "evaluation",
+        "x": [moment.newest.T_actors for moment in evaluated],
+        "y": [moment.summary.mean for moment in evaluated],
+        "mode": "lines" if len(evaluated) > 30 else "lines+markers",
+        "line": {"width": 2.5, "color": MAGENTA.light},
+        "hoverinfo": "text",
+        "hovertext": [f"<b>evaluation</b><br>{_hover_text(moment, task, action_repeat)}" for moment in evaluated],
+        "legendrank": 5,
     }
 
 
@@ -128,6 +163,16 @@ def _describe(moments: Sequence[Moment], total: int, task: Task, action_repeat: 
         which = f"the {counted(total, 'episode')} so far"
     frames = f" ({steps * action_repeat:,} frames)" if task.is_atari else ""
     return f"Mean {_mean_and_spread(summary)} over {which}, at {steps:,} agent steps{frames}."
+
+
+def _describe_evaluations(evaluated: Sequence[Moment], total: int) -> str:
+    if not evaluated:
+        return ""
+    summary, steps = evaluated[-1].summary, evaluated[-1].newest.T_actors
+    which = f"the last {summary.episodes} of {total:,}" if summary.episodes < total else f"{total:,}"
+    return (
+        f"Evaluation: mean {_mean_and_spread(summary)} over {which} episodes, of weights up to {steps:,} agent steps."
+    )
 
 
 def _describe_references(task: Task) -> str:

@@ -6,16 +6,21 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from saber.results.episode_fields import EPISODE_FIELDS, ONE_WORD, is_sound
+from saber.results.episode_fields import FIELDS, ONE_WORD, is_sound
 from saber.results.files import replace_file
 from saber.scores import EpisodeRecord
 
-FIELD_NAMES = list(EPISODE_FIELDS)
-HEADER = ",".join(FIELD_NAMES)
-FIELD_TYPES = [field.type for field in EPISODE_FIELDS.values()]
 Cell: TypeAlias = int | float | str
+
+
+def header_of(record_type: type[EpisodeRecord]) -> str:
+    """Return the first line of a log of such records, without its newline."""
+    return ",".join(FIELDS[record_type])
+
+
+HEADER = header_of(EpisodeRecord)
 
 
 class TrainingLog:
@@ -34,10 +39,12 @@ class TrainingLog:
     stay in the file, but are no `records`: they count in no mean and in no plot. `unsound` is their number.
     """
 
+    record_type: ClassVar[type[EpisodeRecord]] = EpisodeRecord
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._pending: list[EpisodeRecord] = []  # in the file, and expected again
-        lines = _open_log(path)
+        lines = _open_log(path, self.record_type)
         self._set_records(lines)
         self.unsound = len(lines) - len(self._records)
         self.size = path.stat().st_size  # bytes of the header and of the lines that are not expected again
@@ -53,8 +60,9 @@ class TrainingLog:
         """Expect again the episodes logged after the file had this `size`; ignore a number that was never its size."""
         content = self.path.read_bytes()
         if content[:size].endswith(b"\n"):
-            self._set_records(_parse(content[:size], self.path))
-            self._pending = _parse(f"{HEADER}\n".encode() + content[size:], self.path)
+            self._set_records(_parse(content[:size], self.path, self.record_type))
+            header = header_of(self.record_type).encode()
+            self._pending = _parse(header + b"\n" + content[size:], self.path, self.record_type)
             self.size = min(size, len(content))
 
     def settle(self, nb_actor: int) -> None:
@@ -105,7 +113,7 @@ class TrainingLog:
 
 def read_records(path: Path) -> list[EpisodeRecord]:
     """Read a training log without changing it; leave out a last line without its newline, which is being written."""
-    return _parse(path.read_bytes(), path)
+    return _parse(path.read_bytes(), path, EpisodeRecord)
 
 
 def _key(record: EpisodeRecord) -> tuple[int, int, int]:
@@ -118,8 +126,7 @@ def _format(records: Sequence[EpisodeRecord]) -> bytes:
 
 def format_record(record: EpisodeRecord) -> str:
     """Write one episode as a line of the log; whole scores look like integers, equal records give equal bytes."""
-    values = [getattr(record, name) for name in FIELD_NAMES]
-    cells = [format_cell(kind, value) for kind, value in zip(FIELD_TYPES, values, strict=True)]
+    cells = [format_cell(field.type, getattr(record, name)) for name, field in FIELDS[type(record)].items()]
     return ",".join(cells) + "\n"
 
 
@@ -141,15 +148,16 @@ def _check(cell: Cell) -> None:
         raise ValueError(f"the end of an episode must be one word, not {cell!r}")
 
 
-def _open_log(path: Path) -> list[EpisodeRecord]:
+def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecord]:
     """Create the log, or read it and cut off a torn last line, which a process killed during a write has left."""
     content = path.read_bytes() if path.exists() else b""
-    if HEADER.encode().startswith(content):  # new, empty, or torn within the header
+    header = header_of(record_type).encode()
+    if header.startswith(content):  # new, empty, or torn within the header
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as file:
-            file.write(f"{HEADER}\n".encode("ascii"))
+            file.write(header + b"\n")
         return []
-    records = _parse(content, path)  # first: a foreign file is refused before anything is cut
+    records = _parse(content, path, record_type)  # first: a foreign file is refused before anything is cut
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         with path.open("r+b") as file:
@@ -158,12 +166,13 @@ def _open_log(path: Path) -> list[EpisodeRecord]:
     return records
 
 
-def _parse(content: bytes, path: Path) -> list[EpisodeRecord]:
-    return [EpisodeRecord(*values) for values in parse_csv(content, path, HEADER, FIELD_TYPES)]
+def _parse(content: bytes, path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecord]:
+    types = [field.type for field in FIELDS[record_type].values()]
+    return [record_type(*values) for values in parse_csv(content, path, header_of(record_type), types)]
 
 
 def parse_csv(content: bytes, path: Path, header: str, kinds: Sequence[Callable[[str], Cell]]) -> Iterator[list[Any]]:
-    """Yield the episodes of a CSV whose last column is a word; raises ValueError with a line that is no episode."""
+    """Yield the episodes of a CSV; raises ValueError with a line that is no episode."""
     first, *lines = content.split(b"\n")
     if first != header.encode():
         raise ValueError(f"{path}, line 1: expected the header {header!r}, found {first[:200]!r}")
@@ -178,8 +187,8 @@ def _parse_line(line: bytes, kinds: Sequence[Callable[[str], Cell]]) -> list[Any
     cells = line.decode("ascii").split(",")
     if len(cells) != len(kinds):
         raise ValueError(f"{len(cells)} values instead of {len(kinds)}")
-    cells[-1] = sys.intern(cells[-1])  # a few words, repeated in every record
     values: list[Any] = [kind(cell) for kind, cell in zip(kinds, cells, strict=True)]
+    values = [sys.intern(value) if type(value) is str else value for value in values]  # a few words, often repeated
     for value in values:
         _check(value)
     return values

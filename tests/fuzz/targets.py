@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import args as options
 from memory import weights_packet, wire
 from memory.broker.actor_client import Saved
+from memory.broker.story import Reach
 from memory.buffer import Buffer, Checkpoint
 from memory.chunk import Chunk, ChunkId
 from memory.errors import RunError, UserError
@@ -23,6 +25,7 @@ from programs import snapshot
 from programs.actor.rollout import Place, Rollout
 from programs.common import make_agent
 from programs.learner.decoder import MessageDecoder
+from programs.learner.evaluations import EvaluationDecoder, evaluation_record
 from programs.learner.results_folder import training_record
 from programs.learner.saved_run import damage_named, parse
 from saber.environment import Environment, EnvironmentSettings
@@ -57,6 +60,7 @@ def targets(folder: Path, port: int) -> dict[str, Target]:
         "messages": _messages(args),
         "messages, impala": _sequences("--agent impala --unroll-length 5 --lstm-size 3 --target-entropy 1"),
         "messages, r2d2": _sequences("--agent r2d2 --burn-in 2 --sequence-length 4 --sequence-period 2 --lstm-size 3"),
+        "evaluation messages": _evaluations(),
         "weights": _weights(args),
         "actor state": _state(args, "chain", lambda seed: ChainEnvironment(seed)),
         "actor state, gymnasium": _state(args, "gymnasium", _cart_pole),
@@ -110,7 +114,21 @@ def _messages(args: options.Args) -> Target:
         elif isinstance(message, Episode):
             _use([training_record(message, 1)] * 2)  # sums of two must be finite, too
 
-    return Target(0.35, [*samples * 2, bomb(wire.Tag.CHUNK)], forge_packet, decode, use, (ValueError,))
+    return Target(0.30, [*samples * 2, bomb(wire.Tag.CHUNK)], forge_packet, decode, use, (ValueError,))
+
+
+def _evaluations() -> Target:
+    values = asdict(RECORD) | {"version": 3}
+    sample = encode_message(Episode({name: values[name] for name in values if name not in ("actor", "env", "episode")}))
+    decode = EvaluationDecoder(lambda: Reach(5, 400), T_max=500)
+
+    def use(message: Message) -> None:
+        assert isinstance(message, Episode)
+        record = evaluation_record(message, ChunkId(1, 8))
+        assert (record.actor, record.env, record.episode) == (1, 0, 7)
+        _use([record] * 2)
+
+    return Target(0.05, [sample, encode_message(RoundEnd(4))], forge_packet, decode, use, (ValueError,))
 
 
 def _sequences(words: str) -> Target:
@@ -145,7 +163,8 @@ def _use(records: list[EpisodeRecord]) -> None:
     """As the plot does."""
     for record in records:
         format_record(record)
-    json.dumps(reward_figure(rolling_summaries(records), Task("pong"), 4), allow_nan=False)
+    moments = rolling_summaries(records)
+    json.dumps(reward_figure(moments, Task("pong"), 4, moments), allow_nan=False)
 
 
 def _weights(args: options.Args) -> Target:

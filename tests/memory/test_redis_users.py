@@ -19,7 +19,8 @@ from memory.broker.learner_client import LearnerClient
 from memory.broker.lease import Lease
 from memory.broker.transport import Scripts
 from memory.errors import UserError
-from memory.messages import RoundEnd
+from memory.messages import Episode, RoundEnd, decode_message
+from memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.processes import run
 from tests.test_environment_files import redis_servers
@@ -99,9 +100,27 @@ def lead(guarded: Guarded, run_id: str) -> None:
             assert Scripts(guarded.actor).renew(actor.keys.actor_lease(0), actor.lease.token, 10_000)
             assert learner.last_sequence(0) == 1
             learner.trim({0: 2})
+            evaluate(guarded, learner, run.run_id)
             learner.progress("stopped", 4, 4, {0: 1})
             with pytest.raises(RunOver):
                 actor.record()
+
+
+def evaluate(guarded: Guarded, learner: LearnerClient, run_id: str) -> None:
+    """An evaluation actor's part of it."""
+    score = Episode({"score_saber": 7})
+    stop = threading.Event()
+    with (
+        closing(learner.evaluation_inbox(lambda data: decode_message(data, 0), stop)) as inbox,
+        ActorClient(guarded.actor, "run", run_id, 0, stop, evaluation=True) as evaluator,
+    ):
+        assert evaluator.saved() is None
+        evaluator.commit([score], b"")
+        inbox.wait(WaitReporter("the score"))
+        assert [entry.message for entry in inbox.take_rest()] == [score]
+        learner.progress("running", 4, 4, {0: 0}, inbox.received)
+        assert evaluator.unread() == 0
+        learner.trim({0: 2}, evaluation=True)
 
 
 def test_a_run_and_its_successor_need_no_other_rights(guarded: Guarded) -> None:

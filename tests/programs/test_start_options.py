@@ -35,6 +35,8 @@ def asked(words: str, count_gpus: Callable[[], int] = lambda: 0, **environment: 
     [
         ("--id-actor 1", "--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1"),
         ("--id-actor=1", "--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1"),
+        ("--id-eval-actor 0", "--id-eval-actor: is not for this script, which starts 0 to --nb-eval-actors - 1"),
+        ("--nb-eval-actors=-1", "--nb-eval-actors: must lie in 0 to 4096, is -1"),
         ("--gpus '0;1'", "--gpus: expected device numbers separated by commas, got '0;1'"),
         ("--gpus=", "--gpus: expected device numbers separated by commas, got ''"),
         ("--gpus", "--gpus: expected one argument"),
@@ -80,6 +82,15 @@ def test_the_gpus_are_taken_in_turn() -> None:
     assert given.command(-1) == [*learner, "--gpu-number=3"]
     assert [given.command(i) for i in range(3)] == [
         [*actor, str(i), *common, f"--gpu-number={gpu}"] for i, gpu in enumerate((5, 3, 5))
+    ]
+
+
+def test_evaluation_actors_take_the_gpus_after_the_actors() -> None:
+    given = asked("--gpus 3,5,7 --nb-actor 3 --nb-eval-actors 2", lambda: 8)
+    common = ["--nb-actor", "3", "--nb-eval-actors", "2"]
+    assert [given.evaluation_command(i) for i in range(2)] == [
+        [sys.executable, "launch_actor.py", "--id-eval-actor", str(i), *common, f"--gpu-number={gpu}"]
+        for i, gpu in enumerate((5, 7))
     ]
 
 

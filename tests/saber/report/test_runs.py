@@ -10,8 +10,10 @@ import pytest
 from memory.errors import UserError
 from saber.report.groups import group_runs
 from saber.report.inputs import TABLES, read_inputs
+from saber.results.evaluation_scores import EvaluationScores
 from saber.results.run_record import RunRecord, Start, present_start, read_record, write_record
 from saber.results.training_log import HEADER
+from saber.scores import VersionedRecord
 from tests.saber.report.logs import write_log, write_run
 
 
@@ -64,6 +66,14 @@ def test_tables_of_an_older_report_are_no_logs(tmp_path: Path) -> None:
     (tmp_path / TABLES).mkdir()
     (tmp_path / TABLES / "games.csv").write_text("agent,game\n")
     assert read_inputs([tmp_path]).left_out == []
+
+
+def test_scores_of_evaluation_actors_are_no_scores_of_training(tmp_path: Path) -> None:
+    # Mutation: name the file among those that are no training logs, though it is where it belongs.
+    path = write_run(tmp_path, "pong", 1, 5000)
+    EvaluationScores(tmp_path / "pong_evaluation.csv").append([VersionedRecord(score_saber=7.0, end="stuck")])
+    inputs = read_inputs([tmp_path])
+    assert ([run.path for run in inputs.runs], inputs.left_out) == ([path], [])
 
 
 def test_odd_trees_are_searched(tmp_path: Path) -> None:

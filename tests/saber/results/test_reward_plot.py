@@ -11,7 +11,7 @@ from saber.results.reward_plot import render_reward_plot, write_reward_plot
 from saber.results.summary import rolling_summaries
 from saber.results.task import Task
 from saber.results.training_log import TrainingLog, read_records
-from saber.scores import EpisodeRecord
+from saber.scores import EpisodeRecord, VersionedRecord
 
 Stream = Callable[..., list[EpisodeRecord]]
 
@@ -75,6 +75,28 @@ def test_the_count_is_told_until_there_are_100(stream: Stream) -> None:
     assert "over the last 100 of 101 training episodes," in render_reward_plot(records, Task("pong"))
     texts = traces_of(render_reward_plot(records, Task("pong")))["mean"]["hovertext"]
     assert [text.split("<br>")[2].split(" ")[0] for text in texts] == [str(min(n, 100)) for n in range(1, 102)]
+
+
+def test_scores_of_evaluation_actors_have_a_line_of_their_own(stream: Stream) -> None:
+    # Mutations: mix them into the mean; an axis that leaves them out; a plot that waits for a training episode.
+    records = stream(300)
+    best = 2 * max(record.score_saber for record in records)
+    evaluations = [
+        VersionedRecord(9000 * n, 100 * n, 1, 0, n, 0.0, 0.0, best + n % 2, 5400, "stuck", n) for n in range(150)
+    ]
+    plain, page = (render_reward_plot(records, Task("pong"), 4, part) for part in ((), evaluations))
+    before, after = traces_of(plain), traces_of(page)
+    assert list(after) == [*before, "evaluation"] and {name: after[name] for name in before} == before
+    assert after["evaluation"]["x"] == [record.T_actors for record in evaluations]
+    assert after["evaluation"]["y"][-1] == best + 0.5, "over the last 100"
+    assert after["evaluation"]["line"]["color"] not in {after[name]["line"].get("color") for name in ("mean", "max")}
+    assert after["evaluation"]["hovertext"][-1].startswith("<b>evaluation</b><br><b>mean ")
+    assert figure_of(page)["layout"]["yaxis"]["range"][1] > best
+    assert "over the last 100 of 150 episodes, of weights up to 1,341,000 agent steps." in page
+    assert "Evaluation:" not in plain
+    alone = render_reward_plot([], Task("pong"), 4, evaluations[:1])
+    assert "No training episode has ended yet. Evaluation: mean" in alone
+    assert traces_of(alone)["evaluation"]["mode"] == "lines+markers"
 
 
 def test_without_episodes_the_plot_is_empty_and_says_so() -> None:

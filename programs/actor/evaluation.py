@@ -1,0 +1,150 @@
+"""The evaluation actor: plays whole episodes as the agent evaluates, and sends their scores to the learner.
+
+It plays each episode with the newest weights of its beginning. None of its rows leave it, and nobody waits for it. It
+keeps no state but the number of its last message: an episode under way is lost with its process.
+"""
+
+import threading
+import time
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from agents.interface import Agent
+from agents.randomness import derive_seed
+from args import Args
+from memory import weights_packet
+from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
+from memory.broker.roll_call import RollCall
+from memory.broker.run_status import RunStatus
+from memory.broker.transport import Keys
+from memory.errors import Stopped
+from memory.messages import Episode
+from programs.common import (
+    IntervalLog,
+    connect_to_redis,
+    launch_command,
+    make_agent,
+    open_environment,
+    select_device,
+)
+from programs.evaluation.workers import play_episode, seed_agent
+from programs.learner import budget
+from saber.plural import counted
+from saber.scores import SCORE_EPISODES, EpisodeRecord
+
+_MOST_UNREAD = 100  # episodes in Redis that the learner has not read, as while it is not running
+_MOST_EPISODES = SCORE_EPISODES  # with the same weights: where episodes take milliseconds, more tell nothing
+_LOOK_S = 1.0  # between looks at the run's record during an episode
+
+
+class EvaluationActor:
+    """Plays episode after episode, each from a seed of its own; its number in the run decides that seed."""
+
+    def __init__(self, args: Args, link: ActorClient, agent: Agent, stop: threading.Event) -> None:
+        self._args = args
+        self._link = link
+        self._agent = agent
+        self._stop = stop
+        self._next_look = 0.0
+        self._weights: dict[str, Tensor] = {}
+        self._version = -1
+        self._began = RunStatus("", "running", {}, 0, 0)  # as it was when these weights were pulled
+        self._episodes = 0  # played with these weights
+        self._scores: list[float] = []  # since the last log lines
+
+    def run(self) -> None:
+        """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
+        self._link.saved()  # finds the number of the last message
+        log = IntervalLog(self._link.title, self._args, 0)
+        while True:
+            self._pull()
+            self._send(self._play())
+            T = self._began.t_actors
+            if log.passes(T, played=T, trained=self._began.t_learner):
+                mean = sum(self._scores) / len(self._scores)
+                print(f"Mean score {mean:.2f} of {counted(len(self._scores), 'evaluation episode')}", flush=True)
+                self._scores.clear()
+
+    def is_set(self) -> bool:
+        """Return whether the episode under way shall stop; now and then raise RunOver if the run is over."""
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_S
+            self._link.lease.check()
+            self._link.record()
+        return self._stop.is_set()
+
+    def _pull(self) -> None:
+        """Wait until an episode is worth playing, and take over the newest weights."""
+        patience = self._link.patience(f"the learner to read the scores of {self._link.title}")
+        while self._link.unread() >= _MOST_UNREAD:
+            self._link.pause(patience)
+            self._stop.wait(0.2)
+        newest = self._link.wait_for_version(0)
+        patience = self._link.patience("newer weights to evaluate")
+        while newest == self._version and self._episodes >= _MOST_EPISODES:
+            self._link.wait_for_change(newest + 1, patience)
+            newest = self._link.newest_version()
+        if newest != self._version:  # also older ones, of a learner that goes on from its checkpoint
+            self._load(max(0, newest))
+
+    def _load(self, version: int) -> None:
+        model = self._agent.model
+        packet = self._link.weights(version, weights_packet.most_bytes(model), or_newest=True)
+        weights = weights_packet.weights_for(model, packet)
+        self._weights = {name: tensor.to(self._agent.generator.device) for name, tensor in weights.items()}
+        self._version, self._episodes = int(packet.meta["version"]), 0
+        patience = self._link.patience("the learner to write the run's record again")
+        while (status := self._link.record()).written is None:  # a restarted Redis has lost the record
+            self._link.pause(patience)
+            self._stop.wait(0.2)
+        self._began = status
+
+    def _play(self) -> EpisodeRecord:
+        number, args = self._link.sequence, self._args
+        seed = derive_seed(args.seed, 5, args.id_eval_actor, number)
+        seed_agent(self._agent, self._weights, seed)
+        with closing(open_environment(args, seed)) as environment:
+            return play_episode(self._agent, environment, number, self)
+
+    def _send(self, record: EpisodeRecord) -> None:
+        """Append the episode to this actor's log; the learner takes the episode's number from its place there."""
+        values = {name: value for name, value in asdict(record).items() if name not in ("actor", "env", "episode")}
+        steps = {"T_actors": self._began.t_actors, "T_learner": self._began.t_learner}
+        self._link.commit([Episode(values | steps | {"version": self._version})], b"")
+        self._episodes += 1
+        self._scores.append(record.score_saber)
+
+
+def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
+    """Evaluate the run of these settings until it is over or this process shall stop."""
+    torch.set_num_threads(1)
+    budget.check_actor(args)
+    client = connect_to_redis(args, stop)
+    command = partial(launch_command, args)
+    run = wait_for_run(client, args.name, args.shared, stop, command)
+    device = select_device(args)
+    with closing(open_environment(replace(args, render=False), args.seed)) as environment:
+        spec = environment.spec
+    agent = make_agent(args, spec, device, learns=False, seed=derive_seed(args.seed, 5, args.id_eval_actor))
+    with ActorClient(
+        client,
+        args.name,
+        run.run_id,
+        args.id_eval_actor,
+        stop,
+        evaluation=True,
+        roll_call=RollCall(client, Keys(args.name, run.run_id), 0, command),
+        break_stale=args.abandon_other_run,
+    ) as link:
+        print(f"{link.title.capitalize()} plays {args.task} on {device}", flush=True)
+        try:
+            EvaluationActor(args, link, agent, stop).run()
+        except RunOver as over:
+            print(f"The learner has {over}: {link.title} leaves", flush=True)
+        except Stopped:
+            print(f"{link.title.capitalize()} stops, and leaves out the episode under way", flush=True)
+            raise

@@ -1,0 +1,123 @@
+"""Takes in what evaluation actors have sent: scores, for a log of their own. Nothing of it takes part in learning.
+
+Messages are validated and counted as those of actors are. The learner waits for none of them; a log that cannot be
+written, or messages that cannot be read from Redis, end no run.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from memory.broker.connection import BrokerError
+from memory.broker.experience_reader import Entry, ExperienceReader
+from memory.broker.learner_client import LearnerClient
+from memory.broker.story import Reach
+from memory.broker.tally import Tally
+from memory.chunk import ChunkId
+from memory.errors import RunError
+from memory.messages import Episode, Message, decode_message
+from programs.learner.results_folder import ResultsFolder
+from saber.results.episode_fields import MOST, make_record
+from saber.scores import VersionedRecord
+
+_INTERVAL_S = 1.0  # between writes of the log
+_RETRY_S = 60.0  # until the log is written again after a failure
+_MOST_TAKEN = 1000  # messages at once
+
+
+class EvaluationDecoder:
+    """Decodes the messages of evaluation actors; raises ValueError for all that none of ours can have sent.
+
+    `reach` bounds weights versions and steps; `T_max` bounds steps, too, as the learner's may be ahead of the actors'.
+    """
+
+    def __init__(self, reach: Callable[[], Reach], T_max: int) -> None:
+        self._reach = reach
+        self._T_max = T_max
+
+    def __call__(self, data: bytes) -> Message:
+        """Decode a message."""
+        message = decode_message(data, 0)
+        if not isinstance(message, Episode):
+            raise ValueError("an evaluation actor sends episodes alone")
+        record, reach = evaluation_record(message, ChunkId(0, 1)), self._reach()
+        if record.version > reach.round:
+            raise ValueError(f"weights version {record.version} has not been published")
+        if max(record.T_actors, record.T_learner) > max(reach.steps, self._T_max):
+            raise ValueError("the episode began after more agent steps than the run has made")
+        return message
+
+
+def evaluation_record(episode: Episode, place: ChunkId) -> VersionedRecord:
+    """Return the log's record of a message, numbered by its place; raises ValueError for a message that gives none."""
+    numbers = {"actor": place.actor, "env": 0, "episode": place.sequence - 1}
+    record = make_record(episode.record | numbers, VersionedRecord)
+    return replace(record, end=sys.intern(record.end))  # a few words, repeated in every record
+
+
+class Evaluations:
+    """Logs the episodes of evaluation actors, and deletes them in Redis when they are on the disk.
+
+    A learner that was killed in between finds some of them again; the log leaves out what it has.
+    """
+
+    def __init__(self, link: LearnerClient, results: ResultsFolder, reader: ExperienceReader) -> None:
+        self._link = link
+        self._results = results
+        self._reader = reader
+        self._records: list[VersionedRecord] = []  # taken from the reader, and not on the disk yet
+        self._trimmed: dict[int, int] = {}  # by evaluation actor, its last message that is not needed any more
+        self._next = 0.0
+        self._failed = False
+        self._left_out = Tally(
+            lambda new, count: f"Left out {new} evaluation episodes with a number beyond {MOST}, {count} so far"
+        )
+
+    @property
+    def received(self) -> dict[int, int]:
+        """By evaluation actor, the number of its last message that was read from Redis."""
+        return self._reader.received
+
+    def take(self) -> None:
+        """Log what has arrived, but not too often; does not wait for more."""
+        if time.monotonic() >= self._next and not self._failed:
+            self._next = time.monotonic() + _INTERVAL_S
+            self._log(lambda: [] if self._records else self._reader.take_all(_MOST_TAKEN))
+
+    def take_rest(self) -> None:
+        """Log the episodes of all messages that are in Redis; no more can come."""
+        if not self._failed:
+            self._log(self._reader.take_rest)
+        self._left_out.report(now=True)
+
+    def _log(self, read: Callable[[], Iterable[Entry]]) -> None:
+        try:
+            self._records += [self._record(entry) for entry in read() if self._is_numbered(entry)]
+            self._results.add_evaluations(self._records)
+            self._records = []
+            done = {actor: last for actor, last in self._reader.read.items() if last > self._trimmed.get(actor, 0)}
+            if done:
+                self._link.trim({actor: last + 1 for actor, last in done.items()}, evaluation=True)
+            self._trimmed |= done
+        except OSError as error:
+            self._next = time.monotonic() + _RETRY_S
+            print(f"Evaluation scores are not written yet, and stay in Redis: {error}", flush=True)
+        except (RunError, BrokerError) as error:
+            self._failed = True
+            print(f"Evaluation scores are not read any more, until the next start: {error}", flush=True)
+
+    def _is_numbered(self, entry: Entry) -> bool:
+        if entry.id.sequence <= MOST:
+            return True
+        self._left_out.more()
+        return False
+
+    @staticmethod
+    def _record(entry: Entry) -> VersionedRecord:
+        assert isinstance(entry.message, Episode)  # the decoder lets nothing else through
+        return evaluation_record(entry.message, entry.id)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.close()

@@ -1,0 +1,66 @@
+"""The log of evaluation actors: columns of its own, and otherwise as safe as the log of training."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from saber.results.evaluation_scores import EvaluationScores
+from saber.results.training_log import TrainingLog, read_records
+from saber.scores import EpisodeRecord, VersionedRecord
+
+RECORD = VersionedRecord(1200, 300, 2, 0, 7, 100.0, 150.5, -0.0, 345, "game_over", 12)
+LINES = (
+    b"T_actors,T_learner,actor,env,episode,score_5min,score_30min,score_saber,length,end,version\n"
+    b"1200,300,2,0,7,100,150.5,0,345,game_over,12\n"
+)
+
+
+def test_the_file_is_as_documented(tmp_path: Path) -> None:
+    path = tmp_path / "pong_evaluation.csv"
+    EvaluationScores(path).append([RECORD])
+    assert path.read_bytes() == LINES
+    assert list(EvaluationScores(path).records) == [RECORD]
+
+
+def test_an_episode_is_written_once_and_each_evaluation_actor_counts_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "pong_evaluation.csv"
+    records = [replace(RECORD, actor=n % 2, episode=n // 2, version=n) for n in range(8)]
+    EvaluationScores(path).append(records[:5])
+    assert EvaluationScores(path).append(records[2:]) == records[5:]
+    assert list(EvaluationScores(path).records) == records
+
+
+@pytest.mark.parametrize("length", [1, 20, len(LINES) - 1, len(LINES) - 45, len(LINES) - 2])
+def test_a_torn_file_is_mended(tmp_path: Path, length: int) -> None:
+    # Mutation: take a last line without its newline, and 12 becomes 1.
+    path = tmp_path / "pong_evaluation.csv"
+    path.write_bytes(LINES[:length])
+    log = EvaluationScores(path)
+    assert list(log.records) == []
+    log.append([RECORD])
+    assert path.read_bytes() == LINES
+
+
+def test_neither_log_is_taken_for_the_other(tmp_path: Path) -> None:
+    training, evaluation = tmp_path / "pong.csv", tmp_path / "pong_evaluation.csv"
+    values = {name: value for name, value in asdict(RECORD).items() if name != "version"}
+    TrainingLog(training).append([EpisodeRecord(**values)])
+    evaluation.write_bytes(LINES)
+    for wrong in (
+        lambda: EvaluationScores(training),
+        lambda: TrainingLog(evaluation),
+        lambda: read_records(evaluation),
+    ):
+        with pytest.raises(ValueError, match="line 1: expected the header"):
+            wrong()
+
+
+def test_a_line_that_is_no_episode_is_named_and_an_unsound_one_is_not_counted(tmp_path: Path) -> None:
+    path = tmp_path / "pong_evaluation.csv"
+    path.write_bytes(LINES + LINES.split(b"\n")[1].replace(b",12", b",-1") + b"\n")
+    with pytest.raises(ValueError, match="line 3"):
+        EvaluationScores(path)
+    path.write_bytes(LINES + LINES.split(b"\n")[1].replace(b",12", b",2000000000000000") + b"\n")
+    log = EvaluationScores(path)
+    assert (list(log.records), log.unsound) == ([RECORD], 1)
