@@ -106,7 +106,7 @@ class LearningOptions:
     )
     discount: float = option(0.99, "discount factor of an agent step", least=0, most=1, shared=True)
     reward_clip: float = option(
-        1.0, "rewards are clipped to +- this for learning, never in scores; 0: off", least=0, shared=True
+        1.0, "rewards are clipped to +- this for learning, never in scores; 0: off", least=0, shared=True, policy=True
     )
     precision: str = option(
         "auto",

@@ -141,12 +141,12 @@ class Impala(SequenceAgent):
         policy_loss = -self._reduce(log_pi * targets.advantage, kept)
         value_loss = 0.5 * self._reduce((targets.value - value[:-1]).square(), kept)
         mean_entropy = _mean(entropy, kept)
-        loss = policy_loss + options.baseline_cost * value_loss
-        cost = self._entropy_cost() if options.target_entropy else torch.tensor(options.entropy_cost)
-        loss = loss - cost.detach() * self._reduce(entropy, kept)
-        loss = loss + options.kl_cost * self._reduce(log_mu - log_pi, kept)
+        loss = policy_loss + options.baseline_cost * value_loss + options.kl_cost * self._reduce(log_mu - log_pi, kept)
+        cost: Tensor | float = options.entropy_cost
         if options.target_entropy:
+            cost = self._entropy_cost().detach()
             loss = loss + self._entropy_cost.exponent * (mean_entropy.detach() - options.target_entropy)
+        loss = loss - cost * self._reduce(entropy, kept)
         metrics = {"value": _mean(value[:-1], kept), "loss": loss, "entropy": mean_entropy}
         return loss, metrics | {"policy_loss": policy_loss, "value_loss": value_loss}
 

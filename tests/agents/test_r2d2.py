@@ -1,0 +1,166 @@
+"""R2D2's targets, priorities and exploration against slow transcriptions; the burn-in, and what it is for."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from agents.interface import Place
+from agents.r2d2.agent import exploration_rates
+from memory.batch import Batch
+from memory.rows import Rows, StepType
+from tests.agents.sequences import Played, agent_of, play, random_row
+from tests.agents.test_sequences import in_order
+
+N, GAMMA = 3, 0.9
+
+
+def h(x: float) -> float:
+    return float(np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 0.001 * x)
+
+
+def h_inverse(y: float) -> float:
+    root = (np.sqrt(1 + 4 * 0.001 * (abs(y) + 1 + 0.001)) - 1) / (2 * 0.001)
+    return float(np.sign(y) * (root**2 - 1))
+
+
+def slow_difference(batch: Batch, b: int, t: int, online: Any, target: Any) -> float:
+    """The difference of the action at row t of the window, whose rows with a full stack begin at row 2."""
+    total, product = 0.0, 1.0  # of gamma and discounts up to the row before
+    for k in range(1, N + 1):
+        total += product * float(batch.reward[t + k, b])
+        product *= GAMMA * float(batch.discount[t + k, b])
+        if batch.step_type[t + k, b] == StepType.LAST:
+            break
+    best = int(online[t - 2 + k, b].argmax())
+    wanted = h(total + product * h_inverse(float(target[t - 2 + k, b, best])))
+    return wanted - float(online[t - 2, b, int(batch.action[t, b])])
+
+
+def values(agent: Any, batch: Batch) -> tuple[Any, Any]:
+    """Q-values [T, B, A] of both networks at every row with a full stack, from the stored state on."""
+    with torch.no_grad():
+        inputs, memory = agent.learning_inputs(batch)
+        return agent.network(inputs, memory)[0].double().numpy(), agent.target(inputs, memory)[0].double().numpy()
+
+
+def learned() -> tuple[Any, Batch]:
+    """An agent whose target network is another, and a batch that it has played before."""
+    agent = agent_of("r2d2", "--discount", str(GAMMA), "--lr-R2D2", "1e-2")
+    batch = in_order(play(agent, 200).chunks)
+    for _ in range(5):
+        agent.update(batch, 0.0)
+    return agent, batch
+
+
+def test_losses_and_priorities_are_those_of_the_formulas() -> None:
+    # Mutations: no rescaling, the target's own best action, LAST rows counted, weights in the priorities.
+    agent, batch = learned()
+    online, target = values(agent, batch)
+    B, first, length = len(batch.weights), agent.spec.prefix, agent.spec.length
+    losses, priorities = [], []
+    for b in range(B):
+        rows = [t for t in range(first, first + length) if batch.step_type[t, b] != StepType.LAST]
+        sizes = np.array([slow_difference(batch, b, t, online, target) for t in rows])
+        losses.append(0.5 * (sizes**2).sum())
+        priorities.append((0.9 * np.abs(sizes).max() + 0.1 * np.abs(sizes).mean()) ** 0.9)
+    weights = torch.rand(B)
+    update = agent.update(batch._replace(weights=weights), 0.0)
+    np.testing.assert_allclose(update.priorities, priorities, rtol=1e-3, atol=1e-5)
+    assert float(update.metrics["loss"]) == pytest.approx(np.mean(losses), rel=1e-3)
+
+
+def test_the_weights_scale_the_losses_of_their_sequences() -> None:
+    agent, batch = learned()
+    before = {key: value.clone() for key, value in agent.network.named_parameters()}
+    optimiser: Any = agent.parts["optimiser"]
+    optimiser.state.clear()
+    agent.update(batch._replace(weights=torch.zeros(len(batch.weights))), 0.0)
+    assert all(torch.equal(value, before[key]) for key, value in agent.network.named_parameters())
+
+
+def test_initial_priorities_are_the_learner_s_as_long_as_the_networks_are_the_same() -> None:
+    agent = agent_of("r2d2", "--discount", str(GAMMA))
+    played = play(agent, 300, longest=30)
+    chunks = played.chunks[3:]
+    update = agent.update(in_order(chunks), 0.0)  # target and online network are still the one that acted
+    found = [float(chunk.priorities[0]) for chunk in chunks]
+    np.testing.assert_allclose(found, update.priorities, rtol=1e-3, atol=1e-5)
+
+
+def test_each_environment_has_its_own_rate_and_an_evaluation_hardly_any() -> None:
+    rates = torch.cat([exploration_rates(Place(2 * actor, 8), 0.4)[:2] for actor in range(4)])
+    np.testing.assert_allclose(rates, [0.4 ** (1 + 7 * i / 7) for i in range(8)], rtol=1e-6)
+    assert float(exploration_rates(Place(0, 1), 0.4)) == pytest.approx(0.4**4.5)
+    agent, rng = agent_of("r2d2", "--exploration-base", "1", learns=False), np.random.default_rng(0)
+    rows = Rows.stack([random_row(rng, StepType.LAST, 5)] * 1)
+    kinds = {int(agent.act(rows, {}, 10**6)[0].actions[0]) for _ in range(60)}
+    assert len(kinds) == 3, "base 1: always at random"
+    assert len({int(agent.act(rows, {}, None)[0].actions[0]) for _ in range(60)}) <= 2
+
+
+def test_the_target_network_follows_after_every_so_many_updates() -> None:
+    agent = agent_of("r2d2", "--target-period", "3")
+    batch, followed = in_order(play(agent, 200).chunks), []
+    for step in range(1, 8):
+        agent.update(batch, 0.0)
+        agent.count_update(100 * step)
+        online = agent.network.state_dict()
+        followed.append(all(torch.equal(value, online[key]) for key, value in agent.target.state_dict().items()))
+    assert followed == [False, False, True, False, False, True, False]
+
+
+def states_of_present_network(agent: Any, played: Played) -> list[dict[str, Any]]:
+    """The memory before each row, had the present network played all of it."""
+    state: dict[str, Any] = {}
+    states: list[dict[str, Any]] = []
+    for t, row in enumerate(played.rows):
+        if t:
+            state["last_action"] = np.array([played.actions[t - 1]], np.int32)
+        states.append(state)
+        _, state = agent.act(Rows.stack([row]), state, None)
+    return states
+
+
+def test_the_burn_in_brings_a_state_of_another_network_nearer_to_the_present_one_s() -> None:
+    # Mutation: a burn-in with the state that it began with.
+    agent = agent_of("r2d2", "--burn-in", "12", "--lr-R2D2", "3e-3")
+    played = play(agent, 600, longest=200)
+    chunks = played.chunks[4:]
+    batch = in_order(chunks)
+    for _ in range(20):
+        agent.update(batch, 0.0)  # now the stored states are another network's
+    right = states_of_present_network(agent, played)
+    inputs, stored = agent.learning_inputs(batch)
+    row = [4 + i for i in range(len(chunks))]  # number of each chunk
+    first = [number * agent.spec.period - agent.spec.burn_in for number in row]
+
+    def error(memory: Any, rows_later: int) -> float:
+        wanted = np.stack([right[t + rows_later]["hidden"][0] for t in first])
+        return float(np.abs(memory[0].numpy() - wanted).mean())
+
+    errors = {}
+    for name, state in {"stored": stored, "zero": tuple(torch.zeros_like(part) for part in stored)}.items():
+        with torch.no_grad():
+            _, after = agent.network.core(inputs.rows(0, agent.spec.burn_in), state)
+        errors[name] = (error(state, 0), error(after, agent.spec.burn_in))
+    assert errors["stored"][1] < 0.5 * errors["stored"][0] and errors["zero"][1] < 0.5 * errors["zero"][0], errors
+    assert errors["stored"][0] < errors["zero"][0], "and a stored state is nearer than none"
+
+
+def test_no_gradient_passes_through_the_burn_in() -> None:
+    agent = agent_of("r2d2")
+    batch = in_order(play(agent, 200).chunks)
+    inputs, memory = agent.learning_inputs(batch)
+    watched = tuple(part.clone().requires_grad_() for part in memory)
+    agent.learning_inputs = lambda _: (inputs, watched)
+    q, _, _ = agent._values(batch)
+    assert q.requires_grad
+    assert torch.autograd.grad(q.sum(), watched, allow_unused=True) == (None, None)
+
+
+def test_updates_stand_for_as_many_steps_as_make_their_samples() -> None:
+    agent = agent_of("r2d2", "--samples-per-insert", "0.5")
+    assert agent.steps_per_update == 4 * 4 / 0.5, "4 sequences a batch, a new one every 4 rows"
+    assert agent.waits_for_rows
