@@ -57,14 +57,14 @@ def _shape(weights: dict[str, Tensor], name: str, axes: int) -> list[int]:
 
 
 def _architectures() -> dict[tuple[int, ...], str]:
-    """The architectures by the kernel of their first convolution."""
+    """Return the architectures by the kernel of their first convolution."""
     return {make(1)[0].kernel_size: name for name, make in ARCHITECTURES.items()}
 
 
 def misfits(
     weights: dict[str, Tensor], own: dict[str, Tensor], read: Callable[[dict[str, Tensor]], Sizes]
 ) -> Iterator[str]:
-    """Why `weights` cannot be loaded into a network whose state is `own`: lines that name the setting to change.
+    """Yield why `weights` do not fit a network whose state is `own`: lines that name the setting to change.
 
     `read` is the agent's way to tell its settings from weights, `Agent.sizes_of`.
     """
@@ -103,7 +103,7 @@ def _other_shapes(weights: dict[str, Tensor], own: dict[str, Tensor]) -> list[st
 def paired_moments(
     optimiser: Any, weights: dict[str, Tensor], own: Iterable[str], moments: Sequence[str] = ADAM
 ) -> dict[int, dict[str, Tensor]]:
-    """The state of an optimiser with these `moments`, of a snapshot, for parameters that stand in the order `own`.
+    """Return the state of an optimiser with these `moments`, of a snapshot, for parameters that stand in the order `own`.
 
     An optimiser knows its parameters by number, in the order of the module that they come from. That order is the one
     of the snapshot's `weights`; networks with the same names may have been built in another.

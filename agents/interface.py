@@ -47,7 +47,7 @@ class Stateful(Protocol):
     """Something of an agent that snapshots hold."""
 
     def state_dict(self) -> Any:
-        """Everything that must be restored, as tensors and plain values."""
+        """Return all that must be restored, as tensors and plain values."""
 
     def load_state_dict(self, state: Any) -> Any:
         """Restore it."""
@@ -57,7 +57,7 @@ class Network(nn.Module):
     """The part "model": what acts, and what the learner publishes for those who act elsewhere."""
 
     def published(self) -> dict[str, Tensor]:
-        """Copies of what `Agent.load` takes over, as tensors of float32 or bfloat16."""
+        """Return copies of what `Agent.load` takes over, as tensors of float32 or bfloat16."""
         return {name: parameter.detach().clone() for name, parameter in self.named_parameters()}
 
 

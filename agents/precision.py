@@ -11,12 +11,12 @@ def select_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def precision_in_use(name: str, device: torch.device) -> str:
-    """The same as a setting: "auto" would not tell how scores were computed."""
+    """Return the same as a setting: "auto" would not tell how scores were computed."""
     return str(select_precision(name, device)).removeprefix("torch.")
 
 
 def computes_in_bfloat16(device: torch.device) -> bool:
-    """Whether it has instructions for it: elsewhere bfloat16 is emulated, and slower than float32."""
+    """Return whether a device has instructions for it: elsewhere it is emulated, and slower than float32."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     return bool(torch.cpu.get_capabilities().get("avx512_bf16", False))

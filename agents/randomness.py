@@ -5,7 +5,7 @@ import torch
 
 
 def derive_seed(seed: int, *path: int) -> int:
-    """A seed for one purpose of one process: independent of those of other paths."""
+    """Return a seed for one purpose of one process: independent of those of other paths."""
     return int(np.random.SeedSequence([seed, *path]).generate_state(1, np.uint32)[0])
 
 

@@ -40,15 +40,15 @@ class NoisyLinear(nn.Module):
 
     @property
     def weight_epsilon(self) -> Tensor:
-        """The weight's noise [outputs, inputs]."""
+        """Return the weight's noise [outputs, inputs]."""
         return torch.outer(self.bias_epsilon, self.noise_in)
 
     def noisy(self) -> NoisyWeight:
-        """The weight with the present noise."""
+        """Return the weight with the present noise."""
         return NoisyWeight(self.weight_mu, self.weight_sigma, self.bias_epsilon, self.noise_in)
 
     def bias(self) -> Tensor:
-        """Bias [outputs] with the present noise."""
+        """Return the bias [outputs] with the present noise."""
         return torch.addcmul(self.bias_mu, self.bias_sigma, self.bias_epsilon)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
@@ -105,7 +105,7 @@ ARCHITECTURES: dict[str, Callable[[int], list[nn.Conv2d]]] = {
 
 
 def _pixels(convolutions: list[nn.Conv2d], size: int) -> int:
-    """Side of the last layer's output for a square input."""
+    """Return the side of the last layer's output for a square input."""
     for layer in convolutions:
         size = (size + 2 * int(layer.padding[0]) - layer.kernel_size[0]) // layer.stride[0] + 1
     return size
@@ -125,7 +125,7 @@ class NetworkSpec:
 
 
 def _as_used(weight: Tensor, precision: torch.dtype) -> Tensor:
-    """A weight in the precision of the products; a GPU convolves fastest with the channels last, a CPU does not."""
+    """Return a weight in the products' precision; a GPU convolves fastest with the channels last, a CPU does not."""
     layout = torch.channels_last if weight.dim() == 4 and weight.is_cuda else torch.preserve_format
     return weight.to(precision, memory_format=layout)
 
@@ -166,7 +166,7 @@ class DuellingNetwork(Network):
         torch._foreach_copy_(factors, torch.split(noise, sizes))
 
     def published(self) -> dict[str, Tensor]:
-        """Copies of what acting needs: parameters, those of large products in the precision that rounds them anyway."""
+        """Return copies of all parameters, those of large products in the precision that rounds them anyway."""
         return {
             name: parameter.detach().to(self._precision if self._is_rounded(name) else parameter.dtype, copy=True)
             for name, parameter in self.named_parameters()
@@ -176,7 +176,7 @@ class DuellingNetwork(Network):
         return name.endswith(("weight", "weight_mu", "weight_sigma")) and not name.startswith(("fcnoisy_z", "fc1"))
 
     def weights(self) -> Weights:
-        """The weights for the present noise."""
+        """Return the weights for the present noise."""
         hidden, last = (self.fcnoisy_h_v, self.fcnoisy_h_a), (self.fcnoisy_z_v, self.fcnoisy_z_a)
         both = effective_weight([layer.noisy() for layer in last], torch.float32)
         value, advantage = torch.split(both, [len(layer.bias_mu) for layer in last])
@@ -198,7 +198,7 @@ class DuellingNetwork(Network):
         return {name: _as_used(weight, self._precision) for name, weight in trunk.items()}
 
     def features(self, obs: Tensor, trunk: dict[str, Tensor]) -> Tensor:
-        """Features [B, F] of stacked observations [B, S, ...], in the network's precision."""
+        """Return features [B, F] of stacked observations [B, S, ...], in the network's precision."""
         if not self._convolutions:
             x = functional.linear(obs.float().flatten(1), trunk["fc1.weight"], trunk["fc1.bias"])
             return functional.relu(x).to(self._precision)
@@ -209,7 +209,7 @@ class DuellingNetwork(Network):
         return x.flatten(1)
 
     def duel(self, hidden: Tensor, weights: Weights) -> Tensor:
-        """v + a - mean(a): hidden units [M, 2 H] -> [M, A, outputs] float32.
+        """Compute v + a - mean(a): hidden units [M, 2 H] -> [M, A, outputs] float32.
 
         The last layer is small and computed in float32: actions often differ by less than bfloat16 can tell apart.
         """
@@ -232,12 +232,12 @@ class QuantileNetwork(DuellingNetwork):
         self.register_buffer("_frequencies", math.pi * torch.arange(1, embedding_dim + 1), persistent=False)
 
     def forward(self, obs: Tensor, taus: Tensor, weights: Weights) -> Tensor:
-        """Quantiles [N, B, A] of stacked observations [B, S, ...] at fractions taus [N, B]."""
+        """Return quantiles [N, B, A] of stacked observations [B, S, ...] at fractions taus [N, B]."""
         hidden = self._hidden(obs, taus, weights, weights.hidden_weight, weights.hidden_bias)
         return self.duel(hidden, weights).view(*taus.shape, self.nb_actions)
 
     def best_actions(self, obs: Tensor, taus: Tensor, weights: Weights) -> Tensor:
-        """Actions [B] of the largest mean quantile, as `forward` would give them, at half its cost.
+        """Return the actions [B] of the largest mean quantile, as `forward` would give them, at half its cost.
 
         The value stream adds the same to all actions, and is left out.
         """
@@ -247,7 +247,7 @@ class QuantileNetwork(DuellingNetwork):
         return functional.linear(mean, weights.advantage_weight, weights.advantage_bias).argmax(1)
 
     def _hidden(self, obs: Tensor, taus: Tensor, weights: Weights, weight: Tensor, bias: Tensor) -> Tensor:
-        """Hidden units [N * B, rows of the weight], quantile-major."""
+        """Return hidden units [N * B, rows of the weight], quantile-major."""
         cosines = torch.cos(taus.reshape(-1, 1) * self._frequencies).to(self._precision)  # [N * B, embedding]
         embed_weight, embed_bias = (weights.trunk[f"iqn_fc.{part}"].to(self._precision) for part in ("weight", "bias"))
         features = self.features(obs, weights.trunk)  # [B, F]
@@ -258,7 +258,7 @@ class CategoricalNetwork(DuellingNetwork):
     """Rainbow's C51 network: log-probabilities of atoms for each action (arXiv 1710.02298)."""
 
     def forward(self, obs: Tensor, weights: Weights) -> Tensor:
-        """Log-probabilities [B, A, atoms] of stacked observations [B, S, ...]."""
+        """Return log-probabilities [B, A, atoms] of stacked observations [B, S, ...]."""
         features = self.features(obs, weights.trunk)  # [B, F]
         hidden = functional.relu(functional.linear(features, weights.hidden_weight, weights.hidden_bias))
         return functional.log_softmax(self.duel(hidden, weights), dim=2)

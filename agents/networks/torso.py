@@ -66,7 +66,7 @@ def _body(architecture: str, stack: int) -> nn.Module:
 
 
 def _residual(stack: int, channels: Sequence[int]) -> nn.Module:
-    """IMPALA's deep network (Espeholt et al. 2018, figure 3): each stack halves the picture's sides."""
+    """Return IMPALA's deep network (Espeholt et al. 2018, figure 3): each stack halves the picture's sides."""
     layers: list[nn.Module] = []
     for before, after in zip((stack, *channels), channels, strict=False):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]

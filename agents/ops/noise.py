@@ -35,7 +35,7 @@ def factorised_noise(size: int, generator: torch.Generator | None, device: torch
 
 
 def effective_weight(layers: Sequence[NoisyWeight], dtype: torch.dtype) -> Tensor:
-    """Weights of several noisy layers with equally many inputs under their noise, stacked and rounded to `dtype`.
+    """Return weights of several noisy layers with equally many inputs under their noise, stacked, in `dtype`.
 
     Gradients flow into mu and sigma. The outer products of the noise are never made, neither here nor in the backward
     pass: for large layers reading and writing them would cost more than all the arithmetic.

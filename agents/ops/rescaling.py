@@ -7,13 +7,13 @@ EPSILON = 1e-3  # of R2D2; the term that keeps the inverse Lipschitz continuous
 
 
 def rescale(x: Tensor) -> Tensor:
-    """h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x, for values of any shape."""
+    """Compute h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x, for values of any shape."""
     # |x| / (sqrt(|x| + 1) + 1) is sqrt(|x| + 1) - 1 without the difference of nearly equal numbers around 0.
     return x / ((x.abs() + 1).sqrt() + 1) + EPSILON * x
 
 
 def unscale(y: Tensor) -> Tensor:
-    """h^-1(y), the closed form: sign(y) (((sqrt(1 + 4 epsilon (|y| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1).
+    """Compute h^-1(y) = sign(y) (((sqrt(1 + 4 epsilon (|y| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1).
 
     Computed as |y| times a factor, since the closed form subtracts nearly equal numbers for small y in float32.
     """

@@ -140,7 +140,7 @@ class QLearningAgent(Agent):
         return push_frame(stack, obs, torch.from_numpy(rows.step_type == StepType.FIRST))
 
     def initial_priorities(self, rows: Arrays) -> Array:
-        """loss^omega of a chunk's rows, between the network's outputs at row t and at row t + n: no forward pass."""
+        """Return loss^omega of a chunk's rows, from the outputs at rows t and t + n that acting has kept."""
         start = torch.arange(self.spec.prefix, self.spec.prefix + self.spec.length)
         index = start + torch.arange(self._multi_step + 1)[:, None]  # [n + 1, B]
         output = {name.removeprefix("extras."): torch.tensor(rows[name]) for name in rows if name.startswith("extras.")}
@@ -201,13 +201,13 @@ class QLearningAgent(Agent):
         return n_step(reward, discount, step_type, self._learning.discount)
 
     def noisy(self, network: Any) -> Weights:
-        """Weights of a network under noise of their own: each forward pass of a loss draws anew."""
+        """Return weights of a network under noise of their own: each forward pass of a loss draws anew."""
         network.draw_noise(self.generator)
         weights: Weights = network.weights()
         return weights
 
     def sample_taus(self, *shape: int) -> Tensor:
-        """Uniform draws in [0, 1)."""
+        """Draw uniformly in [0, 1)."""
         return torch.rand(shape, generator=self.generator, device=self._device)
 
     # --- what an agent adds ---
@@ -220,7 +220,7 @@ class QLearningAgent(Agent):
 
     @abstractmethod
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
-        """Losses [B], and the values [B] of the actions taken."""
+        """Return losses [B], and the values [B] of the actions taken."""
 
     @abstractmethod
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:

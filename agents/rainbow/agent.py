@@ -32,12 +32,12 @@ class Rainbow(QLearningAgent):
         self._support = torch.linspace(options.V_min, options.V_max, options.atoms, device=self._device)
 
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
-        """Log-probabilities of the atoms."""
+        """Return log-probabilities of the atoms."""
         log_probabilities = self.network(stack, weights)  # [E, A, atoms]
         return PolicyOutput((log_probabilities.exp() * self._support).sum(2), log_probabilities, {})
 
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
-        """Cross-entropy with the projected target distribution of the action that the online network chooses."""
+        """Return cross-entropies with the projected target of the action that the online network chooses."""
         index = torch.arange(len(transitions.action), device=self._device)
         with torch.no_grad():
             online = self.network(transitions.next_obs, self.noisy(self.network))  # [B, A, atoms]
@@ -49,6 +49,6 @@ class Rainbow(QLearningAgent):
         return cross_entropy(target, log_probabilities), values
 
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
-        """The same loss with the acting network in the target's place."""
+        """Return the same loss with the acting network in the target's place."""
         target = project(self._support.cpu(), bootstrap.exp(), ahead.return_, ahead.discount)
         return cross_entropy(target, output["chosen"])

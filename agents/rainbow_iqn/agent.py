@@ -33,13 +33,13 @@ class RainbowIqn(QLearningAgent):
         self.priority_exponent = options.priority_exponent_IQN
 
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
-        """Quantiles at K random fractions."""
+        """Return quantiles at K random fractions."""
         taus = self.sample_taus(self._options.num_quantile_samples, len(stack))  # [K, E]
         quantiles = self.network(stack, taus, weights)  # [K, E, A]
         return PolicyOutput(quantiles.mean(0), quantiles.permute(1, 2, 0), {"taus": taus.T})
 
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
-        """Quantile Huber losses against the target network, for actions that the online network chooses."""
+        """Return quantile Huber losses against the target network, for actions that the online network chooses."""
         options, batch = self._options, len(transitions.action)
         index = torch.arange(batch, device=self._device)
         with torch.no_grad():
@@ -55,7 +55,7 @@ class RainbowIqn(QLearningAgent):
         return quantile_huber_loss(quantiles, taus, targets, options.kappa), quantiles.mean(0)
 
     def initial_losses(self, output: dict[str, Tensor], bootstrap: Tensor, ahead: NStep) -> Tensor:
-        """The same loss between K quantiles; scaled to the learner's, which sums over N."""
+        """Return the same loss between K quantiles; scaled to the learner's, which sums over N."""
         options = self._options
         targets = ahead.return_ + ahead.discount * bootstrap.T  # [K, B]
         loss = quantile_huber_loss(output["chosen"].T, output["taus"].T, targets, options.kappa)
