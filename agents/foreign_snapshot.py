@@ -103,7 +103,7 @@ def _other_shapes(weights: dict[str, Tensor], own: dict[str, Tensor]) -> list[st
 def paired_moments(
     optimiser: Any, weights: dict[str, Tensor], own: Iterable[str], moments: Sequence[str] = ADAM
 ) -> dict[int, dict[str, Tensor]]:
-    """Return the state of an optimiser with these `moments`, of a snapshot, for parameters that stand in the order `own`.
+    """Return a snapshot's state of an optimiser with these `moments`, for parameters that stand in the order `own`.
 
     An optimiser knows its parameters by number, in the order of the module that they come from. That order is the one
     of the snapshot's `weights`; networks with the same names may have been built in another.
