@@ -33,6 +33,7 @@ from saber.results.run_record import commit
 from saber.results.training_log import TrainingLog
 
 _LOG_INTERVAL = 1000  # agent steps; all lengths of runs are multiples of it
+_MOST_EPISODES = 3000  # before those that make a run's score
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -69,9 +70,17 @@ def run(name: str, game: str, seed: int, port: int) -> dict[str, Any]:
     return about | {
         "wall_clock_s": round(seconds, 1),
         "last_episodes": summary([record.score_saber for record in episodes[-configuration.episodes :]]),
-        "episodes": [[record.T_actors, record.score_saber, record.length] for record in episodes],
+        "episodes": thinned(
+            [[record.T_actors, record.score_saber, record.length] for record in episodes], configuration.episodes
+        ),
         "clock": clock,
     }
+
+
+def thinned(episodes: list[list[float]], last: int) -> list[list[float]]:
+    """Return the last episodes, and of those before them every so many, for a file of less than 100 KB."""
+    before, kept = episodes[:-last], episodes[-last:]
+    return before[:: max(1, -(-len(before) // _MOST_EPISODES))] + kept
 
 
 def _run_until(steps: int, command: list[str]) -> list[tuple[int, float]]:

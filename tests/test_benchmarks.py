@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.learning import main, summary
+from benchmarks.learning import main, summary, thinned
 from benchmarks.learning_plot import LAST, draw
 from benchmarks.learning_report import report, welch
 from benchmarks.learning_tasks import CONFIGURATIONS, GAMES, TASKS, environment_of
@@ -77,6 +77,14 @@ def test_a_curve_is_the_mean_of_the_last_episodes() -> None:
     assert points is not None
     heights = [float(point.split(",")[1]) for point in points.attrib["points"].split()]
     assert heights[10] == pytest.approx((heights[0] + heights[20]) / 2, abs=0.2)
+
+
+def test_of_many_episodes_the_last_ones_are_kept_and_some_of_those_before() -> None:
+    episodes = [[float(T), 1.0, 1.0] for T in range(100_000)]
+    found = thinned(episodes, 100)
+    assert found[-100:] == episodes[-100:] and 2000 < len(found) <= 3100
+    assert found[:3] == [episodes[0], episodes[34], episodes[68]]
+    assert thinned(episodes[:500], 100) == episodes[:500]
 
 
 def test_a_single_episode_has_no_standard_error() -> None:
