@@ -5,6 +5,7 @@ from pathlib import Path
 
 from agents.rainbow.options import RainbowOptions
 from agents.rainbow_iqn.options import RainbowIqnOptions
+from agents.registry import AGENTS
 from args import Args
 from saber.report.contents import contents
 from saber.report.descriptions import format_changes, format_values, notes, value_counts
@@ -12,7 +13,7 @@ from saber.report.groups import group_runs
 from saber.report.inputs import read_inputs
 from saber.report.method_tables import run_table, setting_table
 from saber.report.results import Results
-from saber.report.settings import agree, applicable, comparable
+from saber.report.settings import agent_name, agree, applicable, comparable
 from saber.report.table import to_html
 from saber.results.run_record import Start, read_record, write_record
 from tests.saber.report.logs import write_run
@@ -109,3 +110,8 @@ def test_what_changed_within_a_run_is_said(tmp_path: Path) -> None:
     assert "lr 1.0, then 0.5, then 1.0" in to_html(run_table(results_of(tmp_path)))
     assert ">changed<" in to_html(run_table(results_of(tmp_path)))
     assert ">changed<" not in to_html(run_table(results_of(tmp_path / "b")))
+
+
+def test_every_agent_has_a_title_of_its_own() -> None:
+    titles = {agent_name({"agent": name}) for name in AGENTS}
+    assert len(titles) == len(AGENTS) and titles.isdisjoint(AGENTS), "none is shown by the name of its option"
