@@ -11,6 +11,7 @@ import os
 import re
 import warnings
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -158,15 +159,16 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
         print(f"{whose} goes on with the snapshot's moments", flush=True)
 
 
-def weights_hash(model: torch.nn.Module) -> str:
+def weights_hash(model: torch.nn.Module, weights: Mapping[str, torch.Tensor] | None = None) -> str:
     """Return 16 hex digits that are the same for two runs exactly if both have learned the same, but for chance.
 
     The digits begin the SHA-256 of name, dtype, shape and bytes of each parameter, in the order of names. Buffers do
-    not count: the noise of the moment is drawn, not learned, and is not published.
+    not count: the noise of the moment is drawn, not learned, and is not published. `weights` are those that the model
+    has been given, as it may keep them rounded.
     """
     digest = hashlib.sha256()
     for name, parameter in sorted(model.named_parameters()):
-        array = parameter.detach().cpu().numpy()
+        array = (parameter if weights is None else weights[name]).detach().cpu().float().numpy()
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]

@@ -70,7 +70,7 @@ class EpisodePlayer:
             spec = spec._replace(action=Discrete(len(self._codes)))
         self._agent = make_agent(args, spec, device, learns=False, seed=args.seed)
         snapshot.restore_weights(self._agent, {"model_state_dict": weights})
-        self.weights_hash = snapshot.weights_hash(self._agent.model)
+        self.weights_hash = snapshot.weights_hash(self._agent.model, weights)
         self._args = args
         self._weights = {name: tensor.to(device) for name, tensor in weights.items()}
         self._stop = stop
