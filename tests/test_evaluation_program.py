@@ -74,6 +74,14 @@ def test_the_number_of_processes_changes_nothing(evaluations: Evaluations, cartp
     assert "40 episodes" in seen["1"][0] and "95 % interval" in seen["1"][0]
 
 
+@pytest.mark.parametrize("words", ["--agent impala --lstm-size 5", "--agent r2d2 --lstm-size 5", "--agent reinforce"])
+def test_agents_with_a_memory_or_a_policy_play_too(evaluations: Evaluations, tmp_path: Path, words: str) -> None:
+    path = save_untrained(tmp_path / "model.pth", [*CARTPOLE, *words.split(), "--hidden-size", "8"], specs.CARTPOLE)
+    code, out, errors = evaluations.run(path, "--evaluation-episodes", "3", "--evaluation-workers", "1")
+    assert (code, errors) == (0, "") and "3 episodes" in out
+    assert [row[0] for row in evaluations.rows("CartPole-v1_model_seed123.csv")] == ["0", "1", "2"]
+
+
 def wait_for_rows(evaluations: Evaluations, process: Process, name: str, count: int) -> None:
     def are_there() -> bool:
         return (evaluations.folder / "evaluations" / name).exists() and len(evaluations.rows(name)) >= count

@@ -12,17 +12,19 @@ import pytest
 import torch
 
 import args as options
+from agents.registry import AGENTS
 from memory.errors import UserError
 from programs import snapshot
 from programs.common import make_agent
 from programs.evaluation.program import best_median_worst, run_evaluation
 from programs.evaluation.progress import Bar, Lines
 from programs.evaluation.settings import network_args, other_rules, trained_steps
-from programs.evaluation.workers import number_of_workers
+from programs.evaluation.workers import EpisodePlayer, number_of_workers
 from saber.results.evaluation_log import EvaluatedEpisode
 from saber.scores import EpisodeRecord
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
-from tests.specs import discrete
+from tests.small import save_untrained
+from tests.specs import ATARI, discrete
 
 
 def test_what_belongs_to_a_policy_is_read_from_our_snapshots() -> None:
@@ -35,6 +37,19 @@ def test_what_belongs_to_a_policy_is_read_from_our_snapshots() -> None:
     assert not evaluated.disable_SABER_mode, "the rules of an evaluation are those of its command"
     assert other_rules(evaluated, content) == ["--disable-SABER-mode is False, and was True in training"]
     assert other_rules(trained, content) == []
+
+
+@pytest.mark.parametrize("agent", sorted(AGENTS.keys() - {"reinforce"}))
+def test_a_snapshot_of_any_agent_plays_a_game_and_is_known_by_its_weights(agent: str, tmp_path: Path) -> None:
+    # Mutations: the hash of weights that the player has rounded; sizes of the network that are not the snapshot's.
+    words = f"--agent {agent} --preset cpu --game breakout --hidden-size 24 --disable-cuda --precision bfloat16"
+    path = save_untrained(tmp_path / "model.pth", words.split(), ATARI)
+    content = snapshot.load(path, "--model")
+    args = network_args(options.parse(["--disable-cuda"], "test", ""), content)
+    assert (args.agent, args.game, args.get("hidden_size")) == (agent, "breakout", 24)
+    trained = make_agent(options.parse(words.split(), "test", ""), ATARI, torch.device("cpu"), learns=True, seed=3)
+    player = EpisodePlayer(args, content["model_state_dict"], threading.Event())
+    assert player.weights_hash == snapshot.weights_hash(trained.model)
 
 
 def test_the_record_tells_how_long_a_snapshot_was_trained() -> None:
