@@ -65,7 +65,7 @@ def test_the_report_has_a_line_for_each_run_and_a_panel_for_each_game(tmp_path: 
     write(tmp_path, [*runs, *others, a_baseline("krull")])
     lines = report(tmp_path, tmp_path / "plot.svg").splitlines()
     assert len(lines) == 2 + len(runs)
-    assert "| pong, cpu | 1 | 4 000 | 1.5 | abc1234 | 20: 30 ± 1 | 2 |" in lines[2]
+    assert "| pong, cpu | 1 | 4 000 | 1.5 | abc1234 | 20: 30 ± 1.3 | 2 |" in lines[2]
     drawing = ElementTree.fromstring((tmp_path / "plot.svg").read_text())
     curves = [line.attrib["points"].split() for line in drawing.iter("{http://www.w3.org/2000/svg}polyline")]
     assert sorted(map(len, curves)) == [6, 11, 21], "one point for each episode from the 20th on"
