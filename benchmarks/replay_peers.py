@@ -65,7 +65,7 @@ def _cpprb(rows: int) -> Peer:
         n = len(done)
         buffer.add(obs=stacks[:n], next_obs=stacks[1 : n + 1], act=np.zeros(n), rew=np.ones(n), done=done)
         buffer.on_episode_end()
-    buffer.learned(np.arange(rows), _priorities(rows))
+    buffer.update_priorities(np.arange(rows), _priorities(rows))
     return Peer("cpprb", lambda batch_size: buffer.sample(batch_size, beta=0.5)["indexes"], buffer.update_priorities)
 
 
