@@ -110,7 +110,8 @@ class MemoryRing(Ring):
         """Copy the windows [T, B, ...] of the samples [B], of one array."""
         if self.spec.samples > 1:
             return self.gather(name, self.places(indices))
-        blocks = self.rows[name].unflatten(0, (-1, self.spec.window))  # here a whole chunk is a sample
+        rows = self.rows[name]
+        blocks = rows.view(-1, self.spec.window, *rows.shape[1:])  # [slots, T, ...] here a whole chunk is a sample
         return blocks.index_select(0, indices).transpose(0, 1)
 
     def transitions(self, indices: Tensor, n: int, gamma: float, reward_clip: float) -> NStepRows:
