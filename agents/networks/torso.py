@@ -46,7 +46,7 @@ class Torso(nn.Module):
                 width = self.body(torch.zeros(1, spec.stack, *FRAME)).numel()
             self.dense = nn.Linear(width, spec.features)
             if not spec.learns:
-                self.body[1:].to(spec.precision, memory_format=torch.channels_last)
+                self.body[1:].to(spec.precision)
                 self.dense.to(spec.precision)
         else:
             inputs = spec.stack * math.prod(spec.observation.shape)
