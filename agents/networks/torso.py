@@ -29,7 +29,7 @@ class TorsoSpec:
     architecture: str  # a key of TORSOS; of no account for observations that are no frames
     features: int
     precision: torch.dtype = torch.float32  # of the products; weights and features are float32
-    learns: bool = True  # else the largest weight is kept in that precision, not rounded for each row anew
+    learns: bool = True  # else the largest weights are kept in that precision, not rounded for each row anew
 
 
 class Torso(nn.Module):
