@@ -3,6 +3,7 @@
 Each layer gets numbers of its own, in the layout and precision that suits it. Letters: T rows, B batch, H units.
 """
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -40,6 +41,7 @@ def _run(calls: _Calls) -> None:
 
 def _convolutions(body: nn.Module) -> list[tuple[nn.Conv2d, tuple[int, ...]]]:
     """Return each convolution, and the shape of a frame that it gets."""
+    body = copy.deepcopy(body).float()  # an actor's has two precisions
     found: list[tuple[nn.Conv2d, tuple[int, ...]]] = []
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...], _output: Tensor) -> None:
