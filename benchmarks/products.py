@@ -29,7 +29,7 @@ def product_work(network: nn.Module, rows: int, batch: int, precision: torch.dty
             calls += _product(rows * batch, layer.in_features, layer.out_features, number, backward)
         elif isinstance(layer, nn.LSTM):
             calls += _product(rows * batch, layer.input_size, 4 * layer.hidden_size, torch.float32, backward)
-            calls += rows * _product(batch, layer.hidden_size, 4 * layer.hidden_size, torch.float32, backward)
+            calls += _recurrent_product(rows, batch, layer.hidden_size, backward)
     return partial(_run, calls)
 
 
@@ -72,6 +72,16 @@ def _convolution(
     given = random(*forward().shape)
     wanted = [not first, True, False]  # nobody needs the gradient of frames
     return [forward, partial(way_back, given, x, weight, None, stride, padding, [1, 1], False, [0, 0], 1, wanted)]
+
+
+def _recurrent_product(rows: int, batch: int, units: int, backward: bool) -> _Calls:
+    """Return a product for each row, and one for it on the way back; the weights' gradient is one product for all."""
+    steps = _product(batch, units, 4 * units, torch.float32, backward)
+    if not backward:
+        return rows * steps
+    forward, _, back = steps
+    _, of_weights, _ = _product(rows * batch, units, 4 * units, torch.float32, backward)
+    return [*rows * [forward, back], of_weights]
 
 
 def _product(rows: int, inner: int, columns: int, precision: torch.dtype, backward: bool) -> _Calls:
