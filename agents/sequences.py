@@ -36,7 +36,7 @@ def core_spec(setup: Setup, architecture: str, features: int, lstm: int, memory:
         raise UserError(f"--agent: this one chooses among discrete actions, and the environment takes {action}")
     precision = select_precision(setup.learning.precision, setup.generator.device)
     stack = setup.learning.history_length
-    torso = TorsoSpec(setup.environment.observation, stack, architecture, features, precision)
+    torso = TorsoSpec(setup.environment.observation, stack, architecture, features, precision, setup.learns)
     return CoreSpec(torso, action.count, lstm, memory)
 
 

@@ -20,16 +20,19 @@ SPEC = ChunkSpec(
 
 @cache
 def random_chunks(game: str, count: int, spec: ChunkSpec = SPEC) -> tuple[Chunk, ...]:
-    """The first chunks of one environment under random actions; priorities are random."""
+    """The first chunks of one environment under random actions; priorities are random, extras and states are 0."""
     rng = random.Random(0)
     priorities = np.random.default_rng(0)
     environment = make_environment(EnvironmentSettings(game=game), seed=0)
     assembler = Assembler(spec, 0, lambda _: priorities.random(spec.samples) + 0.1)
+    extras, state = (
+        {name: np.zeros(field.shape, field.dtype) for name, field in fields} for fields in (spec.extras, spec.state)
+    )
     chunks: list[Chunk] = []
     row = environment.reset()
     while len(chunks) < count:
         action = rng.randrange(NB_ACTIONS)
-        if chunk := assembler.add(row, action, {}, {}):
+        if chunk := assembler.add(row, action, extras, state):
             chunks.append(chunk)
         row = environment.reset() if row.step_type == StepType.LAST else environment.step(action)
     return tuple(chunks)

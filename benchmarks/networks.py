@@ -33,7 +33,7 @@ from programs.common import make_agent
 _CPU = torch.device("cpu")
 _ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))
 _PROFILED = 12  # calls
-_PERIOD = 4  # agent steps of an actor's noise draw, by default
+PERIOD = 4  # agent steps of an actor's noise draw, by default
 # Floating-point operations of one update (batch 32, N = N' = 64, K = 32): what 65.5 GFLOP in 73 ms were counted from.
 _UPDATE_FLOP = 65.5e9
 
@@ -59,14 +59,14 @@ def _hidden_size(settings: Args) -> int:
 
 def _acting(settings: Args, environments: int, args: argparse.Namespace) -> Comparison:
     product = product_work(32 * environments, 3136, 2 * _hidden_size(settings))
-    works: dict[str, Work] = {"product of the hidden layer alone": lambda: [product() for _ in range(_PERIOD)]}
+    works: dict[str, Work] = {"product of the hidden layer alone": lambda: [product() for _ in range(PERIOD)]}
     for name in _precisions():
-        for what, period in {"": _PERIOD, ", without the draws of noise": 10**9}.items():
+        for what, period in {"": PERIOD, ", without the draws of noise": 10**9}.items():
             works[f"act, {name}{what}"] = act_work(replace(settings, replay_frequency=period), name, environments)
     # 1.0 ms for one environment and 5.5 for eight with the weights ready, where the product took 0.46 and 3.7 ms.
     wanted = {"act, bfloat16, without the draws of noise": {1: 0.46, 8: 0.67}[environments]}
     name = f"act for {environments}"
-    return compare(name, "calls/s", works, per_call=_PERIOD, repeats=args.repeats, wanted=wanted)
+    return compare(name, "calls/s", works, per_call=PERIOD, repeats=args.repeats, wanted=wanted)
 
 
 def _precisions() -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def act_work(settings: Args, precision: str, environments: int) -> Work:
 
     def act() -> None:
         nonlocal state
-        for _ in range(_PERIOD):
+        for _ in range(PERIOD):
             _, state = agent.act(rows, state, 10)
 
     return act
@@ -172,8 +172,8 @@ def show_profile(args: argparse.Namespace) -> None:
     """Print what acting and an update spend their time on."""
     settings = _settings(args)
     works = {
-        f"{_PERIOD} acts for 1": act_work(settings, "auto", 1),
-        f"{_PERIOD} acts for 8": act_work(settings, "auto", 8),
+        f"{PERIOD} acts for 1": act_work(settings, "auto", 1),
+        f"{PERIOD} acts for 8": act_work(settings, "auto", 8),
         "update": update_work(settings),
     }
     for name, work in works.items():

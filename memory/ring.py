@@ -106,6 +106,14 @@ class MemoryRing(Ring):
         weights = ratios.pow_(beta).float()  # as `importance_weights` has them
         return Batch(RingRows(self, indices, generations), state, weights, indices, generations)
 
+    def windows(self, name: str, indices: Tensor) -> Tensor:
+        """Copy the windows [T, B, ...] of the samples [B], of one array."""
+        if self.spec.samples > 1:
+            return self.gather(name, self.places(indices))
+        rows = self.rows[name]
+        blocks = rows.view(-1, self.spec.window, *rows.shape[1:])  # [slots, T, ...] here a whole chunk is a sample
+        return blocks.index_select(0, indices).transpose(0, 1)
+
     def transitions(self, indices: Tensor, n: int, gamma: float, reward_clip: float) -> NStepRows:
         """Cut the n-step transitions of the samples [B]: see `RingRows.transitions`."""
         if not 0 < n <= self._most_steps:
@@ -138,7 +146,7 @@ class RingRows(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._copied:
             self._check()
-            self._copied[name] = self._ring.gather(name, self._ring.places(self._indices))
+            self._copied[name] = self._ring.windows(name, self._indices)
         return self._copied[name]
 
     def __iter__(self) -> Iterator[str]:

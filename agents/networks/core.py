@@ -67,11 +67,19 @@ class Core(nn.Module):
         starts = _starts(first)
         for start, stop in zip(starts, [*starts[1:], len(first)], strict=True):
             kept = ~first[start].unsqueeze(1)  # [B, 1]
-            state = ((hidden * kept).unsqueeze(0), (cell * kept).unsqueeze(0))
-            output, (hidden, cell) = lstm(x[start:stop], state)
-            hidden, cell = hidden[0], cell[0]
+            output, (hidden, cell) = _run(lstm, x[start:stop], (hidden * kept, cell * kept))
             outputs.append(output)
         return torch.cat(outputs), (hidden, cell)
+
+
+def _run(lstm: nn.LSTM, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    """Return an LSTM's outputs for x [T, B, ...], and its memory after them."""
+    if len(x) == 1:  # a CPU's library for sequences would sort the weights first: with 512 units, for ten times as long
+        after = torch.lstm_cell(x[0], memory, *lstm.all_weights[0])
+        return after[0].unsqueeze(0), after
+    hidden, cell = memory
+    output, (hidden, cell) = lstm(x, (hidden.unsqueeze(0), cell.unsqueeze(0)))
+    return output, (hidden[0], cell[0])
 
 
 def _lstm(inputs: int, units: int, rows: int) -> nn.LSTM:
@@ -89,7 +97,7 @@ def _lstm(inputs: int, units: int, rows: int) -> nn.LSTM:
 
 def _starts(first: Tensor) -> list[int]:
     """Return the rows at which an episode begins, and row 0; on a GPU all rows, as nobody may look at values there."""
-    if first.is_cuda:
+    if first.is_cuda or len(first) == 1:
         return list(range(len(first)))
     rows: list[int] = first.any(1).nonzero().flatten().tolist()
     return rows if rows[:1] == [0] else [0, *rows]

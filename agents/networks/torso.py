@@ -3,6 +3,7 @@
 Letters: B batch, S stack, F features.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class TorsoSpec:
     architecture: str  # a key of TORSOS; of no account for observations that are no frames
     features: int
     precision: torch.dtype = torch.float32  # of the products; weights and features are float32
+    learns: bool = True  # else the largest weights are kept in that precision, not rounded for each row anew
 
 
 class Torso(nn.Module):
@@ -43,6 +45,9 @@ class Torso(nn.Module):
             with torch.no_grad():
                 width = self.body(torch.zeros(1, spec.stack, *FRAME)).numel()
             self.dense = nn.Linear(width, spec.features)
+            if not spec.learns:
+                self.body[1:].to(spec.precision)
+                self.dense.to(spec.precision)
         else:
             inputs = spec.stack * math.prod(spec.observation.shape)
             self.body = nn.Sequential(nn.Linear(inputs, spec.features), nn.ReLU())
@@ -53,19 +58,32 @@ class Torso(nn.Module):
         if not self._is_picture:  # in float32: bfloat16 would cut the numbers of an observation to three digits
             return functional.relu(self.dense(self.body(obs.float().flatten(1) * self._scale)))
         with torch.autocast(obs.device.type, self._precision, enabled=self._precision != torch.float32):
-            x = obs.to(self._precision) * self._scale
-            return functional.relu(self.dense(self.body(x).flatten(1))).float()
+            x = self._first_layer(obs)
+            for layer in itertools.islice(self.body, 1, None):
+                x = layer(x)
+            return functional.relu(self.dense(x.flatten(1))).float()
+
+    def _first_layer(self, obs: Tensor) -> Tensor:
+        """Convolve bytes as they are: to scale the weights is cheaper than to scale the frames.
+
+        Channels come last in memory: a CPU convolves up to twice as fast so, and pools ten times as fast. Bytes are
+        brought into this order twice as fast as numbers.
+        """
+        first = self.body[0]
+        assert isinstance(first, nn.Conv2d)
+        x = obs.contiguous(memory_format=torch.channels_last).to(self._precision)
+        return functional.conv2d(x, first.weight * self._scale, first.bias, first.stride, first.padding)
 
 
-def _body(architecture: str, stack: int) -> nn.Module:
-    """Return the convolutions of an architecture, which end in a ReLU."""
+def _body(architecture: str, stack: int) -> nn.Sequential:
+    """Return the layers of an architecture: a convolution first, a ReLU last."""
     if architecture in _CHANNELS:
         return _residual(stack, _CHANNELS[architecture])
     layers = ARCHITECTURES[TORSOS[architecture]](stack)
-    return nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU())))
+    return nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU(inplace=True))))
 
 
-def _residual(stack: int, channels: Sequence[int]) -> nn.Module:
+def _residual(stack: int, channels: Sequence[int]) -> nn.Sequential:
     """Return IMPALA's deep network (Espeholt et al. 2018, figure 3): each stack halves the picture's sides."""
     layers: list[nn.Module] = []
     for before, after in zip((stack, *channels), channels, strict=False):
@@ -84,5 +102,5 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return a tensor of x's shape."""
-        inner: Tensor = self.conv2(functional.relu(self.conv1(functional.relu(x))))
+        inner: Tensor = self.conv2(functional.relu(self.conv1(functional.relu(x)), inplace=True))
         return x + inner

@@ -1,0 +1,119 @@
+"""How fast whole sequences get to an update: IMPALA's through a queue, R2D2's out of replay. Part of `families`."""
+
+import argparse
+import itertools
+import time
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agents.interface import Agent
+from args import parse
+from benchmarks.harness import Comparison, Work, compare
+from benchmarks.replay_peers import sequence_peers
+from memory.chunk import Chunk, ChunkId, ChunkSpec
+from memory.environment_spec import Discrete, EnvironmentSpec, Field
+from memory.queue import Queue
+from memory.replay import Replay
+from memory.rows import Array, StepType
+from programs.common import make_agent
+
+_CPU = torch.device("cpu")
+_ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))
+UNROLLS = 32  # of a batch from the queue
+SEQUENCES = 64  # of a batch from replay
+QUEUED_WANTED = 100_000  # rows a second
+SAMPLE_WANTED = 0.8  # least ratio to the faster copy of as many frames
+
+
+def measure(args: argparse.Namespace) -> list[Comparison]:
+    """Compare the queue and the sampling of sequences with bare copies of their frames."""
+    batches, sequences = (2, SEQUENCES) if args.quick else (20, 500)  # more than caches hold
+    queued = _queue(batches, args)
+    rate = queued.rates[-1].median
+    print(f"through the queue: {rate:,.0f} rows/s, wanted {QUEUED_WANTED:,}", end="\n\n")
+    return [queued, _sampling(sequences, args)]
+
+
+def _agent(words: str) -> Agent:
+    return make_agent(parse(words.split(), "sequences", ""), _ENVIRONMENT, _CPU, learns=False, seed=1)
+
+
+def _chunks(spec: ChunkSpec, count: int) -> list[Chunk]:
+    """Return chunks of random rows, each with frames of its own."""
+    rng = np.random.default_rng(1)
+
+    def array(field: Field, *shape: int) -> Array:
+        return rng.integers(100, size=(*shape, *field.shape), dtype=np.uint8).astype(field.dtype)
+
+    chunks = []
+    for _ in range(count):
+        rows = {name: array(field, spec.window) for name, field in spec.row_fields(_ENVIRONMENT).items()}
+        rows["step_type"][:] = StepType.MID
+        priorities = rng.random(spec.samples).astype(np.float32) if spec.prioritised else None
+        chunks.append(Chunk(0, 0, rows, {name: array(field) for name, field in spec.state}, priorities))
+    return chunks
+
+
+def _queue(batches: int, args: argparse.Namespace) -> Comparison:
+    """Rows that may be learned from and come in and out again, a second."""
+    spec = _agent("--agent impala").spec
+    chunks = _chunks(spec, batches * UNROLLS)
+    queue = Queue(spec, UNROLLS * spec.period, UNROLLS, torch.Generator().manual_seed(1), _CPU)
+    batch = np.empty((spec.window, UNROLLS, 84, 84), np.uint8)
+    given = [chunks[start : start + UNROLLS] for start in range(0, len(chunks), UNROLLS)]
+    turns, others = itertools.cycle(given), itertools.cycle(given)
+
+    def copy() -> None:
+        for number, chunk in enumerate(next(turns)):
+            batch[:, number] = chunk.rows["obs"]
+
+    def ours() -> None:
+        for number, chunk in enumerate(next(others)):
+            queue.add(ChunkId(0, number), chunk)
+        queue.sample(UNROLLS)
+
+    works: dict[str, Work] = {"copy of the frames alone": copy, "queue": ours}
+    rows = UNROLLS * spec.length
+    return _compare(f"queue, batches of {UNROLLS} x {spec.length} rows", "rows/s", works, args, per_call=rows)
+
+
+def _sampling(sequences: int, args: argparse.Namespace) -> Comparison:
+    spec = _agent("--agent r2d2").spec
+    chunks = _chunks(spec, sequences)
+    replay = Replay(spec, _ENVIRONMENT, sequences * spec.period, torch.Generator().manual_seed(1), _CPU)
+    for number, chunk in enumerate(chunks):
+        replay.add(ChunkId(0, number), chunk)
+    frames, generator = replay.ring.rows["obs"], torch.Generator().manual_seed(2)
+    blocks = frames.view(-1, spec.window, *frames.shape[1:])
+    rows = torch.arange(spec.window).unsqueeze(1)
+
+    def drawn() -> Tensor:
+        return torch.randint(sequences, (SEQUENCES,), generator=generator)
+
+    def ours() -> tuple[Tensor, ...]:
+        batch = replay.sample(SEQUENCES, 0.6)
+        assert batch.weights is not None
+        return *(batch.rows[name] for name in batch.rows), *batch.state.values(), batch.weights
+
+    works: dict[str, Work] = {
+        "blocks alone": lambda: blocks.index_select(0, drawn()),
+        "rows alone, time-major": lambda: frames.index_select(0, (drawn() * spec.window + rows).flatten()),
+        "ours, all fields": ours,
+    }
+    works |= {f"{peer.name}, all fields": partial(peer.sample, SEQUENCES) for peer in sequence_peers(chunks)}
+    name = f"sample {SEQUENCES} x {spec.window} rows"
+    return _compare(name, "1/s", works, args, wanted={"ours, all fields": SAMPLE_WANTED})
+
+
+def _compare(
+    name: str, unit: str, works: dict[str, Work], args: argparse.Namespace, *, per_call: float = 1,
+    wanted: dict[str, float] | None = None,
+) -> Comparison:  # fmt: skip
+    slice_s = 0.02 if args.quick else 0.4
+    return compare(
+        name, unit, works, per_call=per_call, repeats=args.repeats, wanted=wanted, slice_s=slice_s,
+        clock=time.thread_time,
+    )  # fmt: skip
