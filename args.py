@@ -204,6 +204,11 @@ class Args(MachineOptions, ResultOptions, LearningOptions, ReplayOptions, Enviro
         """Return a setting, common or the agent's; None if there is none of this name."""
         return getattr(self, name, None) if name in _COMMON else getattr(self.own, name, None)
 
+    def not_used(self) -> str:
+        """Return a line about the options given that the agent does not use; empty if there are none."""
+        names = sorted({*self.unused, *(self.given & self.own.UNUSED)})
+        return f"Not used by --agent {self.agent}: {', '.join(map(flag_of, names))}" if names else ""
+
     def replace(self, **values: Any) -> "Args":
         """Return the settings with other values, common ones or the agent's; other agents' are left out."""
         common = {name: value for name, value in values.items() if name in _COMMON}

@@ -1,7 +1,7 @@
 """What an agent is, by the loops that use it:
 
     # actor                                             # learner
-    agent.load(published weights)                       for batch in batches from replay:
+    agent.load(published weights)                       for batch in batches from replay or queue:
     output, state = agent.act(rows, state, step)          update = agent.update(batch, progress)
     chunk = assembler.add(row, action, extras)              replay.learned(batch, update.priorities)
     # (the assembler asks agent.initial_priorities)     publish agent.model.published()
@@ -128,7 +128,7 @@ class Agent(Policy):
     def count_update(self, step: int) -> None:
         """Do what depends on how far learning is, after each update.
 
-        `step` counts the agent steps that all updates of the run stand for, at one per replay-frequency steps.
+        `step` counts the agent steps that all updates of the run stand for.
         """
 
     def initial_priorities(self, rows: Arrays) -> Array | None:  # noqa: ARG002 - most need none

@@ -53,6 +53,12 @@ class SequenceAgent(Agent):
     _device: torch.device
     core: Core
 
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Take over published weights."""
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(weights[name])
+
     @abstractmethod
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return the reward as the network sees it."""

@@ -62,8 +62,11 @@ class EagerTrainer(Trainer):
 
 
 def _lag(turn: Turn, batch: Batch) -> Metrics:
-    """Return by how many versions the weights that acted lag behind, on average; for a batch from a queue."""
-    return {} if batch.versions is None else {"lag": (turn.version - batch.versions).float().mean()}
+    """Return by how many versions the weights that acted lag behind, on average and at most; for a queue's batch."""
+    if batch.versions is None:
+        return {}
+    lags = (turn.version - batch.versions).float()
+    return {"lag": lags.mean(), "largest lag": lags.max()}
 
 
 class GraphTrainer(Trainer):

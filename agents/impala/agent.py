@@ -84,12 +84,6 @@ class Impala(SequenceAgent):
 
     # --- acting ---
 
-    def load(self, weights: dict[str, Tensor]) -> None:
-        """Take over published weights."""
-        with torch.no_grad():
-            for name, parameter in self.network.named_parameters():
-                parameter.copy_(weights[name])
-
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Draw actions from the policy; in an evaluation take the likeliest, unless it is `stochastic`."""
@@ -141,7 +135,9 @@ class Impala(SequenceAgent):
         policy_loss = -self._reduce(log_pi * targets.advantage, kept)
         value_loss = 0.5 * self._reduce((targets.value - value[:-1]).square(), kept)
         mean_entropy = _mean(entropy, kept)
-        loss = policy_loss + options.baseline_cost * value_loss + options.kl_cost * self._reduce(log_mu - log_pi, kept)
+        loss = policy_loss + options.baseline_cost * value_loss
+        if options.kl_cost:
+            loss = loss + options.kl_cost * self._reduce(log_mu - log_pi, kept)
         cost: Tensor | float = options.entropy_cost
         if options.target_entropy:
             cost = self._entropy_cost().detach()

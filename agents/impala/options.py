@@ -21,8 +21,8 @@ class ImpalaOptions(AgentOptions):
         "architecture": ("data-efficient", "576 features in the place of 3136"),
         "hidden_size": (256, "half the width"),
         "memory_capacity": (1280, "two updates' rows wait, without lockstep"),
-        "nb_env_per_actor": (16, "one forward pass for all costs little more than one for one"),
         "weight_synchro_frequency": (640, "agent steps of an update"),
+        "nb_env_per_actor": (16, "one forward pass for all costs little more than one for one"),
     }
     UNUSED: ClassVar[frozenset[str]] = frozenset(
         {"learn_start", "replay_frequency", "priority_weight", "final_priority_weight", "queue_size", "replay_device"}

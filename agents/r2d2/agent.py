@@ -94,12 +94,6 @@ class R2d2(SequenceAgent):
 
     # --- acting ---
 
-    def load(self, weights: dict[str, Tensor]) -> None:
-        """Take over published weights."""
-        with torch.no_grad():
-            for name, parameter in self.network.named_parameters():
-                parameter.copy_(weights[name])
-
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Act greedily, but at random with the probability of the environment's place."""

@@ -32,6 +32,7 @@ class R2d2Options(AgentOptions):
         "target_period": (200, "updates; a short run has few periods"),
         "lr_R2D2": (2.5e-4, "a short run needs larger steps"),
         "adam_eps_R2D2": (1.5e-4, "as for Rainbow"),
+        "learn_start": (2000, "agent steps; learning begins within a minute"),
         "memory_capacity": (50_000, "1.3 GB of frames, as sequences overlap"),
         "nb_env_per_actor": (8, "one forward pass for all costs little more than one for one"),
     }

@@ -72,9 +72,9 @@ class Reinforce(Agent):
         rows = (value.detach(), batch.reward, batch.discount, batch.step_type)
         target = vtrace(torch.zeros_like(log_pi), *rows, self._discount, Thresholds())  # on-policy: plain returns
         losses = 0.5 * (target.value - value[:-1]).square() - log_pi * target.advantage  # [T, B]
-        loss = losses[target.learnable].mean()
+        loss = torch.where(target.learnable, losses, 0).sum() / target.learnable.sum()
         self._adam.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self._adam.step()
         return Update(None, {"value": value.detach().mean(), "loss": loss.detach()})
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agents.options import AgentOptions, option
+from agents.options import AgentOptions, Preset, option
 
 
 @dataclass(frozen=True)
@@ -12,8 +12,17 @@ class ReinforceOptions(AgentOptions):
 
     DEFAULTS: ClassVar[dict[str, Any]] = {"learn_start": 1, "memory_capacity": 1280, "weight_synchro_frequency": 640}
 
+    CPU: ClassVar[Preset] = {
+        "memory_capacity": (1280, "what is played in a round is learned from at its end"),
+        "weight_synchro_frequency": (640, "agent steps of a round, and of an update"),
+    }
+    UNUSED: ClassVar[frozenset[str]] = frozenset(
+        "history_length learn_start replay_frequency batch_size max_gradient_norm reward_clip precision "
+        "priority_weight final_priority_weight queue_size replay_device".split()
+    )
+
     hidden_size: int = option(64, "units of the hidden layer", above=0, most=10_000, shared=True, policy=True)
     unroll_length: int = option(
-        40, "rows of a sequence, at whose end the value stands for all rewards to come", above=0
+        40, "rows of a sequence, at whose end the value is bootstrapped from", above=0, most=10_000, shared=True
     )
     lr_REINFORCE: float = option(3e-3, "Adam's learning rate", above=0)

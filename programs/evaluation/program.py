@@ -46,6 +46,8 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     ):
         for line in other_rules(args, saved):
             print(line, flush=True)
+        if unused := args.not_used():
+            print(unused, flush=True)
         there = f"; {len(log.episodes)} of them in {log.path}" if log.episodes else ""
         print(
             f"{args.model} plays {args.task}: {counted(args.evaluation_episodes, 'episode')} on {device}{there}",
@@ -63,7 +65,8 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
 def csv_name(args: Args) -> str:
     """Return the name of an evaluation's CSV."""
     assert args.model is not None
-    return f"{args.task}_{args.model.stem}_seed{args.seed}.csv"
+    drawn = "_stochastic" if args.get("stochastic") else ""
+    return f"{args.task}_{args.model.stem}_seed{args.seed}{drawn}.csv"
 
 
 def _try_to_record(args: Args, folder: Path) -> None:

@@ -69,7 +69,7 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
     check_chunk(agent.spec, observation)
     learner = _LEARNER + _READ_SHARE * READ_BYTES + 5 * weights  # with gradients, two moments, and the target network
     use = memory_use(client, args.name)
-    missing = max(0, _redis_bytes(args, observation, weights, queue=agent.buffer == "queue") - use.ours)
+    missing = max(0, _redis_bytes(args, agent, observation, weights) - use.ours)
     needs = _redis_and_learner(missing, learner, replay, place, use)
     file = _FILE_SHARE * missing if use.file and use.host in _LOCAL else 0
     free = shutil.disk_usage(args.path_to_results).free
@@ -105,9 +105,10 @@ def available_memory() -> int:
     return free if limit == "max" else min(free, int(limit) - int(used))
 
 
-def _redis_bytes(args: Args, observation: Field, weights: int, *, queue: bool) -> int:
+def _redis_bytes(args: Args, agent: Agent, observation: Field, weights: int) -> int:
     row = min(row_bytes(observation), _ATARI_ROW) + _ROW
-    log = _LOG_SHARE * (max(args.memory_capacity, LOG_ROWS) if queue else args.memory_capacity) * row
+    rows = max(args.memory_capacity, LOG_ROWS) if agent.buffer == "queue" else args.memory_capacity
+    log = _LOG_SHARE * rows * row * agent.spec.window // agent.spec.period  # what overlaps is sent each time
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
 
 

@@ -76,8 +76,9 @@ class Evaluations:
 
     @property
     def received(self) -> dict[int, int]:
-        """By evaluation actor, the number of its last message that was read from Redis."""
-        return self._reader.received
+        """By evaluation actor, the number of its last message that was read, or that is logged: Redis may lose all."""
+        read, logged = self._reader.received, self._results.evaluations_logged()
+        return {actor: max(read.get(actor, 0), logged.get(actor, 0)) for actor in read.keys() | logged.keys()}
 
     def take(self) -> None:
         """Log what has arrived, but not too often; does not wait for more."""

@@ -79,11 +79,12 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         limiter = _limiter(args, agent, saved)
         if args.nb_actor != limiter.crews[-1].nb_actor:
             limiter = _change_crew(args, progress, limiter, link, known)
-        place = _replay_device(args, budget.replay_bytes(args, agent, spec.observation), device)
+        sized = replace(args, memory_capacity=_capacity(args, agent, limiter))
+        place = _replay_device(args, budget.replay_bytes(sized, agent, spec.observation), device)
         kept = len(points_to_keep(args, environment.action_repeat))
-        budget.check_learner(args, agent, spec.observation, place, client, kept)
+        budget.check_learner(sized, agent, spec.observation, place, client, kept)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
-        buffer = _buffer(args, agent, spec, limiter, generator)
+        buffer = _buffer(sized, agent, spec, generator)
         _restore(args, agent, saved)
         if stop.is_set() and not saved:  # a resumed run is led for a moment even so, for its actors to leave
             raise Stopped
@@ -97,23 +98,26 @@ def run_learner(args: Args, stop: threading.Event) -> None:
                 learner.resume(saved)
         if args.preset != "paper":
             print(describe_preset(args.preset, type(args.own), args.get), flush=True)
-        if unused := {*args.unused, *(args.given & args.own.UNUSED)}:
-            print(f"Not used by --agent {args.agent}: {', '.join(map(flag_of, sorted(unused)))}", flush=True)
+        if unused := args.not_used():
+            print(unused, flush=True)
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
         learner.run()
 
 
-def _buffer(
-    args: Args, agent: Agent, environment: EnvironmentSpec, limiter: RateLimiter, generator: torch.Generator
-) -> Buffer:
+def _capacity(args: Args, agent: Agent, limiter: RateLimiter) -> int:
+    """Return the rows that the agent's buffer has room for: in lockstep, all of a round waits in a queue at once."""
+    if agent.buffer == "replay":
+        return args.memory_capacity
+    round_ = 2 * limiter.most_steps + args.nb_env * agent.spec.period  # an episode of one step has two rows
+    return max(args.memory_capacity, (round_ if limiter.synchronize else 0) + args.batch_size * agent.spec.period)
+
+
+def _buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generator: torch.Generator) -> Buffer:
     """Make the buffer that the agent needs, on the generator's device."""
     capacity, place = args.memory_capacity, generator.device
     if agent.buffer == "queue":
         batch_size = args.batch_size if agent.max_policy_lag else None
-        # In lockstep all of a round waits at once: an episode of one step has two rows.
-        round_ = 2 * limiter.most_steps + args.nb_env * agent.spec.period if limiter.synchronize else 0
-        least = round_ + args.batch_size * agent.spec.period
-        return Queue(agent.spec, max(capacity, least), batch_size, generator, place)
+        return Queue(agent.spec, capacity, batch_size, generator, place)
     start, weights = args.learn_start, (args.priority_weight, args.final_priority_weight)
     return Replay(agent.spec, environment, capacity, generator, place, learn_start=start, priority_weight=weights)
 

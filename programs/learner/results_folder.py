@@ -118,6 +118,10 @@ class ResultsFolder:
             self._evaluations = self._evaluations or EvaluationScores(self._evaluation_path)
             self._evaluations.append(records)
 
+    def evaluations_logged(self) -> dict[int, int]:
+        """Return, by evaluation actor, the number of episodes that its log counts, lost ones among them."""
+        return self._evaluations.counts() if self._evaluations else {}
+
     def _tell_known(self, new: int, count: int) -> str:
         assert self._known
         actor, env, episode = self._known.actor, self._known.env, self._known.episode

@@ -10,3 +10,7 @@ class EvaluationScores(TrainingLog):
     """The episodes of a run's evaluation actors, on disk and in memory, as `TrainingLog` keeps those of training."""
 
     record_type = VersionedRecord
+
+    def counts(self) -> dict[int, int]:
+        """Return, by evaluation actor, one more than the number of its newest episode."""
+        return {actor: newest + 1 for (actor, _), newest in self._newest.items()}

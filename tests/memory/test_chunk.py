@@ -106,6 +106,7 @@ BAD: dict[str, Callable[[Chunk], Chunk]] = {
     "priority of a LAST row": lambda c: replace(c, rows=c.rows | {"step_type": np.full(SPEC.window, 2, np.uint8)}),
     "reward NaN": nan_at("reward"),
     "discount NaN": nan_at("discount"),
+    "output of no network": rows_with("extras.q", np.full((SPEC.window, 5), -3e38, np.float32)),
     "reward of no game": rows_with("reward", np.full(SPEC.window, 2e9, np.float32)),
     "state of no network": lambda c: replace(c, state={"h": np.full(7, -2e9, np.float32)}),
 }

@@ -132,6 +132,22 @@ def test_numbers_go_on_where_redis_has_lost_them(client: Client, run_name: str, 
             assert len(take_until(taken, tmp_path, 3)) == 3
 
 
+def test_numbers_go_on_after_those_of_the_log_when_redis_has_lost_the_run(
+    client: Client, run_name: str, tmp_path: Path
+) -> None:
+    # Mutation: tell the actors only what was read from Redis.
+    with learner(client, run_name, tmp_path, afresh=True) as (_, taken), evaluator(client, run_name, 2) as actor:
+        send(actor, 1, 2)
+        take_until(taken, tmp_path, 2)
+    for key in client.scan_iter(match=f"riqx:{{{run_name}}}*"):
+        client.delete(key)
+    with learner(client, run_name, tmp_path, afresh=False) as (link, taken):
+        link.progress("running", 0, 0, {}, taken.received)
+        with evaluator(client, run_name, 2) as actor:
+            send(actor, 3)
+            assert len(take_until(taken, tmp_path, 3)) == 3
+
+
 def test_a_full_disk_loses_no_score_and_ends_nothing(
     client: Client, run_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
