@@ -9,8 +9,9 @@ LAST = 20  # episodes that a point of a curve, and a score, is the mean of
 
 _WIDTH, _HEIGHT, _COLUMNS = 300, 210, 3  # of a panel
 _LEFT, _TOP, _RIGHT, _BOTTOM = 54, 30, 18, 30
-_COLOURS = ("#2563eb", "#ea580c", "#059669", "#7c3aed")
-_LEGEND = 44
+_COLOURS = ("#2563eb", "#ea580c", "#059669", "#7c3aed", "#db2777", "#0891b2", "#ca8a04", "#4b5563")
+_LEGEND = 66
+_LABELS = 5  # in a line of the legend
 
 
 def draw(runs: Sequence[dict[str, Any]], baselines: dict[str, dict[str, Any]]) -> str:
@@ -96,6 +97,6 @@ def _legend(y: float, colours: dict[str, str]) -> list[str]:
     for name, dashes in (("random policy", "6 4"), ("best constant action", "1 4")):
         styles.append((name, f'stroke="#475467" stroke-width="1.4" stroke-dasharray="{dashes}"'))
     for i, (name, style) in enumerate(styles):
-        x = _LEFT + 160 * i
-        lines += [f'<path d="M{x} {y + 15}h24" {style}/>', f'<text x="{x + 30}" y="{y + 19}">{name}</text>']
+        x, line = _LEFT + 160 * (i % _LABELS), y + 20 * (i // _LABELS)
+        lines += [f'<path d="M{x} {line + 15}h24" {style}/>', f'<text x="{x + 30}" y="{line + 19}">{name}</text>']
     return lines
