@@ -35,6 +35,7 @@ from saber.games import PUBLISHED_ACTIONS
 from saber.scores import EpisodeRecord, EpisodeScore
 from saber.video import Video, write_video
 
+_SIGNAL_S = 1.0  # until a signal that has ended another process is noticed here
 _TICK_S = 0.2  # from a request to stop until it is noticed
 _END_S = 5.0  # for the processes to end: many times as long as a step takes
 
@@ -223,7 +224,7 @@ class Processes:
         except futures.BrokenExecutor as error:
             # The pool ends the other processes and waits for all, but it forgets a process that it was just starting.
             _kill_children()
-            if self._stop.is_set():  # a SIGTERM to the whole group ends them, too
+            if self._stop.wait(_SIGNAL_S):  # a SIGTERM to the whole group ends them, too, perhaps before it comes here
                 raise Stopped from error
             raise RunError(
                 "a process of the evaluation has died, perhaps for want of memory: try fewer --evaluation-workers"

@@ -46,8 +46,9 @@ def test_kill_9_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pth"
     path.write_bytes(b"A" * SIZE)
     rng = random.Random(0)
-    interrupted = 0
-    for _ in range(20):
+    interrupted = tries = 0
+    while tries < 20 or (interrupted < 5 and tries < 300):  # on a busy machine most kills come too early or too late
+        tries += 1
         writer = start_writer(path)
         time.sleep(rng.uniform(0, 0.01))
         kill(writer)
