@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from agents.options import AgentOptions, LearningOptions
 from memory.batch import Batch
 from memory.chunk import ChunkSpec
-from memory.environment_spec import EnvironmentSpec
+from memory.environment_spec import Discrete, EnvironmentSpec
+from memory.errors import UserError
 from memory.rows import Array, Arrays, Rows
 
 
@@ -41,6 +42,14 @@ class Setup:
     generator: torch.Generator  # of all that the agent draws, on its device
     learns: bool  # an agent that only acts needs no target network and no optimiser
     place: Place  # for exploration that differs from one environment to the next
+
+    @property
+    def nb_actions(self) -> int:
+        """Return among how many actions to choose; raises UserError if an action is not one discrete choice."""
+        action = self.environment.action
+        if not isinstance(action, Discrete):
+            raise UserError(f"--agent: this one chooses among discrete actions, and the environment takes {action}")
+        return action.count
 
 
 class Stateful(Protocol):

@@ -19,8 +19,7 @@ from agents.ops.frames import push_frame, stacks
 from agents.precision import select_precision
 from memory.batch import Batch
 from memory.chunk import LAST_ACTION
-from memory.environment_spec import Discrete, Field
-from memory.errors import UserError
+from memory.environment_spec import Field
 from memory.rows import Arrays, Rows, StepType
 
 _MEMORY = ("hidden", "cell")
@@ -31,13 +30,10 @@ def core_spec(setup: Setup, architecture: str, features: int, lstm: int, memory:
 
     Raises UserError for an environment whose action is not one discrete choice.
     """
-    action = setup.environment.action
-    if not isinstance(action, Discrete):
-        raise UserError(f"--agent: this one chooses among discrete actions, and the environment takes {action}")
     precision = select_precision(setup.learning.precision, setup.generator.device)
     stack = setup.learning.history_length
     torso = TorsoSpec(setup.environment.observation, stack, architecture, features, precision, setup.learns)
-    return CoreSpec(torso, action.count, lstm, memory)
+    return CoreSpec(torso, setup.nb_actions, lstm, memory)
 
 
 def state_fields(lstm: int) -> tuple[tuple[str, Field], ...]:

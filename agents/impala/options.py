@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agents.options import AgentOptions, Preset, option
+from agents.options import Preset, option
+from agents.sequence_options import SequenceOptions
 
 
 @dataclass(frozen=True)
-class ImpalaOptions(AgentOptions):
+class ImpalaOptions(SequenceOptions):
     """IMPALA (--agent impala)"""
 
     DEFAULTS: ClassVar[dict[str, Any]] = {
@@ -28,14 +29,6 @@ class ImpalaOptions(AgentOptions):
         {"learn_start", "replay_frequency", "priority_weight", "final_priority_weight", "queue_size", "replay_device"}
     )
 
-    architecture: str = option(
-        "shallow",
-        "convolutions: shallow (DQN's), deep (residual, of the paper), deep-football (a fourth stack), or "
-        "data-efficient (two)",
-        choices=("shallow", "deep", "deep-football", "data-efficient"),
-        shared=True,
-        policy=True,
-    )
     hidden_size: int = option(
         512,
         "features of an observation (the paper's deep network: 256)",

@@ -16,7 +16,7 @@ Memory = tuple[Tensor, ...]  # hidden and cell state, [B, H] each; empty without
 
 
 class Inputs(NamedTuple):
-    """What a network sees of a sequence."""
+    """Holds the rows of a sequence as a network sees them."""
 
     obs: Tensor  # [T, B, S, ...]
     first: Tensor  # [T, B] bool: rows that open an episode

@@ -22,8 +22,6 @@ from agents.q_learning.options import QLearningOptions
 from agents.randomness import RandomState
 from memory.batch import Batch
 from memory.chunk import ChunkSpec
-from memory.environment_spec import Discrete
-from memory.errors import UserError
 from memory.ring import RingRows
 from memory.rows import Array, Arrays, Rows, StepType
 
@@ -53,13 +51,10 @@ def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
 
     Raises UserError for an environment whose action is not one discrete choice.
     """
-    action = setup.environment.action
-    if not isinstance(action, Discrete):
-        raise UserError(f"--agent: this one chooses among discrete actions, and the environment takes {action}")
     return NetworkSpec(
         observation=setup.environment.observation,
         stack=setup.learning.history_length,
-        nb_actions=action.count,
+        nb_actions=setup.nb_actions,
         hidden_size=options.hidden_size,
         noisy_std=options.noisy_std,
         architecture=options.architecture,

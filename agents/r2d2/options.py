@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agents.options import AgentOptions, Preset, option
+from agents.options import Preset, option
+from agents.sequence_options import SequenceOptions
 
 
 @dataclass(frozen=True)
-class R2d2Options(AgentOptions):
+class R2d2Options(SequenceOptions):
     """R2D2 (--agent r2d2)"""
 
     DEFAULTS: ClassVar[dict[str, Any]] = {
@@ -38,13 +39,6 @@ class R2d2Options(AgentOptions):
     }
     UNUSED: ClassVar[frozenset[str]] = frozenset({"replay_frequency"})
 
-    architecture: str = option(
-        "shallow",
-        "convolutions: shallow (DQN's), deep (IMPALA's), deep-football (a fourth stack), or data-efficient (two)",
-        choices=("shallow", "deep", "deep-football", "data-efficient"),
-        shared=True,
-        policy=True,
-    )
     hidden_size: int = option(
         512,
         "features of an observation, and units of both heads' hidden layers",

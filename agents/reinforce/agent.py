@@ -17,8 +17,6 @@ from agents.randomness import RandomState
 from agents.reinforce.options import ReinforceOptions
 from memory.batch import Batch
 from memory.chunk import ChunkSpec
-from memory.environment_spec import Discrete
-from memory.errors import UserError
 from memory.rows import Arrays, Rows
 
 
@@ -42,14 +40,12 @@ class Reinforce(Agent):
     max_policy_lag = 0  # and before the next one is played
 
     def __init__(self, setup: Setup) -> None:
-        options, (observation, action) = setup.own, setup.environment
+        options, observation = setup.own, setup.environment.observation
         assert isinstance(options, ReinforceOptions)
-        if not isinstance(action, Discrete):
-            raise UserError(f"--agent: this one chooses among discrete actions, and the environment takes {action}")
         length = options.unroll_length
         self.spec = ChunkSpec(1, 0, length, 1, length, length, prioritised=False)
         self.generator, self._discount, self._axes = setup.generator, setup.learning.discount, len(observation.shape)
-        network = PolicyValueNetwork(math.prod(observation.shape), options.hidden_size, action.count)
+        network = PolicyValueNetwork(math.prod(observation.shape), options.hidden_size, setup.nb_actions)
         self.network = network.to(self.generator.device)
         self._adam = Adam(self.network.parameters(), options.lr_REINFORCE)
         self.parts = {"model": self.network, "generator": RandomState(self.generator), "optimiser": self._adam}

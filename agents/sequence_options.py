@@ -1,0 +1,19 @@
+"""The option that the agents of sequences share."""
+
+from dataclasses import dataclass
+
+from agents.options import AgentOptions, option
+
+
+@dataclass(frozen=True)
+class SequenceOptions(AgentOptions):
+    """networks that read sequences"""
+
+    architecture: str = option(
+        "shallow",
+        "convolutions: shallow (DQN's), deep (IMPALA's, residual), deep-football (a fourth stack), or data-efficient "
+        "(two)",
+        choices=("shallow", "deep", "deep-football", "data-efficient"),
+        shared=True,
+        policy=True,
+    )
