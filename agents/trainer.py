@@ -14,9 +14,11 @@ from agents.interface import Agent
 from memory.batch import Batch
 from memory.buffer import Buffer
 from memory.errors import DivergedError
+from memory.loop_clock import LoopClock
 
 Metrics = dict[str, Tensor]  # 0-d, on the agent's device
 
+PARTS = ("sample", "update")  # of a clock
 _WARM_UP = 3  # updates before a recording: libraries choose their algorithms, and the optimiser makes its state
 
 
@@ -31,11 +33,14 @@ class Turn(NamedTuple):
 class Trainer(ABC):
     """Samples, learns, and writes priorities back."""
 
-    def __init__(self, agent: Agent, buffer: Buffer, batch_size: int | None, device: torch.device) -> None:
+    def __init__(
+        self, agent: Agent, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock
+    ) -> None:
         self._agent = agent
         self._buffer = buffer
         self._batch_size = batch_size
         self._device = device
+        self._clock = clock
 
     @abstractmethod
     def __call__(self, turns: list[Turn]) -> list[Metrics]:
@@ -47,18 +52,20 @@ class EagerTrainer(Trainer):
 
     def __call__(self, turns: list[Turn]) -> list[Metrics]:
         """Make one update for each turn; raises DivergedError if a priority is not finite."""
-        metrics = []
-        batches = [self._buffer.sample(self._batch_size, turn.progress) for turn in turns]
-        for turn, batch in zip(turns, batches, strict=True):
-            elsewhere = self._buffer.device != self._device  # else its rows may stay where they are, uncopied
-            update = self._agent.update(batch.to(self._device) if elsewhere else batch, turn.progress)
-            self._agent.count_update(turn.step)
-            priorities = None if update.priorities is None else update.priorities.to(self._buffer.device)
-            if priorities is not None and not priorities.isfinite().all():
-                raise DivergedError
-            self._buffer.learned(batch, priorities)
-            metrics.append(update.metrics | _lag(turn, batch))
-        return metrics
+        with self._clock.part("sample"):
+            batches = [self._buffer.sample(self._batch_size, turn.progress) for turn in turns]
+        with self._clock.part("update"):
+            return [self._update(turn, batch) for turn, batch in zip(turns, batches, strict=True)]
+
+    def _update(self, turn: Turn, batch: Batch) -> Metrics:
+        elsewhere = self._buffer.device != self._device  # else its rows may stay where they are, uncopied
+        update = self._agent.update(batch.to(self._device) if elsewhere else batch, turn.progress)
+        self._agent.count_update(turn.step)
+        priorities = None if update.priorities is None else update.priorities.to(self._buffer.device)
+        if priorities is not None and not priorities.isfinite().all():
+            raise DivergedError
+        self._buffer.learned(batch, priorities)
+        return update.metrics | _lag(turn, batch)
 
 
 def _lag(turn: Turn, batch: Batch) -> Metrics:
@@ -66,7 +73,7 @@ def _lag(turn: Turn, batch: Batch) -> Metrics:
     if batch.versions is None:
         return {}
     lags = (turn.version - batch.versions).float()
-    return {"lag": lags.mean(), "largest lag": lags.max()}
+    return {"policy_lag": lags.mean(), "largest_policy_lag": lags.max()}
 
 
 class GraphTrainer(Trainer):
@@ -76,8 +83,10 @@ class GraphTrainer(Trainer):
     written into the same memory, on the same stream.
     """
 
-    def __init__(self, agent: Agent, buffer: Buffer, batch_size: int | None, device: torch.device) -> None:
-        super().__init__(agent, buffer, batch_size, device)
+    def __init__(
+        self, agent: Agent, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock
+    ) -> None:
+        super().__init__(agent, buffer, batch_size, device, clock)
         self._progress = torch.zeros((), device=device)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._made = 0
@@ -89,9 +98,10 @@ class GraphTrainer(Trainer):
 
         Nothing here waits for the GPU, so nobody looks whether the losses are finite: see the learner's loop.
         """
-        return [self._update(turn) for turn in turns]
+        with self._clock.part("update"):
+            return [self._replay(turn) for turn in turns]
 
-    def _update(self, turn: Turn) -> Metrics:
+    def _replay(self, turn: Turn) -> Metrics:
         self._progress.fill_(turn.progress)
         if self._made < _WARM_UP:
             self._warm_up()
@@ -127,8 +137,11 @@ class GraphTrainer(Trainer):
         return graph
 
 
-def make_trainer(agent: Agent, buffer: Buffer, batch_size: int, device: torch.device) -> Trainer:
-    """Return the fastest updates for an agent on `device` with this buffer."""
+def make_trainer(
+    agent: Agent, buffer: Buffer, batch_size: int, device: torch.device, clock: LoopClock | None = None
+) -> Trainer:
+    """Return the fastest updates for an agent on `device` with this buffer; `clock` has their PARTS."""
+    clock = clock or LoopClock(*PARTS)
     on_gpu = device.type == "cuda" and buffer.device == device and agent.buffer == "replay"  # a queue is host code
     size = batch_size if agent.max_policy_lag else None  # who takes turns learns from all of the round at once
-    return (GraphTrainer if on_gpu else EagerTrainer)(agent, buffer, size, device)
+    return (GraphTrainer if on_gpu else EagerTrainer)(agent, buffer, size, device, clock)

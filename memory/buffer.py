@@ -56,6 +56,12 @@ class Buffer(Protocol):
         A queue gives all that waits for the batch size None.
         """
 
+    def sampled_age(self) -> float | None:
+        """Return how many chunks came after those of the newest batch, on average; None without such a batch."""
+
+    def priorities(self, most: int) -> Tensor | None:
+        """Return the priorities of at most `most` samples, spread over all; None without priorities."""
+
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         """Note that a batch was learned from, and its new priorities [B] if the agent has any."""
 

@@ -85,6 +85,12 @@ class Queue:
     def _tensors(self, arrays: Arrays) -> dict[str, Tensor]:
         return {name: tensor_of(array).to(self.device) for name, array in arrays.items()}
 
+    def sampled_age(self) -> None:
+        """Return None: the oldest rows are learned from as soon as they are a batch."""
+
+    def priorities(self, most: int) -> None:
+        """Return None: no row goes before another."""
+
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         """Do nothing: `sample` has removed the batch's chunks already."""
 

@@ -51,6 +51,7 @@ class Replay:
         self._ids: list[ChunkId | None] = [None] * self.slots
         self._learnable = [0] * self.slots
         self._remembered: dict[ChunkId, Tensor] = {}
+        self._sampled: Tensor | None = None  # insertions before each chunk of the newest batch
         self.inserted = 0  # chunks, ever
         self.size = 0  # samples that can be drawn
 
@@ -93,7 +94,20 @@ class Replay:
         start, end = self._priority_weight
         beta = start + (end - start) * progress
         batch = self.ring.sample(self._tree, batch_size, beta, self.generator)
+        self._sampled = batch.generations
         return batch if self.spec.prioritised else Batch(batch.rows, batch.state)
+
+    def sampled_age(self) -> float | None:
+        """Return how many chunks came after those of the newest batch, on average; None without such a batch."""
+        return None if self._sampled is None else self.inserted - 1 - self._sampled.double().mean().item()
+
+    def priorities(self, most: int) -> Tensor | None:
+        """Return the priorities of at most `most` samples, spread over all; None without priorities."""
+        if not self.spec.prioritised:
+            return None
+        held = min(self.inserted, self.slots) * self.spec.samples
+        priorities: Tensor = self._tree.get(torch.arange(0, held, max(1, -(-held // most)), device=self.device))
+        return priorities[priorities > 0].cpu()  # a LAST row has none
 
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         """Set the new priorities [B] of a batch; samples whose slot was overwritten meanwhile are left alone."""

@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 INTERVAL_S = 10.0
+_FRESH_S = 1.5  # most time between two checks of one wait, as each blocks for a second at most
+_LATE_S = 2.5  # a read of Redis blocks for a second when all is well
 
 _waits: dict[int, tuple[str, float]] = {}  # by thread: what for, and since when
+_checked: tuple[str, float] = ("", 0.0)  # what the newest check of a WaitReporter was about, and when it was
 _watcher_started = threading.Lock()
 
 
@@ -57,6 +60,16 @@ def _longest() -> dict[str, float]:
     return since
 
 
+def current() -> str:
+    """Return what this process waits for, empty for nothing; a call that blocks counts when it takes too long."""
+    now = time.monotonic()
+    what, checked = _checked
+    if now - checked < _FRESH_S:
+        return what
+    late = {what: start for what, start in _longest().items() if now - start > _LATE_S}
+    return min(late, key=lambda what: late[what], default="")
+
+
 def line(what: str, seconds: float) -> str:
     """Return the line to print."""
     return f"Waiting for {what} ({seconds:.0f} sec)"
@@ -80,7 +93,9 @@ class WaitReporter:
 
     def check(self) -> None:
         """Print a line if one is due."""
+        global _checked
         now = time.monotonic()
+        _checked = (self.what, now)
         if now >= self._next:
             self._next = now + self._interval
             print(line(self.what, now - self._start) + self._hint(), flush=True)

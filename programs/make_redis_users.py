@@ -18,7 +18,7 @@ from pathlib import Path
 # SCRIPT LOAD and EVAL give no further rights: the server checks each call in a script as a call of the user.
 _CONNECTION = "+ping +info +select +script|load +eval +evalsha"
 _LEASE = "+set +pttl +pexpire +del"
-_READ = "+get +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
+_READ = "+get +getrange +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
 _LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} +hset +xadd +xtrim +scan +unlink +memory|usage +bgrewriteaof"
 
 # An actor reads the run's record, the learner's lease and the weights. It writes its number, its log, its state and its

@@ -11,13 +11,13 @@ import pytest
 from agents.registry import AGENTS
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("agents", "memory", "saber", "programs", "benchmarks", "tests")
+FOLDERS = ("agents", "memory", "saber", "monitoring", "programs", "benchmarks", "tests")
 LAUNCHERS = {"launch_learner", "launch_actor", "saber_report", "test_multiple_seed"}
 MAX_FILE, MAX_FUNCTION = 350, 60  # lines
 OWN = {*FOLDERS, "args", *LAUNCHERS}
 QUICK = {"args", "agents.registry", "programs.command_line", "programs.launch", "programs.presets"}
 START = "programs.start."
-ABOVE = {"args", "programs"}  # what nothing below may know
+ABOVE = {"args", "programs", "monitoring"}  # what nothing below may know
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -65,9 +65,12 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
         top = name.split(".")[0]
         forbidden = {
             "a launcher is imported": top in LAUNCHERS,
-            "the program imports its tests or benchmarks": top in {"tests", "benchmarks"} and folder not in FOLDERS[4:],
+            "the program imports its tests or benchmarks": top in {"tests", "benchmarks"}
+            and folder not in {"tests", "benchmarks"},
             "memory and saber know nothing of agents": folder in {"memory", "saber"} and top in {"agents", *ABOVE},
             "memory knows nothing of saber": folder == "memory" and top == "saber",
+            "monitoring knows nothing of agents and programs": folder == "monitoring"
+            and top in {"agents", "args", "programs"},
             "agents know nothing of environments, programs and args": folder == "agents" and top in {"saber", *ABOVE},
             "only programs know of the broker": name.startswith("memory.broker")
             and not (is_broker or folder in {*ABOVE, "benchmarks", "tests"}),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 from memory import wire
 from memory.broker.connection import BLOCK_MS, Client
 from memory.broker.lease import Lease
+from memory.broker.reports import ReportStore
 from memory.broker.roll_call import RollCall, plain_command
 from memory.broker.run_status import RunStatus, read_run, whole_number
 from memory.broker.transport import MAX_SEQUENCE, Commit, Keys, NumberTakenError, Scripts, last_sequence, newest_version
@@ -96,6 +97,7 @@ class ActorClient:
         self._stop = stop
         self._crews = crews
         self._sequence = 0  # of the last message
+        self.known_read = 0  # of the last message that the learner had read when this client last looked
         self._kept: deque[tuple[float, Commit]] = deque()
         self.lease = Lease(
             client,
@@ -214,7 +216,12 @@ class ActorClient:
         return max(0, self._sequence - self._read())
 
     def _read(self) -> int:
-        return self._count(self._client.hget(self.keys.run, self.keys.read_field(self.actor)) or b"0")
+        self.known_read = self._count(self._client.hget(self.keys.run, self.keys.read_field(self.actor)) or b"0")
+        return self.known_read
+
+    def reports(self) -> ReportStore:
+        """Return where the processes of this run keep their reports, on a connection of its own."""
+        return ReportStore(self._client, self.keys)
 
     def newest_version(self) -> int:
         """Return the newest version of the weights that is published, -1 if none is."""

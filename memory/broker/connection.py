@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
@@ -21,12 +21,14 @@ from memory.errors import RunError, Stopped, UserError
 
 BrokerError: Final = redis.RedisError
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
+PlainClient: TypeAlias = redis.Redis  # gives a command up when the server does not answer
 
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
 AWAY_S = 60.0  # longest absence of the server that a process survives
 _AGAIN_S = 2.0  # for a command that follows one that was given up
 _PROBE_S = 10.0  # for the first answer of a server
+_ASIDE_S = 2.0  # for a command of a connection that gives up at once
 _STOP_S = 8.0  # for a command under way when the process is asked to stop, or that it needs in order to stop
 _TICK_S = 0.5  # from a request to stop until a command under way heeds it
 
@@ -51,6 +53,7 @@ class Client(redis.Redis):
 
     away: "_Away"
     stop: threading.Event  # set when this process shall stop
+    aside: Callable[[], PlainClient]  # opens a connection that gives up at once, for what may be lost
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command."""
@@ -285,4 +288,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     away = _Away(stop)
     connected: Client = client(away, Retry(away, -1), _SOCKET_TIMEOUT_S)
     connected.away, connected.stop = away, stop
+    connected.aside = lambda: client(
+        _Away(threading.Event()), Retry(NoBackoff(), 0), timeout=_ASIDE_S, kind=redis.Redis
+    )
     return connected

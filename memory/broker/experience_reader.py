@@ -1,4 +1,4 @@
-"""Read the actors' streams in a thread, and hand their messages out in an order that the protocol fixes."""
+"""Hands the actors' messages out in an order that the protocol fixes."""
 
 import queue
 import sys
@@ -6,158 +6,20 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any, NamedTuple
 
 from memory.broker.actor_state import round_under_way
-from memory.broker.connection import BLOCK_MS, Client, ReplyTooLargeError
-from memory.broker.quarantine import Quarantine
-from memory.broker.story import ANYWHERE, Reach, Story
-from memory.broker.transport import (
-    MAX_SEQUENCE,
-    READ_BYTES,
-    Keys,
-    RawMessage,
-    Registered,
-    Scripts,
-    actor_number,
-    newest_sequence,
-    raw_message,
-    registered_actors,
-    sequence_of,
-)
+from memory.broker.connection import Client
+from memory.broker.story import ANYWHERE, Reach
+from memory.broker.stream_reader import READ_AHEAD, Decoder, Entry, StreamReader
+from memory.broker.transport import Keys, Registered, newest_sequence, registered_actors
 from memory.chunk import ChunkId
 from memory.errors import RunError, Stopped
-from memory.messages import Joined, Message, RoundEnd
+from memory.loop_clock import LoopClock
+from memory.messages import Joined, RoundEnd
 from memory.waiting import WaitReporter, no_hint
-from memory.wire import WireError
 
-_READ_COUNT = 32  # messages of a stream in one read
-READ_AHEAD = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
 _IDLE_S = 1.0
 _REST_S = 10.0  # for a message that is known to be in the log
-
-Decoder = Callable[[bytes], Message]  # raises ValueError for what replay could not hold
-
-
-class Entry(NamedTuple):
-    """A message and its place in the log."""
-
-    id: ChunkId
-    message: Message | None  # None inside this file only: an unreadable message is left out, but counts as read
-
-
-class StreamReader(threading.Thread):
-    """Reads and decodes the streams of all actors from their beginning on; `ExperienceReader` raises its errors.
-
-    `joins` is the last position read in the stream of actors: the thread reads on there, and follows new actors.
-    """
-
-    def __init__(
-        self, client: Client, keys: Keys, actors: Iterable[int], decode: Decoder, reach: Callable[[], Reach],
-        joins: bytes | None, ahead: int,
-    ) -> None:  # fmt: skip
-        super().__init__(name="log reader", daemon=True)
-        self.entries: queue.Queue[Entry] = queue.Queue(ahead)
-        self.error: BaseException | None = None
-        self._client = client
-        self._scripts = Scripts(client)
-        self._quarantine = Quarantine(client, keys)
-        self._keys = keys
-        self._actors: dict[bytes, int] = {}  # by the key of the log
-        self._positions: dict[Any, Any] = {}
-        self._stories: dict[int, Story] = defaultdict(Story)
-        self._joins = keys.actors.encode()
-        for actor in actors:
-            self._follow(actor)
-        if joins is not None:
-            self._positions[self._joins] = joins
-        self._decode = decode
-        self._reach = reach
-        self._careful = False  # whether a script fetches the messages, as one read would have too many bytes
-        self._turn = 0
-        self._left = threading.Event()
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._left.set()
-        self.join()
-
-    def run(self) -> None:
-        """Read until closed."""
-        try:
-            while not self._left.is_set():
-                for stream, messages in self._read():
-                    self._positions[stream] = messages[-1].id
-                    if stream == self._joins:
-                        self._take_in(messages)
-                    else:
-                        self._take(self._actors[stream], messages)
-                self._quarantine.report()
-            self._quarantine.report(now=True)
-        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
-            self.error = error
-
-    def _read(self) -> list[tuple[bytes, list[RawMessage]]]:
-        """Wait a moment for messages, and return them by stream, no more than READ_BYTES of them."""
-        if not self._careful:
-            try:
-                with self._client.replies_up_to(READ_BYTES):
-                    reply: Any = self._client.xread(self._positions, count=_READ_COUNT, block=BLOCK_MS)
-                return [(stream, [raw_message(*item) for item in items]) for stream, items in reply]
-            except ReplyTooLargeError:
-                self._careful = True
-        streams = deque(self._positions)
-        streams.rotate(self._turn)  # or a flooded first stream would keep all others waiting
-        self._turn += 1
-        found = self._scripts.read({stream: self._positions[stream] for stream in streams}, READ_BYTES)
-        self._careful = bool(found)
-        return found
-
-    @property
-    def received(self) -> dict[int, int]:
-        """Per actor, the number of its last message read; an actor may number new messages only above this one."""
-        return {
-            self._actors[stream]: min(sequence_of(position), MAX_SEQUENCE)
-            for stream, position in list(self._positions.items())
-            if stream != self._joins
-        }
-
-    def _follow(self, actor: int) -> None:
-        key = self._keys.log(actor).encode()
-        self._actors[key] = actor
-        self._positions[key] = b"0-0"
-
-    def _take_in(self, entries: Iterable[RawMessage]) -> None:
-        """Follow actors that are new; ignore an entry that names no actor."""
-        for entry in entries:
-            actor = actor_number(entry.data)
-            if actor is not None and actor not in self._actors.values():
-                print(f"{self._keys.title(actor).capitalize()} joins", flush=True)
-                self._follow(actor)
-
-    def _take(self, actor: int, messages: Iterable[RawMessage]) -> None:
-        story = self._stories[actor]
-        for raw in messages:
-            message = None
-            try:
-                story.follow(actor, raw.id)
-                if raw.size > len(raw.data):
-                    raise WireError(f"message of {raw.size} bytes, {READ_BYTES} are allowed")
-                decoded = self._decode(raw.data)
-                story.check(actor, decoded, self._reach())
-                message = decoded
-            except ValueError as error:  # WireError among them
-                story.leave_out()
-                self._quarantine.add(actor, raw.id, raw.data, str(error), raw.size)
-            if sequence_of(raw.id) <= MAX_SEQUENCE:  # a greater one, if counted, would leave the actor no number
-                self._put(Entry(ChunkId(actor, sequence_of(raw.id)), message))
-
-    def _put(self, entry: Entry) -> None:
-        while not self._left.is_set():
-            with suppress(queue.Full):  # the learner is busy: the reader waits for it
-                self.entries.put(entry, timeout=BLOCK_MS / 1000)
-                return
 
 
 class ExperienceReader:
@@ -167,6 +29,7 @@ class ExperienceReader:
     a wait; `absent` returns the end of each line about the wait. `reach` bounds what actors can have done. Actors 0 to
     `nb_actor` - 1 play now. Logs of actors 0 to `known` - 1 are read, too: replay may still need messages of actors
     that have left. With `joining`, actors of any number are followed once they have a log. At most `ahead` wait.
+    The part "wait" of `clock` is for the waits.
     """
 
     def __init__(
@@ -183,6 +46,7 @@ class ExperienceReader:
         known: int = 0,
         joining: bool = False,
         ahead: int = READ_AHEAD,
+        clock: LoopClock | None = None,
     ) -> None:
         joined = registered_actors(client, keys) if joining else None
         actors = set(range(max(nb_actor, known))) | (joined.actors if joined else set())
@@ -200,6 +64,7 @@ class ExperienceReader:
         self._stop = stop
         self._idle = idle
         self._absent = absent
+        self._clock = clock or LoopClock("wait")
         self._next_idle = time.monotonic() + _IDLE_S
         self._next_look = 0.0  # when to read an actor's state, if the end of its round may be lost
         self._reach = reach
@@ -215,6 +80,11 @@ class ExperienceReader:
     def received(self) -> dict[int, int]:
         """Per actor, the number of its last message that was read from Redis, handed out or not."""
         return self._reader.received
+
+    @property
+    def quarantined(self) -> int:
+        """Return how many messages could not be read."""
+        return self._reader.quarantined
 
     def take_all(self, most: int = sys.maxsize) -> list[Entry]:
         """Return what has arrived, `most` messages at most, without waiting."""
@@ -314,7 +184,8 @@ class ExperienceReader:
 
     def _wait(self, patience: WaitReporter) -> None:
         self._check_stop()
-        self._receive(timeout=0.2)
+        with self._clock.part("wait"):
+            self._receive(timeout=0.2)
         patience.check()
         if time.monotonic() >= self._next_idle:
             self._idle()

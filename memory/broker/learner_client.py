@@ -10,14 +10,17 @@ from typing import Any
 
 from memory.broker.actor_state import RoundUnderWay, round_under_way
 from memory.broker.connection import Client
-from memory.broker.experience_reader import READ_AHEAD, Decoder, ExperienceReader
+from memory.broker.experience_reader import ExperienceReader
 from memory.broker.lease import Lease
+from memory.broker.reports import ReportStore
 from memory.broker.roll_call import RollCall, plain_command
 from memory.broker.run_status import Owner, RunStatus, actors_read, read_run, record_fields, write_run
 from memory.broker.story import Reach
+from memory.broker.stream_reader import READ_AHEAD, Decoder
 from memory.broker.transport import Keys, Scripts, forget_run, last_sequence, newest_version, rewrite_file
 from memory.errors import UserError
 from memory.limiter import Crew
+from memory.loop_clock import LoopClock
 from memory.wire import VERSION, WireError, other_version
 
 
@@ -110,15 +113,15 @@ class LearnerClient:
 
     def inbox(
         self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], reach: Callable[[], Reach], *,
-        known: int = 0, joining: bool = False, ahead: int = READ_AHEAD,
+        known: int = 0, joining: bool = False, ahead: int = READ_AHEAD, clock: LoopClock | None = None,
     ) -> ExperienceReader:  # fmt: skip
         """Return a reader of the actors' messages within `reach`; it calls `idle` while the learner waits for messages.
 
         Logs of actors 0 to `known` - 1 are read, also of actors that have left. With `joining`, actors of other numbers
-        are followed, too. At most `ahead` messages are read before they are taken.
+        are followed, too. At most `ahead` messages are read before they are taken. `clock` is as in `ExperienceReader`.
         """
         more: dict[str, Any] = {"absent": self.absent, "reach": reach, "known": known, "joining": joining}
-        more["ahead"] = ahead
+        more |= {"ahead": ahead, "clock": clock}
         return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
 
     def evaluation_inbox(self, decode: Decoder, stop: threading.Event) -> ExperienceReader:
@@ -198,6 +201,10 @@ class LearnerClient:
                 self._scripts.publish(self.keys, self.lease.token, self.packets, restart=False)
             if known < newest:  # the server has been started again
                 rewrite_file(self._client)
+
+    def reports(self) -> ReportStore:
+        """Return where the processes of this run keep their reports, on a connection of its own."""
+        return ReportStore(self._client, self.keys)
 
     def trim(self, oldest: dict[int, int], *, evaluation: bool = False) -> None:
         """Drop the messages of each actor, or evaluation actor, that are older than the given sequence number."""

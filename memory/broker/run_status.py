@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from memory import wire
-from memory.broker.connection import Client
+from memory.broker.connection import Client, PlainClient
 from memory.broker.holder import MAX_HOST, is_moment, local_time, printable, this_host
 from memory.broker.transport import Keys
 from memory.errors import RunError
@@ -62,7 +62,7 @@ class RunStatus:
         return f"{owner}, last written {local_time(self.written)}" if self.written is not None else str(owner)
 
 
-def read_run(client: Client, name: str) -> RunStatus | None:
+def read_run(client: PlainClient, name: str) -> RunStatus | None:
     """Return the record of the run of this name, None if there is none; raises RunError if the record is damaged."""
     key = Keys(name, "").run
     values = dict(zip(_FIELDS, cast(list[bytes | None], client.hmget(key, *_FIELDS)), strict=True))

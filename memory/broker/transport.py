@@ -11,6 +11,8 @@ All keys of a run carry the hash tag `{<run name>}`: they live on one node of a 
     riqx:{name}:<id>:state:<actor>  hash: state, sequence, owner - what the actor needs to go on after its last message
     riqx:{name}:<id>:actor:<actor>  lease of the actor
     riqx:{name}:<id>:quarantine:<actor>  stream of messages that could not be read, see quarantine.py
+    riqx:{name}:<id>:actor:<actor>:report  what the actor last reported of itself, see reports.py
+    riqx:{name}:<id>:learner:report        and the learner
     riqx:{name}:<id>:evaluation:...      actors, log, state, actor and quarantine again, of the evaluation actors
 
 The run id is new with every fresh start, so that nothing of an abandoned run can reach its successor. Only commands of
@@ -24,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from memory.broker import lua
-from memory.broker.connection import Client, ResponseError
+from memory.broker.connection import Client, PlainClient, ResponseError
 from memory.errors import RunError
 from memory.limiter import MAX_ACTORS
 
@@ -94,6 +96,15 @@ class Keys:
         """Lease of an actor id."""
         return self._actors_own(f"actor:{actor}")
 
+    def report(self, actor: int) -> str:
+        """What the actor last reported of itself; users of earlier releases may write keys of this beginning, too."""
+        return f"{self.actor_lease(actor)}:report"
+
+    @property
+    def learner_report(self) -> str:
+        """What the learner last reported of itself."""
+        return self._own("learner:report")
+
     def quarantine(self, actor: int) -> str:
         """Stream of an actor's messages that could not be read."""
         return self._actors_own(f"quarantine:{actor}")
@@ -114,7 +125,7 @@ def memory_use(client: Client, name: str) -> MemoryUse:
     """Return the bytes of memory that the server uses, and may use."""
     info: Any = client.info("memory")
     host = str(client.connection_pool.connection_kwargs.get("host"))
-    sizes: list[Any] = [client.memory_usage(key) for key in _keys_from(client, Keys(name, "").run)]
+    sizes: list[Any] = [client.memory_usage(key) for key in keys_from(client, Keys(name, "").run)]
     ours, file = sum(filter(None, sizes)), client.info("persistence")["aof_enabled"] == 1
     return MemoryUse(host, info["used_memory"], ours, info["maxmemory"], info["total_system_memory"], file)
 
@@ -263,11 +274,11 @@ def rewrite_file(client: Client) -> None:
 
 def forget_run(client: Client, name: str, run_id: str) -> None:
     """Delete what an abandoned run of this name has left under its id, and nothing else."""
-    for key in _keys_from(client, Keys(name, run_id)._own("")):
+    for key in keys_from(client, Keys(name, run_id)._own("")):
         client.unlink(key)
 
 
-def _keys_from(client: Client, beginning: str) -> Iterator[bytes]:
+def keys_from(client: PlainClient, beginning: str) -> Iterator[bytes]:
     """Yield all keys with this beginning."""
     escaped = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in beginning)
     yield from client.scan_iter(match=f"{escaped}*", count=1000)

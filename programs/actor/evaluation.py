@@ -22,7 +22,11 @@ from memory.broker.roll_call import RollCall
 from memory.broker.run_status import RunStatus
 from memory.broker.transport import Keys
 from memory.errors import Stopped
+from memory.loop_clock import LoopClock
 from memory.messages import Episode
+from monitoring.report import EventLog
+from monitoring.reporter import Reporter
+from programs.actor.gauges import ActorGauges
 from programs.common import (
     IntervalLog,
     connect_to_redis,
@@ -38,6 +42,7 @@ from saber.scores import SCORE_EPISODES, EpisodeRecord
 
 _MOST_UNREAD = 100  # episodes in Redis that the learner has not read, as while it is not running
 _MOST_EPISODES = SCORE_EPISODES  # with the same weights: where episodes take milliseconds, more tell nothing
+PARTS = ("other", "pull", "play", "send")  # of its clock
 _LOOK_S = 1.0  # between looks at the run's record during an episode
 
 
@@ -55,14 +60,20 @@ class EvaluationActor:
         self._began = RunStatus("", "running", {}, 0, 0)  # as it was when these weights were pulled
         self._episodes = 0  # played with these weights
         self._scores: list[float] = []  # since the last log lines
+        self._clock = LoopClock(*PARTS)
+        self.gauges = ActorGauges(link, 1, self._clock)
 
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
         self._link.saved()  # finds the number of the last message
         log = IntervalLog(self._link.title, self._args, 0)
         while True:
-            self._pull()
-            self._send(self._play())
+            with self._clock.part("pull"):
+                self._pull()
+            with self._clock.part("play"):
+                record = self._play()
+            with self._clock.part("send"):
+                self._send(record)
             T = self._began.t_actors
             if log.passes(T, played=T, trained=self._began.t_learner):
                 mean = sum(self._scores) / len(self._scores)
@@ -71,6 +82,7 @@ class EvaluationActor:
 
     def is_set(self) -> bool:
         """Return whether the episode under way shall stop; now and then raise RunOver if the run is over."""
+        self.gauges.steps += 1
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_S
             self._link.lease.check()
@@ -102,6 +114,7 @@ class EvaluationActor:
             self._link.pause(patience)
             self._stop.wait(0.2)
         self._began = status
+        self.gauges.version = self._version
 
     def _play(self) -> EpisodeRecord:
         number, args = self._link.sequence, self._args
@@ -116,6 +129,7 @@ class EvaluationActor:
         steps = {"T_actors": self._began.t_actors, "T_learner": self._began.t_learner}
         self._link.commit([Episode(values | steps | {"version": self._version})], b"")
         self._episodes += 1
+        self.gauges.episodes += 1
         self._scores.append(record.score_saber)
 
 
@@ -141,8 +155,10 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
         break_stale=args.abandon_other_run,
     ) as link:
         print(f"{link.title.capitalize()} plays {args.task} on {device}", flush=True)
+        actor = EvaluationActor(args, link, agent, stop)
         try:
-            EvaluationActor(args, link, agent, stop).run()
+            with Reporter(link.reports(), "evaluation actor", args.id_eval_actor, actor.gauges.read, EventLog()):
+                actor.run()
         except RunOver as over:
             print(f"The learner has {over}: {link.title} leaves", flush=True)
         except Stopped:

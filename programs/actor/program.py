@@ -15,8 +15,12 @@ from memory.broker.run_status import RunStatus
 from memory.broker.transport import Keys
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
+from memory.loop_clock import LoopClock
 from memory.messages import Joined, Message, RoundEnd
+from monitoring.report import EventLog
+from monitoring.reporter import Reporter
 from programs.actor.evaluation import run_evaluation_actor
+from programs.actor.gauges import PARTS, ActorGauges
 from programs.actor.rollout import Place, Rollout
 from programs.common import (
     IntervalLog,
@@ -35,13 +39,17 @@ class Actor:
     """Plays round after round, as far as the rate limiter allows."""
 
     def __init__(
-        self, args: Args, link: ActorClient, rollout: Rollout, limiter: RateLimiter, stop: threading.Event
-    ) -> None:
+        self, args: Args, link: ActorClient, rollout: Rollout, limiter: RateLimiter, stop: threading.Event,
+        clock: LoopClock,
+    ) -> None:  # fmt: skip
         self._args = args
         self._link = link
         self._rollout = rollout
         self._limiter = limiter
         self._stop = stop
+        self._clock = clock
+        self.gauges = ActorGauges(link, args.nb_env_per_actor, clock)
+        self.events = EventLog()
         self._version = -1
         self._round = 0
         self._round_step = 0  # agent steps of each environment in this round, in lockstep
@@ -52,7 +60,8 @@ class Actor:
         self._begin()
         log = IntervalLog(f"actor {self._args.id_actor}", self._args, self._total_steps(0))
         while True:
-            self._pull()
+            with self._clock.part("pull"):
+                self._pull()
             self._play_round(log)
 
     def _begin(self) -> None:
@@ -68,6 +77,7 @@ class Actor:
         place = self._rollout.restore(saved)
         self._round = place.round
         print(f"Actor {self._args.id_actor} goes on after {self._rollout.step} of its steps", flush=True)
+        self.events.note(f"went on after {self._rollout.step} of its steps")
         if not self._limiter.synchronize:
             return
         # Earlier releases counted from round 0 on, as there was one crew only.
@@ -83,6 +93,7 @@ class Actor:
             first, newest = self._limiter.joining_round(self._args.id_actor), self._link.wait_for_version(0)
             self._round, self._round_step = newest if newest > first + 1 else first, 0
         self._unsent = [Joined(self._round)]
+        self.events.note("joined")
 
     def _total_steps(self, t_actors: int, more: int = 0) -> int:
         """Count agent steps over all actors: exactly in lockstep, else as far as the learner has counted.
@@ -97,10 +108,11 @@ class Actor:
     def _pull(self, *, again: bool = False) -> None:
         """Wait until the next round may be played, and load its weights."""
         patience = self._link.patience("the learner to read this actor's experience")
-        newest = self._link.wait_for_version(self._round if self._limiter.synchronize else 0)
-        while not self._limiter.may_play(self._round, newest, self._link.unread()):
-            self._link.wait_for_change(newest + 1, patience)
-            newest = self._link.newest_version()
+        with self._clock.part("wait"):
+            newest = self._link.wait_for_version(self._round if self._limiter.synchronize else 0)
+            while not self._limiter.may_play(self._round, newest, self._link.unread()):
+                self._link.wait_for_change(newest + 1, patience)
+                newest = self._link.newest_version()
         lockstep = self._limiter.synchronize
         wanted = self._round if lockstep else newest
         if wanted == self._version and not again:
@@ -109,6 +121,7 @@ class Actor:
         packet = self._link.weights(wanted, weights_packet.most_bytes(model), or_newest=not lockstep)
         self._version = int(packet.meta["version"])
         self._rollout.load(weights_packet.weights_for(model, packet), self._version)
+        self.gauges.version = self._version
 
     def _play_round(self, log: IntervalLog) -> None:
         record = self._link.record()
@@ -116,7 +129,9 @@ class Actor:
         unsent_limit = self._args.length_actor_buffer - self._rollout.agent.spec.window
         for i in range(self._limiter.crew_of(self._round).env_steps - self._round_step):
             before, after = (self._total_steps(record.t_actors, more) for more in (0, 1))
-            self._unsent += self._rollout.play(before, after)
+            messages = self._rollout.play(before, after)
+            self._unsent += messages
+            self.gauges.count(messages)
             self._round_step += lockstep
             T = self._total_steps(record.t_actors)
             log.passes(T, played=T, trained=record.t_learner)
@@ -124,7 +139,8 @@ class Actor:
                 break
             if (i + 1) % unsent_limit == 0:
                 self._commit()
-                self._pull(again=True)  # a successor that resumes here has to load weights, too
+                with self._clock.part("pull"):
+                    self._pull(again=True)  # a successor that resumes here has to load weights, too
         if lockstep:
             # This actor's successor will play exactly the same steps again, from the last commit on.
             if self._stop.is_set():
@@ -137,8 +153,9 @@ class Actor:
 
     def _commit(self) -> None:
         if self._unsent:
-            self._link.commit(self._unsent, self._rollout.snapshot(Place(self._round, self._round_step)))
-            self._unsent = []
+            with self._clock.part("send"):
+                self._link.commit(self._unsent, self._rollout.snapshot(Place(self._round, self._round_step)))
+                self._unsent = []
 
 
 def _link(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, lockstep: bool) -> ActorClient:
@@ -174,9 +191,12 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     agent = make_agent(args, environments[0].spec, device, learns=False, seed=seed)
     limiter = make_limiter(args, agent, run.crews)
     with _link(args, client, run, stop, lockstep=limiter.synchronize) as link:
-        rollout = Rollout(args, agent, VectorEnvironment(environments))
+        clock = LoopClock(*PARTS)
+        rollout = Rollout(args, agent, VectorEnvironment(environments), clock)
+        actor = Actor(args, link, rollout, limiter, stop, clock)
         print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
         try:
-            Actor(args, link, rollout, limiter, stop).run()
+            with Reporter(link.reports(), "actor", args.id_actor, actor.gauges.read, actor.events):
+                actor.run()
         except RunOver as over:
             print(f"The learner has {over}: actor {args.id_actor} leaves", flush=True)

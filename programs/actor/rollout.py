@@ -14,6 +14,7 @@ from memory.broker.actor_client import Saved
 from memory.chunk import Chunk, forms
 from memory.environment_spec import Field
 from memory.errors import RunError
+from memory.loop_clock import LoopClock
 from memory.messages import Episode, Message
 from memory.rows import Arrays, Row, section, with_present_names
 from programs.common import one_line
@@ -24,6 +25,9 @@ from saber.vector import VectorEnvironment
 _ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, and an action a byte
 # Errors that arrays of wrong names, sizes or dtypes cause, wherever they are first used; WireError is a ValueError.
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
+
+
+PARTS = ("act", "environment", "pack")  # of a clock
 
 
 class Place(NamedTuple):
@@ -40,8 +44,11 @@ class Rollout:
     saved state begins above every number that it may have used before, so no new episode has the number of an old one.
     """
 
-    def __init__(self, args: Args, agent: Agent, environments: VectorEnvironment) -> None:
+    def __init__(
+        self, args: Args, agent: Agent, environments: VectorEnvironment, clock: LoopClock | None = None
+    ) -> None:
         self.agent = agent
+        self._clock = clock or LoopClock(*PARTS)
         self.step = 0
         self.first_episode = 0
         self._args = args
@@ -69,11 +76,15 @@ class Rollout:
         `T` and `after` count agent steps over all actors before and after it; an episode's number counts its last step.
         """
         before = self._state
-        output, self._state = self.agent.act(self._rows, before, T)
-        chunks = [self._add(env, self._rows.row(env), output, before) for env in range(len(self._assemblers))]
-        made = self._environments.step(output.actions)
-        for env, row in made.ended.items():
-            chunks.append(self._add(env, row, self._at_end(env, row, output), self._state))
+        with self._clock.part("act"):
+            output, self._state = self.agent.act(self._rows, before, T)
+        with self._clock.part("pack"):
+            chunks = [self._add(env, self._rows.row(env), output, before) for env in range(len(self._assemblers))]
+        with self._clock.part("environment"):
+            made = self._environments.step(output.actions)
+        with self._clock.part("pack"):
+            for env, row in made.ended.items():
+                chunks.append(self._add(env, row, self._at_end(env, row, output), self._state))
         self._rows = made.rows
         self.step += 1
         episodes = [Episode(self._record(after, record)) for record in made.episodes]

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from memory.broker.connection import BrokerError
-from memory.broker.experience_reader import Entry, ExperienceReader
+from memory.broker.experience_reader import ExperienceReader
 from memory.broker.learner_client import LearnerClient
 from memory.broker.story import Reach
+from memory.broker.stream_reader import Entry
 from memory.broker.tally import Tally
 from memory.chunk import ChunkId
 from memory.errors import RunError

@@ -4,12 +4,13 @@ import threading
 from collections.abc import Callable, Iterable
 
 from args import Args
-from memory.broker.experience_reader import READ_AHEAD, Decoder, Entry
 from memory.broker.learner_client import LearnerClient
 from memory.broker.story import Reach
+from memory.broker.stream_reader import READ_AHEAD, Decoder, Entry
 from memory.buffer import Buffer
 from memory.chunk import Chunk, ChunkId
 from memory.limiter import RateLimiter
+from memory.loop_clock import LoopClock
 from memory.messages import Episode
 from memory.replay import Replay
 from memory.rows import StepType
@@ -28,7 +29,7 @@ class Ingest:
 
     def __init__(
         self, args: Args, buffer: Buffer, link: LearnerClient, results: ResultsFolder, progress: Progress,
-        limiter: RateLimiter, decode: Decoder, stop: threading.Event,
+        limiter: RateLimiter, decode: Decoder, stop: threading.Event, clock: LoopClock,
     ) -> None:  # fmt: skip
         self.counted: dict[int, int] = {}
         self._learn_start = args.learn_start
@@ -49,6 +50,7 @@ class Ingest:
             known=max(crew.nb_actor for crew in limiter.crews),
             joining=not limiter.synchronize,
             ahead=min(READ_AHEAD, max(16, buffer.room // 2)),
+            clock=clock,
         )
 
     def tell(self, status: str = "running") -> None:

@@ -1,7 +1,6 @@
 """The learner's loop: takes the actors' experience in, updates, publishes weights."""
 
 import threading
-from collections import deque
 
 import torch
 
@@ -9,12 +8,16 @@ from agents.interface import Agent
 from agents.trainer import Metrics, make_trainer
 from args import Args
 from memory.broker.connection import BrokerError
-from memory.broker.experience_reader import Decoder
 from memory.broker.learner_client import LearnerClient
+from memory.broker.reports import ReportStore
+from memory.broker.stream_reader import Decoder
 from memory.buffer import Buffer
 from memory.errors import DivergedError, RunError, Stopped
 from memory.limiter import RateLimiter
+from memory.loop_clock import LoopClock
+from monitoring.report import EventLog
 from programs.common import IntervalLog, timestamp
+from programs.learner.gauges import PARTS, LearnerGauges
 from programs.learner.ingest import Ingest
 from programs.learner.pace import make_pace
 from programs.learner.progress import Progress
@@ -32,7 +35,7 @@ class Learner:
 
     def __init__(
         self, args: Args, agent: Agent, buffer: Buffer, link: LearnerClient, results: ResultsFolder, progress: Progress,
-        limiter: RateLimiter, decode: Decoder, stop: threading.Event,
+        limiter: RateLimiter, decode: Decoder, stop: threading.Event, store: ReportStore,
     ) -> None:  # fmt: skip
         self._args = args
         self._progress = progress
@@ -41,17 +44,20 @@ class Learner:
         self._limiter = limiter
         self._stop = stop
         self._model = agent.model
-        self._trainer = make_trainer(agent, buffer, args.batch_size, agent.generator.device)
+        self._clock = LoopClock(*PARTS)
+        self._trainer = make_trainer(agent, buffer, args.batch_size, agent.generator.device, self._clock)
         self._pace = make_pace(args, agent, buffer, limiter, progress)
         self._publisher = Publisher(agent.model, link)
-        self._ingest = Ingest(args, buffer, link, results, progress, limiter, decode, stop)
+        self._ingest = Ingest(args, buffer, link, results, progress, limiter, decode, stop, self._clock)
+        self.events = EventLog()
+        self.gauges = LearnerGauges(args, buffer, store, results, progress, self._ingest, self._clock)
         self._saver = Saver(
-            args, agent, buffer, link, results, progress, limiter, self._ingest, self._publisher, self._check_metrics
-        )
+            args, agent, buffer, link, results, progress, limiter, self._ingest, self._publisher, self._check_metrics,
+            self.events,
+        )  # fmt: skip
         self._saves_first = True  # for a run without a checkpoint, or whose checkpoint counts messages Redis has lost
         self._log = self._new_log()
         self._evaluated = progress.T_learner // args.evaluation_interval
-        self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._unchecked: list[torch.Tensor] = []  # metrics
 
     def resume(self, saved: SavedRun) -> None:
@@ -66,9 +72,11 @@ class Learner:
             self._publisher.begin(progress.round)
             if self._saves_first:
                 self._saver.save()  # if this learner is killed from now on, its successor finds all experience again
-            ingest.take_backlog()
+            with self._clock.part("take_in"):
+                ingest.take_backlog()
             while progress.T_learner < args.T_max:
-                ingest.gather(self._pace.may_update)
+                with self._clock.part("take_in"):
+                    ingest.gather(self._pace.may_update)
                 if self._pace.may_update():
                     self._train()
                 if progress.T_learner < args.T_max:
@@ -80,7 +88,8 @@ class Learner:
         except Stopped:
             self._leave("stopped")
             raise
-        except DivergedError:
+        except DivergedError as error:
+            self.events.note(str(error), is_alarm=True)
             raise
         except (RunError, BrokerError):
             self._saver.write_checkpoint()  # Redis is gone, or another learner leads the run; the folder is still ours
@@ -97,19 +106,23 @@ class Learner:
         while turns := self._pace.turns():
             self._note(self._trainer(turns))
             self._progress.T_learner = turns[-1].step
-            self._report()
-            if self._progress.T_learner // self._args.evaluation_interval > self._evaluated:
-                self._evaluate()
-            self._ingest.take_meanwhile()
+            with self._clock.part("save"):
+                self._report()
+                if self._progress.T_learner // self._args.evaluation_interval > self._evaluated:
+                    self._evaluate()
+            with self._clock.part("take_in"):
+                self._ingest.take_meanwhile()
             if self._stop.is_set():
                 raise Stopped
         self._pace.end()
 
     def _publish(self) -> None:
         """Publish the present weights as the version of the present round."""
-        self._publisher.start(self._progress.round)  # first: a checkpoint of this round needs its weights
-        self._ingest.tell()
-        self._saver.save_if_due()
+        with self._clock.part("publish"):
+            self._publisher.start(self._progress.round)  # first: a checkpoint of this round needs its weights
+            self._ingest.tell()
+        with self._clock.part("save"):
+            self._saver.save_if_due()
 
     def _leave(self, status: str) -> None:
         """Save everything, write the run's end for the actors, and log the episodes that actors have appended.
@@ -130,7 +143,7 @@ class Learner:
     # --- reports ---
 
     def _note(self, metrics: list[Metrics]) -> None:
-        self._metrics += metrics
+        self.gauges.note(metrics)
         self._unchecked += [metric for made in metrics for metric in made.values()]
         if len(self._unchecked) >= _CHECKED_METRICS:
             self._check_metrics()
@@ -151,10 +164,9 @@ class Learner:
     def _evaluate(self) -> None:
         """Report and save; batches drawn ahead have been trained on by now, so a resumed run goes on exactly here."""
         self._evaluated = self._progress.T_learner // self._args.evaluation_interval
-        means = {name: torch.stack([m[name] for m in self._metrics]).mean().item() for name in self._metrics[0]}
         mean_score = self._results.mean_score(self._progress.T_learner)
         score = "fewer than 100 episodes yet" if mean_score is None else f"mean score {mean_score:.2f}"
-        told = ", ".join(f"{name} {mean:.4f}" for name, mean in means.items())
+        told = ", ".join(f"{name} {mean:.4f}" for name, mean in self.gauges.means().items())
         print(f"Mean {told}, {score}", flush=True)
         self._saver.try_to(lambda: self._results.plot(now=True))
         self._saver.try_to(self._saver.save)

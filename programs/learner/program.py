@@ -3,6 +3,7 @@
 import textwrap
 import threading
 import uuid
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +24,11 @@ from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
 from memory.queue import Queue
 from memory.replay import Replay
+from monitoring.overview import OverviewReader
+from monitoring.reporter import Reporter
+from monitoring.sinks.feeder import Feeder
+from monitoring.sinks.history import HistorySink, path_of
+from monitoring.sinks.sink import Sink
 from programs import snapshot
 from programs.common import (
     connect_to_redis,
@@ -92,16 +98,31 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         link.lead(progress.run_id, limiter.crews, afresh=saved is None)
         decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
-        learner = Learner(args, agent, buffer, link, reports, progress, limiter, decode, stop)
+        store = link.reports()
+        learner = Learner(args, agent, buffer, link, reports, progress, limiter, decode, stop, store)
         if saved:
             with damage_named(saved.path):
                 learner.resume(saved)
-        if args.preset != "paper":
-            print(describe_preset(args.preset, type(args.own), args.get), flush=True)
-        if unused := args.not_used():
-            print(unused, flush=True)
+        _describe(args)
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
-        learner.run()
+        with (
+            closing(Feeder(_sinks(args), OverviewReader(client, args.name))) as feeder,
+            Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe),
+        ):
+            learner.run()
+
+
+def _describe(args: Args) -> None:
+    """Print what the preset sets, and which options the agent does not use."""
+    if args.preset != "paper":
+        print(describe_preset(args.preset, type(args.own), args.get), flush=True)
+    if unused := args.not_used():
+        print(unused, flush=True)
+
+
+def _sinks(args: Args) -> list[Sink]:
+    """Make the sinks that the options name, and the one that every run has."""
+    return [HistorySink(path_of(args.path_to_results, args.task))]
 
 
 def _capacity(args: Args, agent: Agent, limiter: RateLimiter) -> int:

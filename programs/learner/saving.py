@@ -14,6 +14,7 @@ from args import Args
 from memory.broker.learner_client import LearnerClient
 from memory.buffer import Buffer
 from memory.limiter import RateLimiter
+from monitoring.report import EventLog
 from programs.learner.checkpoints import FirstMessages
 from programs.learner.ingest import Ingest
 from programs.learner.kept_weights import KeptWeights, points_to_keep
@@ -32,6 +33,7 @@ class Saver:
     def __init__(
         self, args: Args, agent: Agent, buffer: Buffer, link: LearnerClient, results: ResultsFolder,
         progress: Progress, limiter: RateLimiter, ingest: Ingest, publisher: Publisher, check: Callable[[], None],
+        events: EventLog,
     ) -> None:  # fmt: skip
         self.finished = False  # T-max is reached, and all that belongs to it is saved and logged
         self._args = args
@@ -44,6 +46,7 @@ class Saver:
         self._ingest = ingest
         self._publisher = publisher
         self._check = check
+        self._events = events
         self._kept = KeptWeights(
             results.folder, args.task, points_to_keep(args, results.action_repeat), self._steps_made
         )
@@ -94,7 +97,9 @@ class Saver:
                 for version, packet in self._publisher.packets().items()
             },
         }
-        return self._results.save_checkpoint(self._agent, self._values() | values, self._ingest.needs())
+        older = self._results.save_checkpoint(self._agent, self._values() | values, self._ingest.needs())
+        self._events.note(f"checkpoint at T = {self._progress.T_learner}")
+        return older
 
     def keep_weights(self) -> None:
         """Write a snapshot of the weights alone if the run has passed a point at which weights are kept."""
@@ -115,6 +120,7 @@ class Saver:
         restore_generator(self._buffer.generator, saved.replay_generator)
         self._publisher.restore(saved.published)
         whole = self._ingest.resume(saved.counted)
+        self._events.note(f"resumed at T = {self._progress.T_learner}")
         if self._limiter.synchronize and whole and saved.logged is not None:
             self._results.log.go_back(saved.logged)
         self._buffer.restore(saved.replay, self._ingest.counted)

@@ -10,7 +10,8 @@ import pytest
 
 from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client, _Away, connect
-from memory.broker.experience_reader import READ_AHEAD, Entry, ExperienceReader
+from memory.broker.experience_reader import ExperienceReader
+from memory.broker.stream_reader import READ_AHEAD, Entry
 from memory.broker.transport import READ_BYTES, Keys
 from memory.chunk import ChunkId
 from memory.errors import RunError, Stopped

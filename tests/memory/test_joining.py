@@ -8,8 +8,9 @@ import pytest
 
 from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client
-from memory.broker.experience_reader import Entry, ExperienceReader
+from memory.broker.experience_reader import ExperienceReader
 from memory.broker.learner_client import LearnerClient
+from memory.broker.stream_reader import Entry
 from memory.broker.transport import Keys
 from memory.errors import UserError
 from memory.limiter import MAX_ACTORS, Crew

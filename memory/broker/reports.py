@@ -1,0 +1,84 @@
+"""Where processes keep their reports in Redis, and how others read them: one string a process, over and over.
+
+A report may be lost at any time. So reports use a connection of their own that gives up at once: a process never waits
+for one, and never ends for one.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from memory.broker.connection import BrokerError, Client
+from memory.broker.transport import Keys, actor_number, sequence_of
+from memory.limiter import MAX_ACTORS
+
+_KEPT_S = 24 * 3600  # for people who look for a process that is gone
+
+
+class ServerUse(NamedTuple):
+    """What a server holds, and what it holds of a run."""
+
+    used: int  # bytes
+    limit: int  # bytes; 0: none
+    entries: int  # in the logs of the run's actors
+    unread: int  # of these, that were not read yet
+
+
+class RawReport(NamedTuple):
+    """A report as it was written."""
+
+    data: bytes
+    age: float  # seconds since it was written, by the clock of the server alone
+
+
+class ReportStore:
+    """Writes and reads the reports of a run's processes."""
+
+    def __init__(self, client: Client, keys: Keys) -> None:
+        self._client = client.aside()
+        self._keys = keys
+
+    def write(self, actor: int | None, report: bytes) -> None:
+        """Replace the report of an actor, or of the learner for None; raises BrokerError if that fails."""
+        self._client.set(self._key(actor), report, ex=_KEPT_S)
+
+    def read(self, actors: Iterable[int | None], most: int) -> dict[int | None, RawReport]:
+        """Return the reports that there are, the first `most` + 1 bytes of each; raises BrokerError if that fails."""
+        wanted = list(actors)
+        pipe: Any = self._client.pipeline(transaction=False)
+        for actor in wanted:
+            pipe.getrange(self._key(actor), 0, most)
+            pipe.pttl(self._key(actor))
+        replies = pipe.execute()
+        found = zip(wanted, replies[::2], replies[1::2], strict=True)
+        return {actor: RawReport(data, max(0.0, _KEPT_S - left / 1000)) for actor, data, left in found if data}
+
+    def registered(self) -> set[int]:
+        """Return the actors that have sent a message; raises BrokerError if that fails."""
+        entries: Any = self._client.xread({self._keys.actors: "0-0"}, count=2 * MAX_ACTORS)
+        texts = [fields.get(b"actor", b"") for _, found in entries for _, fields in found]
+        return {number for text in texts if (number := actor_number(text)) is not None}
+
+    def server(self, received: dict[int, int]) -> "ServerUse":
+        """Return what the server holds; `received` has, by actor, the number of the last message that was read.
+
+        Raises BrokerError if the server does not answer, or this user may not ask.
+        """
+        pipe: Any = self._client.pipeline(transaction=False)
+        pipe.info("memory")
+        for actor in received:
+            pipe.xinfo_stream(self._keys.log(actor))
+        memory, *logs = pipe.execute(raise_on_error=False)  # an actor without a message has no log
+        if isinstance(memory, BrokerError):
+            raise memory
+        known = [(read, log) for read, log in zip(received.values(), logs, strict=True) if isinstance(log, dict)]
+        unread = sum(max(0, sequence_of(log["last-generated-id"]) - read) for read, log in known)
+        return ServerUse(memory["used_memory"], memory["maxmemory"], sum(log["length"] for _, log in known), unread)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with suppress(BrokerError):
+            self._client.close()
+
+    def _key(self, actor: int | None) -> str:
+        return self._keys.learner_report if actor is None else self._keys.report(actor)

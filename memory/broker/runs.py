@@ -1,0 +1,17 @@
+"""Which runs a server holds; for people, who only read."""
+
+from memory.broker.connection import PlainClient
+from memory.broker.transport import Keys, keys_from
+
+_PREFIX = Keys("", "").run.partition("{")[0]
+_MAX_NAME = 200  # characters
+
+
+def run_names(client: PlainClient) -> list[str]:
+    """Return the names of all runs that the server holds a record of."""
+    names = set()
+    for key in keys_from(client, f"{_PREFIX}{{"):
+        name = key.decode("utf-8", "replace")[len(_PREFIX) + 1 : -1]
+        if Keys(name, "").run.encode() == key and 0 < len(name) <= _MAX_NAME and name.isprintable():
+            names.add(name)
+    return sorted(names)

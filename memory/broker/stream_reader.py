@@ -1,0 +1,155 @@
+"""Reads and decodes the actors' streams in a thread, ahead of the learner."""
+
+import queue
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from memory.broker.connection import BLOCK_MS, Client, ReplyTooLargeError
+from memory.broker.quarantine import Quarantine
+from memory.broker.story import Reach, Story
+from memory.broker.transport import (
+    MAX_SEQUENCE,
+    READ_BYTES,
+    Keys,
+    RawMessage,
+    Scripts,
+    actor_number,
+    raw_message,
+    sequence_of,
+)
+from memory.chunk import ChunkId
+from memory.messages import Message
+from memory.wire import WireError
+
+READ_AHEAD = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
+_READ_COUNT = 32  # messages of a stream in one read
+
+Decoder = Callable[[bytes], Message]  # raises ValueError for what replay could not hold
+
+
+class Entry(NamedTuple):
+    """A message and its place in the log."""
+
+    id: ChunkId
+    message: Message | None  # None for the readers only: an unreadable message is left out, but counts as read
+
+
+class StreamReader(threading.Thread):
+    """Reads and decodes the streams of all actors from their beginning on; `ExperienceReader` raises its errors.
+
+    `joins` is the last position read in the stream of actors: the thread reads on there, and follows new actors.
+    """
+
+    def __init__(
+        self, client: Client, keys: Keys, actors: Iterable[int], decode: Decoder, reach: Callable[[], Reach],
+        joins: bytes | None, ahead: int,
+    ) -> None:  # fmt: skip
+        super().__init__(name="log reader", daemon=True)
+        self.entries: queue.Queue[Entry] = queue.Queue(ahead)
+        self.error: BaseException | None = None
+        self._client = client
+        self._scripts = Scripts(client)
+        self._quarantine = Quarantine(client, keys)
+        self._keys = keys
+        self._actors: dict[bytes, int] = {}  # by the key of the log
+        self._positions: dict[Any, Any] = {}
+        self._stories: dict[int, Story] = defaultdict(Story)
+        self._joins = keys.actors.encode()
+        for actor in actors:
+            self._follow(actor)
+        if joins is not None:
+            self._positions[self._joins] = joins
+        self._decode = decode
+        self._reach = reach
+        self._careful = False  # whether a script fetches the messages, as one read would have too many bytes
+        self._turn = 0
+        self._left = threading.Event()
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._left.set()
+        self.join()
+
+    def run(self) -> None:
+        """Read until closed."""
+        try:
+            while not self._left.is_set():
+                for stream, messages in self._read():
+                    self._positions[stream] = messages[-1].id
+                    if stream == self._joins:
+                        self._take_in(messages)
+                    else:
+                        self._take(self._actors[stream], messages)
+                self._quarantine.report()
+            self._quarantine.report(now=True)
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+            self.error = error
+
+    def _read(self) -> list[tuple[bytes, list[RawMessage]]]:
+        """Wait a moment for messages, and return them by stream, no more than READ_BYTES of them."""
+        if not self._careful:
+            try:
+                with self._client.replies_up_to(READ_BYTES):
+                    reply: Any = self._client.xread(self._positions, count=_READ_COUNT, block=BLOCK_MS)
+                return [(stream, [raw_message(*item) for item in items]) for stream, items in reply]
+            except ReplyTooLargeError:
+                self._careful = True
+        streams = deque(self._positions)
+        streams.rotate(self._turn)  # or a flooded first stream would keep all others waiting
+        self._turn += 1
+        found = self._scripts.read({stream: self._positions[stream] for stream in streams}, READ_BYTES)
+        self._careful = bool(found)
+        return found
+
+    @property
+    def received(self) -> dict[int, int]:
+        """Per actor, the number of its last message read; an actor may number new messages only above this one."""
+        return {
+            self._actors[stream]: min(sequence_of(position), MAX_SEQUENCE)
+            for stream, position in list(self._positions.items())
+            if stream != self._joins
+        }
+
+    @property
+    def quarantined(self) -> int:
+        """Return how many messages could not be read."""
+        return self._quarantine.count
+
+    def _follow(self, actor: int) -> None:
+        key = self._keys.log(actor).encode()
+        self._actors[key] = actor
+        self._positions[key] = b"0-0"
+
+    def _take_in(self, entries: Iterable[RawMessage]) -> None:
+        """Follow actors that are new; ignore an entry that names no actor."""
+        for entry in entries:
+            actor = actor_number(entry.data)
+            if actor is not None and actor not in self._actors.values():
+                print(f"{self._keys.title(actor).capitalize()} joins", flush=True)
+                self._follow(actor)
+
+    def _take(self, actor: int, messages: Iterable[RawMessage]) -> None:
+        story = self._stories[actor]
+        for raw in messages:
+            message = None
+            try:
+                story.follow(actor, raw.id)
+                if raw.size > len(raw.data):
+                    raise WireError(f"message of {raw.size} bytes, {READ_BYTES} are allowed")
+                decoded = self._decode(raw.data)
+                story.check(actor, decoded, self._reach())
+                message = decoded
+            except ValueError as error:  # WireError among them
+                story.leave_out()
+                self._quarantine.add(actor, raw.id, raw.data, str(error), raw.size)
+            if sequence_of(raw.id) <= MAX_SEQUENCE:  # a greater one, if counted, would leave the actor no number
+                self._put(Entry(ChunkId(actor, sequence_of(raw.id)), message))
+
+    def _put(self, entry: Entry) -> None:
+        while not self._left.is_set():
+            with suppress(queue.Full):  # the learner is busy: the reader waits for it
+                self.entries.put(entry, timeout=BLOCK_MS / 1000)
+                return

@@ -1,0 +1,74 @@
+"""Divides the time of a loop among its named parts.
+
+clock = LoopClock("other", "act", "environment")
+with clock.part("act"):
+    ...
+shares = Shares(clock)      # in another thread
+shares.read()               # {"other": 0.1, "act": 0.6, "environment": 0.3}
+"""
+
+import time
+from collections import deque
+from types import TracebackType
+
+
+class LoopClock:
+    """Counts the seconds of each part; every moment belongs to one part, the first one unless told otherwise.
+
+    One thread enters parts, any thread may read.
+    """
+
+    def __init__(self, *parts: str) -> None:
+        self._seconds = dict.fromkeys(parts, 0.0)
+        self._parts = {part: _Part(self, part) for part in parts}
+        self._now = (parts[0], time.perf_counter())  # one tuple, so that a reader sees both or neither
+
+    def part(self, name: str) -> "_Part":
+        """Return a context manager: its block belongs to this part, blocks within it to their own."""
+        return self._parts[name]
+
+    def enter(self, part: str) -> str:
+        """Begin a part, and return the one that was under way."""
+        before, since = self._now
+        now = time.perf_counter()
+        self._seconds[before] += now - since
+        self._now = (part, now)
+        return before
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each part so far; the part under way counts up to now."""
+        part, since = self._now
+        seconds = dict(self._seconds)
+        seconds[part] += time.perf_counter() - since
+        return seconds
+
+
+class _Part:
+    """Enters a part for the time of a block; a part may stand within itself."""
+
+    def __init__(self, clock: LoopClock, name: str) -> None:
+        self._clock = clock
+        self._name = name
+        self._before: list[str] = []
+
+    def __enter__(self) -> None:
+        self._before.append(self._clock.enter(self._name))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._clock.enter(self._before.pop())
+
+
+class Shares:
+    """Reads a clock from time to time, and divides the time of the last `readings` of these times."""
+
+    def __init__(self, clock: LoopClock, readings: int = 10) -> None:
+        self._clock = clock
+        self._seen = deque([clock.seconds()], maxlen=readings + 1)
+
+    def read(self) -> dict[str, float]:
+        """Return each part's share of the time; the shares add up to 1, or are all 0."""
+        seconds, first = self._clock.seconds(), self._seen[0]
+        self._seen.append(seconds)
+        spent = {part: max(0.0, seconds[part] - first[part]) for part in seconds}
+        total = sum(spent.values())
+        return {part: time_ / total if total else 0.0 for part, time_ in spent.items()}

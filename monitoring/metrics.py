@@ -1,0 +1,102 @@
+"""All metrics by their fixed names, which are also TensorBoard's tags; any other name is an error."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["gauge", "counter", "histogram"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a number is."""
+
+    name: str  # group/name
+    unit: str
+    meaning: str
+    kind: Kind = "gauge"  # a counter only grows, but for a learner that goes back to its checkpoint
+
+
+# Upper bounds of a histogram's bins, four a decade; the last bin has what lies above.
+PRIORITY_BOUNDS = tuple(10 ** (quarter / 4) for quarter in range(-16, 13))
+
+_ROLLOUT = (
+    Metric("rollout/ep_rew_mean", "score", "mean of the newest 100 training episodes, as SABER counts scores"),
+    Metric("rollout/ep_len_mean", "agent steps", "mean length of the newest 100 training episodes"),
+    Metric("rollout/episodes", "episodes", "training episodes in the log", "counter"),
+    Metric("eval/mean_reward", "score", "mean of the newest 100 episodes of evaluation actors"),
+    Metric("eval/mean_ep_length", "agent steps", "mean length of these episodes"),
+    Metric("eval/episodes", "episodes", "episodes of evaluation actors in their log", "counter"),
+)
+_TIME = (
+    Metric("time/total_timesteps", "agent steps", "played by all actors", "counter"),
+    Metric("time/frames", "frames", "of the environments: agent steps times action repeat", "counter"),
+    Metric("time/steps_per_second", "agent steps/s", "played by all actors"),
+    Metric("time/fps", "frames/s", "of the environments of all actors"),
+    Metric("time/progress", "share", "of T-max that is learned"),
+    Metric("time/remaining", "s", "until T-max, at the speed of the last minutes"),
+)
+_TRAIN = (
+    Metric("train/timesteps", "agent steps", "that all updates stand for: the learner's T", "counter"),
+    Metric("train/n_updates", "updates", "made since the learner began", "counter"),
+    Metric("train/updates_per_second", "updates/s", "made"),
+    Metric("train/version", "versions", "of the weights, the newest published", "counter"),
+    Metric("train/loss", "loss", "mean of the last updates"),
+    Metric("train/value", "discounted return", "mean estimate of the sampled rows"),
+    Metric("train/gradient_norm", "norm", "of all gradients, before they are clipped"),
+    Metric("train/entropy", "nats", "of the policy"),
+    Metric("train/policy_loss", "loss", "of the policy"),
+    Metric("train/value_loss", "loss", "of the values"),
+    Metric("train/policy_lag", "versions", "from the weights that acted to those that learn, on average"),
+    Metric("train/largest_policy_lag", "versions", "from the weights that acted to those that learn, at most"),
+)
+_BUFFER = (
+    Metric("buffer/rows", "agent steps", "held by replay or queue"),
+    Metric("buffer/fill", "share", "of the capacity that is held"),
+    Metric("buffer/sampled_age", "agent steps", "between the newest row and a sampled one, on average"),
+    Metric("buffer/samples_per_insert", "rows", "learned from for each row that was inserted"),
+    Metric("buffer/priorities", "priority", "of rows in the replay, a sample of 10 000", "histogram"),
+)
+_LOOPS = tuple(
+    Metric(f"share/{part}", "share", f"of the process's time in which it {does}")
+    for part, does in {
+        "take_in": "takes experience into the replay or queue, and episodes into the log",
+        "sample": "draws batches",
+        "update": "makes updates",
+        "publish": "hands over weights and writes the run's record",
+        "save": "saves, plots and reports",
+        "act": "computes actions",
+        "environment": "steps its environments",
+        "play": "plays an episode, acting and environment together",
+        "pack": "cuts rows into chunks",
+        "send": "sends experience and its state",
+        "pull": "fetches weights",
+        "wait": "waits for other processes",
+        "other": "does anything else",
+    }.items()
+)
+_ACTORS = (
+    Metric("actor/steps", "agent steps", "of this actor, over all its environments", "counter"),
+    Metric("actor/steps_per_second", "agent steps/s", "of this actor"),
+    Metric("actor/episodes", "episodes", "finished since the process began", "counter"),
+    Metric("actor/version", "versions", "of the weights that act", "counter"),
+    Metric("actor/unread", "messages", "of this actor that the learner has not read"),
+)
+_SYSTEM = (
+    Metric("process/memory", "bytes", "resident in memory"),
+    Metric("process/cpu", "cores", "in use"),
+    Metric("process/gpu_memory", "bytes", "of the GPU that PyTorch holds"),
+    Metric("process/restarts", "starts", "of this process's number in this run, after the first", "counter"),
+    Metric("redis/used_memory", "bytes", "used by the Redis server, for all its runs"),
+    Metric("redis/max_memory", "bytes", "that the Redis server may use; 0: no limit"),
+    Metric("redis/entries", "messages", "in the actors' logs"),
+    Metric("redis/unread", "messages", "in Redis that the learner has not read"),
+    Metric("redis/quarantined", "messages", "that could not be read, since the learner began", "counter"),
+)
+
+METRICS = {metric.name: metric for metric in (*_ROLLOUT, *_TIME, *_TRAIN, *_BUFFER, *_LOOPS, *_ACTORS, *_SYSTEM)}
+
+
+def check_names(names: set[str]) -> None:
+    """Raise ValueError for names that are not in the list."""
+    if unknown := sorted(names - METRICS.keys()):
+        raise ValueError(f"no such metrics: {', '.join(map(ascii, unknown))}; monitoring/metrics.py lists them")

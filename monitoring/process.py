@@ -1,0 +1,34 @@
+"""What this process uses of its machine."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
+
+
+class ProcessUse:
+    """Measures memory and processor time of this process, the latter since the last measurement."""
+
+    def __init__(self) -> None:
+        self._last = (time.monotonic(), time.process_time())
+
+    def measure(self) -> dict[str, float]:
+        """Return the metrics of this moment."""
+        now = (time.monotonic(), time.process_time())
+        elapsed, used = (new - old for new, old in zip(now, self._last, strict=True))
+        self._last = now
+        values = {"process/memory": float(resident_bytes()), "process/cpu": used / elapsed if elapsed else 0.0}
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            values["process/gpu_memory"] = float(torch.cuda.memory_reserved())
+        return values
+
+
+def resident_bytes() -> int:
+    """Return the bytes of memory that this process holds; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+    except OSError:  # no Linux
+        return 0

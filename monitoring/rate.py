@@ -1,0 +1,26 @@
+"""How fast a counter grows."""
+
+import time
+from collections import deque
+
+
+class Rate:
+    """Averages the growth of a counter over the last seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._seen: deque[tuple[float, float]] = deque()
+
+    def per_second(self, count: float) -> float | None:
+        """Note a count of this moment, and return the growth per second; None before there are two.
+
+        A count that falls, as of a learner that goes back to its checkpoint, begins anew.
+        """
+        now = time.monotonic()
+        if self._seen and count < self._seen[-1][1]:
+            self._seen.clear()
+        self._seen.append((now, count))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - self._seconds:
+            self._seen.popleft()
+        (began, first), (ended, last) = self._seen[0], self._seen[-1]
+        return (last - first) / (ended - began) if ended > began else None

@@ -1,0 +1,163 @@
+"""A process's report of itself: what it is, what it waits for, its metrics, and the latest events of its life.
+
+Reports travel as JSON. Whoever may write to Redis may have written one, so `decode` checks names, sizes and ranges.
+"""
+
+import json
+import math
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from memory.broker.holder import is_moment, printable
+from memory.limiter import MAX_ACTORS
+from monitoring.metrics import METRICS, PRIORITY_BOUNDS, check_names
+
+MAX_BYTES = 1 << 15  # of a report
+MAX_EVENTS = 20
+_MAX_TEXT = 300  # characters
+_MOST = 1e300  # of a number
+
+Role = Literal["learner", "actor", "evaluation actor"]
+
+
+class ReportError(ValueError):
+    """Bytes that no process of this project can have written as its report."""
+
+
+class Event(NamedTuple):
+    """Something that happened to a process, such as a checkpoint."""
+
+    at: float  # seconds since 1970
+    text: str
+    is_alarm: bool = False  # whether a person should look at it
+
+
+class EventLog:
+    """Holds a process's newest events."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
+
+    def note(self, text: str, *, is_alarm: bool = False) -> None:
+        """Add an event of this moment; an alarm is something that a person should look at."""
+        self._events.append(Event(time.time(), text, is_alarm))
+
+    def newest(self) -> tuple[Event, ...]:
+        """Return the events, the oldest first."""
+        return tuple(self._events)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one process has written of itself."""
+
+    role: Role
+    number: int  # of the actor; 0 of the learner
+    host: str
+    process: int
+    began: float  # seconds since 1970, by the clock of the process's machine, as all times here
+    written: float
+    ended: bool = False  # the process has left in good order
+    waits_for: str = ""  # empty: it waits for nothing
+    values: dict[str, float] = field(default_factory=dict)  # by the names of METRICS
+    histograms: dict[str, list[float]] = field(default_factory=dict)  # counts of the bins, by the names of METRICS
+    events: tuple[Event, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The process's name, for people."""
+        return self.role if self.role == "learner" else f"{self.role} {self.number}"
+
+    def value(self, name: str) -> float | None:
+        """Return a metric, None if the process has not reported it; raises ValueError for an unknown name."""
+        check_names({name})
+        return self.values.get(name)
+
+
+def encode(report: Report) -> bytes:
+    """Return a report's bytes; raises ValueError for a metric that has no name in the list."""
+    check_names(report.values.keys() | report.histograms.keys())
+    finite = {name: value for name, value in report.values.items() if math.isfinite(value) and abs(value) < _MOST}
+    events = [event._replace(text=event.text[:_MAX_TEXT]) for event in report.events[-MAX_EVENTS:]]
+    content = asdict(report) | {"values": finite, "events": events, "waits_for": report.waits_for[:_MAX_TEXT]}
+    return json.dumps(content, allow_nan=False).encode()
+
+
+def decode(data: bytes) -> Report:
+    """Parse a report; raises ReportError for anything that `encode` cannot have made."""
+    if len(data) > MAX_BYTES:
+        raise ReportError(f"a report of {len(data)} bytes, {MAX_BYTES} are allowed")
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ReportError("a report is no JSON") from error
+    if not isinstance(content, dict) or content.keys() != {f.name for f in fields(Report)}:
+        raise ReportError("a report has other fields than this release writes")
+    values, histograms = content["values"], content["histograms"]
+    if not isinstance(values, dict) or not isinstance(histograms, dict):
+        raise ReportError("a report's metrics are none")
+    # A newer release may report metrics that this one does not know.
+    known = {name: _number(value) for name, value in values.items() if name in METRICS}
+    counts = {name: _counts(bins) for name, bins in histograms.items() if name in METRICS}
+    return Report(
+        _role(content["role"]),
+        _whole(content["number"], MAX_ACTORS),
+        _text(content["host"]),
+        _whole(content["process"], 10**10),
+        _moment(content["began"]),
+        _moment(content["written"]),
+        content["ended"] is True,
+        _text(content["waits_for"]),
+        known,
+        counts,
+        _events(content["events"]),
+    )
+
+
+def _role(value: Any) -> Role:
+    if value not in get_args(Role):
+        raise ReportError("a report has an unknown role")
+    return cast(Role, value)
+
+
+def _number(value: Any, most: float = _MOST) -> float:
+    if type(value) not in (int, float) or not abs(value) <= most:  # of NaN, too
+        raise ReportError("a report has a number that is none, or is too large")
+    return float(value)
+
+
+def _whole(value: Any, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ReportError("a report has a count that is none, or is too large")
+    return value
+
+
+def _moment(value: Any) -> float:
+    if not is_moment(int(moment := _number(value))):
+        raise ReportError("a report has a time that is none")
+    return moment
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str or len(value) > _MAX_TEXT:
+        raise ReportError("a report has a text that is none, or is too long")
+    return printable(value)
+
+
+def _counts(value: Any) -> list[float]:
+    if not isinstance(value, list) or len(value) != len(PRIORITY_BOUNDS) + 1:
+        raise ReportError("a report has a histogram of other bins")
+    counts = [_number(count) for count in value]
+    if min(counts) < 0:
+        raise ReportError("a report has a histogram with a negative count")
+    return counts
+
+
+def _events(value: Any) -> tuple[Event, ...]:
+    if not isinstance(value, list) or len(value) > MAX_EVENTS:
+        raise ReportError("a report has no list of events, or too many")
+    if not all(isinstance(pair, list) and len(pair) == 3 for pair in value):
+        raise ReportError("a report has an event that is none")
+    return tuple(Event(_moment(at), _text(text), alarm is True) for at, text, alarm in value)

@@ -1,0 +1,113 @@
+"""Writes a process's report into Redis every second, from a thread of its own.
+
+with Reporter(store, "actor", 3, gather, events):
+    ...                                   # the thread asks `gather` for the metrics
+    events.note("resumed at T = 5000")    # and shows the newest events
+
+Nothing here ends a run or keeps it waiting: a report that cannot be written is left out, and one line is printed.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+
+from memory import waiting
+from memory.broker.connection import BrokerError, ResponseError
+from memory.broker.holder import this_host
+from memory.broker.reports import ReportStore
+from monitoring.process import ProcessUse
+from monitoring.report import MAX_BYTES, EventLog, Report, ReportError, Role, decode, encode
+
+INTERVAL_S = 1.0
+SILENT_S = 15.0  # after which a process without a new report counts as gone
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Metrics of a moment, by the names of `monitoring.metrics`."""
+
+    values: dict[str, float]
+    histograms: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Reporter:
+    """Reports for one process; use as a context manager.
+
+    `gather` is called in the reporter's thread while the process works: it may only read. `observe` gets each report
+    that was made, also those that Redis did not take.
+    """
+
+    def __init__(
+        self, store: ReportStore, role: Role, number: int, gather: Callable[[], Reading], events: EventLog,
+        observe: Callable[[Report], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._actor = None if role == "learner" else number
+        self._gather = gather
+        self._observe = observe
+        self._use = ProcessUse()
+        self._events = events
+        now = time.time()
+        self._report = Report(role, number, this_host(), os.getpid(), now, now)
+        self._restarts: float | None = None  # unknown until the predecessor's report was looked for
+        self._refused = False  # whether a line was printed about reports that Redis does not take
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="reports", daemon=True)
+
+    def __enter__(self) -> "Reporter":
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._left.set()
+        self._thread.join()
+        self._store.close()
+
+    def _keep(self) -> None:
+        while not self._left.wait(INTERVAL_S):
+            self._write(ended=False)
+        self._write(ended=True)
+
+    def _write(self, *, ended: bool) -> None:
+        try:
+            self._find_predecessor()
+            report = self._make(ended=ended)
+            self._observe(report)
+            self._store.write(self._actor, encode(report))
+        except ResponseError as error:
+            self._tell(str(error))
+        except BrokerError:  # Redis is away: the process itself prints lines about that
+            pass
+
+    def _make(self, *, ended: bool) -> Report:
+        reading = self._gather()
+        own = self._use.measure() | {"process/restarts": self._restarts or 0.0}
+        return replace(
+            self._report,
+            written=time.time(),
+            ended=ended,
+            waits_for="" if ended else waiting.current(),
+            values=own | reading.values,
+            histograms=reading.histograms,
+            events=self._events.newest(),
+        )
+
+    def _find_predecessor(self) -> None:
+        """Count this start, if another process has reported under the same number before."""
+        if self._restarts is not None:
+            return
+        try:
+            found = self._store.read([self._actor], MAX_BYTES).get(self._actor)
+            before = decode(found.data) if found else None
+            self._restarts = (before.values.get("process/restarts", 0.0) + 1) if before else 0.0
+        except ReportError:
+            self._restarts = 0.0
+
+    def _tell(self, why: str) -> None:
+        """Print one line in the life of a process."""
+        if not self._refused:
+            self._refused = True
+            print(f"Not shown by run_status.py and dashboard.py: Redis takes no report ({why})", flush=True)

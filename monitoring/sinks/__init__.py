@@ -1,0 +1,1 @@
+"""Places that a run's metrics are sent to, see `monitoring.sinks.sink`."""

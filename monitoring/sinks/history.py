@@ -1,0 +1,63 @@
+"""The sink that every run has: `<game>_metrics.jsonl` in the results folder, which the dashboard draws curves from.
+
+A line is a JSON object: {"at": seconds since 1970, "step": agent steps, "values": {name: number}, "events": [...]}.
+An event is [seconds since 1970, text, whether a person should look at it]. A learner that goes back to its checkpoint
+appends lines with smaller steps.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monitoring.metrics import METRICS
+from monitoring.report import Event
+from monitoring.sinks.sink import Moment
+
+_SIGNIFICANT = 6  # digits
+
+
+class Line(NamedTuple):
+    """A moment as the file has it."""
+
+    at: float
+    step: int
+    values: dict[str, float]
+    events: tuple[Event, ...]
+
+
+class HistorySink:
+    """Appends a line for each moment."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def take(self, moment: Moment) -> None:
+        """Append the metrics of a moment; raises OSError if that fails."""
+        values = {name: float(f"{value:.{_SIGNIFICANT}g}") for name, value in moment.values.items()}
+        content = {"at": round(moment.at, 1), "step": moment.step, "values": values, "events": moment.events}
+        with self._path.open("a", encoding="ascii") as file:
+            file.write(json.dumps(content, allow_nan=False) + "\n")
+
+    def close(self) -> None:
+        """Do nothing: every line is written at once."""
+
+
+def path_of(folder: Path, game: str) -> Path:
+    """Return where the history of a game's run is."""
+    return folder / f"{game}_metrics.jsonl"
+
+
+def parse(data: bytes) -> Iterator[Line]:
+    """Yield the moments of a file, or of whole lines of it; leave out lines that were torn, or are none."""
+    for text in data.splitlines():
+        try:
+            yield _line(json.loads(text))
+        except (ValueError, TypeError, LookupError, RecursionError):
+            continue
+
+
+def _line(content: Any) -> Line:
+    values = {str(name): float(value) for name, value in content["values"].items() if name in METRICS}
+    events = tuple(Event(float(at), str(text), alarm is True) for at, text, alarm in content["events"])
+    return Line(float(content["at"]), int(content["step"]), values, events)

@@ -1,0 +1,136 @@
+"""Reads the learner's metrics, by the names of `monitoring.metrics`, from another thread while the learner works."""
+
+import time
+from collections import deque
+from contextlib import suppress
+from itertools import islice
+from statistics import fmean
+
+import numpy as np
+import torch
+
+from agents.trainer import Metrics
+from args import Args
+from memory.broker.connection import BrokerError
+from memory.broker.reports import ReportStore
+from memory.buffer import Buffer
+from memory.loop_clock import LoopClock, Shares
+from monitoring.metrics import PRIORITY_BOUNDS, check_names
+from monitoring.rate import Rate
+from monitoring.reporter import Reading
+from programs.learner.ingest import Ingest
+from programs.learner.progress import Progress
+from programs.learner.results_folder import ResultsFolder
+from saber.scores import SCORE_EPISODES, EpisodeRecord
+
+PARTS = ("other", "take_in", "sample", "update", "publish", "save", "wait")  # of the learner's clock
+_RATE_S = 60.0  # over which speeds are averaged; a round of a slow run takes ten seconds
+_REMAINING_S = 600.0
+_SLOW_S = 10.0  # between looks at what costs milliseconds
+_PRIORITIES = 10_000
+
+
+class LearnerGauges:
+    """Holds what is measured of the updates, and reads the rest where it is.
+
+    `note` belongs to the learner's thread, `read` to another.
+    """
+
+    def __init__(
+        self, args: Args, buffer: Buffer, store: ReportStore, results: ResultsFolder, progress: Progress,
+        ingest: Ingest, clock: LoopClock,
+    ) -> None:  # fmt: skip
+        self._args = args
+        self._buffer = buffer
+        self._store = store
+        self._results = results
+        self._progress = progress
+        self._ingest = ingest
+        self._shares = Shares(clock)
+        self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
+        self._updates = 0
+        self._first = progress.T_actors
+        self._played, self._updated = (Rate(_RATE_S) for _ in range(2))
+        self._learned = Rate(_REMAINING_S)
+        self._slow: Reading = Reading({})
+        self._next_slow = 0.0
+
+    def note(self, metrics: list[Metrics]) -> None:
+        """Count updates and keep their metrics; raises ValueError for a metric that has no name in the list."""
+        if not self._updates and metrics:
+            check_names({f"train/{name}" for name in metrics[0]})
+        self._metrics += metrics
+        self._updates += len(metrics)
+
+    def means(self) -> dict[str, float]:
+        """Return the means of the newest updates' metrics, by the agent's names for them; waits for the device."""
+        metrics = list(self._metrics)
+        return {name: torch.stack([m[name] for m in metrics]).mean().item() for name in metrics[0]} if metrics else {}
+
+    def read(self) -> Reading:
+        """Return all metrics of this moment."""
+        if time.monotonic() >= self._next_slow:
+            self._next_slow = time.monotonic() + _SLOW_S
+            self._slow = self._read_slowly()
+        train = {f"train/{name}": value for name, value in self.means().items()}
+        shares = {f"share/{part}": share for part, share in self._shares.read().items()}
+        return Reading(self._speeds() | train | shares | self._slow.values | self._buffered(), self._slow.histograms)
+
+    def _speeds(self) -> dict[str, float]:
+        progress, repeat = self._progress, self._results.action_repeat
+        played, trained = progress.T_actors, progress.T_learner
+        values = {
+            "time/total_timesteps": played,
+            "time/frames": played * repeat,
+            "time/progress": min(1.0, trained / self._args.T_max),
+            "train/timesteps": trained,
+            "train/n_updates": self._updates,
+            "train/version": progress.round,
+        }
+        if (steps := self._played.per_second(played)) is not None:
+            values |= {"time/steps_per_second": steps, "time/fps": steps * repeat}
+        if (updates := self._updated.per_second(self._updates)) is not None:
+            values["train/updates_per_second"] = updates
+        if trained and (speed := self._learned.per_second(trained)):
+            values["time/remaining"] = max(0, self._args.T_max - trained) / speed
+        return values
+
+    def _buffered(self) -> dict[str, float]:
+        buffer, args = self._buffer, self._args
+        values = {"buffer/rows": buffer.rows, "buffer/fill": min(1.0, buffer.rows / args.memory_capacity)}
+        if inserted := self._progress.T_actors - self._first:
+            batch = args.batch_size * buffer.spec.sample_length
+            values["buffer/samples_per_insert"] = self._updates * batch / inserted
+        return values
+
+    def _read_slowly(self) -> Reading:
+        """Return what changes slowly and costs milliseconds: scores, ages, priorities, Redis."""
+        values = self._scores() | self._redis()
+        if (age := self._buffer.sampled_age()) is not None:
+            values["buffer/sampled_age"] = age * self._buffer.spec.period
+        priorities = self._buffer.priorities(_PRIORITIES)
+        if priorities is None:
+            return Reading(values)
+        bins = np.searchsorted(PRIORITY_BOUNDS, priorities.numpy())
+        counts = np.bincount(bins, minlength=len(PRIORITY_BOUNDS) + 1)
+        return Reading(values, {"buffer/priorities": counts.astype(float).tolist()})
+
+    def _redis(self) -> dict[str, float]:
+        values: dict[str, float] = {"redis/quarantined": self._ingest.reader.quarantined}
+        with suppress(BrokerError):  # it is away, or the user of an earlier release may not ask
+            use = self._store.server(self._ingest.reader.received)
+            values |= {"redis/used_memory": use.used, "redis/max_memory": use.limit}
+            values |= {"redis/entries": use.entries, "redis/unread": use.unread}
+        return values
+
+    def _scores(self) -> dict[str, float]:
+        names = ("rollout/ep_rew_mean", "rollout/ep_len_mean", "rollout/episodes")
+        evaluated = ("eval/mean_reward", "eval/mean_ep_length", "eval/episodes")
+        values: dict[str, float] = {}
+        for log, (score, length, count) in zip(self._results.logs, (names, evaluated), strict=False):
+            newest: list[EpisodeRecord] = list(islice(reversed(log.records), SCORE_EPISODES))
+            values[count] = len(log.records)
+            if newest:
+                values[score] = fmean(record.score_saber for record in newest)
+                values[length] = fmean(record.length for record in newest)
+        return values
