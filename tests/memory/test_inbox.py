@@ -25,7 +25,7 @@ pytestmark = pytest.mark.redis
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.experience_reader.BLOCK_MS", 30)
+    monkeypatch.setattr("memory.broker.stream_reader.BLOCK_MS", 30)
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def test_a_read_brings_no_more_bytes_than_it_may(
     client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Mutation: take replies of any size. Messages of all sizes are told apart, each once, and others go on."""
-    monkeypatch.setattr("memory.broker.experience_reader.READ_BYTES", 100_000)
+    monkeypatch.setattr("memory.broker.stream_reader.READ_BYTES", 100_000)
     most = 0
     receive = _Away.receive
 
@@ -331,7 +331,7 @@ def test_an_actor_that_floods_the_log_keeps_nobody_waiting(
     client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: no `rotate`."""
-    monkeypatch.setattr("memory.broker.experience_reader.READ_BYTES", 100_000)
+    monkeypatch.setattr("memory.broker.stream_reader.READ_BYTES", 100_000)
     say(client, keys, 0, 1, *[b"z" * 99_000] * 30)
     say(client, keys, 1, 1, episode(0))
     with open_inbox(client, keys) as inbox:

@@ -26,7 +26,7 @@ BAD = b"\x80nonsense"
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.experience_reader.BLOCK_MS", 30)
+    monkeypatch.setattr("memory.broker.stream_reader.BLOCK_MS", 30)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ REACH = Reach(5, 500)
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.experience_reader.BLOCK_MS", 30)
+    monkeypatch.setattr("memory.broker.stream_reader.BLOCK_MS", 30)
     monkeypatch.setattr(evaluations, "_INTERVAL_S", 0.0)
 
 
