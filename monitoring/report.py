@@ -14,9 +14,9 @@ from memory.broker.holder import is_moment, printable
 from memory.limiter import MAX_ACTORS
 from monitoring.metrics import METRICS, PRIORITY_BOUNDS, check_names
 
-MAX_BYTES = 1 << 15  # of a report
+MAX_BYTES = 1 << 16  # of a report
 MAX_EVENTS = 20
-_MAX_TEXT = 300  # characters
+_MAX_TEXT = 200  # characters
 _MOST = 1e300  # of a number
 
 Role = Literal["learner", "actor", "evaluation actor"]

@@ -1,0 +1,130 @@
+"""The list of metrics, and what is made of their values: shares of a loop's time, and rates."""
+
+import random
+import time
+
+import pytest
+
+from memory import loop_clock
+from memory.loop_clock import LoopClock, Shares
+from monitoring import rate
+from monitoring.metrics import METRICS, check_names
+from monitoring.rate import Rate
+
+PARTS = ("other", "act", "send", "wait")
+
+
+class Hands:
+    """A clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
+    hands = Hands()
+    monkeypatch.setattr(loop_clock.time, "perf_counter", hands)
+    monkeypatch.setattr(rate.time, "monotonic", hands)
+    return hands
+
+
+def test_every_metric_has_one_name_a_unit_and_a_meaning() -> None:
+    assert all(name == metric.name and name.count("/") == 1 for name, metric in METRICS.items())
+    assert all(metric.unit and metric.meaning for metric in METRICS.values())
+
+
+def test_an_unknown_name_is_an_error() -> None:
+    check_names({"train/loss"})
+    with pytest.raises(ValueError, match=r"no such metrics: 'train/lost'; monitoring/metrics\.py lists them"):
+        check_names({"train/loss", "train/lost"})
+
+
+class Forgetful(LoopClock):
+    """The mutation: a block within another ends that one, too."""
+
+    def enter(self, part: str) -> str:
+        super().enter(part)
+        return PARTS[0]
+
+
+def spend(clock: LoopClock, hands: Hands, rng: random.Random, part: str, depth: int) -> dict[str, float]:
+    """Spend time in a part and in parts within it, and return the time of each."""
+    spent = dict.fromkeys(PARTS, 0.0)
+    with clock.part(part):
+        for _ in range(rng.randrange(4)):
+            step = rng.randrange(1, 100) / 64
+            hands.now += step
+            spent[part] += step
+            if depth and rng.random() < 0.5:
+                within = spend(clock, hands, rng, rng.choice(PARTS), depth - 1)
+                spent = {name: spent[name] + within[name] for name in PARTS}
+    return spent
+
+
+def nested_spending(clock_type: type[LoopClock], hands: Hands, seed: int) -> tuple[dict[str, float], dict[str, float]]:
+    clock, rng = clock_type(*PARTS), random.Random(seed)
+    spent = [spend(clock, hands, rng, rng.choice(PARTS), 3) for _ in range(20)]
+    return clock.seconds(), {name: sum(one[name] for one in spent) for name in PARTS}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_moment_belongs_to_the_innermost_part(hands: Hands, seed: int) -> None:
+    counted, spent = nested_spending(LoopClock, hands, seed)
+    assert counted == spent
+    counted, spent = nested_spending(Forgetful, hands, seed)
+    assert counted != spent
+
+
+def test_a_part_belongs_to_its_block_even_if_that_fails(hands: Hands) -> None:
+    clock = LoopClock(*PARTS)
+    with pytest.raises(RuntimeError), clock.part("act"):
+        hands.now += 2
+        raise RuntimeError
+    hands.now += 1
+    assert clock.seconds() == {"other": 1, "act": 2, "send": 0, "wait": 0}
+
+
+def test_shares_are_those_of_the_newest_readings(hands: Hands) -> None:
+    clock = LoopClock(*PARTS)
+    shares = Shares(clock, readings=2)
+    assert shares.read() == dict.fromkeys(PARTS, 0.0)
+    with clock.part("act"):
+        hands.now += 3
+        assert shares.read()["act"] == 1  # the part under way counts
+    for _ in range(3):
+        hands.now += 1
+        newest = shares.read()
+    assert newest == {"other": 1, "act": 0, "send": 0, "wait": 0}
+
+
+def test_a_clock_costs_microseconds() -> None:
+    clock = LoopClock(*PARTS)
+    before = time.thread_time()
+    for _ in range(10_000):
+        with clock.part("act"):
+            pass
+    assert time.thread_time() - before < 1.0  # 100 µs each; a few in truth
+
+
+def test_a_rate_is_that_of_the_newest_seconds(hands: Hands) -> None:
+    speed = Rate(seconds=10)
+    assert speed.per_second(5) is None
+    hands.now = 2
+    assert speed.per_second(9) == 2
+    for second in range(3, 20):
+        hands.now = second
+        newest = speed.per_second(9 + 7 * (second - 2))
+    assert newest == 7
+
+
+def test_a_count_that_falls_begins_anew(hands: Hands) -> None:
+    speed = Rate(seconds=10)
+    speed.per_second(100)
+    hands.now = 1
+    assert speed.per_second(40) is None
+    hands.now = 3
+    assert speed.per_second(50) == 5

@@ -1,0 +1,238 @@
+"""Reports of processes: what they look like, what is refused, and that they neither end nor delay anybody."""
+
+import json
+import math
+import random
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory.broker.connection import Client, connect
+from memory.broker.reports import ReportStore
+from memory.broker.transport import Keys
+from monitoring import reporter
+from monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from monitoring.overview import OverviewReader
+from monitoring.report import MAX_BYTES, MAX_EVENTS, Event, EventLog, Report, ReportError, decode, encode
+from monitoring.reporter import Reading, Reporter
+from monitoring.sinks.feeder import Feeder
+from monitoring.sinks.history import HistorySink, parse
+from monitoring.sinks.sink import Moment
+from tests.conftest import RedisServer
+from tests.deadline import wait_until
+
+BINS = [float(count) for count in range(len(PRIORITY_BOUNDS) + 1)]
+REPORT = Report(
+    "actor", 3, "host", 77, 1e9, 1e9 + 5, waits_for="the moon", values={"actor/steps": 12.0},
+    histograms={"buffer/priorities": BINS}, events=(Event(1e9, "joined"), Event(1e9 + 1, "failed", is_alarm=True)),
+)  # fmt: skip
+
+
+def test_a_report_comes_out_as_it_went_in() -> None:
+    assert decode(encode(REPORT)) == REPORT
+
+
+def test_the_largest_report_is_small_enough() -> None:
+    values = dict.fromkeys(METRICS, -1.2345678901234568e-300)
+    events = tuple(Event(1e9 + 1 / 3, "é" * 300) for _ in range(MAX_EVENTS + 5))
+    report = replace(REPORT, values=values, events=events, waits_for="\\" * 400)
+    assert len(encode(report)) <= MAX_BYTES
+    assert len(decode(encode(report)).events) == MAX_EVENTS
+
+
+def test_a_metric_that_is_not_finite_is_left_out() -> None:
+    values = {"train/loss": math.nan, "train/value": math.inf, "actor/steps": 1.0}
+    assert decode(encode(replace(REPORT, values=values))).values == {"actor/steps": 1.0}
+
+
+def test_a_metric_without_a_name_in_the_list_is_an_error() -> None:
+    with pytest.raises(ValueError, match="'actor/stops'"):
+        encode(replace(REPORT, values={"actor/stops": 1.0}))
+    with pytest.raises(ValueError, match="'actor/stops'"):
+        REPORT.value("actor/stops")
+
+
+WRONG: dict[str, Any] = {
+    "role": ["king", None, ["actor"]],
+    "number": [-1, 10**9, True, 1.0, "1"],
+    "host": [7, "h" * 301, None],
+    "process": [-1, 1e3, None],
+    "began": [-1, 1e300, "now", None, True],
+    "written": [math.nan, math.inf, 10**400],
+    "waits_for": [None, "w" * 301],
+    "values": [None, [], {"actor/steps": "1"}, {"actor/steps": None}, {"actor/steps": math.nan}],
+    "histograms": [None, {"buffer/priorities": [1.0]}, {"buffer/priorities": [-1.0, *BINS[1:]]}],
+    "events": [None, {}, [[1]], [["now", "text", False]], [[1, "t" * 301, False]], [[1, "t", False]] * 21],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in WRONG.items() for value in values])
+def test_a_report_that_no_process_writes_is_refused(field: str, value: object) -> None:
+    content = json.loads(encode(REPORT)) | {field: value}
+    with pytest.raises(ReportError):
+        decode(json.dumps(content).encode())
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b"[" * 20_000, b" " * (MAX_BYTES + 1), b"null"])
+def test_bytes_that_are_no_report_are_refused(data: bytes) -> None:
+    with pytest.raises(ReportError):
+        decode(data)
+
+
+def test_damaged_bytes_are_refused_or_give_a_report() -> None:
+    rng, data = random.Random(1), encode(REPORT)
+    for _ in range(3000):
+        damaged = bytearray(data)
+        for _ in range(rng.randrange(1, 4)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            encode(decode(bytes(damaged)))
+        except ReportError:
+            continue
+
+
+def test_text_of_others_cannot_command_a_terminal() -> None:
+    content = json.loads(encode(REPORT)) | {"host": "\x1b[2J", "events": [[1e9, "\x07bell", False]]}
+    read = decode(json.dumps(content).encode())
+    assert (read.host, read.events[0].text) == ("?[2J", "?bell")
+
+
+def test_metrics_of_a_newer_release_are_left_out() -> None:
+    content = json.loads(encode(REPORT))
+    content["values"]["train/of_the_future"] = 1.0
+    assert decode(json.dumps(content).encode()) == REPORT
+
+
+# --- the thread that writes them ---
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporter, "INTERVAL_S", 0.05)
+
+
+def reports(client: Client, keys: Keys, actor: int | None = 3) -> list[Report]:
+    with closing(ReportStore(client, keys)) as store:
+        return [decode(raw.data) for raw in store.read([actor], MAX_BYTES).values()]
+
+
+@pytest.mark.redis
+def test_a_process_reports_until_it_leaves(client: Client, run_name: str) -> None:
+    keys, events = Keys(run_name, "id"), EventLog()
+    events.note("joined")
+    steps = iter(range(10**6))
+    reading = lambda: Reading({"actor/steps": float(next(steps))})  # noqa: E731
+    with Reporter(ReportStore(client, keys), "actor", 3, reading, events):
+        wait_until(lambda: bool(reports(client, keys)), "a report")
+        first = reports(client, keys)[0]
+        wait_until(lambda: reports(client, keys)[0].values["actor/steps"] > first.values["actor/steps"], "a report")
+    (last,) = reports(client, keys)
+    assert (first.ended, last.ended) == (False, True)
+    assert last.title == "actor 3"
+    assert last.events[0].text == "joined"
+    assert last.values["process/memory"] > 10_000_000
+
+
+@pytest.mark.redis
+def test_a_restart_is_counted(client: Client, run_name: str) -> None:
+    keys = Keys(run_name, "id")
+    for _ in range(3):
+        with Reporter(ReportStore(client, keys), "learner", 0, lambda: Reading({}), EventLog()):
+            pass
+    assert reports(client, keys, None)[0].values["process/restarts"] == 2
+
+
+def test_nobody_waits_for_a_server_that_is_away(own_server: RedisServer) -> None:
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        gathered = []
+        store = ReportStore(client, Keys("run", "id"))
+        with Reporter(store, "actor", 0, lambda: Reading({}), EventLog(), gathered.append):
+            wait_until(lambda: bool(gathered), "a report")
+            own_server.stop()
+            seen = len(gathered)
+            wait_until(lambda: len(gathered) > seen + 3, "a report")
+            own_server.start()
+            wait_until(lambda: bool(reports(client, Keys("run", "id"), 0)), "a report")
+
+
+def test_a_user_who_may_not_report_is_told_once(own_server: RedisServer, capfd: pytest.CaptureFixture[str]) -> None:
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        client.execute_command("ACL", "SETUSER", "default", "-set")
+        gathered: list[Report] = []
+        with Reporter(
+            ReportStore(client, Keys("run", "id")), "actor", 0, lambda: Reading({}), EventLog(), gathered.append
+        ):
+            wait_until(lambda: len(gathered) > 3, "a report")
+    assert capfd.readouterr().out.count("Redis takes no report") == 1
+
+
+# --- a look at a run ---
+
+
+@pytest.mark.redis
+def test_a_run_that_is_not_there_is_none(client: Client, run_name: str) -> None:
+    with closing(OverviewReader(client, run_name)) as reader:
+        assert reader.read() is None
+
+
+# --- sinks ---
+
+
+class FullDisk:
+    def take(self, moment: Moment) -> None:  # noqa: ARG002 - a sink's
+        raise OSError(28, "No space left on device")
+
+    def close(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+class NobodyElse:
+    def read(self) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+def moments(tmp_path: Path) -> list[Any]:
+    return list(parse((tmp_path / "x.jsonl").read_bytes()))
+
+
+def test_history_grows_more_slowly_in_a_long_run(tmp_path: Path) -> None:
+    feeder = Feeder([HistorySink(tmp_path / "x.jsonl")], NobodyElse())  # type: ignore[arg-type]
+    for second in range(100_000):
+        feeder.observe(replace(REPORT, role="learner", written=REPORT.began + second, events=()))
+    at = [line.at - REPORT.began for line in moments(tmp_path)]
+    assert at[:3] == [0, 10, 20]
+    assert 45 <= at[-1] - at[-2] <= 51
+    assert 4000 < len(at) < 6000
+
+
+def test_an_event_is_handed_over_once(tmp_path: Path) -> None:
+    feeder = Feeder([HistorySink(tmp_path / "x.jsonl")], NobodyElse())  # type: ignore[arg-type]
+    for second in (0, 10, 20):
+        feeder.observe(replace(REPORT, written=REPORT.began + second))
+    assert [len(line.events) for line in moments(tmp_path)] == [2, 0, 0]
+
+
+def test_a_sink_that_fails_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    feeder = Feeder([FullDisk(), HistorySink(tmp_path / "x.jsonl")], NobodyElse())  # type: ignore[arg-type]
+    for second in (0, 10, 20):
+        feeder.observe(replace(REPORT, written=REPORT.began + second))
+    feeder.close()
+    assert len(moments(tmp_path)) == 3
+    assert capsys.readouterr().out.count("Metrics are not written (FullDisk: [Errno 28] No space") == 1
+
+
+def test_torn_lines_are_left_out(tmp_path: Path) -> None:
+    sink = HistorySink(tmp_path / "x.jsonl")
+    for step in (1, 2):
+        sink.take(Moment(1e9, step, {"train/loss": 1 / 3}, {}, (Event(1e9, "resumed"),)))
+    data = (tmp_path / "x.jsonl").read_bytes()
+    lines = list(parse(data[:-9] + b"\n[]\nnull\n" + data))
+    assert [line.step for line in lines] == [1, 1, 2]
+    assert lines[0].values == {"train/loss": 0.333333}
+    assert lines[0].events == (Event(1e9, "resumed"),)
