@@ -1,8 +1,8 @@
 """What must hold of everything that the actors of a run have said: CartPole, played again row by row."""
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,9 @@ from memory.chunk import Chunk, ChunkSpec
 from memory.messages import Episode, Joined, Message, decode_message
 from memory.rows import Arrays, StepType, section
 from saber.results.training_log import read_records
+from tests.chaos.notes import Taken
 
-_LOST = 0  # sequence number before the first
+Messages = dict[int, list[tuple[int, Message]]]  # by actor, each with its number
 
 
 class Play(NamedTuple):
@@ -27,7 +28,7 @@ class Play(NamedTuple):
 
 def check_streams(
     streams: dict[int, list[tuple[int, bytes]]], states: dict[int, bytes], spec: ChunkSpec, envs: int
-) -> dict[int, list[tuple[int, Message]]]:
+) -> Messages:
     """Every actor's messages follow each other without gap or double, and tell one uninterrupted play.
 
     `states` are what the actors have left; returns the decoded messages.
@@ -50,15 +51,15 @@ def check_streams(
             )
             told = [message.record for message in messages if isinstance(message, Episode)]
             told = [record for record in told if record["env"] == env]
-            assert [record["episode"] for record in told] == list(range(len(told))), f"{where}: episodes' numbers"
+            numbers = [record["episode"] - left.meta["first_episode"] for record in told]  # more than 0: it joined late
+            assert numbers == list(range(len(told))), f"{where}: episodes' numbers"
             scores = [(record["score_saber"], record["length"]) for record in told]
             assert scores == play.episodes, f"{where}: the episodes told are not those played"
             assert scores, f"{where}: nothing was played to its end"
     return decoded
 
 
-def _first_jump(sequences: list[int]) -> str:
-    before = _LOST
+def _first_jump(sequences: list[int], before: int = 0) -> str:
     for sequence in sequences:
         if sequence != before + 1:
             return f"message {sequence} after {before}"
@@ -74,9 +75,9 @@ def replay(chunks: list[Chunk], spec: ChunkSpec, unfinished: Arrays, where: str)
     rows: Arrays = {}
     for name in chunks[0].rows:
         parts = [windows[0][name][spec.prefix :]]
-        for i, window in enumerate(windows[1:]):
+        for i, (before, window) in enumerate(pairwise(windows)):
             np.testing.assert_array_equal(
-                parts[-1][-repeated:], window[name][:repeated], f"{where}: {name} after chunk {i} does not join"
+                before[name][-repeated:], window[name][:repeated], f"{where}: {name} after chunk {i} does not join"
             )
             parts.append(window[name][repeated:])
         rows[name] = np.concatenate(parts)
@@ -111,7 +112,7 @@ def _episodes(rows: Arrays, where: str) -> Iterable[tuple[float, int]]:
     game.close()
 
 
-def check_scores(messages: dict[int, list[tuple[int, Message]]], csv: Path) -> None:
+def check_scores(messages: Messages, csv: Path) -> None:
     """The training log has every episode that was told, once."""
     told = {
         (actor, int(message.record["env"]), int(message.record["episode"])): message.record["score_saber"]
@@ -125,25 +126,29 @@ def check_scores(messages: dict[int, list[tuple[int, Message]]], csv: Path) -> N
     assert logged == told, f"{len(told.keys() - logged.keys())} episodes are missing from the training log"
 
 
-def check_what_was_read(read_log: Path, messages: dict[int, list[tuple[int, Message]]]) -> dict[int, int]:
-    """Each learner reads each stream without a gap, from where it was trimmed to; returns how far they have come."""
+def check_what_was_read(taken: list[Taken], messages: Messages) -> dict[int, int]:
+    """Learners read each stream without a gap, each from where it was trimmed to; returns how far they have come.
+
+    A learner that resumes may trim what its predecessors have taken in and it has not read again, if it needs none of
+    it: what is learned from is checked elsewhere.
+    """
     readers: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for line in read_log.read_text().splitlines():
-        process, actor, sequence = line.split()
-        readers[process, int(actor)].append(int(sequence))
+    for it in taken:
+        readers[it.process, it.actor].append(it.sequence)
     newest = dict.fromkeys(messages, 0)
     for (process, actor), sequences in readers.items():
-        steps = set(np.diff(sequences).tolist())
-        assert steps <= {1}, f"learner {process} left out messages of actor {actor}, or read them twice"
-        assert sequences[0] <= newest[actor] + 1, f"learner {process} never read {newest[actor] + 1} of actor {actor}"
-        newest[actor] = max(newest[actor], sequences[-1])
+        assert sequences == sorted(set(sequences)), f"learner {process} read messages of actor {actor} twice"
+        new = [sequence for sequence in sequences if sequence > newest[actor]]
+        begin = newest[actor] + 1
+        assert new == list(range(begin, begin + len(new))), (
+            f"learner {process} never read messages of actor {actor}: {_first_jump(new, newest[actor])}"
+        )
+        newest[actor] += len(new)
     return newest
 
 
-def check_replay(
-    saved: dict[str, Any], messages: dict[int, list[tuple[int, Message]]], spec: ChunkSpec, slots: int
-) -> None:
-    """The learner holds each actor's newest chunks, as many as fit, and has counted each step once."""
+def check_replay(saved: dict[str, Any], messages: Messages, slots: int) -> None:
+    """The learner holds each actor's newest chunks, as many as fit."""
     chunks = {
         actor: [(sequence, message) for sequence, message in stream if isinstance(message, Chunk)]
         for actor, stream in messages.items()
@@ -152,11 +157,13 @@ def check_replay(
     assert len(ids) == min(slots, sum(len(stream) for stream in chunks.values())), "the replay is not full"
     for actor, stream in chunks.items():
         held = sorted(sequence for owner, sequence in ids if owner == actor)
-        assert held == [sequence for sequence, _ in stream][-len(held) :], f"the replay has gaps in actor {actor}'s"
-    if json.loads(saved["settings"])["synchronize_actors_with_learner"]:
-        return  # steps are counted in rounds
+        newest = [sequence for sequence, _ in stream][len(stream) - len(held) :]
+        assert held == newest, f"the replay has gaps in actor {actor}'s"
+
+
+def check_steps(saved: dict[str, Any], messages: Messages, spec: ChunkSpec) -> None:
+    """Without lockstep, the learner has counted each step once; in lockstep it counts rounds."""
     rows = slice(spec.prefix, spec.prefix + spec.period)
-    steps = sum(
-        int((c.rows["step_type"][rows] != StepType.LAST).sum()) for stream in chunks.values() for _, c in stream
-    )
+    chunks = (message for stream in messages.values() for _, message in stream if isinstance(message, Chunk))
+    steps = sum(int((chunk.rows["step_type"][rows] != StepType.LAST).sum()) for chunk in chunks)
     assert saved["T_actors"] == steps, "transitions are missing or counted twice"

@@ -1,11 +1,22 @@
 """What must not be so: each makes a process lose or double experience, or its place, under some fault."""
 
+import sys
 import time
 from typing import Any
 
+import numpy as np
+
 from memory.broker import lease, lua
+from memory.broker.actor_client import Saved
 from memory.broker.learner_client import LearnerClient
 from memory.broker.transport import Commit, Keys, Scripts
+from memory.buffer import Checkpoint
+from memory.chunk import Chunk, ChunkId
+from memory.limiter import RateLimiter
+from memory.queue import Queue
+from memory.ring import Ring
+from programs.actor.rollout import Place, Rollout
+from programs.learner.pace import StepPace
 
 _APPEND = """redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])"""
 _APPEND_WHEN_IT_IS = """redis.pcall('XADD', KEYS[1], '*', 'm', ARGV[i])"""
@@ -21,6 +32,13 @@ def apply(name: str) -> None:
         "ids of the clock": _ids_of_the_clock,
         "trim before ingest": _trim_before_ingest,
         "lease not renewed": _lease_not_renewed,
+        "actors never wait": _actors_never_wait,
+        "queue overfilled": _queue_overfilled,
+        "queue forgotten": _queue_forgotten,
+        "queue taken up twice": _queue_taken_up_twice,
+        "memory not restored": _memory_not_restored,
+        "state of another chunk": _state_of_another_chunk,
+        "updates ahead of rows": _updates_ahead_of_rows,
     }[name]()
 
 
@@ -70,3 +88,67 @@ def _lease_not_renewed() -> None:
         pass
 
     lease.Lease._keep = keep
+
+
+def _actors_never_wait() -> None:
+    def may_play(self: RateLimiter, round_: int, published: int, unread: int) -> bool:  # noqa: ARG001
+        return True
+
+    RateLimiter.may_play = may_play
+
+
+def _queue_overfilled() -> None:
+    """The learner takes in all that has arrived, whether it has room or not."""
+    Queue.room = property(lambda _: sys.maxsize)
+
+
+def _queue_forgotten() -> None:
+    """A learner that resumes leaves out what waited."""
+    restore = Queue.restore
+
+    def restore_nothing(self: Queue, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
+        restore(self, checkpoint._replace(ids=checkpoint.ids[:0], priorities=checkpoint.priorities[:0]), newest)
+
+    Queue.restore = restore_nothing
+
+
+def _queue_taken_up_twice() -> None:
+    """A learner that resumes takes all that is in the log for what waited."""
+
+    def remembers(self: Queue, chunk_id: ChunkId) -> bool:  # noqa: ARG001
+        return True
+
+    Queue.remembers = remembers
+
+
+def _memory_not_restored() -> None:
+    """An actor's successor acts as if an episode began."""
+    restore = Rollout._restore
+
+    def restore_without_memory(self: Rollout, saved: Saved) -> Place:
+        place = restore(self, saved)
+        self._state = {name: np.zeros_like(array) for name, array in self._state.items()}
+        return place
+
+    Rollout._restore = restore_without_memory
+
+
+def _state_of_another_chunk() -> None:
+    """A chunk in the replay keeps the state of the one before it in its place."""
+    write = Ring.write
+
+    def write_all_but_state(self: Ring, slot: int, chunk: Chunk, generation: int) -> None:
+        kept = {name: tensor[slot].clone() for name, tensor in self.state.items()}
+        write(self, slot, chunk, generation)
+        if generation >= len(self.generation):
+            for name, tensor in kept.items():
+                self.state[name][slot] = tensor
+
+    Ring.write = write_all_but_state
+
+
+def _updates_ahead_of_rows() -> None:
+    def is_ahead(self: StepPace) -> bool:  # noqa: ARG001
+        return False
+
+    StepPace._is_ahead = is_ahead

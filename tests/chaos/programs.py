@@ -4,14 +4,12 @@ import multiprocessing
 import os
 import runpy
 import sys
-from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from memory.broker import connection, lease, lua
-from memory.broker import experience_reader as inbox
 from programs.learner import saving as learner
-from tests.chaos import mutations
+from tests.chaos import mutations, notes
 from tests.processes import Process
 
 TTL_S = 3.0  # of leases: so that outliving one takes a test no longer than it must
@@ -38,14 +36,14 @@ class Forked:
         return self._process.exitcode
 
 
-def start(argv: list[str], output: Path, mutation: str = "", read_log: Path | None = None) -> Process:
-    """Start a launcher; what it writes is appended to `output`, and what its inbox hands out to `read_log`."""
-    process = _context.Process(target=_run, args=(argv, output, mutation, read_log))
+def start(argv: list[str], output: Path, mutation: str = "", notes_in: Path | None = None) -> Process:
+    """Start a launcher; what it writes is appended to `output`. A learner takes its notes in the folder `notes_in`."""
+    process = _context.Process(target=_run, args=(argv, output, mutation, notes_in))
     process.start()
     return Process(Forked(process), " ".join(argv[:3]), output)
 
 
-def _run(argv: list[str], output: Path, mutation: str, read_log: Path | None) -> None:
+def _run(argv: list[str], output: Path, mutation: str, notes_in: Path | None) -> None:
     file = os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -53,8 +51,8 @@ def _run(argv: list[str], output: Path, mutation: str, read_log: Path | None) ->
     _replace(connection, "_SOCKET_TIMEOUT_S", REQUEST_S)
     _replace(lua, "COMMIT", lua.COMMIT.replace("'PX', 10000", f"'PX', {int(TTL_S * 1000)}"))
     _replace(learner, "_SNAPSHOT_INTERVAL_S", SNAPSHOT_S)
-    if read_log:
-        _write_down_what_is_read(read_log)
+    if notes_in:
+        notes.write_down(notes_in)
     if mutation:
         mutations.apply(mutation)
     sys.argv = argv
@@ -64,16 +62,3 @@ def _run(argv: list[str], output: Path, mutation: str, read_log: Path | None) ->
 def _replace(module: object, name: str, value: object) -> None:
     assert getattr(module, name) != value, f"{name} is what it was"
     setattr(module, name, value)
-
-
-def _write_down_what_is_read(path: Path) -> None:
-    """One line a message, "<process id> <actor> <sequence>", written before the learner goes on."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    pop: Callable[[inbox.ExperienceReader, int], list[inbox.Entry]] = inbox.ExperienceReader._pop
-
-    def pop_and_write(self: inbox.ExperienceReader, actor: int) -> list[inbox.Entry]:
-        entries = pop(self, actor)
-        os.write(file, f"{os.getpid()} {actor} {self.read[actor]}\n".encode())
-        return entries
-
-    inbox.ExperienceReader._pop = pop_and_write

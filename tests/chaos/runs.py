@@ -4,25 +4,79 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agents.sequences import state_fields
 from memory.broker.transport import Keys
 from memory.chunk import ChunkSpec
+from memory.environment_spec import Field
 from programs import snapshot
-from tests.chaos.checks import check_replay, check_scores, check_streams, check_what_was_read
+from tests.chaos.checks import (
+    Messages,
+    check_replay,
+    check_scores,
+    check_steps,
+    check_streams,
+    check_what_was_read,
+)
+from tests.chaos.learning import check_backlog, check_draws, check_policy, check_queue
+from tests.chaos.notes import read_draws, read_messages
 from tests.chaos.system import Chaos, chaos
 from tests.small import CARTPOLE, FREE, TINY
 
 ACTORS, ENVS = 2, 2
-SLOTS = 60  # chunks in the replay, which turns over on the way
-SPEC = ChunkSpec(stack=2, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1)
+ROUND = 40  # agent steps: over all actors in lockstep, else of each process
 OPTIONS = [
     *CARTPOLE,
     *TINY,
-    *f"--history-length {SPEC.stack} --multi-step {SPEC.bootstrap_rows} --nb-env-per-actor {ENVS}".split(),
-    *"--learn-start 400 --weight-synchro-frequency 40 --log-interval 20000 --evaluation-interval 2000".split(),
+    *f"--history-length 2 --nb-env-per-actor {ENVS} --weight-synchro-frequency {ROUND}".split(),
+    *"--log-interval 20000 --evaluation-interval 2000".split(),
     *"--length-actor-buffer 100 --learner-threads 1".split(),
 ]
 ENDLESS = [*FREE, "--T-max", "100000000"]
+LSTM_SIZE, ACTIONS = 7, 2
+CONSTANT = "--lr-IMPALA 1e-30 --lr-R2D2 1e-30".split()  # so that the weights that acted are known
+# The most messages of an actor that wait without lockstep, beside those in a queue: `RateLimiter.max_unread`, those of
+# one more round (a chunk has 5 steps, an episode 8 at least), what the reader holds decoded, and what one read brings.
+BACKLOG = 16 + (ROUND // 5 + ROUND // 8 + 2 * ENVS) + 16 + 32
 Disturb = Callable[[Chaos], None]
+
+
+class Family(NamedTuple):
+    """An agent, its chunks, and the chunks for which its buffer has room."""
+
+    spec: ChunkSpec
+    slots: int
+    options: list[str]
+
+    @property
+    def words(self) -> list[str]:
+        """The command line of all its runs."""
+        return [*OPTIONS, *self.options, "--memory-capacity", str(self.slots * self.spec.period)]
+
+    @property
+    def has_queue(self) -> bool:
+        return not self.spec.prioritised
+
+
+def _impala(batch: int, lstm: int) -> Family:
+    words = f"--agent impala --unroll-length 5 --batch-size {batch} --hidden-size 9 --lstm-size {lstm}".split()
+    extras = (("log_policy", Field((ACTIONS,), "float32")),)
+    return Family(ChunkSpec(2, 0, 5, 1, 5, 5, extras, state_fields(lstm), prioritised=False), 2 * batch + 1, words)
+
+
+# Replays turn over on the way.
+RAINBOW = Family(ChunkSpec(2, 0, 64, 3, 64, 1), 60, "--multi-step 3 --learn-start 400".split())
+FAMILIES = {
+    "rainbow": RAINBOW,
+    "impala": _impala(4, 0),
+    "impala-lstm": _impala(3, LSTM_SIZE),
+    "r2d2": Family(
+        ChunkSpec(2, 3, 8, 3, 5, 8, state=state_fields(LSTM_SIZE)),
+        100,
+        "--agent r2d2 --burn-in 3 --sequence-length 8 --sequence-period 5 --multi-step 3 --learn-start 400".split()
+        # An update stands for 60 steps, so that it is the learner that waits for rows.
+        + f"--samples-per-insert 0.5 --lstm-size {LSTM_SIZE} --target-period 50 --exploration-base 0.9".split(),
+    ),
+}
 
 
 class Result(NamedTuple):
@@ -35,41 +89,59 @@ class Result(NamedTuple):
 
 
 def asynchronous_run(
-    folder: Path, disturb: Disturb, mutations: dict[str, str] | None = None, slots: int = SLOTS
+    folder: Path, disturb: Disturb, mutations: dict[str, str] | None = None, family: Family = RAINBOW
 ) -> None:
     """Disturb a run without lockstep, stop it in good order, and check everything."""
-    with chaos(folder, [*OPTIONS, *ENDLESS, *replay_of(slots)], ACTORS, mutations) as system:
+    words = [*family.words, *ENDLESS, *CONSTANT]
+    with chaos(folder, words, ACTORS, mutations) as system:
         disturb(system)
         system.leave()
-        check(system, slots)
+        messages = check(system, family)
+        saved = last_snapshot(system)
+        if family.has_queue:
+            check_backlog(system.tap.seen, read_messages(folder), BACKLOG + family.slots)
+        elif family.spec.state:
+            assert saved["T_learner"] <= saved["T_actors"], "sequences are learned from more often than they may"
+        if family.spec.state or family.spec.extras:
+            check_policy(saved, messages, words)
 
 
-def lockstep_run(folder: Path, steps: int, disturb: Disturb) -> Result:
+def lockstep_run(folder: Path, steps: int, disturb: Disturb, family: Family) -> Result:
     """Disturb a run in lockstep, let it end, and check everything."""
-    with chaos(folder, [*OPTIONS, "--T-max", str(steps), *replay_of(SLOTS)], ACTORS) as system:
+    with chaos(folder, [*family.words, "--T-max", str(steps)], ACTORS) as system:
         disturb(system)
         system.finish()
-        check(system, SLOTS, all_read=False)
+        check(system, family, lockstep=True)
         saved = last_snapshot(system)
         weights = {name: tensor.numpy().tobytes() for name, tensor in saved["model_state_dict"].items()}
         (hash_,) = system.weights()
         return Result(hash_, weights, scores_of(system).read_bytes(), system.tap.messages)
 
 
-def replay_of(slots: int) -> list[str]:
-    return ["--memory-capacity", str(slots * SPEC.period)]
+def check(system: Chaos, family: Family, *, lockstep: bool = False) -> Messages:
+    """Nothing is missing, nothing is doubled, and nobody is left; returns the messages that learners have read.
 
-
-def check(system: Chaos, slots: int, *, all_read: bool = True) -> None:
-    """Nothing is missing, nothing is doubled, and nobody is left; `all_read` by the learner, before it ended."""
+    Without lockstep these are all, as the learner was the last to end.
+    """
     system.check_nobody_is_left()
-    messages = check_streams(system.tap.messages, states(system), SPEC, ENVS)
-    read = check_what_was_read(system.read_log, messages)
-    if all_read:
+    messages = check_streams(system.tap.messages, states(system), family.spec, ENVS)
+    read = check_what_was_read(read_messages(system.folder), messages)
+    if not lockstep:
         assert read == {actor: stream[-1][0] for actor, stream in messages.items()}, "not everything was read"
     messages = {actor: stream[: read[actor]] for actor, stream in messages.items()}
     check_scores(messages, scores_of(system))
-    check_replay(last_snapshot(system), messages, SPEC, slots)
+    saved = last_snapshot(system)
+    draws = read_draws(system.folder)
+    if family.spec.samples == 1:
+        check_draws(draws, messages)
+    if family.has_queue:
+        most = family.slots + (2 * ROUND + ENVS * ACTORS if lockstep else 0)  # in lockstep two rounds' chunks
+        check_queue(saved, draws, messages, family.spec, most)
+    else:
+        check_replay(saved, messages, family.slots)
+    if not lockstep:
+        check_steps(saved, messages, family.spec)
+    return messages
 
 
 def states(system: Chaos) -> dict[int, bytes]:

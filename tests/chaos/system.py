@@ -13,7 +13,8 @@ from typing import Any
 import redis
 
 from memory.broker.transport import Keys
-from tests.chaos import programs
+from programs import snapshot
+from tests.chaos import notes, programs
 from tests.chaos.faults import LEARNER, REDIS, Fault
 from tests.chaos.proxy import Proxy
 from tests.chaos.tap import Tap
@@ -38,8 +39,9 @@ class Chaos:
         self.who = [LEARNER, *map(str, range(actors))]
         self.name = "chaos"
         self.tap = stack.enter_context(Tap(self.server.port, self.name, actors))
-        self.read_log = folder / "read.txt"
-        self.client = redis.Redis(port=self.server.port, socket_timeout=5)
+        # One connection, for which threads wait: `check_nobody_is_left` counts them.
+        pool = redis.BlockingConnectionPool(1, timeout=None, port=self.server.port, socket_timeout=5)
+        self.client = redis.Redis.from_pool(pool)
         stack.callback(self.client.close)
         self._proxies = {who: stack.enter_context(Proxy(self.server.port)) for who in self.who}
         self._options = [*options, "--nb-actor", str(actors), "--run-name", self.name]
@@ -59,7 +61,7 @@ class Chaos:
         argv = [*program, *self._options, "--port-redis", str(self._proxies[who].port), *more]
         with self._lock:  # forking is not for several threads at a time
             process = programs.start(
-                argv, self.output(who), self._mutations.get(who, ""), self.read_log if who == LEARNER else None
+                argv, self.output(who), self._mutations.get(who, ""), self.folder if who == LEARNER else None
             )
             self._started.append(process)
         return process
@@ -154,6 +156,15 @@ class Chaos:
             deadline.check()
             self.revive()
             time.sleep(0.02)
+
+    def wait_for_checkpoints(self) -> None:
+        """Until both checkpoints have learned something: then a resumed learner reads again what it has counted."""
+
+        def have_learned() -> bool:
+            paths = snapshot.last_models(self.folder, "CartPole-v1")
+            return len(paths) == 2 and paths[-1] != snapshot.last_model(self.folder, "CartPole-v1", 0)
+
+        wait_until(have_learned, lambda: f"two checkpoints\n{self.last_words()}", PATIENCE_S, progress=self.marks)
 
     # --- faults ---
 
@@ -254,9 +265,9 @@ class Chaos:
 
     def _handed_out(self, actor: int) -> int:
         """The last message of an actor that the present learner has taken in."""
-        begins = f"{self.processes[LEARNER].pid} {actor} "
-        lines = [line for line in self.read_log.read_text().splitlines() if line.startswith(begins)]
-        return int(lines[-1].split()[-1]) if lines else 0
+        taken = notes.read_messages(self.folder)
+        present = str(self.processes[LEARNER].pid)
+        return max((it.sequence for it in taken if (it.process, it.actor) == (present, actor)), default=0)
 
     def finish(self) -> None:
         """Wait for the learner to finish, and send those home who wait for a next run."""

@@ -17,6 +17,7 @@ class Tap:
         self.messages: dict[int, list[tuple[int, bytes]]] = {
             actor: [] for actor in range(actors)
         }  # (sequence, data), of this run
+        self.seen: dict[int, list[float]] = {actor: [] for actor in range(actors)}  # when, by time.monotonic()
         self.runs: list[str] = []  # ids, in the order in which they were met
         self._client = redis.Redis(port=port, socket_timeout=5)
         self._name = name
@@ -55,10 +56,12 @@ class Tap:
                     keys = Keys(self._name, self.runs[-1])
                     positions = {keys.log(actor): "0-0" for actor in self.messages}
                     self.messages = {actor: [] for actor in self.messages}
+                    self.seen = {actor: [] for actor in self.messages}
                 for stream, items in self._client.xread(positions, count=500, block=200):
                     actor = int(stream.rsplit(b":", 1)[1])
                     for entry_id, fields in items:
                         positions[stream.decode()] = entry_id
                         self.messages[actor].append((int(entry_id.split(b"-")[0]), fields[b"m"]))
+                        self.seen[actor].append(time.monotonic())
             except (redis.ConnectionError, redis.TimeoutError):
                 time.sleep(0.05)  # it is being restarted

@@ -14,37 +14,53 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.faults import LEARNER, Fault, schedule
-from tests.chaos.runs import ACTORS, ENDLESS, OPTIONS, SLOTS, asynchronous_run, lockstep_run, replay_of
+from tests.chaos.runs import ACTORS, ENDLESS, FAMILIES, RAINBOW, Family, asynchronous_run, lockstep_run
 from tests.chaos.system import Chaos, chaos
 
 FAULTS = int(os.environ.get("CHAOS_FAULTS", "20"))  # of each run
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 LOCKSTEP_STEPS = 400  # agent steps for each fault: enough that a run lasts as long as its faults
 LATENCY_S = 0.01  # which keeps it from ending before
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(300 + 30 * FAULTS)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(300 + 30 * FAULTS)]
+FAMILY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 
 
-def test_without_lockstep_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_queue_and_recurrent_states_outlive_kills(tmp_path: Path) -> None:
+    """The quick tier's share of what follows: all checks, after the learner and an actor were killed."""
+
+    def disturb(system: Chaos) -> None:
+        system.wait_for_checkpoints()
+        system.disturb([Fault("kill", who, 0) for who in (LEARNER, "0")])
+
+    asynchronous_run(tmp_path / "run", disturb, family=FAMILIES["impala-lstm"])
+
+
+@pytest.mark.slow
+@FAMILY
+def test_without_lockstep_nothing_is_lost(family: Family, tmp_path: Path) -> None:
     bursts = schedule(SEED, FAULTS, ACTORS)
-    asynchronous_run(tmp_path / "run", lambda system: happen(system, bursts))
+    asynchronous_run(tmp_path / "run", lambda system: happen(system, bursts), family=family)
 
 
-def test_lockstep_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+@pytest.mark.slow
+@FAMILY
+def test_lockstep_ends_as_if_nothing_had_happened(family: Family, tmp_path: Path) -> None:
     bursts = schedule(SEED + 1000, FAULTS, ACTORS)
     steps = LOCKSTEP_STEPS * sum(map(len, bursts))
     with ThreadPoolExecutor(1) as beside:
-        undisturbed = beside.submit(lockstep_run, tmp_path / "undisturbed", steps, lambda _: None)
+        undisturbed = beside.submit(lockstep_run, tmp_path / "undisturbed", steps, lambda _: None, family)
 
         def disturb(system: Chaos) -> None:
             system.set_latency(LATENCY_S)
             happen(system, bursts)
             system.set_latency(0)
 
-        assert lockstep_run(tmp_path / "disturbed", steps, disturb) == undisturbed.result()
+        assert lockstep_run(tmp_path / "disturbed", steps, disturb, family) == undisturbed.result()
 
 
+@pytest.mark.slow
 def test_a_stopped_learner_whose_run_was_abandoned_leaves_the_new_one_alone(tmp_path: Path) -> None:
-    with chaos(tmp_path / "run", [*OPTIONS, *ENDLESS, *replay_of(SLOTS)], ACTORS) as system:
+    with chaos(tmp_path / "run", [*RAINBOW.words, *ENDLESS], ACTORS) as system:
         system.wait_for_progress()
         old = system.processes[LEARNER]
         assert old.pid

@@ -7,9 +7,14 @@ import pytest
 
 from memory.broker.transport import Keys, last_sequence
 from tests.chaos.faults import LEARNER, Fault
-from tests.chaos.runs import asynchronous_run
+from tests.chaos.runs import FAMILIES, RAINBOW, asynchronous_run
 from tests.chaos.system import Chaos
 
+LARGE = RAINBOW._replace(slots=1000)
+MUTATED_QUEUES = {
+    "queue forgotten": r"chunks were counted twice, or not at all|\d+ chunks were never learned from",
+    "queue taken up twice": r"chunks were counted twice, or not at all|\d+ chunks were learned from twice",
+}
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
 
@@ -54,8 +59,8 @@ def test_trimming_what_was_not_read(tmp_path: Path) -> None:
         system.disturb([kill(LEARNER)])
         system.wait_for_messages("0", 100)  # enough to train on: what is still missing then is given up
 
-    with pytest.raises(AssertionError, match=r"message \d+ after|never read|left out|not full|has gaps"):
-        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "trim before ingest"}, slots=1000)
+    with pytest.raises(AssertionError, match=r"message \d+ after|never read|not full|has gaps"):
+        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "trim before ingest"}, LARGE)
 
 
 def test_a_lease_that_is_not_renewed(tmp_path: Path) -> None:
@@ -67,3 +72,64 @@ def test_a_lease_that_is_not_renewed(tmp_path: Path) -> None:
 
     with pytest.raises(AssertionError, match="a second learner: "):
         asynchronous_run(tmp_path / "run", disturb, {LEARNER: "lease not renewed"})
+
+
+def test_actors_that_never_wait(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"actor 0 was \d+ messages ahead of the learner"):
+        asynchronous_run(tmp_path / "run", freeze_the_learner, {"0": "actors never wait"}, FAMILIES["impala"])
+
+
+def test_a_queue_that_takes_in_more_than_it_has_room_for(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"\d+ chunks were never learned from"):
+        asynchronous_run(tmp_path / "run", freeze_the_learner, {LEARNER: "queue overfilled"}, FAMILIES["impala"])
+
+
+@pytest.mark.parametrize("mutation", ["queue forgotten", "queue taken up twice"])
+def test_a_queue_after_a_kill(mutation: str, tmp_path: Path) -> None:
+    """Of a learner that has two checkpoints, as the log then holds chunks that the newer one has learned from."""
+
+    def disturb(system: Chaos) -> None:
+        system.wait_for_checkpoints()
+        system.disturb([kill(LEARNER)])
+
+    with pytest.raises(AssertionError, match=MUTATED_QUEUES[mutation]):
+        asynchronous_run(tmp_path / "run", disturb, {LEARNER: mutation}, FAMILIES["impala-lstm"])
+
+
+@pytest.mark.parametrize("family", ["impala", "impala-lstm", "r2d2"])
+def test_a_memory_that_is_not_restored(family: str, tmp_path: Path) -> None:
+    def disturb(system: Chaos) -> None:
+        for _ in range(2):
+            system.wait_for_messages("0", 60)
+            system.disturb([kill("0")])
+        system.wait_for_messages("0", 30)
+
+    found = "actions of another policy" if family == "impala" else "is not that before its chunk"
+    with pytest.raises(AssertionError, match=rf"actor 0, environment \d: .*{found}"):
+        asynchronous_run(tmp_path / "run", disturb, {"0": "memory not restored"}, FAMILIES[family])
+
+
+def test_a_state_of_another_chunk(tmp_path: Path) -> None:
+    def disturb(system: Chaos) -> None:
+        system.wait_for_messages("0", 3 * FAMILIES["r2d2"].slots)
+        system.wait_for_progress()
+
+    with pytest.raises(AssertionError, match=r"update \d+ saw other rows or another state"):
+        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "state of another chunk"}, FAMILIES["r2d2"])
+
+
+def test_updates_ahead_of_rows(tmp_path: Path) -> None:
+    def disturb(system: Chaos) -> None:
+        for who in system.who[1:]:
+            system.wait_for_messages(who, 120)
+        system.wait_for_progress()
+        system.disturb([Fault("freeze", who, 1) for who in system.who[1:]])
+
+    with pytest.raises(AssertionError, match="sequences are learned from more often than they may"):
+        asynchronous_run(tmp_path / "run", disturb, {LEARNER: "updates ahead of rows"}, FAMILIES["r2d2"])
+
+
+def freeze_the_learner(system: Chaos) -> None:
+    for who in system.who[1:]:
+        system.wait_for_messages(who, 60)
+    system.disturb([Fault("freeze", LEARNER, 2)])

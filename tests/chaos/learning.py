@@ -1,0 +1,126 @@
+"""What must hold of the chunks that a run has learned from, and of the agent's own numbers in them."""
+
+from bisect import bisect_right
+from collections import Counter
+from contextlib import closing
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import args as options
+from agents.sequences import SequenceAgent
+from memory.batch import Batch
+from memory.chunk import LAST_ACTION, Chunk, ChunkId, ChunkSpec
+from memory.ring import tensor_of
+from memory.rows import StepType
+from programs.common import make_agent, open_environment
+from tests.chaos.checks import Messages
+from tests.chaos.notes import Draw, Taken, fingerprint_of
+
+_TOLERANCE = 1e-5  # of a network's outputs: one row at a time when acting, many at once here
+
+
+def chunks_of(messages: Messages) -> dict[ChunkId, Chunk]:
+    """Return all chunks by name, those of each actor in its order."""
+    return {
+        ChunkId(actor, sequence): message
+        for actor, stream in messages.items()
+        for sequence, message in stream
+        if isinstance(message, Chunk)
+    }
+
+
+def check_draws(draws: list[Draw], messages: Messages) -> None:
+    """Everything that was learned from is some chunk of an actor, with that chunk's own state."""
+    assert draws, "nothing was learned"
+    told = {chunk_id: fingerprint_of(chunk.rows, chunk.state) for chunk_id, chunk in chunks_of(messages).items()}
+    for draw in draws:
+        assert draw.fingerprint == told.get(draw.id), f"update {draw.step} saw other rows or another state in {draw.id}"
+
+
+def check_queue(saved: dict[str, Any], draws: list[Draw], messages: Messages, spec: ChunkSpec, most: int) -> None:
+    """Each chunk was learned from once, or waits for it; `most` may wait."""
+    chunks = chunks_of(messages)
+    learnable = {name for name, chunk in chunks.items() if spec.learnable(chunk.rows["step_type"]).any()}
+    waiting = [ChunkId(*numbers) for numbers in saved["replay"]["ids"].tolist()]
+    assert len(waiting) <= most, f"{len(waiting)} chunks wait"
+    assert saved["replay"]["first"] + len(waiting) == len(chunks), "chunks were counted twice, or not at all"
+    counts = Counter([draw.id for draw in draws] + waiting)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    assert not twice, f"{len(twice)} chunks were learned from twice, {twice[0]} first"
+    never = sorted(learnable - counts.keys())
+    assert not never, f"{len(never)} chunks were never learned from, {never[0]} first"
+    for actor in messages:
+        order = [name.sequence for name in counts if name.actor == actor]
+        assert order == sorted(order), f"chunks of actor {actor} were learned from in another order than they were made"
+    first, last = spec.prefix, spec.prefix + spec.length
+    rows = sum(int((chunks[draw.id].rows["step_type"][first:last] != StepType.LAST).sum()) for draw in draws)
+    assert saved["T_learner"] == rows, "rows that were learned from are missing or counted twice"
+
+
+def check_backlog(seen: dict[int, list[float]], taken: list[Taken], most: int) -> None:
+    """At no time did an actor have more than so many messages that no learner had taken in.
+
+    A message is seen no earlier than it was appended, so more may have been taken in by then, and never less.
+    """
+    for actor, times in seen.items():
+        ours = [it for it in taken if it.actor == actor]
+        reached, moments = [0], [0.0]
+        for it in ours:
+            reached.append(max(reached[-1], it.sequence))
+            moments.append(it.at)
+        behind = [number - reached[bisect_right(moments, at) - 1] for number, at in enumerate(times, 1)]
+        assert max(behind) <= most, f"actor {actor} was {max(behind)} messages ahead of the learner"
+
+
+def check_policy(saved: dict[str, Any], messages: Messages, words: list[str]) -> None:
+    """Each chunk's state leads to that of its actor's next one, and its policy the network's: constant weights."""
+    settings = options.parse([*words, "--force"], "test", "")
+    with closing(open_environment(settings, 0)) as environment:
+        agent = make_agent(settings, environment.spec, torch.device("cpu"), learns=False, seed=0)
+    assert isinstance(agent, SequenceAgent)
+    agent.model.load_state_dict(saved["model_state_dict"])
+    for actor in messages:
+        for env in range(settings.nb_env_per_actor):
+            found = chunks_of(messages)
+            chunks = [chunk for name, chunk in found.items() if (name.actor, chunk.env) == (actor, env)]
+            where = f"actor {actor}, environment {env}"
+            batch = _batch(chunks)
+            if agent.spec.state:
+                _check_states(agent, batch, where)
+            if agent.spec.extras:
+                _check_extras(agent, batch, where)
+
+
+def _batch(chunks: list[Chunk]) -> Batch:
+    rows = {name: torch.stack([tensor_of(c.rows[name]) for c in chunks], 1) for name in chunks[0].rows}  # [T, B, ...]
+    state = {name: torch.stack([tensor_of(c.state[name]) for c in chunks]) for name in chunks[0].state}  # [B, ...]
+    return Batch(rows, state)
+
+
+@torch.no_grad()
+def _check_states(agent: SequenceAgent, batch: Batch, where: str) -> None:
+    """Compare each state with the one that the rows of the chunk before lead to; a FIRST row needs none."""
+    first, period = agent.spec.stack - 1, agent.spec.period
+    inputs, memory = agent.learning_inputs(batch)
+    _, after = agent.model.core(inputs.rows(0, period), memory)
+    led_to = dict(zip(("hidden", "cell"), after, strict=True)) | {LAST_ACTION: batch.action[first + period - 1]}
+    counts = batch.step_type[first, 1:] != StepType.FIRST  # [B - 1]
+    for name, expected in led_to.items():
+        _compare(batch.state[name][1:][counts], expected[:-1][counts], f"{where}: {name} is not that before its chunk")
+
+
+@torch.no_grad()
+def _check_extras(agent: SequenceAgent, batch: Batch, where: str) -> None:
+    first = agent.spec.stack - 1
+    inputs, memory = agent.learning_inputs(batch)
+    log_policy, *_ = agent.model(inputs, memory)  # [T, B, A]
+    acted = batch.step_type[first:] != StepType.LAST  # [T, B]
+    _compare(batch.extras["log_policy"][first:][acted], log_policy[acted], f"{where}: actions of another policy")
+
+
+def _compare(found: Tensor, expected: Tensor, message: str) -> None:
+    torch.testing.assert_close(
+        found, expected.to(found.dtype), rtol=0, atol=_TOLERANCE, msg=lambda details: f"{message}\n{details}"
+    )
