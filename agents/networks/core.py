@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from agents.networks.torso import Torso, TorsoSpec
 
@@ -47,6 +48,9 @@ class Core(nn.Module):
         self.torso = Torso(spec.torso)
         inputs = spec.torso.features + 1 + spec.nb_actions
         self.lstm = _lstm(inputs, spec.lstm, spec.memory) if spec.lstm else None
+        if self.lstm is not None and not spec.torso.learns:  # their bytes are what a row costs, as in the torso
+            for weight in (self.lstm.weight_ih_l0, self.lstm.weight_hh_l0):
+                weight.data = weight.data.to(self.torso.precision)
         self.nb_features = spec.lstm or spec.torso.features
 
     def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
@@ -75,11 +79,23 @@ class Core(nn.Module):
 def _run(lstm: nn.LSTM, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
     """Return an LSTM's outputs for x [T, B, ...], and its memory after them."""
     if len(x) == 1:  # a CPU's library for sequences would sort the weights first: with 512 units, for ten times as long
-        after = torch.lstm_cell(x[0], memory, *lstm.all_weights[0])
+        after = _step(lstm, x[0], memory)
         return after[0].unsqueeze(0), after
     hidden, cell = memory
     output, (hidden, cell) = lstm(x, (hidden.unsqueeze(0), cell.unsqueeze(0)))
     return output, (hidden[0], cell[0])
+
+
+def _step(lstm: nn.LSTM, x: Tensor, memory: Memory) -> Memory:
+    """Return the memory after one row x [B, ...]; only products are computed in the precision of the weights."""
+    hidden, cell = memory
+    w_x, w_h, b_x, b_h = lstm.all_weights[0]
+    if w_x.dtype == x.dtype:
+        return torch.lstm_cell(x, memory, w_x, w_h, b_x, b_h)
+    gates = functional.linear(x.to(w_x.dtype), w_x).float() + functional.linear(hidden.to(w_h.dtype), w_h).float()
+    entry, kept, new, shown = (gates + b_x + b_h).chunk(4, 1)  # [B, H] each
+    cell = kept.sigmoid() * cell + entry.sigmoid() * new.tanh()
+    return shown.sigmoid() * cell.tanh(), cell
 
 
 def _lstm(inputs: int, units: int, rows: int) -> nn.LSTM:

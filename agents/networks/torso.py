@@ -38,8 +38,9 @@ class Torso(nn.Module):
     def __init__(self, spec: TorsoSpec) -> None:
         super().__init__()
         self._scale = 1 / 255 if spec.observation.dtype == "uint8" else 1.0
-        self._precision = spec.precision
         self._is_picture = spec.observation.shape == FRAME
+        # Elsewhere float32: bfloat16 would cut the numbers of an observation to three digits.
+        self.precision = spec.precision if self._is_picture else torch.float32
         if self._is_picture:
             self.body = _body(spec.architecture, spec.stack)
             with torch.no_grad():
@@ -55,9 +56,9 @@ class Torso(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return the features of stacked observations [B, S, ...] of any dtype."""
-        if not self._is_picture:  # in float32: bfloat16 would cut the numbers of an observation to three digits
+        if not self._is_picture:
             return functional.relu(self.dense(self.body(obs.float().flatten(1) * self._scale)))
-        with torch.autocast(obs.device.type, self._precision, enabled=self._precision != torch.float32):
+        with torch.autocast(obs.device.type, self.precision, enabled=self.precision != torch.float32):
             x = self._first_layer(obs)
             for layer in itertools.islice(self.body, 1, None):
                 x = layer(x)
@@ -71,7 +72,7 @@ class Torso(nn.Module):
         """
         first = self.body[0]
         assert isinstance(first, nn.Conv2d)
-        x = obs.contiguous(memory_format=torch.channels_last).to(self._precision)
+        x = obs.contiguous(memory_format=torch.channels_last).to(self.precision)
         return functional.conv2d(x, first.weight * self._scale, first.bias, first.stride, first.padding)
 
 

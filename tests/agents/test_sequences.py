@@ -14,6 +14,7 @@ from agents.sequences import SequenceAgent
 from agents.trainer import Turn, make_trainer
 from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId
+from memory.environment_spec import Field
 from memory.replay import Replay
 from memory.rows import Rows, StepType
 from memory.segment_tree import SegmentTree
@@ -57,8 +58,6 @@ def differences(agent: Any, chunks: list[Chunk]) -> float:
 def with_q_values(agent: Any) -> Any:
     """Let chunks of R2D2 carry the values of the actions chosen, for comparison."""
     if agent.buffer == "replay":
-        from memory.environment_spec import Field
-
         agent.spec = replace(agent.spec, extras=(("chosen", Field((), "float32")),))
     return agent
 
@@ -109,6 +108,24 @@ def test_nothing_of_an_episode_reaches_the_next_one(name: str) -> None:
         said.append(output.extras)
     for key, value in said[0].items():
         np.testing.assert_array_equal(value, said[1][key], key)
+
+
+def test_acting_in_bfloat16_remembers_nearly_the_same() -> None:
+    specs = [core.CoreSpec(core.TorsoSpec(Field((84, 84), "uint8"), 1, "data-efficient", 16, dtype, False), 3, 8, 20)
+             for dtype in (torch.float32, torch.bfloat16)]  # fmt: skip
+    exact, rounded = (core.Core(spec) for spec in specs)
+    rounded.load_state_dict(exact.state_dict())
+    assert rounded.lstm is not None
+    assert rounded.lstm.weight_hh_l0.dtype == torch.bfloat16
+    generator = torch.Generator().manual_seed(1)
+    memories = [(torch.zeros(5, 8), torch.zeros(5, 8))] * 2
+    for _ in range(30):
+        obs = torch.randint(256, (1, 5, 1, 84, 84), generator=generator, dtype=torch.uint8)
+        first, reward = torch.rand(2, 1, 5, generator=generator)
+        inputs = core.Inputs(obs, first < 0.1, reward, torch.ones(1, 5, dtype=torch.int64))
+        with torch.no_grad():
+            memories = [part(inputs, memory)[1] for part, memory in zip((exact, rounded), memories, strict=True)]
+        torch.testing.assert_close(*memories, rtol=0, atol=0.03)
 
 
 @recurrent
