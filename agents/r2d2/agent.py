@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from agents.interface import ActorOutput, Network, Place, Setup, Stateful, Update
 from agents.networks.core import Core, CoreSpec, Inputs, Memory
 from agents.ops import LAST
+from agents.ops.clipping import clip_reward
 from agents.ops.n_step import NStep, n_step
 from agents.ops.rescaling import rescale, unscale
 from agents.optimisers import Adam
@@ -112,8 +113,7 @@ class R2d2(SequenceAgent):
 
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return the raw reward, or the clipped one if values are not rescaled."""
-        limit = self._learning.reward_clip
-        return reward if self._options.rescaling or limit == 0 else reward.clamp(-limit, limit)
+        return reward if self._options.rescaling else clip_reward(reward, self._learning.reward_clip)
 
     def initial_priorities(self, rows: Arrays) -> Array:
         """Return the priority [1] of a chunk's rows, with the acting network in the target's place."""
