@@ -108,9 +108,7 @@ class Agent(Policy):
 
     spec: ChunkSpec
     buffer: Literal["replay", "queue"] = "replay"  # samples again and again, or gives each chunk once
-    max_policy_lag: int = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns
     steps_per_update: int | None = None  # agent steps that an update of a replay stands for; None: --replay-frequency
-    waits_for_rows: bool = False  # even without lockstep, no update is made before as many steps have been played
     generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
 

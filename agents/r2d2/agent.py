@@ -66,8 +66,6 @@ class Updates:
 class R2d2(SequenceAgent):
     """The agent of `--agent r2d2`."""
 
-    waits_for_rows = True
-
     def __init__(self, setup: Setup) -> None:
         options = setup.own
         assert isinstance(options, R2d2Options)

@@ -41,7 +41,7 @@ class Learner:
         self._limiter = limiter
         self._stop = stop
         self._model = agent.model
-        self._trainer = make_trainer(agent, buffer, args.batch_size, agent.generator.device)
+        self._trainer = make_trainer(agent, buffer, args.update_size, agent.generator.device)
         self._pace = make_pace(args, agent, buffer, limiter, progress)
         self._publisher = Publisher(agent.model, link)
         self._ingest = Ingest(args, buffer, link, results, progress, limiter, decode, stop)

@@ -30,7 +30,8 @@ class Pace(Protocol):
 class StepPace:
     """One update per so many agent steps, until as many stand for the round as were played in it.
 
-    Without lockstep nothing keeps updates from running ahead of the steps played, unless the agent `waits_for_rows`.
+    Without lockstep nothing keeps updates from running ahead of the steps played, unless the agent
+    waits for rows.
     """
 
     def __init__(self, args: Args, agent: Agent, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> None:
@@ -39,7 +40,7 @@ class StepPace:
         self._limiter = limiter
         self._progress = progress
         self._steps = agent.steps_per_update or args.replay_frequency
-        self._waits = agent.waits_for_rows and not limiter.synchronize
+        self._waits = args.own.WAITS_FOR_ROWS and not limiter.synchronize
 
     def begin(self) -> bool:
         """Let the updates of a run begin with the steps that were played before them."""

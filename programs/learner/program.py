@@ -116,8 +116,7 @@ def _buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generator: t
     """Make the buffer that the agent needs, on the generator's device."""
     capacity, place = args.memory_capacity, generator.device
     if agent.buffer == "queue":
-        batch_size = args.batch_size if agent.max_policy_lag else None
-        return Queue(agent.spec, capacity, batch_size, generator, place)
+        return Queue(agent.spec, capacity, args.update_size, generator, place)
     start, weights = args.learn_start, (args.priority_weight, args.final_priority_weight)
     return Replay(agent.spec, environment, capacity, generator, place, learn_start=start, priority_weight=weights)
 

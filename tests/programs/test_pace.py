@@ -34,7 +34,8 @@ def arguments(*more: str) -> options.Args:
 
 
 def step_pace(progress: Progress, *more: str, waits: bool = False, steps: int | None = None) -> StepPace:
-    agent: Any = SimpleNamespace(waits_for_rows=waits, steps_per_update=steps)
+    agent: Any = SimpleNamespace(steps_per_update=steps)
+    more = ("--agent", "r2d2" if waits else "rainbow", *more)
     buffer: Any = SimpleNamespace(ready=lambda: True)
     args = arguments(*more)
     return StepPace(args, agent, buffer, limiter_of(synchronize=args.synchronize_actors_with_learner), progress)
