@@ -315,11 +315,11 @@ def _redis(args: Args) -> list[str]:
 
 def _combinations(args: Args) -> list[str]:
     errors = []
-    if args.id_actor >= args.nb_actor:
+    if 0 < args.nb_actor <= args.id_actor:
         errors.append(
             f"--id-actor: {args.id_actor} is not one of --nb-actor {args.nb_actor} (0 to {args.nb_actor - 1})"
         )
-    if args.nb_eval_actors and args.id_eval_actor >= args.nb_eval_actors:
+    if 0 < args.nb_eval_actors <= args.id_eval_actor:
         errors.append(
             f"--id-eval-actor: {args.id_eval_actor} is not one of --nb-eval-actors {args.nb_eval_actors} (0 to "
             f"{args.nb_eval_actors - 1})"

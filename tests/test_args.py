@@ -373,6 +373,12 @@ def test_many_synchronised_actors_are_told_what_they_can_do_instead(agent: str) 
         assert agent == "reinforce"
 
 
+def test_numbers_of_actors_below_zero_get_one_line() -> None:
+    # Mutation: compare the number of an actor with them, too.
+    assert errors_of("--nb-eval-actors", "-1") == ["--nb-eval-actors: must lie in 0 to 4096, is -1"]
+    assert errors_of("--nb-actor", "-1") == ["--nb-actor: must be above 0, is -1"]
+
+
 def test_evaluation_actors_have_numbers_of_their_own_and_no_part_in_the_run() -> None:
     # Mutation: mark their options as shared, and a run could not be resumed with another number of them.
     assert read("--id-eval-actor", "3").id_eval_actor == 3, "their number needs not be told to all"

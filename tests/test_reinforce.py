@@ -40,3 +40,9 @@ def test_it_cannot_be_run_without_lockstep(tmp_path: Path) -> None:
         ):
             why = "--synchronize-actors-with-learner: --agent reinforce takes turns with its actors"
             assert run.refusal(who) == f"{program}: error: {why}; leave the option out\n"
+
+
+def test_a_learner_is_no_evaluation_actor(tmp_path: Path) -> None:
+    with Run(1, "run", tmp_path, OPTIONS) as run:
+        why = "--id-eval-actor: expected in an evaluation actor alone; leave it out, this is the learner"
+        assert run.refusal(LEARNER, "--id-eval-actor", "0") == f"launch_learner.py: error: {why}\n"

@@ -48,6 +48,8 @@ _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to th
 
 def run_learner(args: Args, stop: threading.Event) -> None:
     """Train the run of these settings until T-max or until this process shall stop."""
+    if args.id_eval_actor >= 0:
+        raise UserError("--id-eval-actor: expected in an evaluation actor alone; leave it out, this is the learner")
     if args.learner_threads:
         torch.set_num_threads(args.learner_threads)
     client = connect_to_redis(args, stop)
@@ -60,14 +62,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         _link(args, client) as link,
         ResultsFolder(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
-        found = reports.checkpoints.load()
-        saved = parse(*found) if found else None
-        if saved:
-            _refuse_other_settings(args, saved)
-            _refuse_other_name(args, saved)
-            reports.best_mean = saved.best_mean
-        elif full := next((log for log in reports.logs if log.records), None):
-            raise UserError(f"--path-to-results: {full.path} has episodes, but no checkpoint to resume: move it away")
+        saved = _saved_run(args, reports)
         progress = saved.progress if saved else Progress(uuid.uuid4().hex[:12])
         if saved and saved.finished and progress.T_learner >= args.T_max:
             print(
@@ -102,6 +97,20 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             print(unused, flush=True)
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
         learner.run()
+
+
+def _saved_run(args: Args, reports: ResultsFolder) -> SavedRun | None:
+    """Return the run to resume, None to start afresh; raises UserError for a run that cannot be resumed so."""
+    found = reports.checkpoints.load()
+    if found:
+        saved = parse(*found)
+        _refuse_other_settings(args, saved)
+        _refuse_other_name(args, saved)
+        reports.best_mean = saved.best_mean
+        return saved
+    if full := next((log for log in reports.logs if log.records), None):
+        raise UserError(f"--path-to-results: {full.path} has episodes, but no checkpoint to resume: move it away")
+    return None
 
 
 def _capacity(args: Args, agent: Agent, limiter: RateLimiter) -> int:
