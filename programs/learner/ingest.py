@@ -1,7 +1,7 @@
 """Takes what the actors have sent into the replay and the training log."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from args import Args
 from memory.broker.experience_reader import READ_AHEAD, Decoder, Entry
@@ -15,6 +15,7 @@ from memory.replay import Replay
 from memory.rows import StepType
 from memory.waiting import WaitReporter
 from programs.learner.evaluations import EvaluationDecoder, Evaluations
+from programs.learner.pace import Pace
 from programs.learner.progress import Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
 
@@ -28,15 +29,15 @@ class Ingest:
 
     def __init__(
         self, args: Args, buffer: Buffer, link: LearnerClient, results: ResultsFolder, progress: Progress,
-        limiter: RateLimiter, decode: Decoder, stop: threading.Event,
+        limiter: RateLimiter, pace: Pace, decode: Decoder, stop: threading.Event,
     ) -> None:  # fmt: skip
         self.counted: dict[int, int] = {}
-        self._learn_start = args.learn_start
         self._buffer = buffer
         self._link = link
         self._results = results
         self._progress = progress
         self._limiter = limiter
+        self._pace = pace
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._earlier = reach_of_earlier(args, progress, limiter, link.told)
         evaluation_inbox = link.evaluation_inbox(EvaluationDecoder(self._reach, args.T_max), stop)
@@ -65,7 +66,7 @@ class Ingest:
         if not self._limiter.synchronize and isinstance(self._buffer, Replay):
             self._take(self.reader.take_backlog())
 
-    def gather(self, may_update: Callable[[], bool] = lambda: True) -> None:
+    def gather(self) -> None:
         """Take in what the round needs: in lockstep all rows that the limiter names, else enough rows for an update."""
         progress, limiter = self._progress, self._limiter
         if limiter.synchronize:
@@ -74,9 +75,9 @@ class Ingest:
                 self._gathered += 1
             progress.T_actors = limiter.steps_before(self._gathered + 1)
             return
-        patience = WaitReporter(f"{self._learn_start} transitions in the replay", hint=self._link.absent)
         self.take_meanwhile()
-        while not may_update():
+        patience = WaitReporter(self._pace.awaited, hint=self._link.absent)
+        while not self._pace.may_update():
             self.reader.wait(patience)
             self.take_meanwhile()
 

@@ -44,7 +44,7 @@ class Learner:
         self._trainer = make_trainer(agent, buffer, args.update_size, agent.generator.device)
         self._pace = make_pace(args, agent, buffer, limiter, progress)
         self._publisher = Publisher(agent.model, link)
-        self._ingest = Ingest(args, buffer, link, results, progress, limiter, decode, stop)
+        self._ingest = Ingest(args, buffer, link, results, progress, limiter, self._pace, decode, stop)
         self._saver = Saver(
             args, agent, buffer, link, results, progress, limiter, self._ingest, self._publisher, self._check_metrics
         )
@@ -68,7 +68,7 @@ class Learner:
                 self._saver.save()  # if this learner is killed from now on, its successor finds all experience again
             ingest.take_backlog()
             while progress.T_learner < args.T_max:
-                ingest.gather(self._pace.may_update)
+                ingest.gather()
                 if self._pace.may_update():
                     self._train()
                 if progress.T_learner < args.T_max:

@@ -20,6 +20,10 @@ class Pace(Protocol):
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
 
+    @property
+    def awaited(self) -> str:
+        """What an update waits for, without lockstep."""
+
     def turns(self) -> list[Turn]:
         """Return the next updates of the round, to be made at once; none if the round's training is done."""
 
@@ -54,6 +58,13 @@ class StepPace:
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
         return self._buffer.ready() and not (self._progress.T_learner and self._is_ahead())
+
+    @property
+    def awaited(self) -> str:
+        """What an update waits for, without lockstep."""
+        if self._buffer.ready():
+            return f"the actors to play the next update's {self._steps} agent steps"
+        return f"{self._args.learn_start} transitions in the replay"
 
     def turns(self) -> list[Turn]:
         """Return the next updates of the round, as many as are drawn at once."""
@@ -97,6 +108,11 @@ class QueuePace:
     def may_update(self) -> bool:
         """Whether a batch waits."""
         return self._queue.ready()
+
+    @property
+    def awaited(self) -> str:
+        """What an update waits for, without lockstep."""
+        return f"{self._args.batch_size} sequences in the queue"
 
     def turns(self) -> list[Turn]:
         """Return the update that the oldest chunks make."""
