@@ -40,7 +40,8 @@ class Ingest:
         self._pace = pace
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._earlier = reach_of_earlier(args, progress, limiter, link.told)
-        evaluation_inbox = link.evaluation_inbox(EvaluationDecoder(self._reach, args.T_max), stop)
+        last = max(progress.T_learner, args.T_max - 1 + pace.most_steps)  # T-max may have been larger before
+        evaluation_inbox = link.evaluation_inbox(EvaluationDecoder(self._reach, last), stop)
         self._evaluations = Evaluations(link, results, evaluation_inbox)
         self.reader = link.inbox(
             decode,

@@ -14,6 +14,10 @@ from programs.learner.progress import Progress
 class Pace(Protocol):
     """Counts out the updates of a round."""
 
+    @property
+    def most_steps(self) -> int:
+        """Agent steps that an update can stand for at most: the last one begins before T-max, and may end after it."""
+
     def begin(self) -> bool:
         """Prepare the next round's updates; returns whether these are the first of the run."""
 
@@ -45,6 +49,11 @@ class StepPace:
         self._progress = progress
         self._steps = agent.steps_per_update or args.replay_frequency
         self._waits = args.own.WAITS_FOR_ROWS and not limiter.synchronize
+
+    @property
+    def most_steps(self) -> int:
+        """Agent steps that an update can stand for at most."""
+        return self._steps
 
     def begin(self) -> bool:
         """Let the updates of a run begin with the steps that were played before them."""
@@ -98,6 +107,11 @@ class QueuePace:
         self._queue = queue
         self._limiter = limiter
         self._progress = progress
+
+    @property
+    def most_steps(self) -> int:
+        """Agent steps that an update can stand for at most."""
+        return (self._args.update_size or self._queue.slots) * self._queue.spec.length
 
     def begin(self) -> bool:
         """Return whether no update has been made."""
