@@ -96,8 +96,9 @@ class Ingest:
 
     def take_rest(self) -> None:
         """Log the episodes of all messages that actors have appended to the log; no more can come."""
-        rest = [entry.message for entry in self.reader.take_rest() if isinstance(entry.message, Episode)]
-        self._results.add_episodes(rest, self._progress.T_learner)
+        rest = (entry for entry in self.reader.take_rest() if self._is_new(entry.id))  # a stop comes at any time
+        episodes = [entry.message for entry in rest if isinstance(entry.message, Episode)]
+        self._results.add_episodes(episodes, self._progress.T_learner)
         self._evaluations.take_rest()
 
     def close(self) -> None:
@@ -131,7 +132,7 @@ class Ingest:
         episodes = []
         try:
             for chunk_id, message in entries:
-                new = chunk_id.sequence > self.counted.get(chunk_id.actor, 0)
+                new = self._is_new(chunk_id)
                 if isinstance(message, Episode) and new:  # others were logged before the checkpoint
                     episodes.append(message)
                 elif isinstance(message, Chunk):
@@ -140,6 +141,9 @@ class Ingest:
             for actor, read in self.reader.read.items():
                 self.counted[actor] = max(read, self.counted.get(actor, 0))
             self._results.add_episodes(episodes, self._progress.T_learner)
+
+    def _is_new(self, message: ChunkId) -> bool:
+        return message.sequence > self.counted.get(message.actor, 0)
 
     def _add(self, chunk_id: ChunkId, chunk: Chunk, *, new: bool) -> None:
         if new or self._buffer.remembers(chunk_id):  # others were evicted before the checkpoint

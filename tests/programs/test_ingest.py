@@ -25,6 +25,7 @@ from programs.learner.pace import make_pace
 from programs.learner.progress import Progress
 from programs.learner.results_folder import ResultsFolder
 from saber.results.evaluation_scores import EvaluationScores
+from tests.deadline import wait_until
 from tests.small import CARTPOLE, FREE
 from tests.specs import CARTPOLE as ENVIRONMENT
 
@@ -112,3 +113,20 @@ def test_scores_of_the_weights_of_the_last_update_are_taken(
         records = EvaluationScores(tmp_path / "pole_evaluation.csv").records
     assert [record.episode for record in records] == [0, 2], "no update ends later"
     assert "1 so far; the newest is message 2 of evaluation actor 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("agent", OPTIONS)
+def test_a_learner_stopped_as_it_starts_leaves_out_no_episode_that_it_has_counted(
+    client: Client, run_name: str, tmp_path: Path, agent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutation: log all episodes of the messages that were not taken, or none of them.
+    with actor(client, run_name) as link:
+        with learner(client, run_name, tmp_path, agent) as first:
+            link.commit([Episode(SCORE | {"actor": 0, "episode": number}) for number in range(3)], b"state")
+            wait_until(lambda: first.ingest.take_meanwhile() or len(first.results.log.records) == 3, "them", 20)
+        link.commit([Episode(SCORE | {"actor": 0, "episode": 3})], b"state")
+    with learner(client, run_name, tmp_path, agent, afresh=False) as second:
+        assert second.ingest.resume(first.ingest.counted)
+        second.ingest.take_rest()
+        assert [record.episode for record in second.results.log.records] == [0, 1, 2, 3]
+    assert "Left out" not in capsys.readouterr().out
