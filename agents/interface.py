@@ -138,6 +138,13 @@ class Agent(Policy):
         `step` counts the agent steps that all updates of the run stand for.
         """
 
+    def update_bytes(self, batch_size: int) -> int:  # noqa: ARG002 - small networks and batches need little
+        """Estimate the bytes that `update` holds at once, beside batch and weights: activations, and their gradients.
+
+        0 means that the learner's budget has room for them already.
+        """
+        return 0
+
     def initial_priorities(self, rows: Arrays) -> Array | None:  # noqa: ARG002 - most need none
         """Return priorities [samples] float32 of a chunk's rows [window, ...], from the extras that `act` returned.
 

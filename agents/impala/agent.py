@@ -68,6 +68,7 @@ class Impala(SequenceAgent):
         stack = setup.learning.history_length
         self.spec = ChunkSpec(stack, 0, length, 1, length, length, logits, state, prioritised=False)
         self.network = PolicyValueNetwork(sizes).to(self._device)
+        self.core = self.network.core
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
         self._thresholds = Thresholds(
             options.rho_threshold, options.c_threshold, options.advantage_threshold, options.trace_lambda

@@ -79,6 +79,7 @@ class R2d2(SequenceAgent):
             state=state_fields(options.lstm_size),
         )  # fmt: skip
         self.network = RecurrentDuellingNetwork(sizes, options.hidden_size).to(self._device)
+        self.core = self.network.core
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
         self._epsilon = exploration_rates(setup.place, options.exploration_base)
         if setup.learns:

@@ -75,9 +75,9 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         if args.nb_actor != limiter.crews[-1].nb_actor:
             limiter = _change_crew(args, progress, limiter, link, known)
         sized = replace(args, memory_capacity=_capacity(args, agent, limiter))
-        place = _replay_device(args, budget.replay_bytes(sized, agent, spec.observation), device)
+        place = _replay_device(args, budget.replay_bytes(sized, agent, spec), device)
         kept = len(points_to_keep(args, environment.action_repeat))
-        budget.check_learner(sized, agent, spec.observation, place, client, kept)
+        budget.check_learner(sized, agent, spec, place, client, kept)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
         buffer = _buffer(sized, agent, spec, generator)
         _restore(args, agent, saved)
