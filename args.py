@@ -19,6 +19,7 @@ from memory.broker import access
 from memory.errors import UserError
 from memory.limiter import MAX_ACTORS
 from programs import command_line
+from programs.lockstep import lockstep_errors
 from programs.presets import PRESETS, preset_of
 from saber.registry import ENVIRONMENTS
 
@@ -178,6 +179,11 @@ class Args(MachineOptions, ResultOptions, LearningOptions, ReplayOptions, Enviro
         return self.nb_actor * self.nb_env_per_actor
 
     @property
+    def update_size(self) -> int | None:
+        """Samples of an update; None for an agent that takes turns with its actors: all that they have played."""
+        return self.batch_size if self.own.MAX_POLICY_LAG else None
+
+    @property
     def shared(self) -> dict[str, Any]:
         """The settings that all processes of a run have in common, by name: without lockstep, actors come and go."""
         free = set() if self.synchronize_actors_with_learner else {"nb_actor"}
@@ -309,11 +315,11 @@ def _redis(args: Args) -> list[str]:
 
 def _combinations(args: Args) -> list[str]:
     errors = []
-    if args.id_actor >= args.nb_actor:
+    if 0 < args.nb_actor <= args.id_actor:
         errors.append(
             f"--id-actor: {args.id_actor} is not one of --nb-actor {args.nb_actor} (0 to {args.nb_actor - 1})"
         )
-    if args.nb_eval_actors and args.id_eval_actor >= args.nb_eval_actors:
+    if 0 < args.nb_eval_actors <= args.id_eval_actor:
         errors.append(
             f"--id-eval-actor: {args.id_eval_actor} is not one of --nb-eval-actors {args.nb_eval_actors} (0 to "
             f"{args.nb_eval_actors - 1})"
@@ -328,16 +334,5 @@ def _combinations(args: Args) -> list[str]:
         errors.append(f"--T-max: must exceed --learn-start {args.learn_start}, is {args.T_max}")
     if args.model is not None and not (args.model.is_file() or args.model.is_dir()):
         errors.append(f"--model: no such file or folder: {args.model}")
-    if args.force:
-        return errors
-    if args.nb_actor == 1 and not args.synchronize_actors_with_learner:
-        errors.append(
-            "--synchronize-actors-with-learner: a single actor that is not synchronised may be outrun by the learner, "
-            "which then trains too often on too little; use more actors, or --force if this is meant"
-        )
-    if args.nb_actor > 4 and args.synchronize_actors_with_learner:
-        errors.append(
-            f"--synchronize-actors-with-learner: {args.nb_actor} synchronised actors mostly wait for the learner; use "
-            "at most 4, or --synchronize-actors-with-learner False, or --force if this is meant"
-        )
-    return errors
+    lockstep = args.synchronize_actors_with_learner
+    return errors + lockstep_errors(args.agent, args.own, args.nb_actor, lockstep=lockstep, force=args.force)

@@ -108,9 +108,7 @@ class Agent(Policy):
 
     spec: ChunkSpec
     buffer: Literal["replay", "queue"] = "replay"  # samples again and again, or gives each chunk once
-    max_policy_lag: int = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns
     steps_per_update: int | None = None  # agent steps that an update of a replay stands for; None: --replay-frequency
-    waits_for_rows: bool = False  # even without lockstep, no update is made before as many steps have been played
     generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
 
@@ -139,6 +137,13 @@ class Agent(Policy):
 
         `step` counts the agent steps that all updates of the run stand for.
         """
+
+    def update_bytes(self, batch_size: int) -> int:  # noqa: ARG002 - small networks and batches need little
+        """Estimate the bytes that `update` holds at once, beside batch and weights: activations, and their gradients.
+
+        0 means that the learner's budget has room for them already.
+        """
+        return 0
 
     def initial_priorities(self, rows: Arrays) -> Array | None:  # noqa: ARG002 - most need none
         """Return priorities [samples] float32 of a chunk's rows [window, ...], from the extras that `act` returned.

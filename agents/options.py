@@ -125,6 +125,8 @@ class AgentOptions:
     DEFAULTS: ClassVar[dict[str, Any]] = {}  # of common options, in the place of their own
     CPU: ClassVar[Preset] = {}  # of all options, with `--preset cpu`
     UNUSED: ClassVar[frozenset[str]] = frozenset()  # common options that the agent has no use for
+    MAX_POLICY_LAG: ClassVar[int] = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns
+    WAITS_FOR_ROWS: ClassVar[bool] = False  # even without lockstep, no update is made before its steps were played
 
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""

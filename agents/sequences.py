@@ -55,6 +55,11 @@ class SequenceAgent(Agent):
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(weights[name])
 
+    def update_bytes(self, batch_size: int) -> int:
+        """Estimate the bytes of an update's temporaries; what was kept of the burn-in has no gradient."""
+        learned = self.spec.sample_length + self.spec.bootstrap_rows
+        return self.core.update_bytes(batch_size * (self.spec.burn_in + learned), batch_size * learned)
+
     @abstractmethod
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return the reward as the network sees it."""

@@ -138,10 +138,12 @@ class GraphTrainer(Trainer):
 
 
 def make_trainer(
-    agent: Agent, buffer: Buffer, batch_size: int, device: torch.device, clock: LoopClock | None = None
+    agent: Agent, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock | None = None
 ) -> Trainer:
-    """Return the fastest updates for an agent on `device` with this buffer; `clock` has their PARTS."""
+    """Return the fastest updates for an agent on `device` with this buffer; None learns from all that waits in it.
+
+    `clock` has the PARTS of the updates.
+    """
     clock = clock or LoopClock(*PARTS)
     on_gpu = device.type == "cuda" and buffer.device == device and agent.buffer == "replay"  # a queue is host code
-    size = batch_size if agent.max_policy_lag else None  # who takes turns learns from all of the round at once
-    return (GraphTrainer if on_gpu else EagerTrainer)(agent, buffer, size, device, clock)
+    return (GraphTrainer if on_gpu else EagerTrainer)(agent, buffer, batch_size, device, clock)

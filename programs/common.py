@@ -85,10 +85,6 @@ def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimit
     """Make the rate limiter of a run that has had these crews, the same in all processes of the run."""
     if args.length_actor_buffer <= agent.spec.window:
         raise UserError(f"--length-actor-buffer: must exceed the {agent.spec.window} rows of a chunk")
-    if not args.synchronize_actors_with_learner and agent.max_policy_lag == 0:
-        raise UserError(
-            f"--synchronize-actors-with-learner: --agent {args.agent} takes turns with its actors; leave the option out"
-        )
     return RateLimiter.of(
         synchronize=args.synchronize_actors_with_learner,
         wanted_steps=args.weight_synchro_frequency,
@@ -96,7 +92,7 @@ def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimit
         nb_actor=args.nb_actor,
         crews=crews,
         max_chunks=args.memory_capacity // agent.spec.period,
-        max_policy_lag=agent.max_policy_lag,
+        max_policy_lag=args.own.MAX_POLICY_LAG,
     )
 
 

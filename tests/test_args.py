@@ -346,6 +346,39 @@ def test_unwise_settings_need_force(argv: list[str], refused: bool) -> None:
         read(*argv)
 
 
+def test_a_single_actor_alone_may_be_outrun_only_where_the_learner_waits_for_no_rows() -> None:
+    # Mutation: refuse every agent's single actor.
+    alone = ["--nb-actor", "1", *ASYNCHRONOUS]
+    for agent in ("rainbow_iqn", "rainbow"):
+        (error,) = errors_of("--agent", agent, *alone)
+        assert "outrun by the learner" in error
+    for agent in ("impala", "r2d2"):
+        assert not read("--agent", agent, *alone).synchronize_actors_with_learner
+
+
+@pytest.mark.parametrize("more", [[], ["--force"], ["--nb-actor", "6"]])
+def test_an_agent_that_takes_turns_is_refused_without_lockstep(more: list[str]) -> None:
+    told = "--synchronize-actors-with-learner: --agent reinforce takes turns with its actors; leave the option out"
+    assert errors_of("--agent", "reinforce", *ASYNCHRONOUS, *more) == [told]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_many_synchronised_actors_are_told_what_they_can_do_instead(agent: str) -> None:
+    # Mutation: propose to run REINFORCE without lockstep.
+    chosen = ["--agent", agent, "--nb-actor", "5"]
+    (error,) = errors_of(*chosen)
+    if "or --synchronize-actors-with-learner False" in error:
+        assert not read(*chosen, *ASYNCHRONOUS).synchronize_actors_with_learner
+    else:
+        assert agent == "reinforce"
+
+
+def test_numbers_of_actors_below_zero_get_one_line() -> None:
+    # Mutation: compare the number of an actor with them, too.
+    assert errors_of("--nb-eval-actors", "-1") == ["--nb-eval-actors: must lie in 0 to 4096, is -1"]
+    assert errors_of("--nb-actor", "-1") == ["--nb-actor: must be above 0, is -1"]
+
+
 def test_evaluation_actors_have_numbers_of_their_own_and_no_part_in_the_run() -> None:
     # Mutation: mark their options as shared, and a run could not be resumed with another number of them.
     assert read("--id-eval-actor", "3").id_eval_actor == 3, "their number needs not be told to all"

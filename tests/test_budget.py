@@ -14,14 +14,14 @@ from memory import weights_packet
 from memory.broker.connection import Client, connect
 from memory.broker.transport import Keys, memory_use
 from memory.chunk import ChunkSpec
-from memory.environment_spec import Field
 from memory.errors import UserError
+from memory.replay import Replay
 from programs import snapshot
 from programs.common import make_agent
 from programs.learner import budget
 from tests.conftest import RedisServer
 from tests.processes import Processes, run
-from tests.specs import ATARI
+from tests.specs import ATARI, CARTPOLE
 
 pytestmark = pytest.mark.redis
 _GB = r"\d+\.\d GB"
@@ -83,11 +83,10 @@ def test_chunks_that_the_learner_would_not_read() -> None:
     def spec(stack: int) -> ChunkSpec:
         return ChunkSpec(stack=stack, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1)
 
-    frame = Field((84, 84), "uint8")
-    budget.check_chunk(spec(4), frame)
-    budget.check_chunk(spec(2200), frame)
-    with pytest.raises(UserError, match=r"^--history-length: a chunk of 2466 rows has up to 17564.* 16777216 at most"):
-        budget.check_chunk(spec(2400), frame)
+    budget.check_chunk(spec(4), ATARI)
+    budget.check_chunk(spec(2200), ATARI)
+    with pytest.raises(UserError, match=r"^--history-length: a chunk of 2466 rows has up to 17497.* 16777216 at most"):
+        budget.check_chunk(spec(2400), ATARI)
 
 
 def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -119,3 +118,69 @@ def test_the_files_of_a_run_are_as_large_as_announced(tmp_path: Path) -> None:
     for kept in (0, 14):  # two checkpoints, the best, one that is being written
         needed = 4 * whole + kept * weights
         assert needed <= budget._files_bytes(args, parameters, kept) <= 1.2 * needed
+
+
+UPDATE = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+import torch
+import args as options
+from memory.batch import Batch
+from programs.common import make_agent
+from programs.learner import budget
+from tests.specs import ATARI
+
+torch.set_num_threads(1)
+args = options.parse(sys.argv[1:], "test", "")
+agent = make_agent(args, ATARI, torch.device("cpu"), learns=True, seed=1)
+spec = agent.spec
+
+
+def update(B):
+    fields = spec.row_fields(ATARI).items()
+    T = spec.sample_window
+    rows = {name: torch.from_numpy(np.ones((T, B, *field.shape), field.dtype)) for name, field in fields}
+    state = {name: torch.from_numpy(np.ones((B, *field.shape), field.dtype)) for name, field in spec.state}
+    agent.update(Batch(rows, state, torch.ones(B)), 0.5)
+
+
+update(1)  # PyTorch loads what it needs, and the optimiser makes its moments
+before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+update(args.batch_size)
+print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, budget.update_bytes(args, agent, ATARI))
+"""
+UPDATES = {
+    "impala": "--agent impala",
+    "impala in float32": "--agent impala --precision float32",
+    "impala deep": "--agent impala --architecture deep --lstm-size 256 --batch-size 4",
+    "r2d2": "--agent r2d2 --lstm-size 256 --batch-size 10",
+    "r2d2 burn-in": "--agent r2d2 --lstm-size 64 --burn-in 300 --sequence-length 10 --sequence-period 5 --batch-size 5 "
+    "--precision float32",
+    "r2d2 data-efficient": "--agent r2d2 --architecture data-efficient --lstm-size 128 --batch-size 14",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UPDATES)
+def test_an_update_takes_no_more_than_estimated_and_at_least_half(name: str) -> None:
+    # Mutations: leave out what a library sorts anew, the activations, or the rows of the burn-in.
+    code, out, errors = run("-c", UPDATE, *UPDATES[name].split(), seconds=200)
+    assert (code, errors) == (0, "")
+    used, estimated = map(int, out.split())
+    assert used <= estimated <= 2 * used, (used, estimated)
+
+
+@pytest.mark.parametrize("words", ["--agent r2d2 --lstm-size 512", "--agent r2d2", "--agent impala --lstm-size 64"])
+def test_states_and_extras_are_counted(words: str) -> None:
+    # Mutation: count the observations alone, and R2D2's memory, twenty times as large here, is forgotten.
+    args = options.parse(
+        [*words.split(), "--memory-capacity", "8000", "--learn-start", "10", "--history-length", "1"], "", ""
+    )
+    for environment in (CARTPOLE, ATARI):
+        agent = make_agent(args, environment, torch.device("cpu"), learns=False, seed=1)
+        replay = Replay(agent.spec, environment, args.memory_capacity, torch.Generator(), torch.device("cpu"))
+        held = sum(part.nbytes for parts in (replay.ring.rows, replay.ring.state) for part in parts.values())
+        assert held <= budget.replay_bytes(args, agent, environment) <= 1.2 * held
+        log = budget._redis_bytes(args, agent, environment, 0) - budget._REDIS - args.nb_env * budget._STATE
+        assert log >= 2 * sum(part.nbytes for part in replay.ring.state.values()), "a memory cannot be compressed"

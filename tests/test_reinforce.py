@@ -7,7 +7,7 @@ import pytest
 
 from saber.results.training_log import read_records
 from tests.small import CARTPOLE, FREE
-from tests.system import LEARNER, Run, System
+from tests.system import EVALUATORS, LEARNER, Run, System
 
 OPTIONS = [
     *CARTPOLE,
@@ -29,7 +29,20 @@ def test_reinforce_learns_cartpole_on_policy(redis_port: int, run_name: str, tmp
 
 
 @pytest.mark.redis
-def test_it_cannot_be_run_without_lockstep(redis_port: int, run_name: str, tmp_path: Path) -> None:
-    with Run(redis_port, run_name, tmp_path, [*OPTIONS, *FREE, "--force"]) as run:
-        why = "--agent reinforce takes turns with its actors; leave the option out"
-        assert run.refusal(LEARNER) == f"launch_learner.py: error: --synchronize-actors-with-learner: {why}\n"
+def test_it_cannot_be_run_without_lockstep(tmp_path: Path) -> None:
+    # Mutation: refuse when the limiter is made, after a Redis server was found.
+    nowhere = 1  # no server listens at this port
+    with Run(nowhere, "run", tmp_path, [*OPTIONS, *FREE, "--force"]) as run:
+        for who, program in (
+            (LEARNER, "launch_learner.py"),
+            ("0", "launch_actor.py"),
+            (EVALUATORS[0], "launch_actor.py"),
+        ):
+            why = "--synchronize-actors-with-learner: --agent reinforce takes turns with its actors"
+            assert run.refusal(who) == f"{program}: error: {why}; leave the option out\n"
+
+
+def test_a_learner_is_no_evaluation_actor(tmp_path: Path) -> None:
+    with Run(1, "run", tmp_path, OPTIONS) as run:
+        why = "--id-eval-actor: expected in an evaluation actor alone; leave it out, this is the learner"
+        assert run.refusal(LEARNER, "--id-eval-actor", "0") == f"launch_learner.py: error: {why}\n"

@@ -11,6 +11,7 @@ from torch.nn import functional
 from agents.impala.options import ImpalaOptions
 from agents.interface import ActorOutput, Network, Setup, Stateful, Update
 from agents.networks.core import Core, CoreSpec, Inputs, Memory
+from agents.ops.clipping import clip_reward
 from agents.ops.vtrace import Thresholds, VTrace, vtrace
 from agents.optimisers import RMSProp
 from agents.randomness import RandomState
@@ -67,6 +68,7 @@ class Impala(SequenceAgent):
         stack = setup.learning.history_length
         self.spec = ChunkSpec(stack, 0, length, 1, length, length, logits, state, prioritised=False)
         self.network = PolicyValueNetwork(sizes).to(self._device)
+        self.core = self.network.core
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
         self._thresholds = Thresholds(
             options.rho_threshold, options.c_threshold, options.advantage_threshold, options.trace_lambda
@@ -102,8 +104,7 @@ class Impala(SequenceAgent):
         if self._options.reward_transform == "soft-asymmetric":
             squashed = 5 * torch.tanh(reward / 5)
             return torch.where(reward < 0, 0.3 * squashed, squashed)
-        limit = self._learning.reward_clip
-        return reward.clamp(-limit, limit) if limit > 0 else reward
+        return clip_reward(reward, self._learning.reward_clip)
 
     # --- learning ---
 

@@ -28,6 +28,7 @@ class ImpalaOptions(SequenceOptions):
     UNUSED: ClassVar[frozenset[str]] = frozenset(
         {"learn_start", "replay_frequency", "priority_weight", "final_priority_weight", "queue_size", "replay_device"}
     )
+    WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
 
     hidden_size: int = option(
         512,

@@ -13,6 +13,8 @@ from torch.nn import functional
 
 from agents.networks.torso import Torso, TorsoSpec
 
+_LSTM_NUMBERS = 12  # that a unit keeps of a row: its gates, cell and output, and gradients of the gates
+
 Memory = tuple[Tensor, ...]  # hidden and cell state, [B, H] each; empty without an LSTM
 
 
@@ -52,6 +54,7 @@ class Core(nn.Module):
             for weight in (self.lstm.weight_ih_l0, self.lstm.weight_hh_l0):
                 weight.data = weight.data.to(self.torso.precision)
         self.nb_features = spec.lstm or spec.torso.features
+        self._lstm_numbers = inputs + _LSTM_NUMBERS * spec.lstm if spec.lstm else 0
 
     def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
         """Return features and memory; `memory` is that before the first row."""
@@ -64,6 +67,10 @@ class Core(nn.Module):
         action = (inputs.action.unsqueeze(2) == actions) & known  # [T, B, A] one-hot
         x = torch.cat((features, inputs.reward.unsqueeze(2) * known, action), 2)  # [T, B, F + 1 + A]
         return self._remember(self.lstm, x, inputs.first, memory)
+
+    def update_bytes(self, rows: int, learned: int) -> int:
+        """Estimate the bytes that an update holds at once for so many rows, `learned` of them with gradient."""
+        return self.torso.update_bytes(rows, learned) + 4 * learned * self._lstm_numbers
 
     def _remember(self, lstm: nn.LSTM, x: Tensor, first: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Run the LSTM over stretches of rows, of which only the first can open an episode."""

@@ -41,18 +41,20 @@ class Torso(nn.Module):
         self._is_picture = spec.observation.shape == FRAME
         # Elsewhere float32: bfloat16 would cut the numbers of an observation to three digits.
         self.precision = spec.precision if self._is_picture else torch.float32
+        inputs = spec.stack * math.prod(spec.observation.shape)
         if self._is_picture:
             self.body = _body(spec.architecture, spec.stack)
-            with torch.no_grad():
-                width = self.body(torch.zeros(1, spec.stack, *FRAME)).numel()
-            self.dense = nn.Linear(width, spec.features)
+            kept = _sizes(self.body, torch.zeros(1, spec.stack, *FRAME), 8 // spec.precision.itemsize)
+            self.dense = nn.Linear(kept[-1], spec.features)
             if not spec.learns:
                 self.body[1:].to(spec.precision)
                 self.dense.to(spec.precision)
         else:
-            inputs = spec.stack * math.prod(spec.observation.shape)
             self.body = nn.Sequential(nn.Linear(inputs, spec.features), nn.ReLU())
             self.dense = nn.Linear(spec.features, spec.features)
+            kept = [spec.features]
+        self._stack_bytes: int = inputs * getattr(torch, spec.observation.dtype).itemsize
+        self._inputs, self._kept = inputs, kept
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return the features of stacked observations [B, S, ...] of any dtype."""
@@ -63,6 +65,14 @@ class Torso(nn.Module):
             for layer in itertools.islice(self.body, 1, None):
                 x = layer(x)
             return functional.relu(self.dense(x.flatten(1))).float()
+
+    def update_bytes(self, rows: int, learned: int) -> int:
+        """Estimate the bytes that an update holds at once for so many rows, `learned` of them with gradient."""
+        size = self.precision.itemsize
+        seen = self._inputs + max(self._kept)
+        # A CPU's library sorts the inputs and outputs of the first layers anew for the gradients of their weights.
+        differentiated = 2 * self._inputs + sum(self._kept) + 2 * max(self._kept)
+        return 2 * rows * self._stack_bytes + size * max(rows * seen, learned * differentiated)
 
     def _first_layer(self, obs: Tensor) -> Tensor:
         """Convolve bytes as they are: to scale the weights is cheaper than to scale the frames.
@@ -82,6 +92,25 @@ def _body(architecture: str, stack: int) -> nn.Sequential:
         return _residual(stack, _CHANNELS[architecture])
     layers = ARCHITECTURES[TORSOS[architecture]](stack)
     return nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU(inplace=True))))
+
+
+def _sizes(body: nn.Sequential, blank: Tensor, place: int) -> list[int]:
+    """Count the numbers that each layer keeps of a row for its gradient; the last are the body's outputs.
+
+    A pool keeps the places of its outputs, each as large as `place` numbers.
+    """
+    sizes: list[int] = []
+    shares = {nn.Conv2d: 1, nn.MaxPool2d: place}
+
+    def count(layer: nn.Module, _: object, output: Tensor) -> None:
+        sizes.append(shares[type(layer)] * output.numel())
+
+    hooks = [layer.register_forward_hook(count) for layer in body.modules() if type(layer) in shares]
+    with torch.no_grad():
+        sizes.append(body(blank).numel())
+    for hook in hooks:
+        hook.remove()
+    return sizes
 
 
 def _residual(stack: int, channels: Sequence[int]) -> nn.Sequential:

@@ -14,6 +14,7 @@ from torch import Tensor
 from agents.foreign_snapshot import sizes_of
 from agents.interface import ActorOutput, Agent, Setup, Stateful, Update
 from agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
+from agents.ops.clipping import clip_reward
 from agents.ops.frames import push_frame, stack_at
 from agents.ops.n_step import NStep, n_step
 from agents.optimisers import Adam
@@ -139,8 +140,8 @@ class QLearningAgent(Agent):
         start = torch.arange(self.spec.prefix, self.spec.prefix + self.spec.length)
         index = start + torch.arange(self._multi_step + 1)[:, None]  # [n + 1, B]
         output = {name.removeprefix("extras."): torch.tensor(rows[name]) for name in rows if name.startswith("extras.")}
-        reward = self._clip(torch.tensor(rows["reward"])[index])
-        ahead = self._n_step(reward, torch.tensor(rows["discount"])[index], torch.tensor(rows["step_type"])[index])
+        reward, discount, step_type = (torch.tensor(rows[name])[index] for name in ("reward", "discount", "step_type"))
+        ahead = self._n_step(reward, discount, step_type)
         losses = self.initial_losses(
             {name: tensor[start] for name, tensor in output.items()}, output["greedy"][start + ahead.steps], ahead
         )
@@ -178,7 +179,7 @@ class QLearningAgent(Agent):
             return Transitions(*batch.rows.transitions(self._multi_step, learning.discount, learning.reward_clip))
         prefix = self.spec.prefix
         window = slice(prefix, prefix + self._multi_step + 1)
-        ahead = self._n_step(self._clip(batch.reward[window]), batch.discount[window], batch.step_type[window])
+        ahead = self._n_step(batch.reward[window], batch.discount[window], batch.step_type[window])
         now = torch.full_like(ahead.steps, prefix)
         return Transitions(
             obs=stack_at(batch.obs, batch.step_type, now, self.spec.stack),
@@ -188,12 +189,9 @@ class QLearningAgent(Agent):
             next_obs=stack_at(batch.obs, batch.step_type, now + ahead.steps, self.spec.stack),
         )
 
-    def _clip(self, reward: Tensor) -> Tensor:
-        limit = self._learning.reward_clip
-        return reward.clamp(-limit, limit) if limit > 0 else reward
-
     def _n_step(self, reward: Tensor, discount: Tensor, step_type: Tensor) -> NStep:
-        return n_step(reward, discount, step_type, self._learning.discount)
+        clipped = clip_reward(reward, self._learning.reward_clip)
+        return n_step(clipped, discount, step_type, self._learning.discount)
 
     def noisy(self, network: Any) -> Weights:
         """Return weights of a network under noise of their own: each forward pass of a loss draws anew."""

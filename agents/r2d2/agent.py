@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from agents.interface import ActorOutput, Network, Place, Setup, Stateful, Update
 from agents.networks.core import Core, CoreSpec, Inputs, Memory
 from agents.ops import LAST
+from agents.ops.clipping import clip_reward
 from agents.ops.n_step import NStep, n_step
 from agents.ops.rescaling import rescale, unscale
 from agents.optimisers import Adam
@@ -65,8 +66,6 @@ class Updates:
 class R2d2(SequenceAgent):
     """The agent of `--agent r2d2`."""
 
-    waits_for_rows = True
-
     def __init__(self, setup: Setup) -> None:
         options = setup.own
         assert isinstance(options, R2d2Options)
@@ -80,6 +79,7 @@ class R2d2(SequenceAgent):
             state=state_fields(options.lstm_size),
         )  # fmt: skip
         self.network = RecurrentDuellingNetwork(sizes, options.hidden_size).to(self._device)
+        self.core = self.network.core
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
         self._epsilon = exploration_rates(setup.place, options.exploration_base)
         if setup.learns:
@@ -112,8 +112,7 @@ class R2d2(SequenceAgent):
 
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return the raw reward, or the clipped one if values are not rescaled."""
-        limit = self._learning.reward_clip
-        return reward if self._options.rescaling or limit == 0 else reward.clamp(-limit, limit)
+        return reward if self._options.rescaling else clip_reward(reward, self._learning.reward_clip)
 
     def initial_priorities(self, rows: Arrays) -> Array:
         """Return the priority [1] of a chunk's rows, with the acting network in the target's place."""

@@ -38,6 +38,7 @@ class R2d2Options(SequenceOptions):
         "nb_env_per_actor": (8, "one forward pass for all costs little more than one for one"),
     }
     UNUSED: ClassVar[frozenset[str]] = frozenset({"replay_frequency"})
+    WAITS_FOR_ROWS: ClassVar[bool] = True
 
     hidden_size: int = option(
         512,

@@ -37,7 +37,6 @@ class Reinforce(Agent):
     """The agent of `--agent reinforce`, for observations that are numbers."""
 
     buffer = "queue"  # each sequence is learned from once
-    max_policy_lag = 0  # and before the next one is played
 
     def __init__(self, setup: Setup) -> None:
         options, observation = setup.own, setup.environment.observation

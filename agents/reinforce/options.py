@@ -20,6 +20,8 @@ class ReinforceOptions(AgentOptions):
         "history_length learn_start replay_frequency batch_size max_gradient_norm reward_clip precision "
         "priority_weight final_priority_weight queue_size replay_device".split()
     )
+    MAX_POLICY_LAG: ClassVar[int] = 0  # what is played is learned from before more is played
+    WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
 
     hidden_size: int = option(64, "units of the hidden layer", above=0, most=10_000, shared=True, policy=True)
     unroll_length: int = option(

@@ -92,7 +92,7 @@ class Rollout:
 
     def finish_round(self) -> list[Message]:
         """Return the chunks under way of an agent that takes turns with its actors: it learns from all of the round."""
-        if self.agent.max_policy_lag:
+        if self._args.own.MAX_POLICY_LAG:
             return []
         found = (self._assemblers[env].finish(self._rows.row(env)) for env in range(len(self._assemblers)))
         return [chunk for chunk in found if chunk]

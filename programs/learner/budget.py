@@ -8,6 +8,7 @@ import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -15,24 +16,34 @@ from agents.interface import Agent
 from args import Args
 from memory import wire
 from memory.broker.connection import Client
+from memory.broker.stream_reader import READ_AHEAD
 from memory.broker.transport import READ_BYTES, MemoryUse, memory_use
 from memory.chunk import ChunkSpec
-from memory.environment_spec import Field
+from memory.environment_spec import EnvironmentSpec, Field
 from memory.errors import UserError
 from memory.queue import LOG_ROWS
 
-_LEARNER = 800_000_000  # Python, PyTorch, an update's temporaries, 256 chunks on their way to the replay
+_LEARNER = 670_000_000  # Python, PyTorch, temporaries of a Rainbow agent's update
 _READ_SHARE = 8  # of the bytes of one read of the log: Python's objects for many small messages take six times as much
 _ACTOR = 350_000_000
 _REDIS = 10_000_000
 _STATE = 100_000  # of an environment: emulator, frame stack and unfinished rows, stored with every commit
 _ATARI_ROW = 250  # compressed; 40 to 130 in random play, more where more is going on
-_ROW = 40  # a row's other fields
+_ROW = 40  # a row's other fields, without an agent's extras
+_PLACE = 200  # of a chunk in replay or queue: its name and its priority
 _LOG_SHARE = 2  # of the replay in Redis: kept for the older of two checkpoints; half a replay may follow each of them
 _FILE_SHARE = 3  # of the log: Redis rewrites its file when the file has doubled, and keeps the old file meanwhile
 _PLOTS = 20_000_000
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
 _LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+class Sizes(NamedTuple):
+    """Bytes of a learner's parts."""
+
+    learner: int  # all that is neither of the others
+    update: int  # of the agent's device
+    replay: int  # of the replay's device
 
 
 @dataclass(frozen=True)
@@ -50,27 +61,49 @@ class Need:
 
 
 def row_bytes(observation: Field) -> int:
-    """Count the bytes of one observation."""
+    """Count the bytes of one observation, or of another field."""
     return math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
 
 
-def replay_bytes(args: Args, agent: Agent, observation: Field) -> int:
-    """Count the bytes of the observations of a full replay."""
-    return args.memory_capacity * row_bytes(observation) * agent.spec.window // agent.spec.period
+def chunk_bytes(spec: ChunkSpec, environment: EnvironmentSpec) -> int:
+    """Count the bytes of a chunk's rows, with the agent's extras, and of its state."""
+    rows = sum(map(row_bytes, spec.row_fields(environment).values()))
+    return spec.window * rows + _state_bytes(spec)
 
 
-def check_learner(args: Args, agent: Agent, observation: Field, place: torch.device, client: Client, kept: int) -> None:
+def _state_bytes(spec: ChunkSpec) -> int:
+    return sum(row_bytes(field) for _, field in spec.state)
+
+
+def replay_bytes(args: Args, agent: Agent, environment: EnvironmentSpec) -> int:
+    """Count the bytes of a full replay or queue."""
+    spec = agent.spec
+    return args.memory_capacity * (chunk_bytes(spec, environment) + _PLACE) // spec.period
+
+
+def update_bytes(args: Args, agent: Agent, environment: EnvironmentSpec) -> int:
+    """Estimate the bytes of an update's batch, and of what the agent computes from it."""
+    spec = agent.spec
+    size = args.update_size or -(-args.memory_capacity // spec.period)
+    batch = size * chunk_bytes(spec, environment) * spec.sample_window // spec.window
+    return batch + agent.update_bytes(size)
+
+
+def check_learner(
+    args: Args, agent: Agent, environment: EnvironmentSpec, place: torch.device, client: Client, kept: int
+) -> None:
     """Print what the run needs; raises UserError if there is less and --force is not given.
 
     `place` is where the replay will live, `kept` how many snapshots of weights alone the run leaves.
     """
     weights = 4 * sum(parameter.numel() for parameter in agent.model.parameters())
-    replay = replay_bytes(args, agent, observation)
-    check_chunk(agent.spec, observation)
+    check_chunk(agent.spec, environment)
     learner = _LEARNER + _READ_SHARE * READ_BYTES + 5 * weights  # with gradients, two moments, and the target network
+    learner += READ_AHEAD * chunk_bytes(agent.spec, environment)
+    sizes = Sizes(learner, update_bytes(args, agent, environment), replay_bytes(args, agent, environment))
     use = memory_use(client, args.name)
-    missing = max(0, _redis_bytes(args, agent, observation, weights) - use.ours)
-    needs = _redis_and_learner(missing, learner, replay, place, use)
+    missing = max(0, _redis_bytes(args, agent, environment, weights) - use.ours)
+    needs = _redis_and_learner(missing, sizes, place, agent.generator.device, use)
     file = _FILE_SHARE * missing if use.file and use.host in _LOCAL else 0
     free = shutil.disk_usage(args.path_to_results).free
     what = "results and Redis's file" if file else "results"
@@ -80,9 +113,9 @@ def check_learner(args: Args, agent: Agent, observation: Field, place: torch.dev
     _refuse(needs, args)
 
 
-def check_chunk(spec: ChunkSpec, observation: Field) -> None:
+def check_chunk(spec: ChunkSpec, environment: EnvironmentSpec) -> None:
     """Raise UserError for settings whose chunks are larger than the learner reads."""
-    size = spec.window * (row_bytes(observation) + _ROW) + wire.MAX_HEADER_BYTES
+    size = chunk_bytes(spec, environment) + wire.MAX_HEADER_BYTES
     if size > READ_BYTES:
         raise UserError(
             f"--history-length: a chunk of {spec.window} rows has up to {size} bytes, and the learner reads messages "
@@ -105,10 +138,11 @@ def available_memory() -> int:
     return free if limit == "max" else min(free, int(limit) - int(used))
 
 
-def _redis_bytes(args: Args, agent: Agent, observation: Field, weights: int) -> int:
-    row = min(row_bytes(observation), _ATARI_ROW) + _ROW
+def _redis_bytes(args: Args, agent: Agent, environment: EnvironmentSpec, weights: int) -> int:
+    spec = agent.spec
+    row = min(row_bytes(environment.observation), _ATARI_ROW) + _ROW + sum(row_bytes(extra) for _, extra in spec.extras)
     rows = max(args.memory_capacity, LOG_ROWS) if agent.buffer == "queue" else args.memory_capacity
-    log = _LOG_SHARE * rows * row * agent.spec.window // agent.spec.period  # what overlaps is sent each time
+    log = _LOG_SHARE * rows * (row * spec.window + _state_bytes(spec)) // spec.period  # what overlaps is sent each time
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
 
 
@@ -125,17 +159,23 @@ def _present_bytes(args: Args) -> int:
     return sum(path.stat().st_size for path in args.path_to_results.glob(f"*model_{args.task}*.pth"))
 
 
-def _redis_and_learner(missing: int, learner: int, replay: int, place: torch.device, use: MemoryUse) -> list[Need]:
+def _redis_and_learner(
+    missing: int, sizes: Sizes, place: torch.device, device: torch.device, use: MemoryUse
+) -> list[Need]:
     smaller = "--memory-capacity: choose a smaller one"
-    host = learner + (replay if place.type == "cpu" else 0)
-    needs = [Need("learner", host, available_memory(), "free here", smaller)]
-    if place.type == "cuda":
-        needs.append(Need("replay", replay, torch.cuda.mem_get_info(place)[0], "free on the GPU", smaller))
+    remedy = "--batch-size: choose a smaller one" if sizes.update > sizes.replay else smaller
+    parts = ((sizes.update, device), (sizes.replay, place))
+    host, gpu = (sum(size for size, where in parts if where.type == type_) for type_ in ("cpu", "cuda"))
+    host += sizes.learner
+    needs = [Need("learner", host, available_memory(), "free here", remedy)]
+    if gpu:
+        what = "update and replay" if place.type == "cuda" else "update"
+        needs.append(Need(what, gpu, torch.cuda.mem_get_info(device)[0], "free on the GPU", remedy))
     if use.limit:
         room = use.limit - use.used
         needs.append(Need("Redis", missing, room, "left of its maxmemory", "raise maxmemory, or " + smaller))
     elif use.host in _LOCAL:
-        needs[0] = Need("learner and Redis", host + missing, available_memory(), "free here", smaller)
+        needs[0] = Need("learner and Redis", host + missing, available_memory(), "free here", remedy)
     else:
         needs.append(Need("Redis", missing, use.machine - use.used, "of its machine", smaller))
     return needs

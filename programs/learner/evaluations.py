@@ -30,12 +30,13 @@ _MOST_TAKEN = 1000  # messages at once
 class EvaluationDecoder:
     """Decodes the messages of evaluation actors; raises ValueError for all that none of ours can have sent.
 
-    `reach` bounds weights versions and steps; `T_max` bounds steps, too, as the learner's may be ahead of the actors'.
+    `reach` bounds weights versions and steps. The learner's steps may be ahead of the actors': they come to `last`, the
+    step at which the run's last update ends at the latest.
     """
 
-    def __init__(self, reach: Callable[[], Reach], T_max: int) -> None:
+    def __init__(self, reach: Callable[[], Reach], last: int) -> None:
         self._reach = reach
-        self._T_max = T_max
+        self._last = last
 
     def __call__(self, data: bytes) -> Message:
         """Decode a message."""
@@ -45,7 +46,7 @@ class EvaluationDecoder:
         record, reach = evaluation_record(message, ChunkId(0, 1)), self._reach()
         if record.version > reach.round:
             raise ValueError(f"weights version {record.version} has not been published")
-        if max(record.T_actors, record.T_learner) > max(reach.steps, self._T_max):
+        if max(record.T_actors, record.T_learner) > max(reach.steps, self._last):
             raise ValueError("the episode began after more agent steps than the run has made")
         return message
 

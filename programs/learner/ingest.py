@@ -1,7 +1,7 @@
 """Takes what the actors have sent into the replay and the training log."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from args import Args
 from memory.broker.learner_client import LearnerClient
@@ -16,6 +16,7 @@ from memory.replay import Replay
 from memory.rows import StepType
 from memory.waiting import WaitReporter
 from programs.learner.evaluations import EvaluationDecoder, Evaluations
+from programs.learner.pace import Pace
 from programs.learner.progress import Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
 
@@ -29,18 +30,19 @@ class Ingest:
 
     def __init__(
         self, args: Args, buffer: Buffer, link: LearnerClient, results: ResultsFolder, progress: Progress,
-        limiter: RateLimiter, decode: Decoder, stop: threading.Event, clock: LoopClock,
+        limiter: RateLimiter, pace: Pace, decode: Decoder, stop: threading.Event, clock: LoopClock,
     ) -> None:  # fmt: skip
         self.counted: dict[int, int] = {}
-        self._learn_start = args.learn_start
         self._buffer = buffer
         self._link = link
         self._results = results
         self._progress = progress
         self._limiter = limiter
+        self._pace = pace
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._earlier = reach_of_earlier(args, progress, limiter, link.told)
-        evaluation_inbox = link.evaluation_inbox(EvaluationDecoder(self._reach, args.T_max), stop)
+        last = max(progress.T_learner, args.T_max - 1 + pace.most_steps)  # T-max may have been larger before
+        evaluation_inbox = link.evaluation_inbox(EvaluationDecoder(self._reach, last), stop)
         self._evaluations = Evaluations(link, results, evaluation_inbox)
         self.reader = link.inbox(
             decode,
@@ -67,7 +69,7 @@ class Ingest:
         if not self._limiter.synchronize and isinstance(self._buffer, Replay):
             self._take(self.reader.take_backlog())
 
-    def gather(self, may_update: Callable[[], bool] = lambda: True) -> None:
+    def gather(self) -> None:
         """Take in what the round needs: in lockstep all rows that the limiter names, else enough rows for an update."""
         progress, limiter = self._progress, self._limiter
         if limiter.synchronize:
@@ -76,9 +78,9 @@ class Ingest:
                 self._gathered += 1
             progress.T_actors = limiter.steps_before(self._gathered + 1)
             return
-        patience = WaitReporter(f"{self._learn_start} transitions in the replay", hint=self._link.absent)
         self.take_meanwhile()
-        while not may_update():
+        patience = WaitReporter(self._pace.awaited, hint=self._link.absent)
+        while not self._pace.may_update():
             self.reader.wait(patience)
             self.take_meanwhile()
 
@@ -96,8 +98,9 @@ class Ingest:
 
     def take_rest(self) -> None:
         """Log the episodes of all messages that actors have appended to the log; no more can come."""
-        rest = [entry.message for entry in self.reader.take_rest() if isinstance(entry.message, Episode)]
-        self._results.add_episodes(rest, self._progress.T_learner)
+        rest = (entry for entry in self.reader.take_rest() if self._is_new(entry.id))  # a stop comes at any time
+        episodes = [entry.message for entry in rest if isinstance(entry.message, Episode)]
+        self._results.add_episodes(episodes, self._progress.T_learner)
         self._evaluations.take_rest()
 
     def close(self) -> None:
@@ -131,7 +134,7 @@ class Ingest:
         episodes = []
         try:
             for chunk_id, message in entries:
-                new = chunk_id.sequence > self.counted.get(chunk_id.actor, 0)
+                new = self._is_new(chunk_id)
                 if isinstance(message, Episode) and new:  # others were logged before the checkpoint
                     episodes.append(message)
                 elif isinstance(message, Chunk):
@@ -140,6 +143,9 @@ class Ingest:
             for actor, read in self.reader.read.items():
                 self.counted[actor] = max(read, self.counted.get(actor, 0))
             self._results.add_episodes(episodes, self._progress.T_learner)
+
+    def _is_new(self, message: ChunkId) -> bool:
+        return message.sequence > self.counted.get(message.actor, 0)
 
     def _add(self, chunk_id: ChunkId, chunk: Chunk, *, new: bool) -> None:
         if new or self._buffer.remembers(chunk_id):  # others were evicted before the checkpoint

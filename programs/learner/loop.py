@@ -45,10 +45,10 @@ class Learner:
         self._stop = stop
         self._model = agent.model
         self._clock = LoopClock(*PARTS)
-        self._trainer = make_trainer(agent, buffer, args.batch_size, agent.generator.device, self._clock)
+        self._trainer = make_trainer(agent, buffer, args.update_size, agent.generator.device, self._clock)
         self._pace = make_pace(args, agent, buffer, limiter, progress)
         self._publisher = Publisher(agent.model, link)
-        self._ingest = Ingest(args, buffer, link, results, progress, limiter, decode, stop, self._clock)
+        self._ingest = Ingest(args, buffer, link, results, progress, limiter, self._pace, decode, stop, self._clock)
         self.events = EventLog()
         self.gauges = LearnerGauges(args, buffer, store, results, progress, self._ingest, self._clock)
         self._saver = Saver(
@@ -76,7 +76,7 @@ class Learner:
                 ingest.take_backlog()
             while progress.T_learner < args.T_max:
                 with self._clock.part("take_in"):
-                    ingest.gather(self._pace.may_update)
+                    ingest.gather()
                 if self._pace.may_update():
                     self._train()
                 if progress.T_learner < args.T_max:

@@ -14,11 +14,19 @@ from programs.learner.progress import Progress
 class Pace(Protocol):
     """Counts out the updates of a round."""
 
+    @property
+    def most_steps(self) -> int:
+        """Agent steps that an update can stand for at most: the last one begins before T-max, and may end after it."""
+
     def begin(self) -> bool:
         """Prepare the next round's updates; returns whether these are the first of the run."""
 
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
+
+    @property
+    def awaited(self) -> str:
+        """What an update waits for, without lockstep."""
 
     def turns(self) -> list[Turn]:
         """Return the next updates of the round, to be made at once; none if the round's training is done."""
@@ -30,7 +38,8 @@ class Pace(Protocol):
 class StepPace:
     """One update per so many agent steps, until as many stand for the round as were played in it.
 
-    Without lockstep nothing keeps updates from running ahead of the steps played, unless the agent `waits_for_rows`.
+    Without lockstep nothing keeps updates from running ahead of the steps played, unless the agent
+    waits for rows.
     """
 
     def __init__(self, args: Args, agent: Agent, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> None:
@@ -39,7 +48,12 @@ class StepPace:
         self._limiter = limiter
         self._progress = progress
         self._steps = agent.steps_per_update or args.replay_frequency
-        self._waits = agent.waits_for_rows and not limiter.synchronize
+        self._waits = args.own.WAITS_FOR_ROWS and not limiter.synchronize
+
+    @property
+    def most_steps(self) -> int:
+        """Agent steps that an update can stand for at most."""
+        return self._steps
 
     def begin(self) -> bool:
         """Let the updates of a run begin with the steps that were played before them."""
@@ -53,6 +67,13 @@ class StepPace:
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
         return self._buffer.ready() and not (self._progress.T_learner and self._is_ahead())
+
+    @property
+    def awaited(self) -> str:
+        """What an update waits for, without lockstep."""
+        if self._buffer.ready():
+            return f"the actors to play the next update's {self._steps} agent steps"
+        return f"{self._args.learn_start} transitions in the replay"
 
     def turns(self) -> list[Turn]:
         """Return the next updates of the round, as many as are drawn at once."""
@@ -87,6 +108,11 @@ class QueuePace:
         self._limiter = limiter
         self._progress = progress
 
+    @property
+    def most_steps(self) -> int:
+        """Agent steps that an update can stand for at most."""
+        return (self._args.update_size or self._queue.slots) * self._queue.spec.length
+
     def begin(self) -> bool:
         """Return whether no update has been made."""
         progress = self._progress
@@ -96,6 +122,11 @@ class QueuePace:
     def may_update(self) -> bool:
         """Whether a batch waits."""
         return self._queue.ready()
+
+    @property
+    def awaited(self) -> str:
+        """What an update waits for, without lockstep."""
+        return f"{self._args.batch_size} sequences in the queue"
 
     def turns(self) -> list[Turn]:
         """Return the update that the oldest chunks make."""

@@ -54,6 +54,8 @@ _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to th
 
 def run_learner(args: Args, stop: threading.Event) -> None:
     """Train the run of these settings until T-max or until this process shall stop."""
+    if args.id_eval_actor >= 0:
+        raise UserError("--id-eval-actor: expected in an evaluation actor alone; leave it out, this is the learner")
     if args.learner_threads:
         torch.set_num_threads(args.learner_threads)
     client = connect_to_redis(args, stop)
@@ -66,14 +68,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         _link(args, client) as link,
         ResultsFolder(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
-        found = reports.checkpoints.load()
-        saved = parse(*found) if found else None
-        if saved:
-            _refuse_other_settings(args, saved)
-            _refuse_other_name(args, saved)
-            reports.best_mean = saved.best_mean
-        elif full := next((log for log in reports.logs if log.records), None):
-            raise UserError(f"--path-to-results: {full.path} has episodes, but no checkpoint to resume: move it away")
+        saved = _saved_run(args, reports)
         progress = saved.progress if saved else Progress(uuid.uuid4().hex[:12])
         if saved and saved.finished and progress.T_learner >= args.T_max:
             print(
@@ -86,9 +81,9 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         if args.nb_actor != limiter.crews[-1].nb_actor:
             limiter = _change_crew(args, progress, limiter, link, known)
         sized = replace(args, memory_capacity=_capacity(args, agent, limiter))
-        place = _replay_device(args, budget.replay_bytes(sized, agent, spec.observation), device)
+        place = _replay_device(args, budget.replay_bytes(sized, agent, spec), device)
         kept = len(points_to_keep(args, environment.action_repeat))
-        budget.check_learner(sized, agent, spec.observation, place, client, kept)
+        budget.check_learner(sized, agent, spec, place, client, kept)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
         buffer = _buffer(sized, agent, spec, generator)
         _restore(args, agent, saved)
@@ -125,6 +120,20 @@ def _sinks(args: Args) -> list[Sink]:
     return [HistorySink(path_of(args.path_to_results, args.task))]
 
 
+def _saved_run(args: Args, reports: ResultsFolder) -> SavedRun | None:
+    """Return the run to resume, None to start afresh; raises UserError for a run that cannot be resumed so."""
+    found = reports.checkpoints.load()
+    if found:
+        saved = parse(*found)
+        _refuse_other_settings(args, saved)
+        _refuse_other_name(args, saved)
+        reports.best_mean = saved.best_mean
+        return saved
+    if full := next((log for log in reports.logs if log.records), None):
+        raise UserError(f"--path-to-results: {full.path} has episodes, but no checkpoint to resume: move it away")
+    return None
+
+
 def _capacity(args: Args, agent: Agent, limiter: RateLimiter) -> int:
     """Return the rows that the agent's buffer has room for: in lockstep, all of a round waits in a queue at once."""
     if agent.buffer == "replay":
@@ -137,8 +146,7 @@ def _buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generator: t
     """Make the buffer that the agent needs, on the generator's device."""
     capacity, place = args.memory_capacity, generator.device
     if agent.buffer == "queue":
-        batch_size = args.batch_size if agent.max_policy_lag else None
-        return Queue(agent.spec, capacity, batch_size, generator, place)
+        return Queue(agent.spec, capacity, args.update_size, generator, place)
     start, weights = args.learn_start, (args.priority_weight, args.final_priority_weight)
     return Replay(agent.spec, environment, capacity, generator, place, learn_start=start, priority_weight=weights)
 

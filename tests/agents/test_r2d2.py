@@ -163,4 +163,4 @@ def test_no_gradient_passes_through_the_burn_in() -> None:
 def test_updates_stand_for_as_many_steps_as_make_their_samples() -> None:
     agent = agent_of("r2d2", "--samples-per-insert", "0.5")
     assert agent.steps_per_update == 4 * 4 / 0.5, "4 sequences a batch, a new one every 4 rows"
-    assert agent.waits_for_rows
+    assert agent._options.WAITS_FOR_ROWS

@@ -43,7 +43,7 @@ def learner(client: Client, name: str, folder: Path, *, afresh: bool = False) ->
     """The part of a learner that takes scores in."""
     with LearnerClient(client, name, {}, 1, folder=folder) as link, ResultsFolder(folder, "pong", 4) as results:
         link.lead("id", afresh=afresh)
-        inbox = link.evaluation_inbox(EvaluationDecoder(lambda: REACH, T_max=450), threading.Event())
+        inbox = link.evaluation_inbox(EvaluationDecoder(lambda: REACH, last=450), threading.Event())
         with closing(Evaluations(link, results, inbox)) as taken:
             yield link, taken
 

@@ -33,9 +33,12 @@ def arguments(*more: str) -> options.Args:
     return options.parse(given, "test", "")
 
 
-def step_pace(progress: Progress, *more: str, waits: bool = False, steps: int | None = None) -> StepPace:
-    agent: Any = SimpleNamespace(waits_for_rows=waits, steps_per_update=steps)
-    buffer: Any = SimpleNamespace(ready=lambda: True)
+def step_pace(
+    progress: Progress, *more: str, waits: bool = False, steps: int | None = None, ready: bool = True
+) -> StepPace:
+    agent: Any = SimpleNamespace(steps_per_update=steps)
+    more = ("--agent", "r2d2" if waits else "rainbow", *more)
+    buffer: Any = SimpleNamespace(ready=lambda: ready)
     args = arguments(*more)
     return StepPace(args, agent, buffer, limiter_of(synchronize=args.synchronize_actors_with_learner), progress)
 
@@ -115,3 +118,30 @@ def test_a_queue_is_not_learned_from_beyond_the_end_of_the_run() -> None:
     queue, _ = queue_of(30)
     progress = Progress("run", T_learner=1000)
     assert updates(QueuePace(arguments(), queue, limiter_of(synchronize=True), progress), progress) == []
+
+
+def test_what_is_waited_for_is_what_an_update_needs() -> None:
+    # Mutation: speak of transitions in the replay wherever rows are missing.
+    progress = Progress("run", T_actors=120)
+    assert step_pace(progress, *FREE, ready=False).awaited == f"{LEARN_START} transitions in the replay"
+    behind = step_pace(progress, *FREE, waits=True, steps=25)
+    behind.begin()
+    assert not behind.may_update() and behind.awaited == "the actors to play the next update's 25 agent steps"
+    queue, _ = queue_of(2)
+    waiting = QueuePace(arguments("--batch-size", "3", *FREE), queue, limiter_of(synchronize=False), progress)
+    assert not waiting.may_update() and waiting.awaited == "3 sequences in the queue"
+
+
+def test_the_last_update_ends_no_later_than_it_may() -> None:
+    # Mutation: count an update of a queue as one sequence.
+    progress = Progress("run", T_actors=120)
+    stepping = step_pace(progress, steps=77)
+    while progress.T_learner < 1000:
+        updates(stepping, progress)
+    assert 1000 <= progress.T_learner < 1000 + stepping.most_steps
+    for start in range(985, 1000):
+        queue, _ = queue_of(30)
+        progress = Progress("run", T_learner=start)
+        pace = QueuePace(arguments("--batch-size", str(BATCH)), queue, limiter_of(synchronize=True), progress)
+        updates(pace, progress)
+        assert 1000 <= progress.T_learner < 1000 + pace.most_steps

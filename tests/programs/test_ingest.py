@@ -1,0 +1,132 @@
+"""What the learner takes in of a real Redis server, without lockstep."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+import args as options
+from agents.interface import Agent
+from memory.broker.actor_client import ActorClient
+from memory.broker.connection import Client
+from memory.broker.learner_client import LearnerClient
+from memory.messages import Episode
+from memory.queue import Queue
+from memory.replay import Replay
+from programs.common import make_agent, make_limiter
+from programs.learner import evaluations
+from programs.learner.decoder import MessageDecoder
+from programs.learner.ingest import Ingest
+from programs.learner.pace import make_pace
+from programs.learner.progress import Progress
+from programs.learner.results_folder import ResultsFolder
+from saber.results.evaluation_scores import EvaluationScores
+from tests.deadline import wait_until
+from tests.small import CARTPOLE, FREE
+from tests.specs import CARTPOLE as ENVIRONMENT
+
+pytestmark = pytest.mark.redis
+CPU = torch.device("cpu")
+T_MAX = 1000
+OPTIONS = {
+    "impala": "--agent impala --unroll-length 5 --batch-size 4 --hidden-size 8",
+    "r2d2": "--agent r2d2 --sequence-length 8 --sequence-period 4 --batch-size 6 --lstm-size 7 --learn-start 100",
+}
+SCORE = {
+    "T_actors": 3,
+    "env": 0,
+    "score_5min": 1.0,
+    "score_30min": 1.0,
+    "score_saber": 1.0,
+    "length": 1,
+    "end": "stuck",
+}
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.broker.stream_reader.BLOCK_MS", 30)
+    monkeypatch.setattr(evaluations, "_INTERVAL_S", 0.0)
+
+
+class Parts(NamedTuple):
+    """Parts of a learner."""
+
+    ingest: Ingest
+    results: ResultsFolder
+    buffer: Queue | Replay
+    progress: Progress
+
+
+def arguments(agent: str) -> options.Args:
+    memory = ["--T-max", str(T_MAX), "--memory-capacity", "200", "--disable-cuda"]
+    return options.parse([*OPTIONS[agent].split(), *CARTPOLE, *FREE, *memory], "test", "")
+
+
+def agent_of(args: options.Args) -> Agent:
+    return make_agent(args, ENVIRONMENT, CPU, learns=True, seed=1)
+
+
+@contextmanager
+def learner(client: Client, name: str, folder: Path, agent: str, *, afresh: bool = True) -> Iterator[Parts]:
+    args, progress = arguments(agent), Progress("id")
+    made = agent_of(args)
+    limiter, generator = make_limiter(args, made, ()), torch.Generator()
+    buffer: Queue | Replay
+    if made.buffer == "queue":
+        buffer = Queue(made.spec, args.memory_capacity, args.update_size, generator, CPU)
+    else:
+        buffer = Replay(made.spec, ENVIRONMENT, args.memory_capacity, generator, CPU)
+    pace = make_pace(args, made, buffer, limiter, progress)
+    decode = MessageDecoder(made.spec, ENVIRONMENT, 1)
+    with LearnerClient(client, name, {}, 1, folder=folder) as link, ResultsFolder(folder, "pole", 4) as results:
+        link.lead("id", limiter.crews, afresh=afresh)
+        ingest = Ingest(args, buffer, link, results, progress, limiter, pace, decode, threading.Event(), clock)
+        with closing(ingest):
+            yield Parts(ingest, results, buffer, progress)
+
+
+@contextmanager
+def actor(client: Client, name: str, *, evaluation: bool = False) -> Iterator[ActorClient]:
+    with ActorClient(client, name, "id", 0, threading.Event(), evaluation=evaluation) as link:
+        link.saved()
+        yield link
+
+
+@pytest.mark.parametrize("agent", OPTIONS)
+def test_scores_of_the_weights_of_the_last_update_are_taken(
+    client: Client, run_name: str, tmp_path: Path, agent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutation: T-max bounds the learner's steps.
+    update = {"impala": 4 * 5, "r2d2": round(6 * 4 / 0.75)}[agent]  # agent steps
+    begun: list[dict[str, Any]] = [{"T_learner": T_MAX - 1 + update + more} for more in (0, 1, 0)]
+    with learner(client, run_name, tmp_path, agent) as parts, actor(client, run_name, evaluation=True) as link:
+        for values in begun:
+            link.commit(
+                [Episode({name: SCORE[name] for name in SCORE if name != "env"} | values | {"version": 0})], b""
+            )
+        parts.ingest.take_rest()
+        records = EvaluationScores(tmp_path / "pole_evaluation.csv").records
+    assert [record.episode for record in records] == [0, 2], "no update ends later"
+    assert "1 so far; the newest is message 2 of evaluation actor 0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("agent", OPTIONS)
+def test_a_learner_stopped_as_it_starts_leaves_out_no_episode_that_it_has_counted(
+    client: Client, run_name: str, tmp_path: Path, agent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutation: log all episodes of the messages that were not taken, or none of them.
+    with actor(client, run_name) as link:
+        with learner(client, run_name, tmp_path, agent) as first:
+            link.commit([Episode(SCORE | {"actor": 0, "episode": number}) for number in range(3)], b"state")
+            wait_until(lambda: first.ingest.take_meanwhile() or len(first.results.log.records) == 3, "them", 20)
+        link.commit([Episode(SCORE | {"actor": 0, "episode": 3})], b"state")
+    with learner(client, run_name, tmp_path, agent, afresh=False) as second:
+        assert second.ingest.resume(first.ingest.counted)
+        second.ingest.take_rest()
+        assert [record.episode for record in second.results.log.records] == [0, 1, 2, 3]
+    assert "Left out" not in capsys.readouterr().out
