@@ -14,6 +14,7 @@ from agents.interface import Agent
 from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerClient
+from memory.loop_clock import LoopClock
 from memory.messages import Episode
 from memory.queue import Queue
 from memory.replay import Replay
@@ -85,7 +86,9 @@ def learner(client: Client, name: str, folder: Path, agent: str, *, afresh: bool
     decode = MessageDecoder(made.spec, ENVIRONMENT, 1)
     with LearnerClient(client, name, {}, 1, folder=folder) as link, ResultsFolder(folder, "pole", 4) as results:
         link.lead("id", limiter.crews, afresh=afresh)
-        ingest = Ingest(args, buffer, link, results, progress, limiter, pace, decode, threading.Event(), clock)
+        ingest = Ingest(
+            args, buffer, link, results, progress, limiter, pace, decode, threading.Event(), LoopClock("wait")
+        )
         with closing(ingest):
             yield Parts(ingest, results, buffer, progress)
 
