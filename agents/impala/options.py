@@ -24,6 +24,10 @@ class ImpalaOptions(SequenceOptions):
         "memory_capacity": (1280, "two updates' rows wait, without lockstep"),
         "weight_synchro_frequency": (640, "agent steps of an update"),
         "nb_env_per_actor": (16, "one forward pass for all costs little more than one for one"),
+        "batch_size": (8, "four updates of 160 rows a round, in the place of one of 640"),
+        "lr_IMPALA": (2e-3, "a short run; kung_fu_master rose faster with 1.5e-3 than with 7e-4, krull with 3e-3"),
+        "rms_eps_IMPALA": (1e-5, "A2C's: gradients of means are divided by their own size"),
+        "max_gradient_norm": (0.5, "A2C's"),
     }
     UNUSED: ClassVar[frozenset[str]] = frozenset(
         {"learn_start", "replay_frequency", "priority_weight", "final_priority_weight", "queue_size", "replay_device"}
