@@ -35,16 +35,16 @@ def read(groups: Sequence[type], argv: Sequence[str] | None) -> tuple[dict[str, 
     for f in fields.values():  # a missing value is reported together with all other mistakes
         parser.add_argument(*_spellings(f), dest=f.name, nargs="?", const=_ABSENT)
     words = [word for word in _words(argv) if word not in _HELP]
-    given, unknown = parser.parse_known_args(_join_negative_numbers(words))
+    given, others = parser.parse_known_args(_join_negative_numbers(words))
     flags = [flag_of(name) for name in fields]
-    errors = [_unknown(text, flags) for text in unknown if text.startswith("-")]
-    errors = errors or [_unknown(text, flags) for text in unknown]
+    errors = [unknown(text, flags) for text in others if text.startswith("-")]
+    errors = errors or [unknown(text, flags) for text in others]
     values: dict[str, Any] = {}
     for f in fields.values():
         text = getattr(given, f.name)
         if text is not None:
             try:
-                values[f.name] = _convert(f, text)
+                values[f.name] = convert(f, text)
             except ValueError as error:
                 errors.append(f"{flag_of(f.name)}: {error}")
     return values, errors
@@ -127,7 +127,8 @@ def _help(f: dataclasses.Field[Any], defaults: dict[str, Any]) -> str:
     return text if "[default" in text else f"{text} [{default}]"
 
 
-def _convert(f: dataclasses.Field[Any], text: str) -> Any:
+def convert(f: dataclasses.Field[Any], text: str) -> Any:
+    """Return the value that a text gives a field; raises ValueError, which tells what was expected."""
     kind = _type(f)
     if text == _ABSENT:
         if f.metadata["flag"]:
@@ -166,7 +167,8 @@ def _boolean(text: str) -> bool:
     raise ValueError(f"expected 0, 1, true, false, yes or no, got {text!r}")
 
 
-def _unknown(text: str, known: Sequence[str]) -> str:
+def unknown(text: str, known: Sequence[str]) -> str:
+    """Return the line about a text that names no option, with those of the known names that are close."""
     by_lower_case = {flag.lower(): flag for flag in known}
     matches = difflib.get_close_matches(text.split("=")[0].lower(), by_lower_case, n=3)
     close = [by_lower_case[match] for match in matches]

@@ -31,7 +31,7 @@ def run_program(main: str, program: str, description: str) -> None:
     try:
         run(arguments, stop_on_signals())
     except UserError as error:
-        command_line.fail(program, error)
+        command_line.fail(program, UserError(arguments.name_source(str(error))))
     except DivergedError as error:
         command_line.fail(program, UserError(str(error)))  # the same settings would lead there again
     except (RunError, OSError) as error:  # OSError: a full disk, a results folder that was moved away
