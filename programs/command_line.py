@@ -21,6 +21,11 @@ from memory.errors import UserError
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."
+_COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
+    "launch_learner.py": "apex-learner",
+    "launch_actor.py": "apex-actor",
+    "test_multiple_seed.py": "apex-eval",
+}
 _HELP = frozenset({"-h", "--help"})
 _ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
 
@@ -93,7 +98,12 @@ def _join_negative_numbers(argv: Sequence[str]) -> list[str]:
 def compose(program: str, values: dict[str, Any]) -> str:
     """Return the command, to be copied into a shell, that starts a program with these settings."""
     words = [word for name, value in values.items() for word in (flag_of(name), str(value))]
-    return shlex.join(["python", program, *words])
+    return shlex.join([*(["python"] if name_of(program) == program else []), name_of(program), *words])
+
+
+def name_of(program: str) -> str:
+    """Return the name of a program as its user knows it: a script, or the command if that is what runs."""
+    return _COMMANDS[program] if Path(sys.argv[0]).name in _COMMANDS.values() else program
 
 
 def fail(program: str, error: UserError) -> NoReturn:

@@ -19,6 +19,7 @@ def run_program(main: str, program: str, description: str) -> None:
     Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong, or training with its
     settings has diverged.
     """
+    program = command_line.name_of(program)
     try:
         arguments = options.parse(None, program, description)
     except UserError as error:
