@@ -11,6 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from programs import completion
+
 
 def main() -> None:
     """Read the command line and write the report; exit code 1 if it cannot be written, 2 for a wrong command.
@@ -37,6 +39,7 @@ def _run() -> None:
         "for others [the agent and its preset, with settings that differ]",
     )
     parser.add_argument("--output", type=Path, default=Path("results"), help="folder to write to [results]")
+    completion.offer(parser)
     given = parser.parse_args()
     if not given.runs and not given.label:
         parser.error(f"name folders with <game>.csv, or such files, as in: {parser.prog} results/")

@@ -10,7 +10,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from agents.options import flag_of
 from memory.broker.access import hide_passwords
 from memory.errors import UserError
+from programs import completion
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."
@@ -65,15 +66,49 @@ def print_help(groups: Sequence[type], program: str, description: str, defaults:
 
     `defaults` are those of an agent, in the place of a field's.
     """
-    usage = f"{program} [options]"
-    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES)
+    _parser(groups, program, description, defaults, {}).parse_args(["--help"])
+    raise AssertionError("argparse has not left")
+
+
+def asks_for_completion(argv: Sequence[str] | None) -> bool:
+    """Return whether a command line asks for a shell's completion script; nothing else may stand before that."""
+    return _words(argv)[:1] == [completion.OPTION]
+
+
+def print_completion(groups: Sequence[type], program: str, choices: Mapping[str, Sequence[str]]) -> NoReturn:
+    """Print a script that completes every option of the groups, and leave; raises UserError for an unknown shell.
+
+    `choices` are the values of options, by name, that have no fixed choices.
+    """
+    _parser(groups, program, "", {}, choices).parse_args(sys.argv[1:])
+    raise AssertionError("argparse has not left")
+
+
+def _parser(
+    groups: Sequence[type],
+    program: str,
+    description: str,
+    defaults: dict[str, Any],
+    choices: Mapping[str, Sequence[str]],
+) -> "_Parser":
+    """Return a parser that tells of the options of the groups; of those that groups share, the first group's."""
+    parser = _Parser(prog=program, usage=f"{program} [options]", description=description, epilog=_EXIT_CODES)
+    completion.offer(parser)
+    known = set[str]()
     for group in groups:
         section = parser.add_argument_group(str(group.__doc__))
-        for f in dataclasses.fields(group):
-            nargs = "?" if f.metadata["flag"] else None
-            section.add_argument(*_spellings(f), dest=f.name, nargs=nargs, metavar=_kind(f), help=_help(f, defaults))
-    parser.parse_args(["--help"])
-    raise AssertionError("argparse has not left")
+        for f in (f for f in dataclasses.fields(group) if f.name not in known):
+            known.add(f.name)
+            section.add_argument(
+                *_spellings(f),
+                dest=f.name,
+                nargs="?" if f.metadata["flag"] else None,
+                type=Path if _type(f) is Path else str,
+                choices=choices.get(f.name, f.metadata["bounds"].choices) or None,
+                metavar=_kind(f),
+                help=_help(f, defaults),
+            )
+    return parser
 
 
 def _words(argv: Sequence[str] | None) -> Sequence[str]:
@@ -118,7 +153,7 @@ def fail(program: str, error: UserError) -> NoReturn:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UserError(message)
+        raise UserError(message.removeprefix("argument "))
 
 
 def _kind(f: dataclasses.Field[Any]) -> str:

@@ -21,6 +21,11 @@ def run_program(main: str, program: str, description: str) -> None:
     """
     program = command_line.name_of(program)
     try:
+        if command_line.asks_for_completion(None):
+            from saber.games import games
+
+            values = {"game": games(), "env": ["atari", "gymnasium:"]}
+            command_line.print_completion(options.ALL_GROUPS, program, values)
         arguments = options.parse(None, program, description)
     except UserError as error:
         command_line.fail(program, error)

@@ -86,6 +86,9 @@ def test_each_command_is_there_under_its_name(place: Path) -> None:
     for command in found:
         code, out, errors = call(place, command, "--help")
         assert (code, errors) == (0, "") and out.startswith(f"usage: {command} ")
+        assert f"-F _shtab_{command.replace('-', '_')} {command}\n" in (
+            call(place, command, "--print-completion", "bash").out
+        )
         assert call(place, command, "--nonsense").errors.splitlines()[-1].startswith(f"{command}: error: ")
     assert not [
         path for path in (place / "checkout").iterdir() if path.name in ("build", "dist") or ".egg" in path.name
@@ -172,7 +175,7 @@ def interpreter(version: str) -> str:
 def test_the_command_line_works_with_other_pythons(version: str, tmp_path: Path) -> None:
     """Without PyTorch, which takes a gigabyte: what runs before it is imported."""
     python = make_environment(tmp_path / "venv", interpreter(version))
-    light = [line for line in requirements() if re.match("ale-py|numpy|PyYAML", line)]
+    light = [line for line in requirements() if re.match("ale-py|numpy|PyYAML|shtab", line)]
     install(python, "--quiet", "--only-binary", ":all:", *light, folder=tmp_path)
     install(python, "--quiet", "--no-deps", str(ROOT), folder=tmp_path)
     program = str(tmp_path / "venv" / "bin" / "apex-learner")
@@ -180,3 +183,4 @@ def test_the_command_line_works_with_other_pythons(version: str, tmp_path: Path)
     (tmp_path / "my.yaml").write_text("game: pongg\n")
     code, _, errors = run("--config", "my.yaml", program=program, cwd=tmp_path)
     assert (code, errors) == (2, "apex-learner: error: my.yaml: game: unknown game 'pongg'; did you mean pong?\n")
+    assert os.linesep + "complete " in run("--print-completion", "bash", program=program, cwd=tmp_path).out
