@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from args import Args, parse
+from args import ALL_GROUPS, Args, parse
 from memory.errors import UserError
+from programs import config_file
 from programs.common import launch_command
 from programs.start import options as start_options
 from tests.processes import run
@@ -158,6 +161,26 @@ def test_what_is_no_text_is_refused(file: Path) -> None:
         (line,) = errors_of("--config", other)
         assert line.startswith(f"--config: no such file: {other}; expected")
     assert errors_of("--config") == ["--config: expected a value"]
+
+
+PIECES = (
+    "seed|game: pong|: |- |&a|*a|<<: *a|!!binary |!x|? |{|}|[|]|'|#|%YAML 9|---|...|ä|0x1f|2020-99-99|1e999|~".split(
+        "|"
+    )
+)
+PIECES += ["|", '"', "\\x", "\n", "  ", "\t", "\0", "\x85", "\u2028"]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+
+
+@given(data=st.binary(max_size=60) | TEXTS.map(str.encode))
+def test_whatever_a_file_holds_gives_settings_or_lines_that_name_it(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file.write_bytes(data)
+    values, keys, errors = config_file.read(ALL_GROUPS, ["--config", str(file)])
+    assert all(error.startswith(f"{file}: ") and len(error.splitlines()) == 1 for error in errors), errors
+    assert values.keys() == keys.keys() | {"config"}
 
 
 def test_aliases_do_not_grow(file: Path) -> None:
