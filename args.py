@@ -18,10 +18,10 @@ from agents.registry import AGENTS
 from memory.broker import access
 from memory.errors import UserError
 from memory.limiter import MAX_ACTORS
-from programs import command_line
+from programs import command_line, config_file
+from programs.common_checks import environment_errors, server_errors
 from programs.lockstep import lockstep_errors
 from programs.presets import PRESETS, preset_of
-from saber.registry import ENVIRONMENTS
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,9 @@ class RunOptions:
     run_name: str = option("", "name of the run on the Redis server [default: the game]")
     abandon_other_run: bool = option(
         False, "delete another run's experience that has the run's name, and take a lease that outlasts all", flag=True
+    )
+    config: Path | None = option(
+        None, "file of settings (YAML, `name: value`) that the command line goes before, such as results/<game>.yaml"
     )
     preset: str = option(
         "paper", "defaults to begin with: cpu (small, for machines without a GPU) or paper", choices=tuple(PRESETS)
@@ -159,7 +162,8 @@ class Args(MachineOptions, ResultOptions, LearningOptions, ReplayOptions, Enviro
     """All settings of a process; `own` holds the agent's."""
 
     own: AgentOptions = AGENTS[RunOptions.agent].options()
-    given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)  # names that the command line gave
+    given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)  # names, by command line or file
+    file_keys: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)  # of those that --config gave
     unused: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)  # those that other agents have
 
     @property
@@ -215,6 +219,11 @@ class Args(MachineOptions, ResultOptions, LearningOptions, ReplayOptions, Enviro
         names = sorted({*self.unused, *(self.given & self.own.UNUSED)})
         return f"Not used by --agent {self.agent}: {', '.join(map(flag_of, names))}" if names else ""
 
+    def name_source(self, errors: str) -> str:
+        """Return the lines of errors, each with the file and the key if `--config` has given the option."""
+        lines = (config_file.name_source(line, self.config, self.file_keys) for line in errors.splitlines())
+        return "\n".join(lines)
+
     def replace(self, **values: Any) -> "Args":
         """Return the settings with other values, common ones or the agent's; other agents' are left out."""
         common = {name: value for name, value in values.items() if name in _COMMON}
@@ -238,32 +247,37 @@ _COMMON = {f.name for group in GROUPS for f in dataclasses.fields(group)}
 def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line.
 
-    A setting that the command line leaves out is the preset's, else the agent's, else the common default.
+    A setting that the command line leaves out is the configuration file's, else the preset's, else the agent's, else
+    the common default.
     """
-    values, errors = command_line.read(ALL_GROUPS, argv)
-    agent = _agent(values, errors)
-    if command_line.asks_for_help(argv) and values.get("agent", agent) in AGENTS:
+    given = read(argv)
+    errors: list[str] = []
+    agent = _agent(given.values, errors)
+    if command_line.asks_for_help(argv) and given.values.get("agent", agent) in AGENTS:
         options = AGENTS[agent].options
         command_line.print_help((*GROUPS, options), program, description, options.DEFAULTS)
-    args = _args(agent, values)
-    errors += _unused_errors(args) + verify(args)
-    if {"host_redis", "port_redis"} & values.keys() and (url := args.redis_url or os.environ.get(access.URL)):
-        other = access.URL_OPTION if url == args.redis_url else f"the environment variable {access.URL}"
-        errors.append(f"--host-redis, --port-redis: {other} names the Redis server, too; leave out one of them")
-    if errors:
-        raise UserError("\n".join(errors))
+    args = _args(agent, given)
+    errors += _unused_errors(args) + verify(args) + _two_servers(args)
+    if errors or given.errors:
+        raise UserError("\n".join([*given.errors, *map(args.name_source, errors)]))
     return args
 
 
+def read(argv: Sequence[str] | None) -> config_file.Settings:
+    """Read what a command line and its configuration file give, of the options of all agents."""
+    return config_file.read(ALL_GROUPS, argv)
+
+
 def _agent(values: dict[str, Any], errors: list[str]) -> str:
-    """Return the agent that the command line names; `--rainbow-only` is an older way to choose between two."""
+    """Return the agent that command line or file name; `--rainbow-only` is an older way to choose between two."""
     agent, rainbow_only = values.get("agent", RunOptions.agent), values.get("rainbow_only")
     if "agent" in values and rainbow_only is not None and rainbow_only != (agent == "rainbow"):
         errors.append(f"--rainbow-only: {rainbow_only} contradicts --agent {agent}; leave out --rainbow-only")
     return agent if agent in AGENTS and not rainbow_only else "rainbow" if rainbow_only else RunOptions.agent
 
 
-def _args(agent: str, values: dict[str, Any]) -> Args:
+def _args(agent: str, given: config_file.Settings) -> Args:
+    values = given.values
     options = AGENTS[agent].options
     preset = {name: value for name, (value, _) in preset_of(values.get("preset", "paper"), options).items()}
     chosen = options.DEFAULTS | preset | values
@@ -273,6 +287,7 @@ def _args(agent: str, values: dict[str, Any]) -> Args:
         **common | {"agent": values.get("agent", agent), "rainbow_only": agent == "rainbow"},
         own=options(**{name: value for name, value in chosen.items() if name in own}),
         given=frozenset(values),
+        file_keys=given.keys,
         unused={name: value for name, value in values.items() if name not in _COMMON | own},
     )
 
@@ -283,34 +298,19 @@ def _unused_errors(args: Args) -> list[str]:
     return [f"{flag_of(name)}: {error}" for name, error in found if error]
 
 
+def _two_servers(args: Args) -> list[str]:
+    url = args.redis_url or os.environ.get(access.URL)
+    if not url or not {"host_redis", "port_redis"} & args.given:
+        return []
+    other = access.URL_OPTION if url == args.redis_url else f"the environment variable {access.URL}"
+    return [f"--host-redis, --port-redis: {other} names the Redis server, too; leave out one of them"]
+
+
 def verify(args: Args) -> list[str]:
     """Everything that is wrong with the settings, alone or together; one line each, naming the option."""
     alone = bounds_errors(args) + bounds_errors(args.own)
-    return alone + _environment(args) + _redis(args) + args.own.errors() + _combinations(args)
-
-
-def _environment(args: Args) -> list[str]:
-    errors = []
-    env, colon, name = args.env.partition(":")
-    if env not in ENVIRONMENTS:
-        errors.append(f"--env: there is no environment {args.env!r}; known are {', '.join(sorted(ENVIRONMENTS))}")
-    elif env == "gymnasium" and not name:
-        errors.append("--env: gymnasium needs an id, as in gymnasium:CartPole-v1")
-    elif env != "gymnasium" and colon:
-        errors.append(f"--env: expected {env} alone, got {args.env!r}; --game names the game")
-    if env == "atari":
-        from saber.games import check_game  # the emulator is needed to judge its games alone
-
-        if error := check_game(args.game):
-            errors.append(f"--game: {error}")
-    return errors
-
-
-def _redis(args: Args) -> list[str]:
-    errors = access.check_url(args.redis_url) if args.redis_url else []
-    if "://" in args.host_redis or "@" in args.host_redis:
-        errors.append(f"--host-redis: expected the name or address of a machine; {access.URL_OPTION} takes a URL")
-    return errors
+    environment, server = environment_errors(args.env, args.game), server_errors(args.host_redis, args.redis_url)
+    return alone + environment + server + args.own.errors() + _combinations(args)
 
 
 def _combinations(args: Args) -> list[str]:
@@ -332,7 +332,8 @@ def _combinations(args: Args) -> list[str]:
         )
     if args.learn_start >= args.T_max:
         errors.append(f"--T-max: must exceed --learn-start {args.learn_start}, is {args.T_max}")
-    if args.model is not None and not (args.model.is_file() or args.model.is_dir()):
+    plays = args.id_actor >= 0 or args.id_eval_actor >= 0  # then the weights come from the learner
+    if args.model is not None and not plays and not (args.model.is_file() or args.model.is_dir()):
         errors.append(f"--model: no such file or folder: {args.model}")
     lockstep = args.synchronize_actors_with_learner
     return errors + lockstep_errors(args.agent, args.own, args.nb_actor, lockstep=lockstep, force=args.force)

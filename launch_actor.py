@@ -2,9 +2,15 @@
 
 from programs import processor, stopping
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run an actor; installed, apex-actor does."""
     stopping.end_at_once()  # also during the imports that follow, which take seconds
     processor.prepare()
     from programs.launch import run_program
 
     run_program("programs.actor.program:run_actor", "launch_actor.py", str(__doc__))
+
+
+if __name__ == "__main__":
+    main()

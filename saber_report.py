@@ -11,9 +11,21 @@ import argparse
 import sys
 from pathlib import Path
 
+from programs import completion
+
 
 def main() -> None:
-    """Read the command line and write the report; exit code 1 if it cannot be written, 2 for a wrong command."""
+    """Read the command line and write the report; exit code 1 if it cannot be written, 2 for a wrong command.
+
+    Installed, apex-report does this.
+    """
+    try:
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _run() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "runs", type=Path, nargs="*", help="results folders, with all that is below them, or <game>.csv files"
@@ -27,9 +39,10 @@ def main() -> None:
         "for others [the agent and its preset, with settings that differ]",
     )
     parser.add_argument("--output", type=Path, default=Path("results"), help="folder to write to [results]")
+    completion.offer(parser)
     given = parser.parse_args()
     if not given.runs and not given.label:
-        parser.error("name folders with <game>.csv, or such files, as in: saber_report.py results/")
+        parser.error(f"name folders with <game>.csv, or such files, as in: {parser.prog} results/")
 
     from memory.errors import UserError
     from programs.command_line import fail  # after --help, which shall not wait for these
@@ -40,14 +53,11 @@ def main() -> None:
         for line in write_report(given.runs, given.output, [parse_label(text) for text in given.label]):
             print(line)
     except UserError as error:
-        fail("saber_report.py", error)
+        fail(parser.prog, error)
     except OSError as error:
-        print(f"saber_report.py: {error}", file=sys.stderr)
+        print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(1)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    main()

@@ -5,9 +5,15 @@ What belongs to its network and policy is read from the snapshot: the defaults t
 
 from programs import processor, stopping
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run the evaluation; installed, apex-eval does."""
     stopping.end_at_once()  # also during the imports that follow, which take seconds
     processor.prepare()
     from programs.launch import run_program
 
     run_program("programs.evaluation.program:run_evaluation", "test_multiple_seed.py", str(__doc__))
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,9 +18,15 @@ from typing import Any, NoReturn
 from agents.options import flag_of
 from memory.broker.access import hide_passwords
 from memory.errors import UserError
+from programs import completion
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."
+_COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
+    "launch_learner.py": "apex-learner",
+    "launch_actor.py": "apex-actor",
+    "test_multiple_seed.py": "apex-eval",
+}
 _HELP = frozenset({"-h", "--help"})
 _ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
 
@@ -35,16 +41,16 @@ def read(groups: Sequence[type], argv: Sequence[str] | None) -> tuple[dict[str, 
     for f in fields.values():  # a missing value is reported together with all other mistakes
         parser.add_argument(*_spellings(f), dest=f.name, nargs="?", const=_ABSENT)
     words = [word for word in _words(argv) if word not in _HELP]
-    given, unknown = parser.parse_known_args(_join_negative_numbers(words))
+    given, others = parser.parse_known_args(_join_negative_numbers(words))
     flags = [flag_of(name) for name in fields]
-    errors = [_unknown(text, flags) for text in unknown if text.startswith("-")]
-    errors = errors or [_unknown(text, flags) for text in unknown]
+    errors = [unknown(text, flags) for text in others if text.startswith("-")]
+    errors = errors or [unknown(text, flags) for text in others]
     values: dict[str, Any] = {}
     for f in fields.values():
         text = getattr(given, f.name)
         if text is not None:
             try:
-                values[f.name] = _convert(f, text)
+                values[f.name] = convert(f, text)
             except ValueError as error:
                 errors.append(f"{flag_of(f.name)}: {error}")
     return values, errors
@@ -60,15 +66,49 @@ def print_help(groups: Sequence[type], program: str, description: str, defaults:
 
     `defaults` are those of an agent, in the place of a field's.
     """
-    usage = f"{program} [options]"
-    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES)
+    _parser(groups, program, description, defaults, {}).parse_args(["--help"])
+    raise AssertionError("argparse has not left")
+
+
+def asks_for_completion(argv: Sequence[str] | None) -> bool:
+    """Return whether a command line asks for a shell's completion script; nothing else may stand before that."""
+    return _words(argv)[:1] == [completion.OPTION]
+
+
+def print_completion(groups: Sequence[type], program: str, choices: Mapping[str, Sequence[str]]) -> NoReturn:
+    """Print a script that completes every option of the groups, and leave; raises UserError for an unknown shell.
+
+    `choices` are the values of options, by name, that have no fixed choices.
+    """
+    _parser(groups, program, "", {}, choices).parse_args(sys.argv[1:])
+    raise AssertionError("argparse has not left")
+
+
+def _parser(
+    groups: Sequence[type],
+    program: str,
+    description: str,
+    defaults: dict[str, Any],
+    choices: Mapping[str, Sequence[str]],
+) -> "_Parser":
+    """Return a parser that tells of the options of the groups; of those that groups share, the first group's."""
+    parser = _Parser(prog=program, usage=f"{program} [options]", description=description, epilog=_EXIT_CODES)
+    completion.offer(parser)
+    known = set[str]()
     for group in groups:
         section = parser.add_argument_group(str(group.__doc__))
-        for f in dataclasses.fields(group):
-            nargs = "?" if f.metadata["flag"] else None
-            section.add_argument(*_spellings(f), dest=f.name, nargs=nargs, metavar=_kind(f), help=_help(f, defaults))
-    parser.parse_args(["--help"])
-    raise AssertionError("argparse has not left")
+        for f in (f for f in dataclasses.fields(group) if f.name not in known):
+            known.add(f.name)
+            section.add_argument(
+                *_spellings(f),
+                dest=f.name,
+                nargs="?" if f.metadata["flag"] else None,
+                type=Path if _type(f) is Path else str,
+                choices=choices.get(f.name, f.metadata["bounds"].choices) or None,
+                metavar=_kind(f),
+                help=_help(f, defaults),
+            )
+    return parser
 
 
 def _words(argv: Sequence[str] | None) -> Sequence[str]:
@@ -93,7 +133,12 @@ def _join_negative_numbers(argv: Sequence[str]) -> list[str]:
 def compose(program: str, values: dict[str, Any]) -> str:
     """Return the command, to be copied into a shell, that starts a program with these settings."""
     words = [word for name, value in values.items() for word in (flag_of(name), str(value))]
-    return shlex.join(["python", program, *words])
+    return shlex.join([*(["python"] if name_of(program) == program else []), name_of(program), *words])
+
+
+def name_of(program: str) -> str:
+    """Return the name of a program as its user knows it: a script, or the command if that is what runs."""
+    return _COMMANDS[program] if Path(sys.argv[0]).name in _COMMANDS.values() else program
 
 
 def fail(program: str, error: UserError) -> NoReturn:
@@ -108,7 +153,7 @@ def fail(program: str, error: UserError) -> NoReturn:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UserError(message)
+        raise UserError(message.removeprefix("argument "))
 
 
 def _kind(f: dataclasses.Field[Any]) -> str:
@@ -127,7 +172,8 @@ def _help(f: dataclasses.Field[Any], defaults: dict[str, Any]) -> str:
     return text if "[default" in text else f"{text} [{default}]"
 
 
-def _convert(f: dataclasses.Field[Any], text: str) -> Any:
+def convert(f: dataclasses.Field[Any], text: str) -> Any:
+    """Return the value that a text gives a field; raises ValueError, which tells what was expected."""
     kind = _type(f)
     if text == _ABSENT:
         if f.metadata["flag"]:
@@ -166,7 +212,8 @@ def _boolean(text: str) -> bool:
     raise ValueError(f"expected 0, 1, true, false, yes or no, got {text!r}")
 
 
-def _unknown(text: str, known: Sequence[str]) -> str:
+def unknown(text: str, known: Sequence[str]) -> str:
+    """Return the line about a text that names no option, with those of the known names that are close."""
     by_lower_case = {flag.lower(): flag for flag in known}
     matches = difflib.get_close_matches(text.split("=")[0].lower(), by_lower_case, n=3)
     close = [by_lower_case[match] for match in matches]

@@ -19,7 +19,13 @@ def run_program(main: str, program: str, description: str) -> None:
     Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong, or training with its
     settings has diverged.
     """
+    program = command_line.name_of(program)
     try:
+        if command_line.asks_for_completion(None):
+            from saber.games import games
+
+            values = {"game": games(), "env": ["atari", "gymnasium:"]}
+            command_line.print_completion(options.ALL_GROUPS, program, values)
         arguments = options.parse(None, program, description)
     except UserError as error:
         command_line.fail(program, error)
@@ -31,7 +37,7 @@ def run_program(main: str, program: str, description: str) -> None:
     try:
         run(arguments, stop_on_signals())
     except UserError as error:
-        command_line.fail(program, error)
+        command_line.fail(program, UserError(arguments.name_source(str(error))))
     except DivergedError as error:
         command_line.fail(program, UserError(str(error)))  # the same settings would lead there again
     except (RunError, OSError) as error:  # OSError: a full disk, a results folder that was moved away

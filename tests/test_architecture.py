@@ -107,7 +107,7 @@ def size_errors(path: str, text: str) -> Iterator[str]:
             yield f"{path}: {node.name}: {node.end_lineno - node.lineno + 1} lines"
 
 
-UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "yaml"}
+UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 
 
@@ -120,6 +120,8 @@ def unsafe(path: str, text: str) -> Iterator[str]:
             given = {word.arg: word.value for word in node.keywords}
             called = ast.unparse(node.func)
             plain = {"torch.load": "weights_only"}.get(called)
+            if called.startswith("yaml.") and not _is_safe_yaml(called, given.get("Loader")):
+                yield f"{path}:{node.lineno}: {called}: allowed are compose with SafeLoader, safe_load and safe_dump"
             if called.removeprefix("builtins.") in UNSAFE_CALLS:
                 yield f"{path}:{node.lineno}: {called}"
             if plain and not _is_true(given.get(plain)):
@@ -128,8 +130,16 @@ def unsafe(path: str, text: str) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: {called} with allow_pickle or shell"
             if called.endswith((".read_pickle", ".to_pickle", "multiprocessing.connection.Client")):
                 yield f"{path}:{node.lineno}: {called}"
+        elif isinstance(node, ast.ImportFrom) and node.module == "yaml":
+            yield f"{path}:{node.lineno}: a part of yaml under another name"
         elif isinstance(node, ast.ImportFrom) and node.module == "torch" and "load" in {a.name for a in node.names}:
             yield f"{path}:{node.lineno}: load of torch under another name"
+
+
+def _is_safe_yaml(called: str, loader: ast.expr | None) -> bool:
+    if called == "yaml.compose":  # makes no objects
+        return loader is not None and ast.unparse(loader) == "yaml.SafeLoader"
+    return called in {"yaml.safe_dump", "yaml.safe_load"}
 
 
 def _is_true(value: ast.expr | None) -> bool:
@@ -268,7 +278,10 @@ def test_length_is_noticed() -> None:
         "import pickle",
         "def f():\n    from pickle import loads",
         "import marshal, json",
-        "import yaml",
+        "yaml.load(text, Loader=loader)",
+        "yaml.unsafe_load(text)",
+        "yaml.compose(text, Loader=yaml.Loader)",
+        "from yaml import load",
         "eval('1')",
         "import builtins\nbuiltins.exec('1')",
         "torch.load(path)",
@@ -288,4 +301,5 @@ def test_a_way_to_run_code_is_noticed(text: str) -> None:
 
 def test_harmless_code_is_left_alone() -> None:
     text = "model.eval()\ntorch.load(path, weights_only=True)\nnp.load(path)\nre.compile('x')\njson.loads('1')"
+    text += "\nimport yaml\nyaml.compose(text, Loader=yaml.SafeLoader)\nyaml.safe_dump({})"
     assert list(unsafe("x.py", text)) == []

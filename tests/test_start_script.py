@@ -101,6 +101,20 @@ def test_everything_starts_and_ctrl_c_saves_before_redis_stops(workplace: Workpl
     workplace.assert_nothing_left()
 
 
+def test_a_file_of_settings_is_for_all(workplace: Workplace) -> None:
+    (workplace.folder / "my.yaml").write_text("game: pong\nnb_actor: 2\npreset: paper\n")
+    workplace.preset = []  # the file has it
+    workplace.start("--config", "my.yaml", "--windows", "none")
+    given = ["--port-redis", str(workplace.port), "--config", "my.yaml"]
+    assert workplace.argv("learner") == ["launch_learner.py", *given]
+    assert workplace.argv("actor1") == ["launch_actor.py", "--id-actor", "1", *given]
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    (workplace.folder / "my.yaml").write_text("batch_sizes: 7\npreset: paper\n")
+    assert workplace.run("--config", "my.yaml") == 2
+    assert ".sh: error: my.yaml: batch_sizes: no such option; did you mean " in workplace.output.splitlines()[-1]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_small_network_is_taken(workplace: Workplace) -> None:
     workplace.preset = []

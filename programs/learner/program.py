@@ -46,6 +46,7 @@ from programs.learner.loop import Learner
 from programs.learner.progress import Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
 from programs.learner.saved_run import SavedRun, damage_named, parse
+from programs.learner.saved_settings import write_settings
 from programs.presets import describe_preset
 from saber.results.run_record import present_start
 
@@ -90,6 +91,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         if stop.is_set() and not saved:  # a resumed run is led for a moment even so, for its actors to leave
             raise Stopped
         reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
+        write_settings(reports.settings_path, args)
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         link.lead(progress.run_id, limiter.crews, afresh=saved is None)
         decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)

@@ -76,7 +76,7 @@ class ResultsFolder:
     def _remove_torn_files(self) -> None:
         """Delete the unfinished files, as large as a snapshot, that a learner killed during a write has left."""
         game = re.escape(self.game)
-        logs = rf"{game}(_evaluation)?\.csv|{game}\.json"
+        logs = rf"{game}(_evaluation)?\.csv|{game}\.(json|yaml)"
         whole = rf"((last_)?model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{logs})"
         for path in self.folder.iterdir():
             if re.fullmatch(rf"\.{whole}\.[0-9a-f]+\.tmp", path.name):
@@ -102,6 +102,11 @@ class ResultsFolder:
     @property
     def _record_path(self) -> Path:
         return self.folder / f"{self.game}.json"
+
+    @property
+    def settings_path(self) -> Path:
+        """The configuration file that repeats the run's settings."""
+        return self.folder / f"{self.game}.yaml"
 
     def add_episodes(self, episodes: list[Episode], t_learner: int) -> None:
         """Log finished episodes; leave out, count and report those that the log has already."""

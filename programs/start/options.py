@@ -13,13 +13,17 @@ from args import Args
 from memory.broker.access import Server, find_server
 from memory.broker.roll_call import LEARNER
 from memory.errors import UserError
-from programs import command_line
+from programs import config_file
 from saber.results.files import folder_to_write
 
 PROGRAM = "start_learning_atari.sh"
 WINDOWS = ("auto", "terminal", "tmux", "none")
 _STOP_SECONDS = "RAINBOW_STOP_SECONDS"
 _ONCE = "--abandon-other-run"
+_OTHERS = {  # options that this script gives itself
+    "id_actor": "--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1",
+    "id_eval_actor": "--id-eval-actor: is not for this script, which starts 0 to --nb-eval-actors - 1",
+}
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,11 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
     gpus = _gpus(own.gpus)
     if own.windows not in WINDOWS:
         raise UserError(f"--windows: expected {', '.join(WINDOWS[:-1])} or {WINDOWS[-1]}, got {own.windows!r}")
-    given, errors = command_line.read(args.ALL_GROUPS, rest)
-    if "id_actor" in given:
-        raise UserError("--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1")
-    if "id_eval_actor" in given:
-        raise UserError("--id-eval-actor: is not for this script, which starts 0 to --nb-eval-actors - 1")
-    if gpus and "gpu_number" in given:
+    given, keys, errors = args.read(rest)
+    for name, line in _OTHERS.items():
+        if name in given:
+            raise UserError(config_file.name_source(line, given.get(config_file.CONFIG), keys))
+    if gpus and "gpu_number" in given.keys() - keys.keys():  # --gpus goes before a file
         raise UserError("--gpus, --gpu-number: give either of them")
     preset = ""
     if not given.get("disable_cuda"):
@@ -75,7 +78,10 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
             rest += ["--preset", preset]
     parsed = args.parse(rest, PROGRAM, "")
     server = find_server(parsed.host_redis, parsed.port_redis, parsed.redis_url, environment)
-    folder_to_write("--path-to-results", parsed.path_to_results)
+    try:
+        folder_to_write("--path-to-results", parsed.path_to_results)
+    except UserError as error:
+        raise UserError(parsed.name_source(str(error))) from error
     return StartOptions(parsed, tuple(rest), server, preset, gpus, own.windows, own.use_running_redis, stop_seconds)
 
 

@@ -6,6 +6,7 @@ resumed run adds a start if anything has changed, such as the commit.
 
 import json
 import math
+import os
 import platform
 import subprocess
 from dataclasses import asdict, dataclass, replace
@@ -112,10 +113,13 @@ def _version(package: str) -> str:
 
 def commit() -> str:
     """Return the checkout's short hash, with "+changes" if tracked files differ; "unknown" outside of a checkout."""
+    around = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}  # installed, it may lie in another's checkout
     asked = [["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]]
     try:
         name, changes = (
-            subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+            subprocess.run(
+                ["git", *words], cwd=ROOT, env=around, capture_output=True, text=True, check=True
+            ).stdout.strip()
             for words in asked
         )
     except (OSError, subprocess.CalledProcessError):

@@ -27,7 +27,8 @@ def add(reports: ResultsFolder, t_learner: int, scores: list[int]) -> None:
 def test_what_a_killed_learner_left_aside_is_removed(tmp_path: Path) -> None:
     number = ".0123456789abcdef.tmp"
     torn = [
-        f".{name}{number}" for name in ("last_model_chain_7.pth", "best_model_chain.pth", "chain.csv", "chain.json")
+        f".{name}{number}"
+        for name in ("last_model_chain_7.pth", "best_model_chain.pth", "chain.csv", "chain.json", "chain.yaml")
     ]
     others = [f".{name}{number}" for name in ("last_model_chain_2_7.pth", "chain2.csv")] + ["my.tmp", "chain.tmp"]
     for name in torn + others:

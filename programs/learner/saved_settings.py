@@ -1,0 +1,43 @@
+"""Write the settings in effect beside the results, as the configuration file that `--config` reads.
+
+Left out are what belongs to a process and not to its run (the number of an actor, `--abandon-other-run`), options that
+have no effect, and the address of a Redis server that nobody has named: it may be in REDIS_URL, with a password. No
+option can hold a password: `--redis-url` refuses one.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from args import GROUPS, Args
+from programs.config_file import CONFIG
+from saber.results.files import replace_file
+
+_OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "abandon_other_run"}
+_IN_ANOTHER = {"rainbow_only"}  # `agent` says the same
+_SERVER = {"host_redis", "port_redis", "redis_url"}
+
+
+def write_settings(path: Path, args: Args) -> None:
+    """Replace the configuration file at `path`, all or nothing; raises OSError."""
+    saved = saved_settings(args)
+    lines = [f"# The settings of the run at the last start of its learner: --config {path.name} repeats them."]
+    for group in (*GROUPS, type(args.own)):
+        values = {f.name: saved[f.name] for f in dataclasses.fields(group) if f.name in saved}
+        if values:
+            text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=10_000)
+            lines += ["", f"# {group.__doc__}", text.rstrip("\n")]
+    with replace_file(path) as file:
+        file.write("\n".join([*lines, ""]).encode())
+
+
+def saved_settings(args: Args) -> dict[str, Any]:
+    """Return the settings that the file holds, by option: texts, numbers and booleans."""
+    left_out = _OF_A_PROCESS | _IN_ANOTHER | ((_SERVER | args.own.UNUSED) - args.given)
+    names = [f.name for group in (*GROUPS, type(args.own)) for f in dataclasses.fields(group)]
+    values = {name: args.get(name) for name in names if name not in left_out}
+    return {
+        name: str(value) if isinstance(value, Path) else value for name, value in values.items() if value is not None
+    }

@@ -1,0 +1,124 @@
+"""The configuration file that a learner leaves beside its results: it repeats the run."""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agents.options import flag_of
+from agents.registry import AGENTS
+from args import ALL_GROUPS, Args
+from memory.errors import UserError
+from programs.learner.saved_settings import saved_settings, write_settings
+from tests.conftest import RedisServer
+from tests.processes import Processes, clean_environment, run
+from tests.small import CARTPOLE, TINY
+from tests.test_config_file import read
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "my.yaml"
+
+
+def hash_of(out: str) -> str:
+    """The hash of the final weights, as the learner prints it."""
+    (found,) = re.findall(r"^.*weights.* ([0-9a-f]{8,}).*$", out, re.MULTILINE)
+    return str(found)
+
+
+def other_value(f: dataclasses.Field[Any]) -> str:
+    """A lawful text for an option, which is not its default."""
+    if choices := f.metadata["bounds"].choices:
+        return next(choice for choice in choices if choice != f.default)
+    if isinstance(f.default, bool):
+        return str(not f.default)
+    if isinstance(f.default, int | float):
+        bounds = f.metadata["bounds"]
+        return str(f.default / 2 if isinstance(f.default, float) and f.default else min(f.default + 1, bounds.most))
+    return {
+        "game": "pong",
+        "env": "gymnasium:CartPole-v1",
+        "run_name": "no: {yes}",
+        "redis_url": "redis://me@there/3",
+    }.get(f.name, f"/tmp/ä {f.name} #1")
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_saved_settings_give_the_same_again(file: Path, agent: str) -> None:
+    # Mutation: leave an option out in `saved_settings`.
+    names = {f.name: f for group in ALL_GROUPS for f in dataclasses.fields(group)}
+    once = {"config", "model", "id_actor", "id_eval_actor", "abandon_other_run", "agent", "rainbow_only"}
+    own = {f.name for f in dataclasses.fields(AGENTS[agent].options)}
+    common = {f.name for f in dataclasses.fields(Args)}
+    for name in sorted(((own | common) & names.keys()) - once):
+        words = [flag_of(name), other_value(names[name]), "--agent", agent, "--force"]
+        try:
+            args = read(*words)
+        except UserError:
+            continue  # it needs another one beside it
+        write_settings(file, args)
+        again = read("--config", file)
+        assert dataclasses.replace(again, config=None) == args, name
+        assert again.get(name) == args.get(name) and type(again.get(name)) is type(args.get(name))
+        assert yaml.safe_load(file.read_text()) == saved_settings(args), "others read it with the same types"
+        assert again.not_used() == args.not_used()
+
+
+def test_what_belongs_to_a_process_is_not_saved() -> None:
+    saved = saved_settings(read("--abandon-other-run", "--id-actor", "0", "--rainbow-only", "1"))
+    assert not {"abandon_other_run", "id_actor", "id_eval_actor", "rainbow_only", "config"} & saved.keys()
+    assert saved["agent"] == "rainbow"
+    assert not {"host_redis", "port_redis", "redis_url"} & saved.keys(), "nobody has named the server"
+    assert saved_settings(read("-p_red", "6379"))["port_redis"] == 6379
+
+
+SMALL = [*TINY, "1", *CARTPOLE, *"--T-max 900 --learn-start 300 --memory-capacity 2000 --log-interval 300".split()]
+PASSWORD = "s3cret-of-this-test"
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[RedisServer]:
+    (tmp_path / "redis").mkdir()
+    server = RedisServer(tmp_path / "redis", more={"requirepass": PASSWORD})
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.mark.slow
+def test_a_run_is_repeated_by_the_file_beside_its_results(
+    guarded: RedisServer, processes: Processes, tmp_path: Path, file: Path
+) -> None:
+    environment = clean_environment() | {"REDIS_URL": f"redis://:{PASSWORD}@localhost:{guarded.port}"}
+    pairs = zip(SMALL[::2], SMALL[1::2], strict=True)
+    file.write_text("".join(f"{option.removeprefix('--')}: {value}\n" for option, value in dict(pairs).items()))
+
+    def play(*given: object) -> str:
+        """Train to the end, and return what the learner has printed."""
+        learner = processes.start("launch_learner.py", *given, environment=environment)
+        actor = processes.start("launch_actor.py", "--id-actor", "0", *given, environment=environment)
+        for process in (actor, learner):
+            code, out, errors = process.end(120)
+            assert (code, errors) == (0, ""), out
+        return out
+
+    results = tmp_path / "results"
+    given = ["--config", file, "--path-to-results", results, "--seed", "5"]
+    first = play(*given)
+    saved = results / "CartPole-v1.yaml"
+    assert dataclasses.replace(read("--config", saved), config=None) == dataclasses.replace(read(*given), config=None)
+    again = play("--config", saved, "--path-to-results", tmp_path / "again")
+    assert hash_of(first) == hash_of(again), "the same settings have given the same weights"
+    assert (results / "CartPole-v1.csv").read_bytes() == (tmp_path / "again" / "CartPole-v1.csv").read_bytes()
+    kept = [path.read_bytes() for path in tmp_path.glob("*/*") if path.is_file() and path.parent.name != "redis"]
+    assert len(kept) > 6 and not any(PASSWORD.encode() in content for content in kept)
+    assert not {"host_redis", "port_redis", "redis_url"} & yaml.safe_load(saved.read_text()).keys()
+    code, out, errors = run(
+        *["test_multiple_seed.py", "--config", saved, "--model", results, "--evaluation-episodes", "2"], seconds=120
+    )
+    assert (code, errors) == (0, "") and "2 episodes" in out

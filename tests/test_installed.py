@@ -1,0 +1,186 @@
+"""`pip install .`: the commands in an environment of their own, and the Pythons for which there are packages."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import RedisServer
+from tests.processes import ROOT, Ended, Processes, clean_environment, run
+from tests.small import CARTPOLE, TINY
+from tests.test_environment_files import pins, requirements
+from tests.test_first_command import clean_clone
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+PACKAGE = "rainbow_iqn_apex"
+PACKAGES = [path for path in sys.path if path.endswith("site-packages")]  # where the requirements are
+NO_INDEX = ("Failed to fetch", "Could not find a version that satisfies the requirement hatchling")
+
+
+def test_the_package_needs_the_pinned_requirements() -> None:
+    assert pins(PROJECT["dependencies"]) == pins(requirements())
+
+
+@pytest.mark.parametrize("command", PROJECT["scripts"])
+def test_a_command_names_a_module_beside_the_others(command: str) -> None:
+    module, function = PROJECT["scripts"][command].split(":")
+    look = f"from {module} import {function}; import args; print(args.__file__, {function}.__module__)"
+    code, out, errors = run("-c", look)
+    assert (code, out.split(), errors) == (0, [str(ROOT / "args.py"), module], "")
+
+
+def install(python: Path, *words: str, program: tuple[str, ...] = ("pip",), folder: Path) -> None:
+    """Install into an environment; skip the test where no index can be reached."""
+    done = subprocess.run(
+        [python, "-m", *program, "install", *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if done.returncode and any(text in done.stderr for text in NO_INDEX):
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
+
+
+def make_environment(folder: Path, python: str = sys.executable) -> Path:
+    """Make an empty environment, and return its interpreter."""
+    subprocess.run([python, "-m", "venv", folder], check=True)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A checkout, and beside it an environment in which `pip install .` has been done there.
+
+    The environment finds the requirements in this one, so that nothing large is installed; pip checks their versions.
+    """
+    folder = tmp_path_factory.mktemp("installed")
+    clean_clone(folder / "checkout")
+    python = make_environment(folder / "venv")
+    others = Path(
+        subprocess.check_output(
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], text=True
+        ).strip()
+    )
+    (others / "requirements.pth").write_text("".join(f"{path}\n" for path in PACKAGES))
+    (others / "agents.py").write_text("raise ImportError('a package of somebody else')\n")
+    install(python, ".", folder=folder / "checkout")
+    (folder / "empty").mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+def call(place: Path, command: str, *words: object) -> Ended:
+    return run(*words, program=str(place / "venv" / "bin" / command), cwd=place / "empty", seconds=120)
+
+
+@pytest.mark.slow
+def test_each_command_is_there_under_its_name(place: Path) -> None:
+    found = {path.name for path in (place / "venv" / "bin").glob("apex-*")}
+    assert found == PROJECT["scripts"].keys() >= {"apex-learner", "apex-actor", "apex-eval", "apex-report"}
+    for command in found:
+        code, out, errors = call(place, command, "--help")
+        assert (code, errors) == (0, "") and out.startswith(f"usage: {command} ")
+        assert f"-F _shtab_{command.replace('-', '_')} {command}\n" in (
+            call(place, command, "--print-completion", "bash").out
+        )
+        assert call(place, command, "--nonsense").errors.splitlines()[-1].startswith(f"{command}: error: ")
+    assert not [
+        path for path in (place / "checkout").iterdir() if path.name in ("build", "dist") or ".egg" in path.name
+    ]
+
+
+@pytest.mark.slow
+def test_the_installation_adds_one_name_to_those_of_other_packages(place: Path) -> None:
+    python = str(place / "venv" / "bin" / "python")
+    look = "import importlib.metadata as m; print(*sorted({f.parts[0] for f in m.files('rainbow-iqn-apex')}))"
+    found = run("-c", look, program=python, cwd=place / "empty").out.split()
+    assert found == ["..", PACKAGE, f"{PACKAGE}-{PROJECT['version']}.dist-info"]
+    for module in ("launch_learner", "args", "tests", "benchmarks"):
+        assert run("-c", f"import {module}", program=python, cwd=place / "empty").code == 1
+
+
+@pytest.mark.slow
+def test_a_run_by_the_commands(place: Path, own_server: RedisServer, processes: Processes) -> None:
+    small = [*TINY, *CARTPOLE, *"--T-max 900 --learn-start 300 --memory-capacity 2000 --log-interval 300".split()]
+    small += ["--port-redis", str(own_server.port)]
+    bin_, empty = place / "venv" / "bin", place / "empty"
+    subprocess.run(["git", "init", "--quiet"], cwd=place, check=True)  # of somebody else, around the environment
+    learner = processes.start(*small, program=str(bin_ / "apex-learner"), cwd=empty)
+    learner.wait_for("apex-actor --id-actor 0 --")  # the command for whom it waits for
+    actor = processes.start("--id-actor", "0", *small, program=str(bin_ / "apex-actor"), cwd=empty)
+    for process in (learner, actor):
+        code, out, errors = process.end(120)
+        assert (code, errors) == (0, ""), out
+    (start,) = json.loads((empty / "results" / "CartPole-v1.json").read_text())["starts"]
+    assert start["commit"] == "unknown"
+    more = ["--config", "results/CartPole-v1.yaml", "--model", "results", "--evaluation-episodes", "3"]
+    code, out, errors = call(place, "apex-eval", *more, "--evaluation-workers", "2")
+    assert (code, errors) == (0, "") and "3 episodes" in out
+    code, _, errors = call(place, "apex-report", "results", "--output", "report")
+    assert (code, errors) == (0, "") and (empty / "report" / "saber.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["pip install -e", "uv pip install"])
+def test_other_ways_to_install(place: Path, tmp_path: Path, way: str) -> None:
+    python = make_environment(tmp_path / "venv")
+    if way.startswith("uv"):
+        words = ("--no-deps", "--python", str(python), ".")
+        install(Path(sys.executable), *words, program=("uv", "pip"), folder=place / "checkout")
+    else:
+        install(python, "--no-deps", "-e", ".", folder=place / "checkout")
+    environment = clean_environment() | {"PYTHONPATH": os.pathsep.join(PACKAGES)}
+    words = ["--sede", "4"]
+    program = str(tmp_path / "venv" / "bin" / "apex-learner")
+    code, _, errors = run(*words, program=program, cwd=tmp_path, environment=environment)
+    assert code == 2 and errors.startswith("apex-learner: error: --sede: no such option; did you mean --seed ")
+
+
+# --- the Pythons ---
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", PYTHONS)
+def test_there_is_a_set_of_packages_for_each_python(version: str, tmp_path: Path) -> None:
+    output = tmp_path / "requirements.txt"
+    command = ["uv", "pip", "compile", "--all-extras", "--no-header", "--python-version", version, "-o", str(output)]
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "pyproject.toml"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode and NO_INDEX[0] in done.stderr:
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
+    found = pins([line.split(" ")[0] for line in output.read_text().splitlines()])
+    assert {re.sub("[-_.]+", "-", name): pin for name, pin in pins(requirements()).items()}.items() <= found.items()
+    assert "tensorboard" in found
+
+
+def interpreter(version: str) -> str:
+    """Return a Python of that version, on the PATH or installed beside this one; skip the test if there is none."""
+    names = [f"python{version}", *map(str, Path(sys.base_prefix).parent.glob(f"*{version}.*/bin/python{version}"))]
+    for name in filter(None, map(shutil.which, names)):
+        if subprocess.run([name, "-c", "import venv"], capture_output=True, check=False).returncode == 0:
+            return name
+    pytest.skip(f"there is no Python {version}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", PYTHONS[1:])
+def test_the_command_line_works_with_other_pythons(version: str, tmp_path: Path) -> None:
+    """Without PyTorch, which takes a gigabyte: what runs before it is imported."""
+    python = make_environment(tmp_path / "venv", interpreter(version))
+    light = [line for line in requirements() if re.match("ale-py|numpy|PyYAML|shtab", line)]
+    install(python, "--quiet", "--only-binary", ":all:", *light, folder=tmp_path)
+    install(python, "--quiet", "--no-deps", str(ROOT), folder=tmp_path)
+    program = str(tmp_path / "venv" / "bin" / "apex-learner")
+    assert run("--help", program=program, cwd=tmp_path).out.startswith("usage: apex-learner")
+    (tmp_path / "my.yaml").write_text("game: pongg\n")
+    code, _, errors = run("--config", "my.yaml", program=program, cwd=tmp_path)
+    assert (code, errors) == (2, "apex-learner: error: my.yaml: game: unknown game 'pongg'; did you mean pong?\n")
+    assert os.linesep + "complete " in run("--print-completion", "bash", program=program, cwd=tmp_path).out
