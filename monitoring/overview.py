@@ -13,6 +13,7 @@ from monitoring.report import MAX_BYTES, Report, ReportError, Role, decode
 SILENT_S = 15.0  # without a new report, after which a process counts as gone
 _NEAR = 0.9  # share of a limit
 _STARVED = 0.9  # share of the time that a learner waits
+_MOST_EVALUATING = 16  # evaluation actors that are found before they have finished an episode
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,6 @@ class OverviewReader:
         for store in self._stores:
             store.close()
         self._stores = ()
-
-
-_MOST_EVALUATING = 16  # evaluation actors that are found before they have finished an episode
 
 
 def _expected(record: RunStatus) -> int:

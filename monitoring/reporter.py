@@ -22,7 +22,6 @@ from monitoring.process import ProcessUse
 from monitoring.report import MAX_BYTES, EventLog, Report, ReportError, Role, decode, encode
 
 INTERVAL_S = 1.0
-SILENT_S = 15.0  # after which a process without a new report counts as gone
 
 
 @dataclass(frozen=True)
