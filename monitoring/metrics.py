@@ -44,6 +44,7 @@ _TRAIN = (
     Metric("train/value", "discounted return", "mean estimate of the sampled rows"),
     Metric("train/gradient_norm", "norm", "of all gradients, before they are clipped"),
     Metric("train/entropy", "nats", "of the policy"),
+    Metric("train/entropy_cost", "weight", "of the entropy in the loss, where it is learned"),
     Metric("train/policy_loss", "loss", "of the policy"),
     Metric("train/value_loss", "loss", "of the values"),
     Metric("train/policy_lag", "versions", "from the weights that acted to those that learn, on average"),

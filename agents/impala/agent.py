@@ -139,13 +139,13 @@ class Impala(SequenceAgent):
         loss = policy_loss + options.baseline_cost * value_loss
         if options.kl_cost:
             loss = loss + options.kl_cost * self._reduce(log_mu - log_pi, kept)
+        metrics = {"value": _mean(value[:-1], kept), "entropy": mean_entropy}
         cost: Tensor | float = options.entropy_cost
         if options.target_entropy:
-            cost = self._entropy_cost().detach()
+            cost = metrics["entropy_cost"] = self._entropy_cost().detach()
             loss = loss + self._entropy_cost.exponent * (mean_entropy.detach() - options.target_entropy)
         loss = loss - cost * self._reduce(entropy, kept)
-        metrics = {"value": _mean(value[:-1], kept), "loss": loss, "entropy": mean_entropy}
-        return loss, metrics | {"policy_loss": policy_loss, "value_loss": value_loss}
+        return loss, metrics | {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
 
     def _targets(self, batch: Batch, log_ratio: Tensor, value: Tensor) -> VTrace:
         rows = slice(self.spec.prefix, None)
