@@ -46,7 +46,7 @@ from programs.learner.loop import Learner
 from programs.learner.progress import Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
 from programs.learner.saved_run import SavedRun, damage_named, parse
-from programs.presets import describe_preset
+from programs.presets import announce_preset, describe_preset
 from saber.results.run_record import present_start
 
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
@@ -114,8 +114,10 @@ def run_learner(args: Args, stop: threading.Event) -> None:
 
 def _describe(args: Args) -> None:
     """Print what the preset sets, and which options the agent does not use."""
+    agent = type(args.own)
     if args.preset != "paper":
-        print(describe_preset(args.preset, type(args.own), args.get), flush=True)
+        told = describe_preset(args.preset, agent, args.get) if args.verbose else announce_preset(args.preset, agent)
+        print(told, flush=True)
     if unused := args.not_used():
         print(unused, flush=True)
 
