@@ -454,7 +454,9 @@ def test_a_preset_gives_a_reason_for_each_setting(preset: str, agent: str) -> No
 def test_a_preset_is_announced_in_one_line_unless_all_is_asked_for() -> None:
     plain, verbose = parse(["--preset", "cpu"], "x", ""), parse(["--preset", "cpu", "--verbose"], "x", "")
     sets = len(preset_of("cpu", type(plain.own)))
-    assert announce_preset("cpu", type(plain.own)) == f"Preset cpu: {sets} settings; --verbose prints each with its reason"
+    assert (
+        announce_preset("cpu", type(plain.own)) == f"Preset cpu: {sets} settings; --verbose prints each with its reason"
+    )
     assert (plain.verbose, verbose.verbose) == (False, True)
     assert (plain.shared, plain.settings) == (verbose.shared, verbose.settings), "a process may be verbose alone"
 
