@@ -1,5 +1,9 @@
 """Writes numbers for people, in a few characters whatever their size: anybody may have written them into Redis."""
 
+from collections.abc import Callable
+
+Writer = Callable[[float], str]
+
 _MOST = 1e12  # above which a number is written with an exponent
 _YEAR_S = 365 * 24 * 3600
 _UNITS = ("B", "kB", "MB", "GB", "TB")

@@ -29,6 +29,8 @@ from monitoring.reporter import Reporter
 from monitoring.sinks.feeder import Feeder
 from monitoring.sinks.history import HistorySink, path_of
 from monitoring.sinks.sink import Sink
+from monitoring.terminal.pictures import process_picture
+from monitoring.terminal.screen import drawn
 from programs import snapshot
 from programs.common import (
     connect_to_redis,
@@ -107,7 +109,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
         with (
             closing(Feeder(_sinks(args), OverviewReader(client, args.name))) as feeder,
-            Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe),
+            drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
+            Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe, draw),
         ):
             learner.run()
 
