@@ -84,7 +84,8 @@ class ServerReader:
                 if run := self._look_at(name):
                     runs.append(run)
         except BrokerError as error:
-            return Look(self._server, at, tuple(runs), f"the Redis server does not answer: {_text(error)}")
+            does = "refuses" if isinstance(error, ResponseError) else "does not answer"
+            return Look(self._server, at, tuple(runs), f"the Redis server {does}: {_text(error)}")
         more = len(names) - _MOST_RUNS
         failure = f"{more} more runs are not shown; --run-name shows one" if more > 0 else ""
         return Look(self._server, at, tuple(runs), failure)
