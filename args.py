@@ -113,6 +113,7 @@ class ResultOptions:
         "evaluations/<game>_<snapshot>_seed<seed>.csv in it",
     )
     log_interval: int = option(25_000, "agent steps between log lines", above=0)
+    verbose: bool = option(False, "print each setting of the preset with its reason", flag=True)
     evaluation_interval: int = option(500_000, "agent steps between snapshots, plots and value estimates", above=0)
     evaluation_episodes: int = option(100, "episodes of test_multiple_seed.py, each with a seed of its own", above=0)
     evaluation_workers: int = option(

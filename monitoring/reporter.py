@@ -35,18 +35,18 @@ class Reading:
 class Reporter:
     """Reports for one process; use as a context manager.
 
-    `gather` is called in the reporter's thread while the process works: it may only read. `observe` gets each report
+    `gather` is called in the reporter's thread while the process works: it may only read. `observers` get each report
     that was made, also those that Redis did not take.
     """
 
     def __init__(
         self, store: ReportStore, role: Role, number: int, gather: Callable[[], Reading], events: EventLog,
-        observe: Callable[[Report], None] = lambda _: None,
+        *observers: Callable[[Report], None],
     ) -> None:  # fmt: skip
         self._store = store
         self._actor = None if role == "learner" else number
         self._gather = gather
-        self._observe = observe
+        self._observers = observers
         self._use = ProcessUse()
         self._events = events
         now = time.time()
@@ -74,7 +74,8 @@ class Reporter:
         try:
             self._find_predecessor()
             report = self._make(ended=ended)
-            self._observe(report)
+            for observe in self._observers:
+                observe(report)
             self._store.write(self._actor, encode(report))
         except ResponseError as error:
             self._tell(str(error))

@@ -25,7 +25,7 @@ from saber.registry import make_environment
 
 def launch_command(args: Args, id_actor: int) -> str:
     """Return the command that starts an actor of this run, or its LEARNER, with the options given to this process."""
-    own = {"id_actor", "id_eval_actor", "gpu_number", "render", "model", "abandon_other_run"}
+    own = {"id_actor", "id_eval_actor", "gpu_number", "render", "model", "abandon_other_run", "verbose"}
     named = (f.name for options in (args, args.own) for f in dataclasses.fields(options))
     given = {name: args.get(name) for name in named if name in args.given - own - args.file_keys.keys()}
     program, number = ("launch_learner.py", {}) if id_actor == LEARNER else ("launch_actor.py", {"id_actor": id_actor})

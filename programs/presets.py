@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.options import AgentOptions, Preset, flag_of
+from saber.plural import counted
 
 PRESETS: dict[str, Preset] = {
     "paper": {},
@@ -26,6 +27,11 @@ def preset_of(name: str, agent: type[AgentOptions]) -> Preset:
     own = agent.CPU if name == "cpu" else {}
     common = PRESETS.get(name, {})
     return own | {setting: common[setting] for setting in common if setting not in agent.UNUSED | own.keys()}
+
+
+def announce_preset(name: str, agent: type[AgentOptions]) -> str:
+    """Return one line about a preset."""
+    return f"Preset {name}: {counted(len(preset_of(name, agent)), 'setting')}; --verbose prints each with its reason"
 
 
 def describe_preset(name: str, agent: type[AgentOptions], settings: Callable[[str], Any]) -> str:

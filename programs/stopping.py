@@ -10,6 +10,7 @@ import threading
 from contextlib import suppress
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LINE = "Stopping: saving what there is"
 
 
 def end_at_once() -> None:
@@ -38,7 +39,12 @@ def stop_on_signals() -> threading.Event:
 def _watch(reading: int, stop: threading.Event) -> None:
     os.read(reading, 1)
     stop.set()
+    has_screen = sys.stdout is not sys.__stdout__
+    if has_screen:  # it puts whole lines above its picture
+        with suppress(OSError):
+            sys.stdout.write(f"{_LINE}\n")
+        return
     line = "\n" if sys.stdout.isatty() else ""  # a terminal has shown ^C, perhaps in the line of a progress bar
     with suppress(OSError):  # nobody may be reading any more
         # In one write: `print` hands over a line and its end apart, and the main thread may be printing, too.
-        os.write(1, f"{line}Stopping: saving what there is\n".encode())
+        os.write(1, f"{line}{_LINE}\n".encode())

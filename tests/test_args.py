@@ -11,7 +11,7 @@ from agents.rainbow_iqn.options import RainbowIqnOptions
 from agents.registry import AGENTS
 from args import Args, parse
 from memory.errors import UserError
-from programs.presets import PRESETS, describe_preset, preset_of
+from programs.presets import PRESETS, announce_preset, describe_preset, preset_of
 
 # The table of the outward interface: option, default.
 INTERFACE: list[tuple[str, Any]] = [
@@ -482,6 +482,16 @@ def test_a_preset_gives_a_reason_for_each_setting(preset: str, agent: str) -> No
         else:
             assert line.split()[:2] == [flag_of(name), str(value)]
             assert line.endswith(reason)
+
+
+def test_a_preset_is_announced_in_one_line_unless_all_is_asked_for() -> None:
+    plain, verbose = parse(["--preset", "cpu"], "x", ""), parse(["--preset", "cpu", "--verbose"], "x", "")
+    sets = len(preset_of("cpu", type(plain.own)))
+    assert (
+        announce_preset("cpu", type(plain.own)) == f"Preset cpu: {sets} settings; --verbose prints each with its reason"
+    )
+    assert (plain.verbose, verbose.verbose) == (False, True)
+    assert (plain.shared, plain.settings) == (verbose.shared, verbose.settings), "a process may be verbose alone"
 
 
 @pytest.mark.parametrize("option", ["--preset", "--architecture", "--precision", "--replay-device"])

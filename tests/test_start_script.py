@@ -26,7 +26,7 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
     folder.mkdir()
     for name in ("start_learning_atari.sh", "make_environment.sh", "redis_rainbow_6379.conf", "args.py"):
         shutil.copy(ROOT / name, folder)
-    for name in ("agents", "memory", "programs", "saber"):
+    for name in ("agents", "memory", "monitoring", "programs", "saber"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("launch_learner.py", "launch_actor.py"):
         (folder / name).write_text(STAND_IN)

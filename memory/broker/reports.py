@@ -31,6 +31,10 @@ class RawReport(NamedTuple):
     age: float  # seconds since it was written, by the clock of the server alone
 
 
+def _is_report(data: Any) -> bool:
+    return isinstance(data, bytes) and bool(data)
+
+
 class ReportStore:
     """Writes and reads the reports of a run's processes."""
 
@@ -43,15 +47,20 @@ class ReportStore:
         self._client.set(self._key(actor), report, ex=_KEPT_S)
 
     def read(self, actors: Iterable[int | None], most: int) -> dict[int | None, RawReport]:
-        """Return the reports that there are, the first `most` + 1 bytes of each; raises BrokerError if that fails."""
+        """Return the reports that there are, the first `most` + 1 bytes of each; raises BrokerError if that fails.
+
+        A key of another type than ours, which somebody else has written, counts as no report.
+        """
         wanted = list(actors)
         pipe: Any = self._client.pipeline(transaction=False)
         for actor in wanted:
             pipe.getrange(self._key(actor), 0, most)
             pipe.pttl(self._key(actor))
-        replies = pipe.execute()
+        replies = pipe.execute(raise_on_error=False)
         found = zip(wanted, replies[::2], replies[1::2], strict=True)
-        return {actor: RawReport(data, max(0.0, _KEPT_S - left / 1000)) for actor, data, left in found if data}
+        return {
+            actor: RawReport(data, max(0.0, _KEPT_S - left / 1000)) for actor, data, left in found if _is_report(data)
+        }
 
     def registered(self) -> set[int]:
         """Return the actors that have sent a message; raises BrokerError if that fails."""

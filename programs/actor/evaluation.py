@@ -26,6 +26,8 @@ from memory.loop_clock import LoopClock
 from memory.messages import Episode
 from monitoring.report import EventLog
 from monitoring.reporter import Reporter
+from monitoring.terminal.pictures import process_picture
+from monitoring.terminal.screen import drawn
 from programs.actor.gauges import ActorGauges
 from programs.common import (
     IntervalLog,
@@ -61,7 +63,7 @@ class EvaluationActor:
         self._episodes = 0  # played with these weights
         self._scores: list[float] = []  # since the last log lines
         self._clock = LoopClock(*PARTS)
-        self.gauges = ActorGauges(link, 1, self._clock)
+        self.gauges = ActorGauges(link, 1, args.T_max, self._clock)
 
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
@@ -86,7 +88,7 @@ class EvaluationActor:
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_S
             self._link.lease.check()
-            self._link.record()
+            self.gauges.record = self._link.record()
         return self._stop.is_set()
 
     def _pull(self) -> None:
@@ -113,7 +115,7 @@ class EvaluationActor:
         while (status := self._link.record()).written is None:  # a restarted Redis has lost the record
             self._link.pause(patience)
             self._stop.wait(0.2)
-        self._began = status
+        self._began = self.gauges.record = status
         self.gauges.version = self._version
 
     def _play(self) -> EpisodeRecord:
@@ -129,7 +131,7 @@ class EvaluationActor:
         steps = {"T_actors": self._began.t_actors, "T_learner": self._began.t_learner}
         self._link.commit([Episode(values | steps | {"version": self._version})], b"")
         self._episodes += 1
-        self.gauges.episodes += 1
+        self.gauges.finish(record.score_saber)
         self._scores.append(record.score_saber)
 
 
@@ -157,7 +159,10 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
         print(f"{link.title.capitalize()} plays {args.task} on {device}", flush=True)
         actor = EvaluationActor(args, link, agent, stop)
         try:
-            with Reporter(link.reports(), "evaluation actor", args.id_eval_actor, actor.gauges.read, EventLog()):
+            with (
+                drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
+                Reporter(link.reports(), "evaluation actor", args.id_eval_actor, actor.gauges.read, EventLog(), draw),
+            ):
                 actor.run()
         except RunOver as over:
             print(f"The learner has {over}: {link.title} leaves", flush=True)

@@ -1,31 +1,47 @@
 """Reads an actor's metrics, by the names of `monitoring.metrics`, from another thread while the actor works."""
 
+from collections import deque
+from statistics import fmean
+
 from memory.broker.actor_client import ActorClient
+from memory.broker.run_status import RunStatus
 from memory.loop_clock import LoopClock, Shares
 from memory.messages import Episode, Message
 from monitoring.rate import Rate
 from monitoring.reporter import Reading
+from saber.scores import SCORE_EPISODES
 
 PARTS = ("other", "act", "environment", "pack", "send", "pull", "wait")  # of an actor's clock
 _RATE_S = 30.0  # over which the speed is averaged
+_REMAINING_S = 600.0
 
 
 class ActorGauges:
     """Holds what an actor counts; `read` belongs to another thread than the rest."""
 
-    def __init__(self, link: ActorClient, nb_env: int, clock: LoopClock) -> None:
+    def __init__(self, link: ActorClient, nb_env: int, T_max: int, clock: LoopClock) -> None:
         self._link = link
         self._nb_env = nb_env
+        self._T_max = T_max
         self._shares = Shares(clock)
-        self._speed = Rate(_RATE_S)
+        self._speed, self._learned = Rate(_RATE_S), Rate(_REMAINING_S)
         self.steps = 0  # of each environment
         self.episodes = 0
+        self.scores: deque[float] = deque(maxlen=SCORE_EPISODES)
+        self.record: RunStatus | None = None  # of the run, as this actor has last read it
         self.version = -1
 
     def count(self, messages: list[Message]) -> None:
         """Count one agent step in each environment, and the episodes among its messages."""
         self.steps += 1
-        self.episodes += sum(isinstance(message, Episode) for message in messages)
+        for message in messages:
+            if isinstance(message, Episode):
+                self.finish(float(message.record["score_saber"]))
+
+    def finish(self, score: float) -> None:
+        """Count an episode of this score."""
+        self.episodes += 1
+        self.scores.append(score)
 
     def read(self) -> Reading:
         """Return all metrics of this moment."""
@@ -38,4 +54,21 @@ class ActorGauges:
         }
         if (speed := self._speed.per_second(made)) is not None:
             values["actor/steps_per_second"] = speed
-        return Reading(values | {f"share/{part}": share for part, share in self._shares.read().items()})
+        if scores := list(self.scores):
+            values["rollout/ep_rew_mean"] = fmean(scores)
+        shares = {f"share/{part}": share for part, share in self._shares.read().items()}
+        return Reading(values | self._progress() | shares)
+
+    def _progress(self) -> dict[str, float]:
+        """Return how far the run is, as its record has it."""
+        if self.record is None:
+            return {}
+        learned = self.record.t_learner
+        values = {
+            "time/total_timesteps": self.record.t_actors,
+            "time/progress": min(1.0, learned / self._T_max),
+            "train/timesteps": learned,
+        }
+        if learned and (speed := self._learned.per_second(learned)):
+            values["time/remaining"] = max(0, self._T_max - learned) / speed
+        return values

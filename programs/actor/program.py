@@ -19,6 +19,8 @@ from memory.loop_clock import LoopClock
 from memory.messages import Joined, Message, RoundEnd
 from monitoring.report import EventLog
 from monitoring.reporter import Reporter
+from monitoring.terminal.pictures import process_picture
+from monitoring.terminal.screen import drawn
 from programs.actor.evaluation import run_evaluation_actor
 from programs.actor.gauges import PARTS, ActorGauges
 from programs.actor.rollout import Place, Rollout
@@ -48,7 +50,7 @@ class Actor:
         self._limiter = limiter
         self._stop = stop
         self._clock = clock
-        self.gauges = ActorGauges(link, args.nb_env_per_actor, clock)
+        self.gauges = ActorGauges(link, args.nb_env_per_actor, args.T_max, clock)
         self.events = EventLog()
         self._version = -1
         self._round = 0
@@ -124,7 +126,7 @@ class Actor:
         self.gauges.version = self._version
 
     def _play_round(self, log: IntervalLog) -> None:
-        record = self._link.record()
+        record = self.gauges.record = self._link.record()
         lockstep = self._limiter.synchronize
         unsent_limit = self._args.length_actor_buffer - self._rollout.agent.spec.window
         for i in range(self._limiter.crew_of(self._round).env_steps - self._round_step):
@@ -196,7 +198,10 @@ def run_actor(args: Args, stop: threading.Event) -> None:
         actor = Actor(args, link, rollout, limiter, stop, clock)
         print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
         try:
-            with Reporter(link.reports(), "actor", args.id_actor, actor.gauges.read, actor.events):
+            with (
+                drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
+                Reporter(link.reports(), "actor", args.id_actor, actor.gauges.read, actor.events, draw),
+            ):
                 actor.run()
         except RunOver as over:
             print(f"The learner has {over}: actor {args.id_actor} leaves", flush=True)

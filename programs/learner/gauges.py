@@ -24,8 +24,8 @@ from programs.learner.results_folder import ResultsFolder
 from saber.scores import SCORE_EPISODES, EpisodeRecord
 
 PARTS = ("other", "take_in", "sample", "update", "publish", "save", "wait")  # of the learner's clock
-_RATE_S = 60.0  # over which speeds are averaged; a round of a slow run takes ten seconds
-_REMAINING_S = 600.0
+RATE_S = 60.0  # over which speeds are averaged; a round of a slow run takes ten seconds
+REMAINING_S = 600.0
 _SLOW_S = 10.0  # between looks at what costs milliseconds
 _PRIORITIES = 10_000
 
@@ -50,8 +50,8 @@ class LearnerGauges:
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._updates = 0
         self._first = progress.T_actors
-        self._played, self._updated = (Rate(_RATE_S) for _ in range(2))
-        self._learned = Rate(_REMAINING_S)
+        self._played, self._updated = (Rate(RATE_S) for _ in range(2))
+        self._learned = Rate(REMAINING_S)
         self._slow: Reading = Reading({})
         self._next_slow = 0.0
 

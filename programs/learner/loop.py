@@ -25,6 +25,7 @@ from programs.learner.publisher import Publisher
 from programs.learner.results_folder import ResultsFolder
 from programs.learner.saved_run import SavedRun
 from programs.learner.saving import Saver
+from programs.learner.summary import Summary
 from programs.snapshot import weights_hash
 
 _CHECKED_METRICS = 1000  # that are checked together, as each check waits for the GPU
@@ -56,7 +57,7 @@ class Learner:
             self.events,
         )  # fmt: skip
         self._saves_first = True  # for a run without a checkpoint, or whose checkpoint counts messages Redis has lost
-        self._log = self._new_log()
+        self._log, self._summary = self._new_log()
         self._evaluated = progress.T_learner // args.evaluation_interval
         self._unchecked: list[torch.Tensor] = []  # metrics
 
@@ -101,7 +102,7 @@ class Learner:
     def _train(self) -> None:
         """Make the updates of one round."""
         if self._pace.begin():
-            self._log = self._new_log()
+            self._log, self._summary = self._new_log()
         self._buffer.forget(self._ingest.reader.read)
         while turns := self._pace.turns():
             self._note(self._trainer(turns))
@@ -158,6 +159,7 @@ class Learner:
         self._saver.try_to(self._saver.keep_weights)
         T = self._progress.T_learner
         if self._log.passes(T, played=self._progress.T_actors, trained=T):
+            print(self._summary.line(), flush=True)
             self._saver.try_to(self._results.plot)
             self._saver.try_to(self._saver.save_best)
 
@@ -171,5 +173,7 @@ class Learner:
         self._saver.try_to(lambda: self._results.plot(now=True))
         self._saver.try_to(self._saver.save)
 
-    def _new_log(self) -> IntervalLog:
-        return IntervalLog("learner", self._args, self._progress.T_learner)
+    def _new_log(self) -> tuple[IntervalLog, Summary]:
+        args, progress, results = self._args, self._progress, self._results
+        log = IntervalLog("learner", args, progress.T_learner)
+        return log, Summary(args, progress, results.log, results.action_repeat)

@@ -29,6 +29,8 @@ from monitoring.reporter import Reporter
 from monitoring.sinks.feeder import Feeder
 from monitoring.sinks.history import HistorySink, path_of
 from monitoring.sinks.sink import Sink
+from monitoring.terminal.pictures import process_picture
+from monitoring.terminal.screen import drawn
 from programs import snapshot
 from programs.common import (
     connect_to_redis,
@@ -47,7 +49,7 @@ from programs.learner.progress import Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
 from programs.learner.saved_run import SavedRun, damage_named, parse
 from programs.learner.saved_settings import write_settings
-from programs.presets import describe_preset
+from programs.presets import announce_preset, describe_preset
 from saber.results.run_record import present_start
 
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
@@ -104,15 +106,18 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
         with (
             closing(Feeder(_sinks(args), OverviewReader(client, args.name))) as feeder,
-            Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe),
+            drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
+            Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe, draw),
         ):
             learner.run()
 
 
 def _describe(args: Args) -> None:
     """Print what the preset sets, and which options the agent does not use."""
+    agent = type(args.own)
     if args.preset != "paper":
-        print(describe_preset(args.preset, type(args.own), args.get), flush=True)
+        told = describe_preset(args.preset, agent, args.get) if args.verbose else announce_preset(args.preset, agent)
+        print(told, flush=True)
     if unused := args.not_used():
         print(unused, flush=True)
 

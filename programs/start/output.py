@@ -2,8 +2,11 @@
 
 import os
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import IO
+
+from monitoring.terminal.screen import Screen
 
 _TERMINAL, _ERRORS = 1, 2  # descriptors
 _LAST_LINES_S = 10.0  # longer than any reader needs that has not been stopped by Ctrl-S
@@ -19,9 +22,25 @@ def complain(text: str) -> None:
     _write(_ERRORS, f"start_learning_atari: {text}\n".encode())
 
 
+_screens: list[Screen] = []  # the one that is drawn on this terminal, or none
+
+
+@contextmanager
+def above(screen: Screen) -> Iterator[None]:
+    """Print all lines above a screen within the block; errors that go elsewhere still go there."""
+    _screens.append(screen)
+    try:
+        yield
+    finally:
+        _screens.clear()
+
+
 def _write(descriptor: int, data: bytes) -> None:
     """Write a line in one go where that is possible, as threads write to the terminal at the same time."""
     with suppress(OSError):
+        if _screens and (descriptor == _TERMINAL or (descriptor == _ERRORS and os.isatty(_ERRORS))):
+            _screens[0].above([data.decode(errors="replace").removesuffix("\n")])
+            return
         while data:
             data = data[os.write(descriptor, data) :]
 

@@ -8,6 +8,7 @@ from memory.errors import RunError, Stopped, UserError
 from programs import command_line
 from programs.start import options, windows
 from programs.start.output import complain, say
+from programs.start.screen import shown
 from programs.start.stop_request import StopRequest
 from programs.start.supervisor import Supervisor
 
@@ -52,7 +53,8 @@ def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str)
         if asked.args.nb_eval_actors:
             actors += f" and {asked.args.nb_eval_actors} evaluation actor(s)"
         say(f"starting the learner and {actors}; results go to {results}; Ctrl-C saves and stops everything")
-        code = supervisor.train()
+        with shown(asked.server, asked.args.name):
+            code = supervisor.train()
     except Stopped:
         stopped = True
     except (RunError, OSError) as error:

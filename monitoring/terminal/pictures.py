@@ -1,0 +1,162 @@
+"""Pictures of a process, and of a whole run, for terminals of 80 columns and more."""
+
+import time
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from monitoring import formats
+from monitoring.overview import Overview
+from monitoring.report import Report
+from monitoring.terminal.status import COLUMNS, alert_lines, cells, line_of, newest_version, waiting_lines
+
+_SMALL = 0.005  # share of the time that is not worth a line
+_PART_WIDTH = 10  # of a part's bar, in characters
+_AROUND = 18  # lines of a run's picture beside its processes
+_STYLES = {"missing": "red", "silent": "red", "left": "dim", "waiting": "yellow", "working": "green"}
+
+
+def process_picture(report: Report, run: str, T_max: int) -> RenderableType:
+    """Return the picture of a learner or actor of a run."""
+    grid = Table.grid(padding=(0, 3), expand=True)
+    grid.add_column(ratio=1)
+    grid.add_column()
+    grid.add_row(_facts(report), _time_tree(report))
+    return _panel(Group(_bar(report, T_max), Text(""), grid), f"{report.title} of run {run}")
+
+
+def run_picture(overview: Overview, height: int) -> RenderableType:
+    """Return the picture of a run, for a terminal of so many lines."""
+    learner = overview.learner.report
+    T_max = overview.setting("T_max")
+    parts: list[RenderableType] = [Text(line, style="bold red") for line in alert_lines(overview)]
+    if learner:
+        grid = Table.grid(padding=(0, 3), expand=True)
+        grid.add_column(ratio=1)
+        grid.add_column()
+        grid.add_row(_facts(learner), _time_tree(learner))
+        parts = [_bar(learner, T_max if type(T_max) is int else 0), *parts, Text(""), grid, Text("")]
+    parts.append(processes_table(overview, max(3, height - _AROUND)))
+    return _panel(Group(*parts), f"run {overview.name}: {overview.record.status}")
+
+
+def processes_table(overview: Overview, most: int) -> RenderableType:
+    """Return a table of the first `most` processes of a run, those that need a look first if there are more."""
+    newest = newest_version(overview)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    for name in COLUMNS[:-1]:
+        right = name in ("rate", "version", "lag", "unread", "memory", "seen", "pid")
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "host", overflow="ellipsis")
+    urgent = ("missing", "silent")
+    shown = sorted(overview.processes, key=lambda process: process.state not in urgent)[:most]
+    for process in overview.processes:
+        if process in shown:
+            texts = [Text(text) for text in cells(line_of(process, newest))[:-1]]
+            texts[1].stylize(_STYLES[process.state])
+            table.add_row(*texts)
+    more = [Text(line, style="yellow") for line in waiting_lines(overview)]
+    if hidden := len(overview.processes) - len(shown):
+        more.insert(0, Text(f"and {hidden} more: run_status.py shows all", style="dim"))
+    return Group(table, *more)
+
+
+def _panel(content: RenderableType, title: str) -> RenderableType:
+    return Panel(content, title=Text(title, style="bold"), title_align="left", border_style="blue", padding=(0, 1))
+
+
+def _bar(report: Report, T_max: int) -> RenderableType:
+    """Return the bar to T-max, with how far it is and how long it will take."""
+    progress = min(1.0, max(0.0, report.values.get("time/progress", 0.0)))
+    steps = report.values.get("train/timesteps", progress * T_max)
+    left = report.values.get("time/remaining")
+    told = [formats.share(progress, 1), f"T = {formats.number(steps)} of {formats.number(T_max)}"]
+    told.append("no speed yet" if left is None else f"{formats.duration(left)} left")
+    row = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    row.add_column(ratio=1)
+    row.add_row(ProgressBar(total=1.0, completed=progress), *map(Text, told))
+    return row
+
+
+def _facts(report: Report) -> RenderableType:
+    values = report.values
+    facts = {
+        "score": _score(report),
+        "speed": _speed(report),
+        "replay" if "buffer/priorities" in report.histograms else "buffer": _join(
+            _named(values, "buffer/fill", "{} full", formats.share),
+            _named(values, "buffer/rows", "{} rows", formats.number),
+        ),
+        "learning": _join(
+            _named(values, "train/updates_per_second", "{} updates/s", formats.rate),
+            _named(values, "train/loss", "loss {}", lambda value: f"{value:.3g}"),
+        ),
+        "weights": _join(
+            _named(values, "train/version", "version {}", formats.number),
+            _named(values, "actor/version", "version {}", formats.number),
+        ),
+        "unread": _join(
+            _named(values, "redis/unread", "messages: {}", formats.number),
+            _named(values, "actor/unread", "messages: {}", formats.number),
+        ),
+        "memory": _join(
+            _named(values, "process/memory", "{}", formats.size),
+            _named(values, "process/gpu_memory", "GPU {}", formats.size),
+            _named(values, "redis/used_memory", "Redis {}", formats.size),
+        ),
+        "waits for": report.waits_for or "nothing",
+    }
+    if report.events:
+        newest = report.events[-1]
+        facts["newest"] = f"{newest.text}, {formats.duration(time.time() - newest.at)} ago"
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for name, text in facts.items():
+        if text:
+            alarming = name == "newest" and report.events[-1].is_alarm
+            grid.add_row(Text(name, style="dim"), Text(text, style="red" if alarming else ""))
+    return grid
+
+
+def _named(values: dict[str, float], name: str, sentence: str, written: formats.Writer) -> str:
+    return sentence.format(written(values[name])) if name in values else ""
+
+
+def _join(*texts: str) -> str:
+    return ", ".join(filter(None, texts))
+
+
+def _score(report: Report) -> str:
+    values = report.values
+    score, episodes = values.get("rollout/ep_rew_mean"), values.get("rollout/episodes", values.get("actor/episodes", 0))
+    if score is None:
+        return "no episode yet"
+    told = f"{formats.number(score, 2)}, mean of {formats.number(min(100.0, max(1.0, episodes)))} episodes"
+    return _join(told, _named(values, "eval/mean_reward", "evaluated {}", lambda value: formats.number(value, 2)))
+
+
+def _speed(report: Report) -> str:
+    values = report.values
+    return _join(
+        _named(values, "time/steps_per_second", "{} steps/s", formats.rate),
+        _named(values, "actor/steps_per_second", "{} steps/s", formats.rate),
+        _named(values, "time/fps", "{} frames/s", formats.rate),
+    )
+
+
+def _time_tree(report: Report) -> RenderableType:
+    """Return what the process spends its time with, the largest part first."""
+    parts = {name.removeprefix("share/"): part for name, part in report.values.items() if name.startswith("share/")}
+    shown = sorted((part, name) for name, part in parts.items() if part >= _SMALL)[::-1]
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column()
+    grid.add_column(width=_PART_WIDTH)
+    grid.add_column(justify="right")
+    if shown:
+        grid.add_row(Text("time", style="dim"))
+    for row, (part, name) in enumerate(shown, 1):
+        guide = "└ " if row == len(shown) else "├ "
+        bar = ProgressBar(total=1.0, completed=min(1.0, part), width=_PART_WIDTH)
+        grid.add_row(Text(guide + name.replace("_", " ")), bar, Text(formats.share(part)))
+    return grid

@@ -1,0 +1,117 @@
+"""Looks at all runs of a Redis server, or at one of them, again and again."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from memory.broker.connection import BrokerError, Client, ResponseError
+from memory.broker.holder import printable
+from memory.broker.runs import run_names
+from memory.errors import RunError
+from monitoring.overview import Overview, OverviewReader
+from monitoring.terminal.status import line_of, newest_version
+
+_MOST_RUNS = 50  # of a server, as each takes connections
+_MOST_TEXT = 300  # characters of a failure
+
+
+@dataclass(frozen=True)
+class RunLook:
+    """A run at a moment; without an overview the failure tells why there is none."""
+
+    name: str
+    overview: Overview | None
+    failure: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nobody needs to look at the run."""
+        return self.overview is not None and not self.overview.alerts
+
+    def content(self) -> dict[str, Any]:
+        """Return the run as JSON has it."""
+        content: dict[str, Any] = {"name": self.name, "healthy": self.healthy, "failure": self.failure}
+        if self.overview is None:
+            return content | {"status": None, "t_learner": None, "t_actors": None, "alerts": [], "processes": []}
+        record, newest = self.overview.record, newest_version(self.overview)
+        processes = [
+            asdict(line_of(process, newest)) | {"metrics": process.report.values if process.report else {}}
+            for process in self.overview.processes
+        ]
+        counts = {"status": record.status, "t_learner": record.t_learner, "t_actors": record.t_actors}
+        return content | counts | {"alerts": list(self.overview.alerts), "processes": processes}
+
+
+@dataclass(frozen=True)
+class Look:
+    """A server at a moment."""
+
+    server: str
+    at: float  # seconds since 1970
+    runs: tuple[RunLook, ...] = ()
+    failure: str = ""  # empty: the server answers, and all its runs are here
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nobody needs to look at the server and its runs."""
+        return not self.failure and all(run.healthy for run in self.runs)
+
+    def content(self) -> dict[str, Any]:
+        """Return the look as JSON has it."""
+        told = {"at": self.at, "server": self.server, "healthy": self.healthy, "failure": self.failure}
+        return told | {"runs": [run.content() for run in self.runs]}
+
+
+class ServerReader:
+    """Looks at a server, on connections that give up at once; `close` it in the end."""
+
+    def __init__(self, client: Client, server: str, run: str) -> None:
+        """`run` is the name of the only run to look at; empty: all."""
+        self._client = client
+        self._aside = client.aside()
+        self._server = server
+        self._run = run
+        self._readers: dict[str, OverviewReader] = {}
+
+    def look(self) -> Look:
+        """Return the server as it is now."""
+        at, runs = time.time(), list[RunLook]()
+        try:
+            names = [self._run] if self._run else run_names(self._aside)
+            for name in self._readers.keys() - set(names):
+                self._readers.pop(name).close()
+            for name in names[:_MOST_RUNS]:
+                if run := self._look_at(name):
+                    runs.append(run)
+        except BrokerError as error:
+            does = "refuses" if isinstance(error, ResponseError) else "does not answer"
+            return Look(self._server, at, tuple(runs), f"the Redis server {does}: {_text(error)}")
+        more = len(names) - _MOST_RUNS
+        failure = f"{more} more runs are not shown; --run-name shows one" if more > 0 else ""
+        return Look(self._server, at, tuple(runs), failure)
+
+    def _look_at(self, name: str) -> RunLook | None:
+        """Return a run; None if it was deleted just now. Raises BrokerError if the server does not answer."""
+        reader = self._reader_of(name)
+        try:
+            overview = reader.read()
+        except (ResponseError, RunError) as error:
+            return RunLook(name, None, _text(error))
+        if overview is None and not self._run:
+            return None
+        return RunLook(name, overview, "" if overview else "the server has no run of this name")
+
+    def _reader_of(self, name: str) -> OverviewReader:
+        if name not in self._readers:
+            self._readers[name] = OverviewReader(self._client, name)
+        return self._readers[name]
+
+    def close(self) -> None:
+        """Close the connections."""
+        for reader in self._readers.values():
+            reader.close()
+        self._aside.close()
+
+
+def _text(error: Exception) -> str:
+    return printable(" ".join(str(error).split()))[:_MOST_TEXT]

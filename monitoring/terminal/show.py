@@ -1,0 +1,113 @@
+"""Shows a server's runs: as pictures on a terminal, as aligned text in a pipe, as JSON for programs."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from memory.broker.access import URL, find_server
+from memory.broker.connection import Client, connect
+from memory.errors import UserError
+from monitoring.overview import Overview
+from monitoring.terminal import screen
+from monitoring.terminal.pictures import processes_table
+from monitoring.terminal.server_look import Look, RunLook, ServerReader
+from monitoring.terminal.status import COLUMNS, alert_lines, cells, headline, line_of, newest_version
+
+_INTERVAL_S = 1.0
+_MOST_PROCESSES = 1000  # of a run in a table on a terminal
+_NONE = "no run"
+
+
+@dataclass(frozen=True)
+class Address:
+    """A Redis server as a command line names it; empty where it does not."""
+
+    host: str
+    port: int
+    url: str
+
+    def connect(self) -> tuple[Client, str]:
+        """Connect; return the server's name, too. Raises UserError if there is none, or two are named."""
+        if (self.url or os.environ.get(URL)) and (self.host or self.port):
+            raise UserError(f"--host-redis, --port-redis: --redis-url or {URL} names the server, too; leave out either")
+        server = find_server(self.host or "localhost", self.port or 6379, self.url, os.environ)
+        return connect(server.host, server.port, access=server.access), f"{server.host}:{server.port}"
+
+
+def show_runs(address: Address, run: str, *, watch: bool, as_json: bool) -> int:
+    """Show the runs once, or each second until Ctrl-C; return the exit code: 0 all are healthy, 1 something is wrong.
+
+    `run` is the name of the only run to show; empty: all. Raises UserError if there is no such server.
+    """
+    code = 1
+    with (
+        suppress(KeyboardInterrupt),
+        closing(ServerReader(*address.connect(), run)) as reader,
+        _display(watch, as_json) as show,
+    ):
+        while True:
+            look = reader.look()
+            code = 0 if look.healthy else 1
+            show(look)
+            if not watch:
+                break
+            time.sleep(_INTERVAL_S)
+    return code
+
+
+@contextmanager
+def _display(watch: bool, as_json: bool) -> Iterator[Callable[[Look], None]]:
+    """Yield what shows a look."""
+    if as_json:
+        yield lambda look: print(json.dumps(look.content(), allow_nan=False), flush=True)
+    elif not screen.is_possible():
+        yield lambda look: print("\n".join(text_of(look)), flush=True)
+    elif watch:
+        with closing(screen.Screen()) as drawn:
+            yield lambda look: drawn.draw(picture_of(look))
+    else:
+        yield lambda look: Console(highlight=False).print(picture_of(look))
+
+
+def text_of(look: Look) -> list[str]:
+    """Return the lines of a look for a pipe; an empty line follows each run."""
+    lines = [line for run in look.runs for line in [*_run_lines(run), ""]]
+    if look.failure:
+        lines.append(f"! {look.server}: {look.failure}")
+    return lines or [f"{_NONE} on {look.server}"]
+
+
+def _run_lines(run: RunLook) -> list[str]:
+    if run.overview is None:
+        return [f"run {run.name}", f"! {run.failure}"]
+    return [headline(run.overview), *_table(run.overview), *alert_lines(run.overview)]
+
+
+def _table(overview: Overview) -> list[str]:
+    newest = newest_version(overview)
+    rows = [COLUMNS, *(cells(line_of(process, newest)) for process in overview.processes)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    texts = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return [text.rstrip() for text in texts]
+
+
+def picture_of(look: Look) -> RenderableType:
+    """Return the picture of a look for a terminal."""
+    parts = [part for run in look.runs for part in _run_parts(run)]
+    if look.failure:
+        parts.append(Text(f"! {look.server}: {look.failure}", style="bold red"))
+    return Group(*(parts or [Text(f"{_NONE} on {look.server}")]))
+
+
+def _run_parts(run: RunLook) -> list[RenderableType]:
+    if run.overview is None:
+        return [Text(f"run {run.name}", style="bold"), Text(f"! {run.failure}", style="bold red"), Text("")]
+    alerts = [Text(line, style="bold red") for line in alert_lines(run.overview)]
+    table = processes_table(run.overview, _MOST_PROCESSES)
+    return [Text(headline(run.overview), style="bold"), table, *alerts, Text("")]

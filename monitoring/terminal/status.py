@@ -1,0 +1,120 @@
+"""One line about each process of a run: as values for programs, as texts for people."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from monitoring import formats
+from monitoring.overview import Overview, Process
+
+COLUMNS = ("process", "state", "rate", "version", "lag", "unread", "memory", "seen", "pid", "host", "waits for")
+_MOST_NAMES = 4  # of processes in a line
+_EXACT = 1e15  # below which a float with a whole value is written as a whole number
+
+
+@dataclass(frozen=True)
+class Line:
+    """A process at a moment; None for what it has not reported."""
+
+    role: str  # learner, actor, evaluation actor
+    number: int  # of the actor; 0 of the learner
+    state: str  # missing, left, silent, waiting, working
+    host: str | None
+    pid: int | None
+    seen: float | None  # seconds since its last report
+    rate: float | None
+    rate_unit: str  # updates/s of a learner, steps/s of others
+    version: float | None  # of the weights: the newest that a learner has published, those that an actor plays with
+    lag: float | None  # versions behind the newest
+    unread: float | None  # messages that the learner has not read: all, or the actor's
+    memory: float | None  # bytes
+    waits_for: str  # empty: nothing
+
+    @property
+    def title(self) -> str:
+        """The process's name, in few characters."""
+        return {"learner": "learner", "actor": f"actor {self.number}"}.get(self.role, f"evaluator {self.number}")
+
+
+def newest_version(overview: Overview) -> float | None:
+    """Return the newest version of the weights that the learner has reported."""
+    return overview.learner.value("train/version")
+
+
+def line_of(process: Process, newest: float | None) -> Line:
+    """Return the line of a process; `newest` is the newest version of the weights."""
+    learns, report = process.role == "learner", process.report
+    version = process.value("train/version" if learns else "actor/version")
+    lag = None if learns or version is None or newest is None else max(0.0, newest - version)
+    return Line(
+        process.role,
+        process.number,
+        process.state,
+        report.host if report else None,
+        report.process if report else None,
+        process.age if report else None,
+        process.value("train/updates_per_second" if learns else "actor/steps_per_second"),
+        "updates/s" if learns else "steps/s",
+        _whole(version),
+        _whole(lag),
+        _whole(process.value("redis/unread" if learns else "actor/unread")),
+        _whole(process.value("process/memory")),
+        report.waits_for if report else "",
+    )
+
+
+def cells(line: Line) -> tuple[str, ...]:
+    """Return the texts of a line, in the order of COLUMNS."""
+    unit = line.rate_unit.replace("updates", "upd")
+    return (
+        line.title,
+        line.state,
+        "" if line.rate is None else f"{formats.rate(line.rate)} {unit}",
+        _text(line.version, formats.number),
+        _text(line.lag, formats.number),
+        _text(line.unread, formats.number),
+        _text(line.memory, formats.size),
+        _text(line.seen, formats.duration),
+        "" if line.pid is None else str(line.pid),
+        line.host or "",
+        line.waits_for,
+    )
+
+
+def alert_lines(overview: Overview) -> list[str]:
+    """Return what a person should look at, a line each."""
+    return [f"! {alert}" for alert in overview.alerts]
+
+
+def waiting_lines(overview: Overview) -> list[str]:
+    """Return what processes wait for, a line each thing."""
+    waiting: dict[str, list[str]] = {}
+    for process in overview.processes:
+        if process.state == "waiting" and process.report:
+            waiting.setdefault(process.report.waits_for, []).append(line_of(process, None).title)
+    return [f"{_names(titles)}: waiting for {what}" for what, titles in waiting.items()]
+
+
+def _names(titles: list[str]) -> str:
+    more = len(titles) - _MOST_NAMES
+    return ", ".join(titles[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def headline(overview: Overview) -> str:
+    """Return one line about a run."""
+    record, learner, T_max = overview.record, overview.learner, overview.setting("T_max")
+    told = f"run {overview.name}: {record.status}, T = {formats.number(record.t_learner)}"
+    if type(T_max) is int and T_max > 0:
+        told += f" of {formats.number(T_max)} ({formats.share(min(1.0, record.t_learner / T_max))})"
+    if not record.over and (left := learner.value("time/remaining")) is not None:
+        told += f", {formats.duration(left)} left"
+    if (score := learner.value("rollout/ep_rew_mean")) is not None:
+        told += f", score {formats.number(score, 2)}"
+    return told
+
+
+def _text(value: float | None, written: formats.Writer) -> str:
+    return "" if value is None else written(value)
+
+
+def _whole(value: float | None) -> Any:
+    return int(value) if value is not None and abs(value) < _EXACT and value == int(value) else value

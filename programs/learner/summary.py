@@ -1,0 +1,44 @@
+"""One log line about what a person asks of a run first: how good it is, how fast it is, how long it will take."""
+
+import math
+from itertools import islice
+from statistics import fmean
+
+from args import Args
+from monitoring import formats
+from monitoring.rate import Rate
+from programs.learner.gauges import RATE_S, REMAINING_S
+from programs.learner.progress import Progress
+from saber.plural import counted
+from saber.results.training_log import TrainingLog
+from saber.scores import SCORE_EPISODES
+
+
+class Summary:
+    """Measures a learner over the last minutes of lines, as its experience comes in rounds."""
+
+    def __init__(self, args: Args, progress: Progress, log: TrainingLog, action_repeat: int) -> None:
+        self._args = args
+        self._progress = progress
+        self._log = log
+        self._action_repeat = action_repeat
+        self._played, self._trained = Rate(RATE_S), Rate(REMAINING_S)
+        self._measure()
+
+    def line(self) -> str:
+        """Return the line of this moment."""
+        played, trained = self._measure()
+        left = (self._args.T_max - self._progress.T_learner) / trained if trained else math.inf
+        steps, frames = formats.rate(played), formats.rate(played * self._action_repeat)
+        return f"{self._score()}, {steps} steps/s, {frames} frames/s, {formats.duration(left)} left"
+
+    def _measure(self) -> tuple[float, float]:
+        """Return the agent steps per second that are played, and those that are trained on."""
+        progress = self._progress
+        return self._played.per_second(progress.T_actors) or 0.0, self._trained.per_second(progress.T_learner) or 0.0
+
+    def _score(self) -> str:
+        newest = [record.score_saber for record in islice(reversed(self._log.records), SCORE_EPISODES)]
+        if not newest:
+            return "No episode yet"
+        return f"Score {fmean(newest):.2f} in the last {counted(len(newest), 'episode')}"

@@ -1,0 +1,49 @@
+"""Draws the whole run at the bottom of the start script's terminal; all lines go above it."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+
+from memory.broker.access import Server
+from memory.broker.connection import BrokerError, connect
+from memory.errors import RunError, Stopped, UserError
+from monitoring.overview import OverviewReader
+from monitoring.terminal.pictures import run_picture
+from monitoring.terminal.screen import Screen, is_possible
+from programs.start import output
+
+_INTERVAL_S = 1.0
+_ENDS_S = 2.0
+
+
+@contextmanager
+def shown(server: Server, run: str) -> Iterator[None]:
+    """Show a run within the block, if the standard output is a terminal."""
+    if not is_possible():
+        yield
+        return
+    left = threading.Event()
+    with closing(Screen()) as screen, output.above(screen):
+        thread = threading.Thread(target=_draw, args=(screen, server, run, left), name="screen", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            left.set()
+            thread.join(_ENDS_S)  # not for ever, as Redis may not answer
+
+
+def _draw(screen: Screen, server: Server, run: str, left: threading.Event) -> None:
+    """Draw the run once a second; the picture stays as it is while Redis does not answer."""
+    try:
+        client = connect(server.host, server.port, left, server.access)
+    except (UserError, Stopped):
+        return  # learner and actors print why
+    began = time.time()
+    with closing(OverviewReader(client, run)) as reader:
+        while not left.wait(_INTERVAL_S):
+            with suppress(BrokerError, RunError):
+                overview = reader.read()
+                if overview and (overview.record.written or 0) >= int(began):  # not as an earlier start has left it
+                    screen.draw(run_picture(overview, screen.console.height))

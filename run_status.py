@@ -1,0 +1,76 @@
+"""Show what the processes of all runs on a Redis server do, and what is wrong with them.
+
+python run_status.py                 # once
+python run_status.py --watch         # again each second, until Ctrl-C
+python run_status.py --json          # for programs
+
+Exit codes: 0 all runs are healthy, 1 something is wrong or the server answers no more, 2 bad command. With --watch it
+is that of the last look.
+"""
+
+import argparse
+import os
+import re
+import signal
+import sys
+from typing import NoReturn
+
+from memory.errors import UserError
+from programs import completion
+from programs.command_line import fail
+
+_JSON = """
+JSON, a line a look: {"at": seconds since 1970, "server", "healthy": true or false, "failure": text, "runs": [...]}.
+A run: {"name", "healthy", "failure", "status": starting, running, stopped or finished, "t_learner" and "t_actors" in
+agent steps, "alerts": [text, ...], "processes": [...]}. A process: {"role": learner, actor or evaluation actor,
+"number", "state": missing, left, silent, waiting or working, "host", "pid", "seen": seconds since its last report,
+"rate", "rate_unit": updates/s or steps/s, "version" of the weights, "lag": versions behind the newest, "unread":
+messages that the learner has not read, "memory": bytes, "waits_for": text, "metrics": {name: number}}, with the names
+that monitoring/metrics.py explains. What is not known is null.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        fail(self.prog, UserError(message))
+
+
+def main() -> None:
+    """Read the command line and show the runs."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is shown yet: end without a traceback
+    parser = _parser()
+    given = parser.parse_args()
+    from monitoring.terminal.show import Address, show_runs  # after --help, which shall not wait for it
+
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        address = Address(given.host_redis, given.port_redis, given.redis_url)
+        sys.exit(show_runs(address, given.run_name, watch=given.watch, as_json=given.json))
+    except UserError as error:
+        fail(parser.prog, error)
+    except BrokenPipeError:  # as of `run_status.py --watch | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _port(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"expected 1 to 65535, got {text!r}")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(description=str(__doc__), epilog=_JSON, formatter_class=layout, allow_abbrev=False)
+    parser.add_argument("--run-name", default="", metavar="NAME", help="show this run alone")
+    parser.add_argument("--watch", action="store_true", help="show the runs again each second")
+    parser.add_argument("--json", action="store_true", help="write a JSON object a look")
+    parser.add_argument("--host-redis", default="", metavar="HOST", help="machine of the Redis server [localhost]")
+    parser.add_argument("--port-redis", "-p_red", type=_port, default=0, metavar="PORT", help="its port [6379]")
+    parser.add_argument("--redis-url", default="", metavar="URL", help="in the place of these two, see docs/access.md")
+    completion.offer(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The start script on a terminal: one picture of the whole run below the lines of its processes."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.start_script import ROOT, Workplace
+from tests.terminal import Terminal
+
+# A learner that writes the run's record and reports for all, prints a line a second, and saves when it shall stop.
+STAND_IN = """
+import os, signal, sys, time
+import args
+from memory.broker.connection import connect
+from memory.broker.reports import ReportStore
+from memory.broker.run_status import RunStatus, write_run
+from memory.broker.transport import Keys
+from monitoring.report import Report, encode
+given = args.parse(sys.argv[1:], "stand-in", "")
+stop = []
+signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+if given.id_actor < 0:
+    client = connect(given.host_redis, given.port_redis)
+    keys = Keys(given.name, "run")
+    settings = {"nb_actor": given.nb_actor, "T_max": given.T_max}
+    values = {"time/progress": 0.413, "train/timesteps": 413.0, "time/remaining": 750.0, "share/update": 0.62}
+line = 0
+while not stop:
+    now = time.time()
+    if given.id_actor < 0:
+        write_run(client, given.name, RunStatus("run", "running", settings, 413, 500, written=int(now)), {})
+        for actor in (None, 0):
+            role = "learner" if actor is None else "actor"
+            report = Report(role, 0, "here", os.getpid(), now, now, values=values)
+            ReportStore(client, keys).write(actor, encode(report))
+    line += 1
+    print("line", line, flush=True)
+    time.sleep(0.2)
+print("has saved", flush=True)
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Iterator[Workplace]:
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name in ("start_learning_atari.sh", "make_environment.sh", "redis_rainbow_6379.conf", "args.py"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("agents", "memory", "monitoring", "programs", "saber"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("launch_learner.py", "launch_actor.py"):
+        (folder / name).write_text(STAND_IN)
+    place = Workplace(folder)
+    yield place
+    place.close()
+
+
+def test_a_terminal_shows_the_whole_run_below_the_lines_of_its_processes(workplace: Workplace) -> None:
+    program, *words = workplace.command("--nb-actor", "2", "--windows", "none", "--T-max", "100000", "--game", "pong")
+    bash = shutil.which(program)
+    assert bash
+    with Terminal(words, program=bash, environment=workplace.environment, cwd=workplace.folder) as terminal:
+        terminal.wait_for(r"(?s)╭─ run pong: running ─.*│ ━+.* 41\.3 %  T = 413 of 100,000  12 min left │")
+        terminal.wait_for(r"│ ! actor 1 has not reported +│")
+        terminal.wait_for(r"├ \w+|└ update +━+ +62 %")
+        terminal.wait_for(r"actor 0 +working ")
+        terminal.wait_for(r"(?s)\n\[learner\] line \d+\n.*\n╭─ run pong")
+        assert terminal.display.cursor_is_visible
+        terminal.type("\x03")
+        assert terminal.end() == 0
+        assert not set("╭│╰━") & set(terminal.text), "nothing is left of the picture"
+        for who in ("learner", "actor 0", "actor 1"):
+            numbers = [int(number) for number in re.findall(rf"(?m)^\[{who}\] line (\d+)$", terminal.text)]
+            assert numbers == list(range(1, len(numbers) + 1)), "no line is lost or broken"
+            assert f"\n[{who}] has saved\n" in terminal.text
+        assert "\nstart_learning_atari: all is stopped and saved\n" in terminal.text
+    workplace.assert_nothing_left()
+
+
+def test_a_pipe_gets_lines_alone(workplace: Workplace) -> None:
+    workplace.start("--windows", "none", "--game", "pong", "--T-max", "100000")
+    workplace.wait_for_line(r"\[learner\] line 12")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert not set("\x1b╭│╰━") & set(workplace.output)
+    assert all(
+        line.startswith(("[", "start_learning_atari: ", "make_environment: ")) for line in workplace.output.splitlines()
+    )
