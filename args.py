@@ -22,6 +22,7 @@ from programs import command_line, config_file
 from programs.common_checks import environment_errors, server_errors
 from programs.lockstep import lockstep_errors
 from programs.presets import PRESETS, preset_of
+from programs.sink_options import SinkOptions
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class MachineOptions:
 
 
 @dataclass(frozen=True)
-class Args(MachineOptions, ResultOptions, LearningOptions, ReplayOptions, EnvironmentOptions, RunOptions):
+class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOptions, EnvironmentOptions, RunOptions):
     """All settings of a process; `own` holds the agent's."""
 
     own: AgentOptions = AGENTS[RunOptions.agent].options()
@@ -239,7 +240,7 @@ class Args(MachineOptions, ResultOptions, LearningOptions, ReplayOptions, Enviro
 
 
 GROUPS: tuple[type, ...] = (
-    RunOptions, EnvironmentOptions, ReplayOptions, LearningOptions, ResultOptions, MachineOptions,
+    RunOptions, EnvironmentOptions, ReplayOptions, LearningOptions, ResultOptions, SinkOptions, MachineOptions,
 )  # fmt: skip
 ALL_GROUPS = (*GROUPS, *(entry.options for entry in AGENTS.values()))
 _COMMON = {f.name for group in GROUPS for f in dataclasses.fields(group)}

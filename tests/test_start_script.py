@@ -1,5 +1,6 @@
 """start_learning_atari.sh as a person uses it, with stand-ins for the launchers."""
 
+import json
 import os
 import re
 import shlex
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +70,28 @@ def test_a_wrong_option_is_named_and_nothing_starts(workplace: Workplace, option
     assert named in workplace.output.splitlines()[-1]
     assert "Traceback" not in workplace.output
     assert "Redis: started" not in workplace.output
+    workplace.assert_nothing_left()
+
+
+def test_tensorboard_is_there_as_long_as_the_run(workplace: Workplace) -> None:
+    # Mutation: TensorBoard in no session of its own, so that its helper outlives it.
+    pytest.importorskip("tensorboard", reason="an extra: pip install -r requirements-extra.txt")
+    workplace.start("--tensorboard", "--path-to-results", "results/x y")
+    workplace.wait_for_line(r"start_learning_atari: TensorBoard shows this run at http://localhost:\d+/", 60)
+    (address,) = re.findall("run at (http.*)", workplace.output)
+    with urllib.request.urlopen(f"{address}data/logdir", timeout=30) as answer:
+        assert json.load(answer)["logdir"].endswith("results/x y/space_invaders_tensorboard")
+    assert "--tensorboard" in workplace.argv("learner")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert "TensorBoard has ended" not in workplace.output
+    workplace.assert_nothing_left()
+
+
+def test_a_missing_tensorboard_is_named_and_nothing_starts(workplace: Workplace) -> None:
+    (workplace.folder / "tensorboard.py").write_text("raise ImportError('not here')")
+    assert workplace.run("--tensorboard") == 2
+    assert "error: --tensorboard: needs an extra that is missing (not here)" in workplace.output.splitlines()[-1]
     workplace.assert_nothing_left()
 
 

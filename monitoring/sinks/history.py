@@ -29,6 +29,8 @@ class Line(NamedTuple):
 class HistorySink:
     """Appends a line for each moment."""
 
+    is_live = False
+
     def __init__(self, path: Path) -> None:
         self._path = path
 

@@ -1,15 +1,27 @@
 """What a sink is, by the thread that uses it:
 
-    sink.take(moment)     # every ten seconds, less often in a long run
+    sink.take(moment)     # every ten seconds, less often in a long run; the first call opens files and connections
     sink.close()          # once, in the end
 
-A sink may raise OSError for what it cannot write: the run goes on, and the sink is tried again with the next moment.
+What a sink raises is printed in one line: the run goes on, and the sink is tried again with the next moment. A sink
+that may wait for a network is put into a thread of its own, see `monitoring.sinks.guarded`.
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from monitoring.report import Event, Report
+
+
+class RunInfo(NamedTuple):
+    """What a sink may need to know of a run."""
+
+    name: str
+    run_id: str  # the same after each resumption
+    folder: Path  # of the results
+    game: str  # as the names of files have it
+    settings: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -21,11 +33,13 @@ class Moment:
     values: dict[str, float]  # the learner's, by the names of METRICS
     histograms: dict[str, list[float]]
     events: tuple[Event, ...]  # of the learner, since the last moment
-    others: tuple[Report, ...] = field(default=())  # the newest reports of actors and evaluation actors
+    others: tuple[Report, ...] = field(default=())  # the newest reports of the other processes that run
 
 
 class Sink(Protocol):
     """Takes a run's metrics."""
+
+    is_live: bool  # shows the newest moment alone: it gets one every ten seconds in a long run, too
 
     def take(self, moment: Moment) -> None:
         """Write the metrics of a moment."""

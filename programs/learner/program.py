@@ -24,11 +24,7 @@ from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
 from memory.queue import Queue
 from memory.replay import Replay
-from monitoring.overview import OverviewReader
 from monitoring.reporter import Reporter
-from monitoring.sinks.feeder import Feeder
-from monitoring.sinks.history import HistorySink, path_of
-from monitoring.sinks.sink import Sink
 from monitoring.terminal.pictures import process_picture
 from monitoring.terminal.screen import drawn
 from programs import snapshot
@@ -49,7 +45,9 @@ from programs.learner.progress import Progress, reach_of_earlier
 from programs.learner.results_folder import ResultsFolder
 from programs.learner.saved_run import SavedRun, damage_named, parse
 from programs.learner.saved_settings import write_settings
+from programs.learner.sinks import make_feeder
 from programs.presets import announce_preset, describe_preset
+from programs.sink_options import check_sinks
 from saber.results.run_record import present_start
 
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
@@ -61,6 +59,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         raise UserError("--id-eval-actor: expected in an evaluation actor alone; leave it out, this is the learner")
     if args.learner_threads:
         torch.set_num_threads(args.learner_threads)
+    check_sinks(args)
     client = connect_to_redis(args, stop)
     device = select_device(args)
     environment = open_environment(replace(args, render=False), args.seed)
@@ -92,7 +91,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         _restore(args, agent, saved)
         if stop.is_set() and not saved:  # a resumed run is led for a moment even so, for its actors to leave
             raise Stopped
-        reports.begin(present_start(_settings_in_use(args, device)), afresh=saved is None)
+        settings = _settings_in_use(args, device)
+        reports.begin(present_start(settings), afresh=saved is None)
         write_settings(reports.settings_path, args)
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         link.lead(progress.run_id, limiter.crews, afresh=saved is None)
@@ -105,7 +105,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         _describe(args)
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
         with (
-            closing(Feeder(_sinks(args), OverviewReader(client, args.name))) as feeder,
+            closing(make_feeder(args, client, progress.run_id, settings)) as feeder,
             drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
             Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe, draw),
         ):
@@ -120,11 +120,6 @@ def _describe(args: Args) -> None:
         print(told, flush=True)
     if unused := args.not_used():
         print(unused, flush=True)
-
-
-def _sinks(args: Args) -> list[Sink]:
-    """Make the sinks that the options name, and the one that every run has."""
-    return [HistorySink(path_of(args.path_to_results, args.task))]
 
 
 def _saved_run(args: Args, reports: ResultsFolder) -> SavedRun | None:

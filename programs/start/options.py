@@ -14,6 +14,7 @@ from memory.broker.access import Server, find_server
 from memory.broker.roll_call import LEARNER
 from memory.errors import UserError
 from programs import config_file
+from programs.sink_options import check_sinks
 from saber.results.files import folder_to_write
 
 PROGRAM = "start_learning_atari.sh"
@@ -79,6 +80,7 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
     parsed = args.parse(rest, PROGRAM, "")
     server = find_server(parsed.host_redis, parsed.port_redis, parsed.redis_url, environment)
     try:
+        check_sinks(parsed)
         folder_to_write("--path-to-results", parsed.path_to_results)
     except UserError as error:
         raise UserError(parsed.name_source(str(error))) from error

@@ -3,12 +3,14 @@
 import time
 
 from memory.broker.roll_call import LEARNER
+from programs.sink_options import tensorboard_folder
 from programs.start import redis_server
 from programs.start.options import StartOptions
 from programs.start.output import complain, say
 from programs.start.process import OpenWindow, Process
 from programs.start.redis_server import RedisServer
 from programs.start.stop_request import StopRequest
+from programs.start.tensorboard import TensorBoard
 
 _LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start
 _LEARNER_ENDS_S = 5.0  # a learner that finishes ends so soon after its actors
@@ -29,6 +31,10 @@ class Supervisor:
         ]
         self._all = [self.learner, *self._actors, *self._evaluation_actors]
         self._given_up: set[Process] = set()
+        args = options.args
+        self._tensorboard = (
+            TensorBoard(tensorboard_folder(args.path_to_results, args.task)) if args.tensorboard else None
+        )
 
     def prepare_redis(self) -> None:
         """Start a Redis server, or see that the one to be used answers."""
@@ -44,6 +50,8 @@ class Supervisor:
         """Run until the learner ends for good, or nobody is left to learn from; return the exit code of that."""
         for process in self._all:
             process.start(self._open_window)
+        if self._tensorboard:
+            self._tensorboard.start()
         while self.learner.runs() or self._starts_again(self.learner, self.learner.may_go_on()):
             if self._redis:
                 self._redis.keep_alive()
@@ -102,6 +110,8 @@ class Supervisor:
                 process.kill()
             if not process.has_stopped_in_order():
                 complain(f"{process.name} ended with exit code {process.exit_code}")
+        if self._tensorboard:
+            self._tensorboard.stop()
         if self._redis:
             self._redis.stop(patience_s)
         return all(process.has_stopped_in_order() for process in running)

@@ -182,6 +182,8 @@ def test_a_run_that_is_not_there_is_none(client: Client, run_name: str) -> None:
 
 
 class FullDisk:
+    is_live = False
+
     def take(self, moment: Moment) -> None:  # noqa: ARG002 - a sink's
         raise OSError(28, "No space left on device")
 

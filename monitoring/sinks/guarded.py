@@ -1,0 +1,73 @@
+"""Sinks around other sinks: what fails ends no run, and what is slow keeps nobody waiting."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Full, Queue
+
+from monitoring.sinks.sink import Moment, Sink
+
+_MOST_WAITING = 6  # moments, for a slow sink
+_END_S = 25.0  # for a slow sink to write what is left; the start script gives the learner 60 s
+
+
+class Guarded:
+    """Prints a line for the first failure of each kind, and goes on."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.is_live = sink.is_live
+        self._sink = sink
+        self._told: set[str] = set()
+
+    def take(self, moment: Moment) -> None:
+        """Write the metrics of a moment, if that is possible."""
+        self._try(lambda: self._sink.take(moment))
+
+    def close(self) -> None:
+        """Write what is left, if that is possible."""
+        self._try(self._sink.close)
+
+    def tell(self, failure: str) -> None:
+        """Print a line, if it is new."""
+        if failure not in self._told:
+            self._told.add(failure)
+            print(f"Metrics are not written ({type(self._sink).__name__}: {failure})", flush=True)
+
+    def _try(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            self.tell(str(error))
+        except Exception as error:  # noqa: BLE001 - other people's packages raise what they like
+            self.tell(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+
+
+class InThread:
+    """Lets a sink that may wait for a network work in a thread of its own."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.is_live = sink.is_live
+        self._sink = Guarded(sink)
+        self._moments: Queue[Moment | None] = Queue(_MOST_WAITING)
+        self._thread = threading.Thread(target=self._keep, name=type(sink).__name__, daemon=True)
+        self._thread.start()
+
+    def take(self, moment: Moment) -> None:
+        """Hand over a moment; leave it out while the sink has too many."""
+        try:
+            self._moments.put_nowait(moment)
+        except Full:
+            self._sink.tell("too slow, moments are left out")
+
+    def close(self) -> None:
+        """Wait until all is written, but not for ever."""
+        with suppress(Full):
+            self._moments.put(None, timeout=_END_S)
+        self._thread.join(_END_S)
+        if self._thread.is_alive():
+            self._sink.tell(f"too slow, did not end within {_END_S:.0f} s")
+
+    def _keep(self) -> None:
+        while moment := self._moments.get():
+            self._sink.take(moment)
+        self._sink.close()

@@ -1,0 +1,88 @@
+"""Answers Prometheus: the newest metrics of all processes of the run, at http://<host>:<port>/metrics.
+
+A metric `group/name` becomes `riqx_group_name`, a counter with `_total` behind it as Prometheus has it. Labels are the
+run's name, and the role and number of the process that has reported the metric.
+"""
+
+import threading
+from collections.abc import Iterator
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+
+from monitoring.metrics import METRICS, PRIORITY_BOUNDS, Metric
+from monitoring.sinks.sink import Moment
+
+_LABELS = ("run", "role", "number")
+
+
+class PrometheusSink:
+    """Serves the newest moment."""
+
+    is_live = True
+
+    def __init__(self, run: str, host: str, port: int) -> None:
+        self._run = run
+        self._host = host
+        self._port = port
+        self._server: WSGIServer | None = None
+        self._thread: threading.Thread | None = None
+        self._moment: Moment | None = None
+
+    def take(self, moment: Moment) -> None:
+        """Show the metrics of a moment; raises OSError if the port cannot be opened."""
+        self._moment = moment
+        if self._server is None:
+            registry = CollectorRegistry()
+            registry.register(self)
+            self._server, self._thread = start_http_server(self._port, self._host, registry)
+
+    def close(self) -> None:
+        """Close the port."""
+        if self._server and self._thread:
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
+
+    def describe(self) -> list[Family]:
+        """Return none: the names are not known before the first moment."""
+        return []
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the metrics that any process has; called in a thread of the server."""
+        if moment := self._moment:
+            learner = ("learner", 0, moment.values, moment.histograms)
+            others = ((other.role, other.number, other.values, other.histograms) for other in moment.others)
+            reports = [learner, *others]
+            for metric in METRICS.values():
+                family = _family(metric)
+                for role, number, values, histograms in reports:
+                    labels = (self._run, role, str(number))
+                    if isinstance(family, HistogramMetricFamily):
+                        if counts := histograms.get(metric.name):
+                            family.add_metric(labels, _buckets(counts), None)
+                    elif (value := values.get(metric.name)) is not None:
+                        family.add_metric(labels, value)
+                if family.samples:
+                    yield family
+
+
+def exposed_name(metric: Metric) -> str:
+    """Return the name that expressions have for a metric."""
+    name = "riqx_" + metric.name.replace("/", "_")
+    return name + {"counter": "_total", "histogram": "_bucket", "gauge": ""}[metric.kind]
+
+
+def _family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily:
+    kinds = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
+    return kinds[metric.kind](
+        "riqx_" + metric.name.replace("/", "_"), f"{metric.unit} {metric.meaning}", labels=_LABELS
+    )
+
+
+def _buckets(counts: list[float]) -> list[tuple[str, float]]:
+    """Return how many values lie below each bound. They are of this moment: nothing adds up from scrape to scrape."""
+    bounds = [*(f"{bound:.6g}" for bound in PRIORITY_BOUNDS), "+Inf"]
+    return [(bound, sum(counts[: index + 1])) for index, bound in enumerate(bounds)]

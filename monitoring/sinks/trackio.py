@@ -1,0 +1,29 @@
+"""Trackio: a run of project `rainbow-iqn-apex` in the user's local folder; `trackio show` shows it."""
+
+import trackio
+
+from monitoring.sinks.sink import Moment, RunInfo
+
+PROJECT = "rainbow-iqn-apex"
+
+
+class TrackioSink:
+    """Logs each moment; a resumed run goes on under its name."""
+
+    is_live = False
+
+    def __init__(self, run: RunInfo) -> None:
+        self._info = run
+        self._run: trackio.Run | None = None
+
+    def take(self, moment: Moment) -> None:
+        """Log the metrics of a moment; the package writes them from a thread of its own."""
+        if self._run is None:
+            name, settings = f"{self._info.name} {self._info.run_id}", self._info.settings
+            self._run = trackio.init(PROJECT, name, resume="allow", config=settings, embed=False, auto_log_cpu=False)
+        self._run.log(moment.values, step=moment.step)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._run:
+            self._run.finish()

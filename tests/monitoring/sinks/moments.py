@@ -1,0 +1,22 @@
+"""Moments of runs for the tests of sinks: each number is another."""
+
+import os
+import time
+
+from monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from monitoring.report import Event, Report
+from monitoring.sinks.sink import Moment
+
+BEGAN = time.time() - 1000
+COUNTS = [0.0] * 7 + [5.0, 0.0, 3.0] + [0.0] * (len(PRIORITY_BOUNDS) - 9)  # of the bins of priorities
+VALUES = {metric.name: 100.5 + place for place, metric in enumerate(METRICS.values()) if metric.kind != "histogram"}
+ACTORS = tuple(
+    Report("actor", number, "host", os.getpid(), BEGAN, BEGAN, values={"actor/steps": 7.0 + number, "process/cpu": 0.5})
+    for number in range(2)
+)
+
+
+def moment(step: int, loss: float = 0.25) -> Moment:
+    """Return a moment that has a value of every metric."""
+    values = VALUES | {"train/loss": loss, "time/total_timesteps": float(step)}
+    return Moment(BEGAN + step, step, values, {"buffer/priorities": COUNTS}, (Event(BEGAN, "resumed"),), ACTORS)

@@ -1,0 +1,59 @@
+"""Sinks that fail, hang or are slow: each is told of once, and nobody waits."""
+
+import threading
+import time
+
+import pytest
+
+from monitoring.sinks import guarded
+from monitoring.sinks.guarded import InThread
+from monitoring.sinks.sink import Moment
+from tests.deadline import wait_until
+from tests.monitoring.sinks.moments import moment
+
+
+class Slow:
+    """Writes a moment when it is allowed to."""
+
+    is_live = False
+
+    def __init__(self) -> None:
+        self.allowed = threading.Event()
+        self.written: list[int] = []
+        self.closed = False
+
+    def take(self, moment: Moment) -> None:
+        self.allowed.wait()
+        if moment.step == 1:
+            raise RuntimeError("no\nnetwork")
+        self.written.append(moment.step)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_slow_sink_keeps_nobody_waiting(capsys: pytest.CaptureFixture[str]) -> None:
+    sink = Slow()
+    thread = InThread(sink)
+    before = time.monotonic()
+    for step in range(100):
+        thread.take(moment(step))
+    assert time.monotonic() - before < 5
+    sink.allowed.set()
+    thread.close()
+    assert 5 <= len(sink.written) < 10 and sink.closed
+    assert capsys.readouterr().out == (
+        "Metrics are not written (Slow: too slow, moments are left out)\n"
+        "Metrics are not written (Slow: RuntimeError: no network)\n"
+    )
+
+
+def test_a_sink_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(guarded, "_END_S", 0.1)
+    sink = Slow()
+    thread = InThread(sink)
+    thread.take(moment(0))
+    thread.close()
+    assert "(Slow: too slow, did not end within 0 s)" in capsys.readouterr().out
+    sink.allowed.set()
+    wait_until(lambda: sink.closed, "the end of the thread")

@@ -1,0 +1,135 @@
+"""A learner with sinks of other projects: all of them get the run, and none can end it or be left out silently."""
+
+import re
+import socket
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from memory.errors import UserError
+from programs.sink_options import PACKAGES, SinkOptions, check_sinks
+from tests.deadline import wait_until
+from tests.processes import ROOT, clean_environment, run
+from tests.small import SHORT_CHAIN
+from tests.start_script import free_port
+from tests.system import LEARNER, System
+
+EXTRAS = ("tensorboard", "prometheus_client", "wandb", "trackio")
+OPTIONS = [*SHORT_CHAIN, *"--T-max 1500 --tensorboard --wandb --trackio --nb-eval-actors 1".split()]
+
+
+def need_extras(*names: str) -> None:
+    for name in names or EXTRAS:
+        pytest.importorskip(name, reason="an extra: pip install -r requirements-extra.txt")
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    need_extras()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    port, home = free_port(), tmp_path / "home"
+    home.mkdir()
+    # Nothing of this machine's user counts, and no server is there.
+    offline = {"HOME": str(home), "WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio")}
+    options, folder = [*OPTIONS, "--metrics-port", str(port)], tmp_path / "run"
+    with System(redis_port, run_name, folder, options, environment={LEARNER: offline}) as system:
+        system.wait_for(LEARNER, "Learner of run")
+
+        def scraped() -> str:
+            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                return str(answer.read().decode())
+
+        def is_scraped() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0 and "riqx_time_" in scraped()
+
+        wait_until(is_scraped, system.last_words, 60)
+        assert f'run="{run_name}"' in scraped()
+        system.finish()
+        printed = system.printed(LEARNER)
+    assert "Metrics are not written" not in printed and "Traceback" not in printed
+    events = EventAccumulator(str(folder / "chain_tensorboard")).Reload()
+    assert {"train/loss", "rollout/ep_rew_mean", "time/fps"} <= set(events.Tags()["scalars"])
+    assert events.Scalars("time/total_timesteps")[-1].step == events.Scalars("time/total_timesteps")[-1].value > 1000
+    (stored,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    assert b"train/loss" in stored.read_bytes()
+    with closing(sqlite3.connect(tmp_path / "trackio" / "rainbow-iqn-apex.db")) as database:
+        rows = database.execute("select run_name, max(step) from metrics group by run_name").fetchall()
+    assert len(rows) == 1 and rows[0][0].startswith(run_name) and rows[0][1] > 1000
+
+
+def forget(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a sink's package be missing, as where it is not installed."""
+    module, package = PACKAGES[name]
+    top = package.partition(">")[0].replace("-", "_")
+    for imported in [top, *(other for other in sys.modules if other.startswith(f"{top}."))]:
+        monkeypatch.setitem(sys.modules, imported, None)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget(name, monkeypatch)
+    with pytest.raises(UserError) as refused:
+        check_sinks(SinkOptions(**{name: 9400 if name == "metrics_port" else True}))  # type: ignore[arg-type]
+    flag, package = name.replace("_", "-"), re.escape(PACKAGES[name][1])
+    assert re.fullmatch(
+        rf"--{flag}: needs an extra that is missing \(.*\); .* -m pip install '{package}'", str(refused.value)
+    )
+
+
+def test_all_missing_extras_are_named_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PACKAGES:
+        forget(name, monkeypatch)
+    with pytest.raises(UserError) as refused:
+        check_sinks(SinkOptions(tensorboard=True, metrics_port=9400, wandb=True, trackio=True))
+    assert str(refused.value).count("\n") == 3
+    check_sinks(SinkOptions())
+
+
+def test_the_learner_refuses_before_it_asks_redis() -> None:
+    code = """
+import runpy, sys
+sys.modules["tensorboard"] = None
+sys.argv = ["launch_learner.py", "--tensorboard", "--port-redis", "1"]
+runpy.run_path("launch_learner.py", run_name="__main__")
+"""
+    ended = run("-c", code)
+    (line,) = ended.errors.splitlines()
+    assert (ended.code, ended.out) == (2, "")
+    assert line.startswith("launch_learner.py: error: --tensorboard: needs an extra that is missing")
+
+
+def test_the_pins_are_what_the_errors_ask_for() -> None:
+    pins = dict(line.split("==") for line in (ROOT / "requirements-extra.txt").read_text().splitlines())
+    asked = dict(package.split(">=") for _, package in PACKAGES.values())
+    assert pins.keys() == asked.keys()
+    assert all(f"{pins[name]}.".startswith(f"{asked[name]}.") for name in pins)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    need_extras("prometheus_client")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(
+            UserError, match=rf"^--metrics-host, --metrics-port: .* got 127.0.0.1:{port} \(Address already in use\)"
+        ):
+            check_sinks(SinkOptions(metrics_port=port))
+    check_sinks(SinkOptions(metrics_port=port))
+    with pytest.raises(UserError, match=r"^--metrics-host, .* got 192.0.2.1:\d+ \("):
+        check_sinks(SinkOptions(metrics_port=port, metrics_host="192.0.2.1"))
+
+
+def test_an_account_is_asked_for_before_the_run(tmp_path: Path) -> None:
+    need_extras("wandb")
+    variables = {name: value for name, value in clean_environment().items() if not name.startswith("WANDB_")}
+    code = "from programs.sink_options import SinkOptions, check_sinks\ncheck_sinks(SinkOptions(wandb=True))"
+    ended = run("-c", code, environment=variables | {"HOME": str(tmp_path)})
+    line = "UserError: --wandb: no account is known on this machine; give `wandb login`, or set WANDB_MODE=offline"
+    assert ended.errors.splitlines()[-1].endswith(line)
