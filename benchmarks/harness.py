@@ -110,9 +110,15 @@ Measure = Callable[[argparse.Namespace], Iterable[Comparison]]
 Show = Callable[[argparse.Namespace], None]
 
 
-def run(measure: Measure, description: str, show_profile: Show | None = None) -> None:
+def run(
+    measure: Measure,
+    description: str,
+    show_profile: Show | None = None,
+    add_options: Callable[[argparse.ArgumentParser], None] = lambda _: None,
+) -> None:
     """The command line of a benchmark: measures, prints tables, writes JSON, or profiles."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser)
     parser.add_argument("--repeats", type=_positive, default=7, help="rounds over all works")
     parser.add_argument("--json", type=Path, help="file to write")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")

@@ -60,33 +60,34 @@ def _measure(name: str, configuration: Configuration, repeats: int) -> Compariso
         learner = start(stack, ["launch_learner.py", *options], said)
         for actor in range(configuration.actors):
             start(stack, ["launch_actor.py", "--id-actor", str(actor), *options], folder / f"actor{actor}.txt")
-        _wait_for(learner, said, 1)  # the first interval holds the start
+        wait_for(learner, said, 1)  # the first interval holds the start
         before, busy = time.monotonic(), _main_thread_s(learner.pid)
-        _wait_for(learner, said, 1 + repeats)
+        wait_for(learner, said, 1 + repeats)
         idle = 1 - (_main_thread_s(learner.pid) - busy) / (time.monotonic() - before)
-        seconds = _intervals(said)[1 : 1 + repeats]
+        seconds = intervals(said)[1 : 1 + repeats]
     print(f"{name}: the learner was idle for {idle:.1%} of the time; wanted {configuration.wanted:.0f} steps/s\n")
     rates = tuple(configuration.interval / second for second in seconds)
     return Comparison(f"system, {name}", (Rate("agent steps", "steps/s", rates, (1.0,) * len(rates)),), {})
 
 
-def start(stack: ExitStack, words: list[str], output: Path) -> subprocess.Popen[bytes]:
-    """A program with its output in a file; ended with the stack."""
+def start(stack: ExitStack, words: list[str], output: Path, root: Path = ROOT) -> subprocess.Popen[bytes]:
+    """A program of the checkout `root` with its output in a file; ended with the stack."""
     with output.open("wb") as file:
-        process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen([sys.executable, *words], cwd=root, stdout=file, stderr=subprocess.STDOUT)
     stack.callback(process.wait)
     stack.callback(process.terminate)
     return process
 
 
-def _intervals(said: Path) -> list[float]:
+def intervals(said: Path) -> list[float]:
     """Seconds of each log interval of the learner."""
     return [float(text) for text in re.findall(r"log_interval for learner \(([\d.]+) sec\)", said.read_text())]
 
 
-def _wait_for(learner: subprocess.Popen[bytes], said: Path, count: int) -> None:
+def wait_for(learner: subprocess.Popen[bytes], said: Path, count: int) -> None:
+    """Wait until a learner has written so many intervals; raises RuntimeError if it does not get so far."""
     deadline = time.monotonic() + _PATIENCE_S
-    while len(_intervals(said)) < count:
+    while len(intervals(said)) < count:
         if learner.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"the learner did not get so far; it said:\n{said.read_text()}")
         time.sleep(0.05)
