@@ -100,5 +100,5 @@ def drawn(picture: Callable[[Report], RenderableType]) -> Iterator[Callable[[Rep
     try:
         yield lambda report: screen.draw(picture(report))
     finally:
+        screen.close()  # first: no line goes past the screen before the picture is gone
         sys.stdout, sys.stderr = out, errors
-        screen.close()

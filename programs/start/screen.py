@@ -23,8 +23,8 @@ def shown(server: Server, run: str) -> Iterator[None]:
     if not is_possible():
         yield
         return
-    left = threading.Event()
-    with closing(Screen()) as screen, output.above(screen):
+    left, screen = threading.Event(), Screen()
+    with output.above(screen), closing(screen):  # no line goes past the screen before the picture is gone
         thread = threading.Thread(target=_draw, args=(screen, server, run, left), name="screen", daemon=True)
         thread.start()
         try:

@@ -79,15 +79,17 @@ def test_learner_and_actors_draw_on_a_terminal_and_print_plain_lines_elsewhere(
         Terminal(["launch_actor.py", "--id-actor", "0", *options]) as actor,
     ):
         piped = processes.start("launch_actor.py", "--id-actor", "1", *options)
-        learner.wait_for(r"(?s)T = \d+00 / 1000000\n.*Score .* left\n.*╭─ learner of run .*\n│ ━+.* \d\.\d % .* left")
-        learner.wait_for(r"(?s)score +\d.*\n.*├ \w+.* \d+ %")
-        actor.wait_for(r"(?s)T = \d+00 / 1000000\n.*╭─ actor 0 of run .*\n│ ━+.* \d\.\d % ")
-        actor.wait_for(r"(?s)speed +[\d.]+ steps/s.*├ \w+.* \d+ %")
+        learner.wait_for(r"\] T = \d+00 / 1000000\nTime between 2 log_interval for learner .*\nScore .* left\n")
+        learner.wait_for(r"╭─ learner of run .*╮\n│ [━╸╺]+ +\d\.\d %  .* left │\n")
+        learner.wait_for(r"score +\d.* time .*\n.*├ \w+ .* \d+ %")
+        actor.wait_for(r"\] T = \d+00 / 1000000\nTime between 2 log_interval for actor 0 ")
+        actor.wait_for(r"╭─ actor 0 of run .*╮\n│ [━╸╺]+ +\d\.\d %  ")
+        actor.wait_for(r"speed +[\d.]+ steps/s .*├ \w+ .* \d+ %")
         piped.wait_for("Time between 2 log_interval for actor 1")
         learner.type("\x03")
         assert (learner.end(), actor.end(), piped.end()[0]) == (0, 0, 0)
         for terminal in (learner, actor):
             assert terminal.display.cursor_is_visible
-            assert not set("╭│╰━") & set(terminal.text), "nothing is left of the picture"
+            assert not set("╭│╰━╸╺") & set(terminal.text), "nothing is left of the picture"
     assert re.search(r"\nStopping: saving what there is\n\[.*\] Stopped at T = \d+, weights \w+$", learner.text)
-    assert not set("\x1b╭│╰━") & set(piped.output)
+    assert not set("\x1b╭│╰━╸╺") & set(piped.output)
