@@ -1,4 +1,4 @@
-"""A dashboard for the tests: the real program, and what it answers."""
+"""A dashboard for the tests: the real program, what it answers, and the files that it reads."""
 
 import importlib.util
 import json
@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from saber.results.training_log import HEADER, format_record
+from saber.scores import EpisodeRecord
 from tests.processes import Process, Processes
 
 needs_dashboard = pytest.mark.skipif(
@@ -29,3 +31,23 @@ def ask(address: str, path: str = "api/now", **headers: str) -> Any:
     request = urllib.request.Request(address + path, headers=headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
+
+
+def episodes(count: int, score: float = 3.0, first: int = 0) -> str:
+    """Return lines of a training log."""
+    records = (
+        EpisodeRecord(T_actors=10 * i, episode=i, score_saber=score, end="game_over") for i in range(first, count)
+    )
+    return "".join(map(format_record, records))
+
+
+def write_run(folder: Path, task: str, count: int, score: float = 3.0) -> None:
+    """Write a training log of so many episodes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{task}.csv").write_text(f"{HEADER}\n{episodes(count, score)}")
+
+
+def moment(at: float, step: int, **values: float) -> str:
+    """Return a line of a history; in the names of values two underscores stand for a slash."""
+    named = {name.replace("__", "/"): value for name, value in values.items()}
+    return json.dumps({"at": at, "step": step, "values": named, "events": []}) + "\n"

@@ -1,6 +1,5 @@
 """What the dashboard reads of a results folder: each line once, whatever somebody has written there."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,25 +7,7 @@ import pytest
 from programs.dashboard.results import Results, find_runs
 from programs.dashboard.run_files import History, RunKey
 from programs.dashboard.tail import Tail
-from saber.results.training_log import HEADER, format_record
-from saber.scores import EpisodeRecord
-
-
-def episodes(count: int, score: float = 3.0, first: int = 0) -> str:
-    records = (
-        EpisodeRecord(T_actors=10 * i, episode=i, score_saber=score, end="game_over") for i in range(first, count)
-    )
-    return "".join(map(format_record, records))
-
-
-def write_run(folder: Path, task: str, count: int, score: float = 3.0) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{task}.csv").write_text(f"{HEADER}\n{episodes(count, score)}")
-
-
-def moment(at: float, step: int, **values: float) -> str:
-    named = {name.replace("__", "/"): value for name, value in values.items()}
-    return json.dumps({"at": at, "step": step, "values": named, "events": []}) + "\n"
+from tests.dashboard import episodes, moment, write_run
 
 
 def test_a_tail_gives_whole_lines_once_and_begins_anew_with_a_new_file(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ export const line = index => colour(`line-${1 + index % 8}`);
 export const reference = () => colour("reference");
 export const soft = () => colour("soft");
 
-export function faint(rgb) {
+export function faint(rgb, share = 0.18) {
   const parts = [1, 3, 5].map(start => parseInt(rgb.slice(start, start + 2), 16));
-  return `rgba(${parts.join(",")},0.18)`;
+  return `rgba(${parts.join(",")},${share})`;
 }
 
 function axis(own) {
@@ -26,7 +26,7 @@ export function draw(id, traces, { xaxis = {}, yaxis = {}, ...layout }, text) {
   const style = {
     paper_bgcolor: colour("paper"), plot_bgcolor: colour("paper"), uirevision: "kept", hovermode: "x",
     font: { color: colour("ink"), size: 12, family: getComputedStyle(document.body).fontFamily },
-    margin: { l: 10, r: 10, t: 8, b: 10 }, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
+    margin: { l: 10, r: 10, t: 8, b: 10 }, legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", maxheight: 400 },
     hoverlabel: { bgcolor: colour("paper"), bordercolor: colour("soft"), font: { color: colour("ink") } },
     showlegend: traces.filter(trace => trace.showlegend !== false).length > 1,
   };

@@ -2,7 +2,7 @@
 
 import { find, make, setChildren, setText } from "./elements.js";
 import { bytes, duration, moment, number, percent, whole } from "./format.js";
-import { draw, line, soft } from "./plots.js";
+import { draw, faint, line, soft } from "./plots.js";
 
 // Parts of a process's time; those in one line are of different kinds of processes, and have one colour.
 const PARTS = [
@@ -101,7 +101,7 @@ function drawShares(processes) {
   const traces = PARTS.map((parts, index) => ({
     type: "bar", orientation: "h", name: parts.map(named).join(" / "), y: names,
     x: told.map(({ shares }) => parts.reduce((sum, part) => sum + (shares[part] ?? 0), 0)).reverse(),
-    marker: { color: index < 5 ? line(index) : soft(), opacity: { 5: 0.45, 6: 0.2 }[index] ?? 0.9 },
+    marker: { color: index < 5 ? line(index) : faint(soft(), index === 5 ? 0.45 : 0.18) },
     hovertemplate: "%{x:.0%}",
   }));
   find("shares").style.height = `${(innerWidth > 700 ? 90 : 190) + 26 * told.length}px`;
