@@ -1,12 +1,17 @@
 """The dashboard in a real browser: it grows with a run, says what is away, and asks nobody but its own server."""
 
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from statistics import fmean
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
+import redis
 
 from memory.broker.connection import Client
 from memory.broker.reports import ReportStore
@@ -14,10 +19,13 @@ from memory.broker.run_status import Owner, RunStatus, write_run
 from memory.broker.transport import Keys
 from monitoring.metrics import METRICS, PRIORITY_BOUNDS
 from monitoring.report import Event, Report, encode
+from monitoring.view import View
+from monitoring.view import encode as encode_view
 from tests.browser import Browser, needs_browser
 from tests.conftest import RedisServer
 from tests.dashboard import moment, needs_dashboard, start
 from tests.dashboard import write_run as write_files
+from tests.deadline import wait_until
 from tests.processes import Processes
 from tests.small import SHORT_CHAIN
 from tests.system import LEARNER, System
@@ -55,7 +63,7 @@ def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, proc
         yield start(processes, redis_port, folder, "--run-name", run_name)[1]
 
 
-NAMELESS = """[...document.querySelectorAll('input, select, button, [role=img], [role=region], figure h3 + div')]
+NAMELESS = """[...document.querySelectorAll('input, select, [role=img], [role=region], figure h3 + div')]
     .filter(e => !e.closest('[hidden]') && !(e.labels?.length || e.ariaLabel || e.getAttribute('aria-labelledby')))
     .map(e => e.outerHTML.slice(0, 100))"""
 
@@ -104,6 +112,56 @@ def test_keys_choose_axis_runs_and_lines(address: str) -> None:
             "document.getElementById('scores').layout.shapes.some(s => s.label.text === 'world record 21')"
         )
         assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
+        assert errors(browser, address) == []
+
+
+class Player(threading.Thread):
+    """Publishes views as actor 1, while somebody listens."""
+
+    def __init__(self, port: int, run_name: str) -> None:
+        super().__init__(name="player")
+        self._client = redis.Redis(port=port)
+        self._channel = Keys(run_name, "id").view(1)
+        self._done = threading.Event()
+        self.listeners = 0
+
+    def run(self) -> None:
+        curves = tuple(tuple(float(action + place) for place in range(4)) for action in range(18))
+        means = tuple(map(fmean, curves))
+        frame = np.zeros((84, 84), np.uint8)
+        frame[2, 3] = 200
+        while not self._done.wait(0.2):
+            self.listeners = self._client.pubsub_numsub(self._channel)[0][1]
+            if self.listeners:
+                view = View(time.time(), 7, 3, frame, "quantiles", means, None, (0.1, 0.3, 0.6, 0.9), curves)
+                self._client.publish(self._channel, encode_view(view))
+        self._client.close()
+
+    def close(self) -> None:
+        self._done.set()
+        self.join()
+
+
+def test_what_an_actor_sees_is_drawn_while_somebody_looks(address: str, redis_port: int, run_name: str) -> None:
+    # Mutation: ask for views of an actor that nobody has in view.
+    player = Player(redis_port, run_name)
+    player.start()
+    with closing(player), Browser() as browser:
+        browser.open(address, height=300)
+        browser.wait_for("document.querySelectorAll('#watched option').length === 2")
+        browser.value("document.getElementById('watched').value = '1'")
+        assert player.listeners == 0, "it is below the window"
+        browser.value("document.getElementById('view').scrollIntoView()")
+        browser.wait_for("document.querySelector('#thoughts .main-svg')")
+        pixel = "[...document.getElementById('frame').getContext('2d').getImageData(3, 2, 1, 1).data]"
+        assert browser.value(pixel) == [200, 200, 200, 255]
+        text = browser.value("document.getElementById('thoughts-text').textContent")
+        assert "best is down left fire, mean 18.5" in text and "at its step 7, with weights 3" in text
+        assert browser.value("document.getElementById('action-list').children.length") == 18
+        assert browser.value("document.getElementById('frame').ariaLabel").startswith("Frame at its step 7")
+        browser.value("document.getElementById('watch').focus()")
+        press(browser, " ")
+        wait_until(lambda: player.listeners == 0, "nobody to listen any more")
         assert errors(browser, address) == []
 
 

@@ -27,12 +27,14 @@ def run(argv: Sequence[str], description: str) -> None:
 
     from programs.dashboard.results import Results
     from programs.dashboard.server import Pages, application
+    from programs.dashboard.views import Views
     from programs.dashboard.watcher import Watcher
 
     token = secrets.token_urlsafe(32) if options.is_open else ""
     hosts = [] if options.is_open else ["localhost", "127.0.0.1", "::1", "[::1]", options.host]
-    with listener, Watcher(server, options.run_name, options.path_to_results) as watcher:
-        app = application(Pages(watcher, Results(options.path_to_results)), hosts, token)
+    watcher = Watcher(server, options.run_name, options.path_to_results)
+    with listener, watcher, Views(watcher) as views:
+        app = application(Pages(watcher, Results(options.path_to_results), views), hosts, token)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_STOP_S, server_header=False)
         print(f"Dashboard: {address(listener, token)}", flush=True)
         web = uvicorn.Server(config)

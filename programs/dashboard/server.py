@@ -5,6 +5,7 @@ alone. A server that other machines can reach asks for a token, which a browser 
 """
 
 import asyncio
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from starlette.routing import Route
 
 from programs.dashboard import present
 from programs.dashboard.results import Results
+from programs.dashboard.views import Views
 from programs.dashboard.watcher import Watcher
 
 _STATIC = Path(__file__).with_name("static")
@@ -43,8 +45,9 @@ _HEADERS = {
 class Pages:
     """Answers the browser's requests."""
 
-    def __init__(self, watcher: Watcher, results: Results) -> None:
+    def __init__(self, watcher: Watcher, results: Results, views: Views) -> None:
         self._watcher = watcher
+        self._views = views
         self._results = results
         self._files = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".html", ".css", ".js", ".svg")}
         self._plotly = get_plotlyjs().encode()
@@ -58,6 +61,7 @@ class Pages:
             Route("/api/now", self._now),
             Route("/api/scores", self._scores),
             Route("/api/metrics", self._metrics),
+            Route("/api/view", self._view),
         ]
 
     async def _page(self, _: Request) -> Response:
@@ -79,6 +83,12 @@ class Pages:
     async def _metrics(self, request: Request) -> Response:
         names = request.query_params.getlist("name")[:_MOST_NAMES]
         return await _json(self._results.metrics, request.query_params.get("run", ""), names)
+
+    async def _view(self, request: Request) -> Response:
+        actor = request.query_params.get("actor", "")
+        if not re.fullmatch("[0-9]{1,9}", actor):
+            return PlainTextResponse("actor: expected a number", 400)
+        return await _json(self._views.ask, int(actor))
 
     def _present(self, asked: str) -> dict[str, Any]:
         """Return the state of the run on the Redis server and of a run's files, its own unless another is asked for."""

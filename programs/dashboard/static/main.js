@@ -4,6 +4,7 @@ import { checkedBoxes, find, make, setBoxes, setChildren, setText } from "./elem
 import { NAMES, drawMetrics } from "./metrics.js";
 import { showPresent } from "./present.js";
 import { drawScores } from "./scores.js";
+import { showActors, watchView } from "./view.js";
 
 const INTERVAL_MS = 1000;
 let chosen = "";  // the run whose files are shown; empty: that of the run on the Redis server
@@ -20,6 +21,7 @@ async function look() {
   const now = await ask("/api/now", chosen ? [["run", chosen]] : []);
   showPresent(now);
   showRuns(now.files);
+  showActors(now.processes || []);
   await bringCurves(now.files);
 }
 
@@ -79,3 +81,4 @@ for (const radio of document.querySelectorAll("input[name=axis]")) radio.addEven
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawCurves);
 document.addEventListener("visibilitychange", lookSoon);
 lookSoon();
+watchView(ask);
