@@ -6,7 +6,6 @@ the same in all processes of a run; the learner publishes them and the others co
 """
 
 import dataclasses
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,13 +14,13 @@ from typing import Any
 
 from agents.options import AgentOptions, LearningOptions, bounds_errors, flag_of, option
 from agents.registry import AGENTS
-from memory.broker import access
 from memory.errors import UserError
 from memory.limiter import MAX_ACTORS
 from programs import command_line, config_file
 from programs.common_checks import environment_errors, server_errors
 from programs.lockstep import lockstep_errors
 from programs.presets import PRESETS, preset_of
+from programs.redis_options import RedisOptions, named_twice
 from programs.sink_options import SinkOptions
 
 
@@ -135,16 +134,9 @@ class ResultOptions:
 
 
 @dataclass(frozen=True)
-class MachineOptions:
+class MachineOptions(RedisOptions):
     """machine and network"""
 
-    host_redis: str = option("localhost", "machine of the Redis server")
-    port_redis: int = option(6379, "port of the Redis server", least=1, most=65535, short="-p_red")
-    redis_url: str = option(
-        "",
-        "redis://host:port/db, or rediss:// for TLS, in the place of these two; user, password and certificates come "
-        "from the environment, see docs/access.md [default: the variable REDIS_URL]",
-    )
     weight_synchro_frequency: int = option(
         400,
         "agent steps between weight publications and pulls; without lockstep, of each actor's own",
@@ -259,7 +251,7 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
         options = AGENTS[agent].options
         command_line.print_help((*GROUPS, options), program, description, options.DEFAULTS)
     args = _args(agent, given)
-    errors += _unused_errors(args) + verify(args) + _two_servers(args)
+    errors += _unused_errors(args) + verify(args) + named_twice(args, args.given)
     if errors or given.errors:
         raise UserError("\n".join([*given.errors, *map(args.name_source, errors)]))
     return args
@@ -298,14 +290,6 @@ def _unused_errors(args: Args) -> list[str]:
     fields = {f.name: f for entry in AGENTS.values() for f in dataclasses.fields(entry.options)}
     found = ((name, fields[name].metadata["bounds"].error(value)) for name, value in args.unused.items())
     return [f"{flag_of(name)}: {error}" for name, error in found if error]
-
-
-def _two_servers(args: Args) -> list[str]:
-    url = args.redis_url or os.environ.get(access.URL)
-    if not url or not {"host_redis", "port_redis"} & args.given:
-        return []
-    other = access.URL_OPTION if url == args.redis_url else f"the environment variable {access.URL}"
-    return [f"--host-redis, --port-redis: {other} names the Redis server, too; leave out one of them"]
 
 
 def verify(args: Args) -> list[str]:

@@ -77,6 +77,19 @@ class ActorOutput(NamedTuple):
     extras: Arrays  # [E, ...] outputs of the network, kept with each row for `initial_priorities` and `update`
 
 
+class Inspection(NamedTuple):
+    """What an agent thinks of one environment's row, for people who watch it: a number for each of A actions.
+
+    The numbers are mean returns behind a distribution, "probabilities" of the policy, or "values", as `kind` tells.
+    """
+
+    kind: Literal["quantiles", "atoms", "probabilities", "values"]
+    actions: Array  # [A] float32
+    value: float | None = None  # of the state, for an agent that estimates one
+    places: Array | None = None  # [N] fractions of the quantiles, or returns of the atoms
+    curves: Array | None = None  # [A, N] quantiles, or probabilities of the atoms
+
+
 class Update(NamedTuple):
     """Result of one update."""
 
@@ -144,6 +157,13 @@ class Agent(Policy):
         0 means that the learner's budget has room for them already.
         """
         return 0
+
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:  # noqa: ARG002 - not all can tell
+        """Return what the agent thinks of the row of one environment, given as for `act`; None if it cannot tell.
+
+        This must change nothing: an agent that is watched acts as one that is not.
+        """
+        return None
 
     def initial_priorities(self, rows: Arrays) -> Array | None:  # noqa: ARG002 - most need none
         """Return priorities [samples] float32 of a chunk's rows [window, ...], from the extras that `act` returned.

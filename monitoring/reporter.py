@@ -17,9 +17,11 @@ from types import TracebackType
 from memory import waiting
 from memory.broker.connection import BrokerError, ResponseError
 from memory.broker.holder import this_host
-from memory.broker.reports import ReportStore
+from memory.broker.reports import ReportStore, ViewsRefusedError
 from monitoring.process import ProcessUse
 from monitoring.report import MAX_BYTES, EventLog, Report, ReportError, Role, decode, encode
+from monitoring.view import encode as encode_view
+from monitoring.viewer import Viewer
 
 INTERVAL_S = 1.0
 
@@ -36,17 +38,19 @@ class Reporter:
     """Reports for one process; use as a context manager.
 
     `gather` is called in the reporter's thread while the process works: it may only read. `observers` get each report
-    that was made, also those that Redis did not take.
+    that was made, also those that Redis did not take. An actor's `viewer` is asked for a view a second while somebody
+    watches.
     """
 
     def __init__(
         self, store: ReportStore, role: Role, number: int, gather: Callable[[], Reading], events: EventLog,
-        *observers: Callable[[Report], None],
+        *observers: Callable[[Report], None], viewer: Viewer | None = None,
     ) -> None:  # fmt: skip
         self._store = store
         self._actor = None if role == "learner" else number
         self._gather = gather
         self._observers = observers
+        self._viewer = viewer
         self._use = ProcessUse()
         self._events = events
         now = time.time()
@@ -76,11 +80,22 @@ class Reporter:
             report = self._make(ended=ended)
             for observe in self._observers:
                 observe(report)
-            self._store.write(self._actor, encode(report))
+            self._send(encode(report))
+        except ViewsRefusedError as error:
+            self._viewer = None
+            print(f"Not to be watched in dashboard.py: Redis takes no view ({error}), see docs/access.md", flush=True)
         except ResponseError as error:
             self._tell(str(error))
         except BrokerError:  # Redis is away: the process itself prints lines about that
             pass
+
+    def _send(self, report: bytes) -> None:
+        if self._viewer is None or self._actor is None:
+            self._store.write(self._actor, report)
+            return
+        view = self._viewer.take()
+        if self._store.write_and_show(self._actor, report, encode_view(view) if view else b""):
+            self._viewer.ask()
 
     def _make(self, *, ended: bool) -> Report:
         reading = self._gather()

@@ -1,10 +1,10 @@
-"""Make the users of a Redis server: two with the rights and keys that this project needs, and an administrator.
+"""Make the users of a Redis server: two with the rights that a run needs, one who only looks, and an administrator.
 
     python programs/make_redis_users.py FOLDER [--redis-7]
 
-writes FOLDER/users.acl for the server, with hashes in the place of the passwords, FOLDER/learner.env and
-FOLDER/actor.env for the programs, and FOLDER/admin.env for redis-cli, with new passwords. docs/access.md says how to
-use them.
+writes FOLDER/users.acl for the server, with hashes in the place of the passwords, FOLDER/learner.env,
+FOLDER/actor.env and FOLDER/viewer.env for the programs, and FOLDER/admin.env for redis-cli, with new passwords.
+docs/access.md says how to use them.
 """
 
 import argparse
@@ -15,17 +15,25 @@ import secrets
 import sys
 from pathlib import Path
 
+_PROGRAMS = ("learner", "actor", "viewer")  # users of programs
+
 # SCRIPT LOAD and EVAL give no further rights: the server checks each call in a script as a call of the user.
 _CONNECTION = "+ping +info +select +script|load +eval +evalsha"
 _LEASE = "+set +pttl +pexpire +del"
 _READ = "+get +getrange +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
-_LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} +hset +xadd +xtrim +scan +unlink +memory|usage +bgrewriteaof"
+_VIEWS = "&riqx:* +publish +pubsub|numsub"  # what an actor sees, on a channel that somebody listens to
+_LISTEN = "+subscribe +unsubscribe"  # the start script has the learner's user for all that it starts
+_TENDS = "+hset +xadd +xtrim +scan +unlink +memory|usage +bgrewriteaof"
+_LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} {_TENDS} {_VIEWS} {_LISTEN}"
 
 # An actor reads the run's record, the learner's lease and the weights. It writes its number, its log, its state and its
 # lease.
 _ACTORS_OWN = "~riqx:*:actors ~riqx:*:log:* ~riqx:*:state:* ~riqx:*:actor:*"
 _ACTORS_READING = "~riqx:{*} ~riqx:*:learner ~riqx:*:versions ~riqx:*:weights:*"
-_ACTOR = f"{_CONNECTION} {_LEASE} {_READ} +hset +xadd"
+_ACTOR = f"{_CONNECTION} {_LEASE} {_READ} +hset +xadd {_VIEWS}"
+
+# Reads all runs, for dashboard.py and run_status.py; changes nothing, and runs no script.
+_VIEWER = f"~riqx:* &riqx:* +ping +info +select +pttl {_READ} +scan {_LISTEN}"
 
 # For the person who looks after the server: sets its memory, ends a script, stops it. No program needs this user.
 _ADMIN = "~* &* +@all"
@@ -37,8 +45,8 @@ _ACTOR_7 = f"{_ACTORS_OWN} {_ACTOR} ({_ACTORS_READING} {_ACTORS_OWN} +evalsha) (
 
 
 def acl(passwords: dict[str, str], *, redis_7: bool) -> str:
-    """Return the server's file, for the passwords of "learner", "actor" and "admin"; other users get no rights."""
-    rules = {"learner": _LEARNER, "actor": _ACTOR_7 if redis_7 else _ACTOR_6, "admin": _ADMIN}
+    """Return the server's file, for the passwords of our users by name; other users get no rights."""
+    rules = {"learner": _LEARNER, "actor": _ACTOR_7 if redis_7 else _ACTOR_6, "viewer": _VIEWER, "admin": _ADMIN}
     lines = ["user default off resetchannels -@all"]
     for user, password in passwords.items():
         digest = hashlib.sha256(password.encode()).hexdigest()
@@ -47,7 +55,7 @@ def acl(passwords: dict[str, str], *, redis_7: bool) -> str:
 
 
 def main() -> None:
-    """Write the four files, readable by their owner alone; exit code 2 if one is there already."""
+    """Write the five files, readable by their owner alone; exit code 2 if one is there already."""
     parser = argparse.ArgumentParser(description=str(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where to write; made if it is not there")
     parser.add_argument(
@@ -56,9 +64,9 @@ def main() -> None:
         help="for Redis 7, 8 and Valkey: the actor cannot overwrite what it only reads",
     )
     given = parser.parse_args()
-    passwords = {user: secrets.token_urlsafe(32) for user in ("learner", "actor", "admin")}
+    passwords = {user: secrets.token_urlsafe(32) for user in (*_PROGRAMS, "admin")}
     files = {"users.acl": acl(passwords, redis_7=given.redis_7)}
-    for user in ("learner", "actor"):
+    for user in _PROGRAMS:
         files[f"{user}.env"] = f"export REDIS_USERNAME={user}\nexport REDIS_PASSWORD={passwords[user]}\n"
     # redis-cli reads this variable, and no program of ours does: none shall run with these rights by mistake.
     files["admin.env"] = f"export REDISCLI_AUTH={passwords['admin']}\n"

@@ -12,7 +12,7 @@ from agents.registry import AGENTS
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("agents", "memory", "saber", "monitoring", "programs", "benchmarks", "tests")
-LAUNCHERS = {"launch_learner", "launch_actor", "run_status", "saber_report", "test_multiple_seed"}
+LAUNCHERS = {"dashboard", "launch_learner", "launch_actor", "run_status", "saber_report", "test_multiple_seed"}
 MAX_FILE, MAX_FUNCTION = 350, 60  # lines
 OWN = {*FOLDERS, "args", *LAUNCHERS}
 QUICK = {"args", "agents.registry", "programs.command_line", "programs.launch", "programs.presets"}

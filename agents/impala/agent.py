@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.impala.options import ImpalaOptions
-from agents.interface import ActorOutput, Network, Setup, Stateful, Update
+from agents.interface import ActorOutput, Inspection, Network, Setup, Stateful, Update
 from agents.networks.core import Core, CoreSpec, Inputs, Memory
 from agents.ops.clipping import clip_reward
 from agents.ops.vtrace import Thresholds, VTrace, vtrace
@@ -98,6 +98,13 @@ class Impala(SequenceAgent):
             actions = torch.multinomial(log_policy.exp(), 1, generator=self.generator).squeeze(1)
         output = ActorOutput(actions.cpu().numpy(), {"log_policy": log_policy.cpu().numpy()})
         return output, self.next_state(stack, actions, memory)
+
+    @torch.inference_mode()
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection:
+        """Return the policy and the value."""
+        inputs, memory, _ = self.acting_inputs(rows, state)
+        log_policy, value, _ = self.network(inputs, memory)
+        return Inspection("probabilities", log_policy[0, 0].exp().cpu().numpy(), value.item())
 
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return rewards as the loss counts them."""

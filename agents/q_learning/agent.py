@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from agents.foreign_snapshot import sizes_of
-from agents.interface import ActorOutput, Agent, Setup, Stateful, Update
+from agents.interface import ActorOutput, Agent, Inspection, Setup, Stateful, Update
 from agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
 from agents.ops.clipping import clip_reward
 from agents.ops.frames import push_frame, stack_at
@@ -127,6 +127,13 @@ class QLearningAgent(Agent):
         arrays = {name: tensor.cpu().numpy() for name, tensor in extras.items()}
         return ActorOutput(actions.cpu().numpy(), arrays), {"stack": stack.numpy()}
 
+    @torch.inference_mode()
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:
+        """Return the distributions under the present noise; None before the first `act`."""
+        if self._weights is None:
+            return None
+        return self.inspection(self._push(rows, state).to(self._device), self._weights)
+
     def _push(self, rows: Rows, state: Arrays) -> Tensor:
         obs = torch.from_numpy(rows.obs)  # [E, ...]
         if state:
@@ -210,6 +217,10 @@ class QLearningAgent(Agent):
     @abstractmethod
     def policy_output(self, stack: Tensor, weights: Weights) -> PolicyOutput:
         """Return the acting network's output for stacks [E, S, ...]."""
+
+    @abstractmethod
+    def inspection(self, stack: Tensor, weights: Weights) -> Inspection:
+        """Return the acting network's distributions for one stack [1, S, ...], and draw nothing."""
 
     @abstractmethod
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.interface import ActorOutput, Network, Place, Setup, Stateful, Update
+from agents.interface import ActorOutput, Inspection, Network, Place, Setup, Stateful, Update
 from agents.networks.core import Core, CoreSpec, Inputs, Memory
 from agents.ops import LAST
 from agents.ops.clipping import clip_reward
@@ -109,6 +109,13 @@ class R2d2(SequenceAgent):
         extras = {"chosen": q.gather(1, actions.unsqueeze(1)).squeeze(1), "greedy": q.amax(1)}
         output = ActorOutput(actions.cpu().numpy(), {name: value.cpu().numpy() for name, value in extras.items()})
         return output, self.next_state(stack, actions, memory)
+
+    @torch.inference_mode()
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection:
+        """Return the Q-values, as returns also where the network's are rescaled."""
+        inputs, memory, _ = self.acting_inputs(rows, state)
+        q = self.network(inputs, memory)[0][0, 0]  # [A]
+        return Inspection("values", (unscale(q) if self._options.rescaling else q).cpu().numpy())
 
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return the raw reward, or the clipped one if values are not rescaled."""

@@ -7,7 +7,7 @@ prioritised replay. Letters: B batch, E environments, A actions.
 import torch
 from torch import Tensor
 
-from agents.interface import Setup
+from agents.interface import Inspection, Setup
 from agents.networks.duelling import CategoricalNetwork, Weights
 from agents.ops.categorical import cross_entropy, project
 from agents.ops.n_step import NStep
@@ -35,6 +35,13 @@ class Rainbow(QLearningAgent):
         """Return log-probabilities of the atoms."""
         log_probabilities = self.network(stack, weights)  # [E, A, atoms]
         return PolicyOutput((log_probabilities.exp() * self._support).sum(2), log_probabilities, {})
+
+    def inspection(self, stack: Tensor, weights: Weights) -> Inspection:
+        """Return the atoms' probabilities."""
+        output = self.policy_output(stack, weights)
+        parts = (output.values[0], self._support, output.distribution[0].exp())
+        mean, places, curves = (part.cpu().numpy() for part in parts)
+        return Inspection("atoms", mean, None, places, curves)
 
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
         """Return cross-entropies with the projected target of the action that the online network chooses."""

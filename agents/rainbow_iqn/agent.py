@@ -8,7 +8,7 @@ Letters: N, N' quantiles of the online and the target network, K of the policy, 
 import torch
 from torch import Tensor
 
-from agents.interface import Setup
+from agents.interface import Inspection, Setup
 from agents.networks.duelling import QuantileNetwork, Weights
 from agents.ops.n_step import NStep
 from agents.ops.quantile import quantile_huber_loss
@@ -37,6 +37,14 @@ class RainbowIqn(QLearningAgent):
         taus = self.sample_taus(self._options.num_quantile_samples, len(stack))  # [K, E]
         quantiles = self.network(stack, taus, weights)  # [K, E, A]
         return PolicyOutput(quantiles.mean(0), quantiles.permute(1, 2, 0), {"taus": taus.T})
+
+    def inspection(self, stack: Tensor, weights: Weights) -> Inspection:
+        """Return quantiles at K even fractions."""
+        count = self._options.num_quantile_samples
+        taus = (torch.arange(count, device=self._device) + 0.5) / count  # [K]
+        quantiles = self.network(stack, taus.unsqueeze(1), weights)[:, 0]  # [K, A]
+        mean, places, curves = (part.cpu().numpy() for part in (quantiles.mean(0), taus, quantiles.T))
+        return Inspection("quantiles", mean, None, places, curves)
 
     def losses(self, transitions: Transitions) -> tuple[Tensor, Tensor]:
         """Return quantile Huber losses against the target network, for actions that the online network chooses."""

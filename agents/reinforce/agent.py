@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.interface import ActorOutput, Agent, Network, Setup, Update
+from agents.interface import ActorOutput, Agent, Inspection, Network, Setup, Update
 from agents.ops.vtrace import Thresholds, vtrace
 from agents.optimisers import Adam
 from agents.randomness import RandomState
@@ -59,6 +59,12 @@ class Reinforce(Agent):
         log_policy, _ = self.network(self._inputs(torch.from_numpy(rows.obs)))  # [E, A]
         actions = torch.multinomial(log_policy.exp(), 1, generator=self.generator).squeeze(1)  # [E]
         return ActorOutput((log_policy.argmax(1) if step is None else actions).cpu().numpy(), {}), state
+
+    @torch.inference_mode()
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection:  # noqa: ARG002 - it keeps nothing
+        """Return the policy and the value."""
+        log_policy, value = self.network(self._inputs(torch.from_numpy(rows.obs)))  # [1, A], [1]
+        return Inspection("probabilities", log_policy[0].exp().cpu().numpy(), value.item())
 
     def update(self, batch: Batch, progress: float | Tensor) -> Update:  # noqa: ARG002 - nothing is annealed
         """Make one step of Adam on -log pi(a) times the advantage, and on the values' squared errors."""

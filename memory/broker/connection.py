@@ -53,7 +53,7 @@ class Client(redis.Redis):
 
     away: "_Away"
     stop: threading.Event  # set when this process shall stop
-    aside: Callable[[], PlainClient]  # opens a connection that gives up at once, for what may be lost
+    aside: Callable[[], "Aside"]  # opens a connection that gives up at once, for what may be lost
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command."""
@@ -117,6 +117,22 @@ class Client(redis.Redis):
         except redis.ResponseError as error:
             return _WRONG_TYPE in str(error)
         return False
+
+
+class Aside(redis.Redis):
+    """A connection that gives a command up at once."""
+
+    away: "_Away"
+
+    @contextmanager
+    def replies_up_to(self, most: int) -> Iterator[None]:
+        """Take no reply, or message of a channel, of more than `most` bytes; see `Client.replies_up_to`."""
+        self.away.begin()
+        self.away.limit(most)
+        try:
+            yield
+        finally:
+            self.away.limit(math.inf)
 
 
 def _cannot_write(error: redis.ResponseError) -> str | None:
@@ -288,7 +304,12 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     away = _Away(stop)
     connected: Client = client(away, Retry(away, -1), _SOCKET_TIMEOUT_S)
     connected.away, connected.stop = away, stop
-    connected.aside = lambda: client(
-        _Away(threading.Event()), Retry(NoBackoff(), 0), timeout=_ASIDE_S, kind=redis.Redis
-    )
+
+    def aside() -> Aside:
+        away = _Away(threading.Event())
+        opened: Aside = client(away, Retry(NoBackoff(), 0), timeout=_ASIDE_S, kind=Aside)
+        opened.away = away
+        return opened
+
+    connected.aside = aside
     return connected

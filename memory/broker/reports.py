@@ -35,6 +35,10 @@ def _is_report(data: Any) -> bool:
     return isinstance(data, bytes) and bool(data)
 
 
+class ViewsRefusedError(Exception):
+    """The Redis user lacks a right that views need, as users of earlier releases do."""
+
+
 class ReportStore:
     """Writes and reads the reports of a run's processes."""
 
@@ -45,6 +49,25 @@ class ReportStore:
     def write(self, actor: int | None, report: bytes) -> None:
         """Replace the report of an actor, or of the learner for None; raises BrokerError if that fails."""
         self._client.set(self._key(actor), report, ex=_KEPT_S)
+
+    def write_and_show(self, actor: int, report: bytes, view: bytes) -> bool:
+        """Write as `write`, publish the actor's view unless it is empty, and return whether somebody listens to views.
+
+        Raises ViewsRefusedError, when the report is written, if this user may not publish views.
+        """
+        channel = self._keys.view(actor)
+        pipe: Any = self._client.pipeline(transaction=False)
+        pipe.set(self._key(actor), report, ex=_KEPT_S)
+        pipe.pubsub_numsub(channel)
+        if view:
+            pipe.publish(channel, view)
+        written, *rest = pipe.execute(raise_on_error=False)
+        if isinstance(written, BrokerError):
+            raise written
+        for reply in rest:
+            if isinstance(reply, BrokerError):
+                raise ViewsRefusedError(str(reply))
+        return any(listeners for _, listeners in rest[0])
 
     def read(self, actors: Iterable[int | None], most: int) -> dict[int | None, RawReport]:
         """Return the reports that there are, the first `most` + 1 bytes of each; raises BrokerError if that fails.

@@ -13,6 +13,7 @@ All keys of a run carry the hash tag `{<run name>}`: they live on one node of a 
     riqx:{name}:<id>:quarantine:<actor>  stream of messages that could not be read, see quarantine.py
     riqx:{name}:<id>:actor:<actor>:report  what the actor last reported of itself, see reports.py
     riqx:{name}:<id>:learner:report        and the learner
+    riqx:{name}:<id>:view:<actor>   channel: what the actor sees, while somebody listens, see views.py
     riqx:{name}:<id>:evaluation:...      actors, log, state, actor and quarantine again, of the evaluation actors
 
 The run id is new with every fresh start, so that nothing of an abandoned run can reach its successor. Only commands of
@@ -104,6 +105,10 @@ class Keys:
     def learner_report(self) -> str:
         """What the learner last reported of itself."""
         return self._own("learner:report")
+
+    def view(self, actor: int) -> str:
+        """Channel of what the actor sees."""
+        return self._actors_own(f"view:{actor}")
 
     def quarantine(self, actor: int) -> str:
         """Stream of an actor's messages that could not be read."""

@@ -6,6 +6,7 @@ appends lines with smaller steps.
 """
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,11 +56,17 @@ def parse(data: bytes) -> Iterator[Line]:
     for text in data.splitlines():
         try:
             yield _line(json.loads(text))
-        except (ValueError, TypeError, LookupError, RecursionError):
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError):
             continue
 
 
 def _line(content: Any) -> Line:
-    values = {str(name): float(value) for name, value in content["values"].items() if name in METRICS}
-    events = tuple(Event(float(at), str(text), alarm is True) for at, text, alarm in content["events"])
-    return Line(float(content["at"]), int(content["step"]), values, events)
+    values = {str(name): _finite(value) for name, value in content["values"].items() if name in METRICS}
+    events = tuple(Event(_finite(at), str(text), alarm is True) for at, text, alarm in content["events"])
+    return Line(_finite(content["at"]), int(_finite(content["step"])), values, events)
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(number := float(value)):
+        raise ValueError("a number of a moment is none")
+    return number

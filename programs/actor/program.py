@@ -1,6 +1,8 @@
 """The actor: plays, cuts its rows into chunks, appends them to its log, and pulls weights."""
 
 import threading
+import time
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -21,6 +23,8 @@ from monitoring.report import EventLog
 from monitoring.reporter import Reporter
 from monitoring.terminal.pictures import process_picture
 from monitoring.terminal.screen import drawn
+from monitoring.view import View
+from monitoring.viewer import Viewer
 from programs.actor.evaluation import run_evaluation_actor
 from programs.actor.gauges import PARTS, ActorGauges
 from programs.actor.rollout import Place, Rollout
@@ -52,6 +56,7 @@ class Actor:
         self._clock = clock
         self.gauges = ActorGauges(link, args.nb_env_per_actor, args.T_max, clock)
         self.events = EventLog()
+        self.viewer = Viewer()
         self._version = -1
         self._round = 0
         self._round_step = 0  # agent steps of each environment in this round, in lockstep
@@ -134,6 +139,7 @@ class Actor:
             messages = self._rollout.play(before, after)
             self._unsent += messages
             self.gauges.count(messages)
+            self.viewer.give(self._view)
             self._round_step += lockstep
             T = self._total_steps(record.t_actors)
             log.passes(T, played=T, trained=record.t_learner)
@@ -152,6 +158,16 @@ class Actor:
         self._commit()
         if self._stop.is_set():
             raise Stopped
+
+    def _view(self) -> View:
+        observation, thought = self._rollout.inspect()
+        seen = View(time.time(), self._rollout.step, self._version, observation)
+        if thought is None:
+            return seen
+        curves = () if thought.curves is None else tuple(map(tuple, thought.curves.tolist()))
+        places = () if thought.places is None else tuple(thought.places.tolist())
+        actions = tuple(thought.actions.tolist())
+        return replace(seen, kind=thought.kind, actions=actions, value=thought.value, places=places, curves=curves)
 
     def _commit(self) -> None:
         if self._unsent:
@@ -200,7 +216,9 @@ def run_actor(args: Args, stop: threading.Event) -> None:
         try:
             with (
                 drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
-                Reporter(link.reports(), "actor", args.id_actor, actor.gauges.read, actor.events, draw),
+                Reporter(
+                    link.reports(), "actor", args.id_actor, actor.gauges.read, actor.events, draw, viewer=actor.viewer
+                ),
             ):
                 actor.run()
         except RunOver as over:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from agents.interface import ActorOutput, Agent, Stateful
+from agents.interface import ActorOutput, Agent, Inspection, Stateful
 from args import Args
 from memory import wire
 from memory.assembler import Assembler
@@ -16,7 +16,7 @@ from memory.environment_spec import Field
 from memory.errors import RunError
 from memory.loop_clock import LoopClock
 from memory.messages import Episode, Message
-from memory.rows import Arrays, Row, section, with_present_names
+from memory.rows import Array, Arrays, Row, Rows, section, with_present_names
 from programs.common import one_line
 from programs.learner.budget import row_bytes
 from saber.scores import EpisodeRecord
@@ -89,6 +89,16 @@ class Rollout:
         self.step += 1
         episodes = [Episode(self._record(after, record)) for record in made.episodes]
         return [*(chunk for chunk in chunks if chunk), *episodes]
+
+    def inspect(self) -> tuple[Array, Inspection | None]:
+        """Return the newest observation of environment 0 and what the agent thinks of it; changes nothing."""
+        rows = Rows(*(array[:1].copy() for array in self._rows))
+        state = {name: array[:1].copy() for name, array in self._state.items()}
+        drawn = self.agent.generator.get_state()
+        try:
+            return rows.obs[0], self.agent.inspect(rows, state)
+        finally:
+            self.agent.generator.set_state(drawn)
 
     def finish_round(self) -> list[Message]:
         """Return the chunks under way of an agent that takes turns with its actors: it learns from all of the round."""

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import redis
 
@@ -17,11 +18,20 @@ from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
 from memory.broker.connection import Client, connect
 from memory.broker.learner_client import LearnerClient
 from memory.broker.lease import Lease
-from memory.broker.transport import Scripts
+from memory.broker.reports import ReportStore
+from memory.broker.runs import run_names
+from memory.broker.transport import Keys, Scripts
+from memory.broker.views import ViewListener
 from memory.errors import UserError
 from memory.messages import Episode, RoundEnd, decode_message
 from memory.waiting import WaitReporter
+from monitoring.overview import OverviewReader
+from monitoring.report import EventLog
+from monitoring.reporter import Reading, Reporter
+from monitoring.view import MAX_BYTES, View, encode
+from monitoring.viewer import Viewer
 from tests.conftest import RedisServer
+from tests.deadline import wait_until
 from tests.processes import run
 from tests.test_environment_files import redis_servers
 
@@ -34,7 +44,7 @@ def make_users(folder: Path, *options: str) -> dict[str, dict[str, str]]:
     assert code == 0, errors
     return {
         user: dict(re.findall("export (.*)=(.*)", (folder / f"{user}.env").read_text()))
-        for user in ("learner", "actor", "admin")
+        for user in ("learner", "actor", "viewer", "admin")
     }
 
 
@@ -56,6 +66,7 @@ class Guarded(NamedTuple):
     admin: dict[str, str]  # variables of the administrator
     learner: Client
     actor: Client
+    viewer: Client
     insider: redis.Redis
     seven: bool
 
@@ -76,11 +87,11 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]
     server.start()
     with ExitStack() as stack:
         stack.callback(server.stop)
-        found = [find_server("127.0.0.1", server.port, "", users[user]) for user in ("learner", "actor")]
+        found = [find_server("127.0.0.1", server.port, "", users[user]) for user in ("learner", "actor", "viewer")]
         clients = [stack.enter_context(closing(connect(s.host, s.port, access=s.access))) for s in found]
         insider = stack.enter_context(redis.Redis(port=server.port, username="insider", password="-", protocol=2))
         insider.set("foreign", "untouched")
-        yield Guarded(server, program, users["admin"], clients[0], clients[1], insider, seven)
+        yield Guarded(server, program, users["admin"], *clients, insider, seven)
         assert insider.get("foreign") == b"untouched"
 
 
@@ -175,6 +186,9 @@ READ_BY_ACTORS = [
 ]
 
 
+VIEWERS_COMMANDS = ["EVAL return(1) 0", "PUBLISH riqx:{run}:id:view:0 x", "HSET riqx:{run} status stopped"]
+
+
 def is_refused(client: redis.Redis, command: str) -> bool:
     try:
         redis.Redis.execute_command(client, *command.split())  # type: ignore[no-untyped-call]
@@ -192,14 +206,41 @@ def test_strangers_are_refused(guarded: Guarded) -> None:
 
 
 def test_neither_user_may_more_than_it_needs(guarded: Guarded) -> None:
-    for client in (guarded.learner, guarded.actor):
+    for client in (guarded.learner, guarded.actor, guarded.viewer):
         assert [command for command in COMMANDS if not is_refused(client, command)] == []
     own = LEARNERS_COMMANDS + LEARNERS_KEYS
     assert [command for command in own if not is_refused(guarded.actor, command)] == []
     assert [command for command in own if is_refused(guarded.learner, command)] == [], "the mutation"
+    writing = [command for command in [*own, *READ_BY_ACTORS, *VIEWERS_COMMANDS] if command != "SCAN 0"]
+    assert [command for command in writing if not is_refused(guarded.viewer, command)] == []
     open_to_actors = [] if guarded.seven else READ_BY_ACTORS
     assert [command for command in READ_BY_ACTORS if not is_refused(guarded.actor, command)] == open_to_actors
     guarded.insider.delete("riqx:{run}:learner")
+
+
+def test_a_viewer_sees_a_run_and_what_an_actor_of_it_sees(guarded: Guarded) -> None:
+    lead(guarded, "id")
+    keys, viewer = Keys("run", "id"), Viewer()
+    assert run_names(guarded.viewer.aside()) == ["run"]
+    with (
+        closing(OverviewReader(guarded.viewer, "run")) as reader,
+        closing(ViewListener(guarded.viewer)) as listener,
+        Reporter(ReportStore(guarded.actor, keys), "actor", 0, lambda: Reading({}), EventLog(), viewer=viewer),
+    ):
+        listener.listen({keys.view(0)})
+        found: list[Any] = []
+        view = View(5.0, 7, 3, np.zeros((2, 3), np.uint8))
+
+        def see() -> bool:
+            viewer.give(lambda: view)
+            found.append(listener.next(MAX_BYTES))
+            return any(found)
+
+        wait_until(see, "a view")
+        overview = reader.read()
+        assert overview and overview.actors[0].state == "working"
+    assert (keys.view(0), encode(view)) in found
+    assert guarded.refused() == []
 
 
 def test_an_actor_s_user_cannot_lead(guarded: Guarded) -> None:
@@ -271,11 +312,11 @@ def test_files_are_their_owner_s_and_hold_no_password_twice(tmp_path: Path) -> N
     finally:
         os.umask(old)
     assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == dict.fromkeys(
-        ("users.acl", "learner.env", "actor.env", "admin.env"), 0o600
+        ("users.acl", "learner.env", "actor.env", "viewer.env", "admin.env"), 0o600
     )
     assert folder.stat().st_mode & 0o777 == 0o700
     passwords = {value for user in users.values() for name, value in user.items() if name != "REDIS_USERNAME"}
-    assert len(passwords) == 3 and all(len(password) >= 32 for password in passwords)
+    assert len(passwords) == 4 and all(len(password) >= 32 for password in passwords)
     assert not any(password in (folder / "users.acl").read_text() for password in passwords)
     (folder / "users.acl").unlink()
     before = {path: path.read_text() for path in folder.iterdir()}

@@ -1,0 +1,17 @@
+"""Show a run in the browser while it learns: scores, speed, processes, and what the agent sees."""
+
+import sys
+
+from programs import stopping
+
+
+def main() -> None:
+    """Serve the page until Ctrl-C; exit code 2 for a wrong command."""
+    stopping.end_at_once()  # also during the imports that follow
+    from programs.dashboard.program import run
+
+    run(sys.argv[1:], str(__doc__))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The options of the dashboard, and their mistakes, as the launchers have them."""
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.options import bounds_errors, option
+from memory.broker.access import Server, find_server
+from memory.errors import UserError
+from programs import command_line
+from programs.common_checks import server_errors
+from programs.redis_options import RedisOptions, named_twice
+
+PROGRAM = "dashboard.py"
+PORT = 8050
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """page"""
+
+    path_to_results: Path = option(Path("results"), "results folder of the run, and of others to compare it with")
+    run_name: str = option("", "run on the Redis server [default: the run of this folder, else the newest]")
+    host: str = option(
+        "127.0.0.1", "address to listen at; one that other machines reach asks them for the token that is printed"
+    )
+    port: int = option(
+        PORT, f"port to listen at, 0: any that is free; {PORT} gives way if somebody else has it", least=0, most=65535
+    )
+
+
+@dataclass(frozen=True)
+class DashboardOptions(RedisOptions, PageOptions):
+    """Holds all of them."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines can reach the page."""
+        return not is_loopback(self.host)
+
+
+def parse(argv: Sequence[str], description: str) -> tuple[DashboardOptions, Server]:
+    """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line."""
+    groups = (PageOptions, RedisOptions)
+    if command_line.asks_for_help(argv):
+        command_line.print_help(groups, PROGRAM, description, {})
+    values, errors = command_line.read(groups, argv)
+    options = DashboardOptions(**values)
+    errors += bounds_errors(options) + server_errors(options.host_redis, options.redis_url)
+    errors += named_twice(options, values.keys())
+    if options.path_to_results.exists() and not options.path_to_results.is_dir():
+        errors.append(f"--path-to-results: expected a folder, got the file {options.path_to_results}")
+    if errors:
+        raise UserError("\n".join(errors))
+    return options, find_server(options.host_redis, options.port_redis, options.redis_url, os.environ)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,77 @@
+"""Run the dashboard: from its command line to Ctrl-C."""
+
+import secrets
+import signal
+import socket
+from collections.abc import Sequence
+
+from memory.errors import UserError
+from programs import command_line
+from programs.dashboard.extra import missing
+from programs.dashboard.options import PORT, PROGRAM, DashboardOptions, parse
+
+_STOP_S = 2  # for answers under way
+
+
+def run(argv: Sequence[str], description: str) -> None:
+    """Serve the page until the user stops it; exit code 2 for a wrong command."""
+    try:
+        options, server = parse(argv, description)
+        if lacking := missing():
+            raise UserError(lacking)
+        listener = listen(options)
+    except UserError as error:
+        command_line.fail(PROGRAM, error)
+    # What follows takes a second, and --help and mistakes shall not.
+    import uvicorn
+
+    from programs.dashboard.results import Results
+    from programs.dashboard.server import Pages, application
+    from programs.dashboard.views import Views
+    from programs.dashboard.watcher import Watcher
+
+    token = secrets.token_urlsafe(32) if options.is_open else ""
+    hosts = [] if options.is_open else ["localhost", "127.0.0.1", "::1", "[::1]", options.host]
+    watcher = Watcher(server, options.run_name, options.path_to_results)
+    with listener, watcher, Views(watcher) as views:
+        app = application(Pages(watcher, Results(options.path_to_results), views), hosts, token)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_STOP_S, server_header=False)
+        print(f"Dashboard: {address(listener, token)}", flush=True)
+        web = uvicorn.Server(config)
+        for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn stops in good order, and then raises them again
+            signal.signal(number, lambda *_: None)
+        web.run(sockets=[listener])
+
+
+def listen(options: DashboardOptions) -> socket.socket:
+    """Open the port; raises UserError for an address that this machine does not have, or a port that is taken."""
+    try:
+        family, *_, place = socket.getaddrinfo(options.host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise UserError(
+            f"--host: expected an address of this machine, got {options.host!r} ({error.strerror})"
+        ) from error
+    ports = [PORT, 0] if options.port == PORT else [options.port]
+    for port in ports:
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((place[0], port, *place[2:]))
+            listener.listen()
+            return listener
+        except OSError as error:
+            listener.close()
+            failed = error
+    raise UserError(
+        f"--host, --port: cannot listen at {options.host} port {ports[-1]} ({failed.strerror}); choose another port, "
+        "or 0 for any that is free"
+    )
+
+
+def address(listener: socket.socket, token: str) -> str:
+    """Return what to open in a browser."""
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    host = f"[{host}]" if ":" in host else host
+    return f"http://{host}:{port}/{f'?token={token}' if token else ''}"

@@ -1,0 +1,137 @@
+"""The runs of a results folder: which there are, and what the page shows of them."""
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from monitoring.metrics import METRICS
+from monitoring.report import Event
+from programs.dashboard.run_files import RunFiles, RunKey
+from saber.results.atari_scores import COLUMNS
+from saber.results.reference_lines import reference_lines, references
+from saber.results.training_log import HEADER
+
+_MOST_RUNS = 100
+_DEPTH = 3  # folders below the results folder
+_SEARCH_S = 10.0  # between searches for runs
+_MOST_COMPARED = 8
+
+
+class Results:
+    """Reads a results folder when it is asked; all threads may call it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._next_search = 0.0
+        self._runs: dict[str, RunFiles] = {}  # by title
+
+    def titles(self) -> list[str]:
+        """Return the names of the runs, the one that was written last first."""
+        with self._lock:
+            return list(self._find())
+
+    def stamp(self, title: str) -> str:
+        """Return a text that changes with a run's files."""
+        folder, _, task = title.rpartition("/")
+        paths = [self._folder / folder / f"{task}{end}" for end in (".csv", "_evaluation.csv", "_metrics.jsonl")]
+        sizes = [(found.st_ino, found.st_size) for path in paths if (found := _stat(path))]
+        return f"{title} {sizes}"
+
+    def scores(self, titles: Sequence[str]) -> dict[str, Any]:
+        """Return the score curves of some runs, and for the first of them the scores to compare with."""
+        with self._lock:
+            found = self._look(titles)
+            curves = [run.scores() for run in found]
+            return {"runs": curves, "lines": _lines(found[0], curves[0]) if found else []}
+
+    def metrics(self, title: str, names: Sequence[str]) -> dict[str, Any]:
+        """Return the history of some of a run's metrics; unknown names are left out."""
+        with self._lock:
+            runs = self._look([title])
+            return runs[0].metrics([name for name in names if name in METRICS]) if runs else {}
+
+    def facts(self, title: str) -> dict[str, Any]:
+        """Return what a run plays, how it is set, and the scores of its newest episodes beside the references."""
+        with self._lock:
+            if not (runs := self._look([title])):
+                return {}
+            (run,) = runs
+            settings = run.record.starts[-1].settings if run.record else {}
+            newest, scores = run.newest(), run.task.scores
+            return {
+                "game": run.task.title,
+                "agent": str(settings.get("agent", "")),
+                "scores": newest,
+                "normalised": {
+                    reference: {name: scores.normalised(score, reference) for name, score in newest.items()}
+                    for reference in ("human", "world_record")
+                    if scores
+                },
+                "references": references(scores),
+            }
+
+    def events(self, title: str) -> list[Event]:
+        """Return the events in a run's history, the oldest first."""
+        with self._lock:
+            return [event for run in self._look([title]) for line in run.history.lines for event in line.events]
+
+    def _look(self, titles: Sequence[str]) -> list[RunFiles]:
+        known = self._find()
+        found = [known[title] for title in dict.fromkeys(titles) if title in known][:_MOST_COMPARED]
+        for run in found:
+            run.look()
+        return found
+
+    def _find(self) -> dict[str, RunFiles]:
+        if time.monotonic() >= self._next_search:
+            self._next_search = time.monotonic() + _SEARCH_S
+            keys = find_runs(self._folder)
+            self._runs = {key.title: self._runs.get(key.title) or RunFiles(self._folder, key) for key in keys}
+        return self._runs
+
+
+def find_runs(results: Path) -> list[RunKey]:
+    """Return the runs whose training log lies in the folder or some folders below, the newest log first."""
+    found = []
+    for place, folders, files in os.walk(results):
+        folder = Path(place).relative_to(results)
+        folders[:] = sorted(folders)[:_MOST_RUNS] if len(folder.parts) < _DEPTH else []
+        logs = (Path(place, name) for name in sorted(files) if name.endswith(".csv"))
+        found += [
+            (status.st_mtime, RunKey(folder.as_posix(), path.stem))
+            for path in logs
+            if (status := _stat(path)) and _is_log(path)
+        ]
+    return [key for _, key in sorted(found, reverse=True)[:_MOST_RUNS]]
+
+
+def _is_log(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(HEADER) + 1) == f"{HEADER}\n".encode()
+    except OSError:
+        return False
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def _lines(run: RunFiles, curves: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the scores to compare with; those near the run's own are `near`, for the others would flatten them."""
+    scores = run.task.scores
+    if scores is None:
+        return []
+    means = [*curves["training"]["mean"], *curves["evaluation"]["mean"]] or [scores.random]
+    near = {shape["name"] for shape in reference_lines(scores, min(means), max(means)).shapes}
+    known = [{"name": name, "value": value, "near": name in near} for name, value in references(scores).items()]
+    return known + [
+        {"name": COLUMNS[name].label, "value": value, "near": False} for name, value in scores.published.items()
+    ]

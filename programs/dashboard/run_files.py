@@ -1,0 +1,176 @@
+"""The files of one run in a results folder, as far as they have been read: its logs, its record, its history."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from monitoring.sinks import history
+from monitoring.sinks.history import Line
+from programs.dashboard.tail import Tail
+from saber.results.episode_fields import FIELDS, is_sound
+from saber.results.run_record import RunRecord, read_record
+from saber.results.summary import Moment, rolling_summaries
+from saber.results.task import Task, task_without_record
+from saber.results.training_log import header_of, parse_csv
+from saber.scores import EpisodeRecord, VersionedRecord
+
+_MOMENTS = 500  # of a curve
+_MOST_LINES = 20_000  # of a history: every second one is left out beyond
+_PAUSE_S = 600.0  # between two lines of a history, beyond which the learner was not running
+
+
+class EpisodeLog:
+    """The episodes of a log, and their curve."""
+
+    def __init__(self, path: Path, record_type: type[EpisodeRecord]) -> None:
+        self._tail, self._type = Tail(path), record_type
+        self._path = path
+        self._records: list[EpisodeRecord] = []
+        self._fault: ValueError | None = None  # of a line that is no episode
+        self._drawn = 0  # episodes in the curve
+        self.curve: Sequence[Moment] = ()
+
+    def look(self) -> None:
+        """Read what is new; raises OSError without a file, ValueError for a foreign one."""
+        kinds, header = [field.type for field in FIELDS[self._type].values()], header_of(self._type)
+        while True:
+            lines, anew = self._tail.read()
+            if anew:
+                self._records, self._drawn, self._fault = [], -1, None
+            if not lines:
+                break
+            content = lines if anew else f"{header}\n".encode() + lines
+            try:
+                found = [self._type(*values) for values in parse_csv(content, self._path, header, kinds)]
+            except ValueError as error:
+                self._fault, found = error, []
+            self._records += filter(is_sound, found)
+        if len(self._records) != self._drawn:
+            self.curve, self._drawn = rolling_summaries(self._records, max_moments=_MOMENTS), len(self._records)
+        if self._fault:
+            raise self._fault
+
+
+class History:
+    """The lines of a history, and how they count agent steps and hours."""
+
+    def __init__(self, path: Path) -> None:
+        self._tail = Tail(path)
+        self.lines: list[Line] = []
+
+    def look(self) -> None:
+        """Read what is new; raises OSError without a file."""
+        while True:
+            data, anew = self._tail.read()
+            self.lines = [] if anew else self.lines
+            if not data:
+                return
+            self.lines += history.parse(data)
+            while len(self.lines) > _MOST_LINES:
+                self.lines = self.lines[::2]
+
+    def hours(self) -> list[float]:
+        """Return for each line the hours that the learner had been running."""
+        passed = [b.at - a.at for a, b in zip(self.lines, self.lines[1:], strict=False)]
+        running = [seconds if 0 <= seconds <= _PAUSE_S else 0.0 for seconds in passed]
+        return [float(hour) for hour in np.cumsum([0.0, *running]) / 3600] if self.lines else []
+
+    def hours_at(self, steps: Sequence[int]) -> list[float] | None:
+        """Return when these agent steps were played, None without a history.
+
+        A learner that went back to its checkpoint played some steps twice: the last time counts.
+        """
+        known: list[tuple[int, float]] = []
+        for line, hour in zip(reversed(self.lines), reversed(self.hours()), strict=True):
+            if not known or line.step < known[-1][0]:
+                known.append((line.step, hour))
+        if not known:
+            return None
+        xp, fp = zip(*reversed(known), strict=True)
+        return [round(float(hour), 5) for hour in np.interp(steps, xp, fp)]
+
+
+class RunKey(NamedTuple):
+    """Which run of a results folder: the folder in it, and the task in the names of the run's files."""
+
+    folder: str
+    task: str
+
+    @property
+    def title(self) -> str:
+        """The run's name, for people and in addresses."""
+        return self.task if self.folder == "." else f"{self.folder}/{self.task}"
+
+
+class RunFiles:
+    """Reads one run's files; a missing one counts as empty."""
+
+    def __init__(self, results: Path, key: RunKey) -> None:
+        folder, task = results / key.folder, key.task
+        self.key = key
+        self._record_path = folder / f"{task}.json"
+        self._training = EpisodeLog(folder / f"{task}.csv", EpisodeRecord)
+        self._evaluation = EpisodeLog(folder / f"{task}_evaluation.csv", VersionedRecord)
+        self.history = History(history.path_of(folder, task))
+        self.problem = ""  # why a file is not shown
+        self.record: RunRecord | None = None
+
+    @property
+    def task(self) -> Task:
+        """What the run plays."""
+        return self.record.task if self.record else task_without_record(self.key.task)
+
+    def look(self) -> None:
+        """Read what is new in all files."""
+        self.problem = ""
+        for part in (self._read_record, self._training.look, self._evaluation.look, self.history.look):
+            try:
+                part()
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                self.problem = str(error)[:300]
+
+    def _read_record(self) -> None:
+        self.record = read_record(self._record_path)
+
+    @property
+    def _curves(self) -> dict[str, Sequence[Moment]]:
+        return {"training": self._training.curve, "evaluation": self._evaluation.curve}
+
+    def newest(self) -> dict[str, float]:
+        """Return the mean scores of the newest episodes."""
+        return {name: moments[-1].summary.mean for name, moments in self._curves.items() if moments}
+
+    def scores(self) -> dict[str, Any]:
+        """Return the curves of the scores for the page."""
+        repeat = self.record.action_repeat if self.record else 4
+        return {"title": self.key.title, "repeat": repeat, "problem": self.problem} | {
+            name: self._curve(moments) for name, moments in self._curves.items()
+        }
+
+    def _curve(self, moments: Sequence[Moment]) -> dict[str, Any]:
+        steps = [moment.newest.T_actors for moment in moments]
+        summaries = [moment.summary for moment in moments]
+        return {
+            "steps": steps,
+            "hours": self.history.hours_at(steps),
+            "mean": [summary.mean for summary in summaries],
+            "spread": [summary.standard_deviation for summary in summaries],
+            "least": [summary.minimum for summary in summaries],
+            "most": [summary.maximum for summary in summaries],
+            "episodes": [summary.episodes for summary in summaries],
+        }
+
+    def metrics(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the history of some metrics for the page, at no more moments than a curve has."""
+        every = max(1, -(-len(self.history.lines) // _MOMENTS))
+        first = (len(self.history.lines) - 1) % every if self.history.lines else 0  # so that the newest is there
+        lines, hours = self.history.lines[first::every], self.history.hours()[first::every]
+        return {
+            "steps": [line.step for line in lines],
+            "hours": [round(hour, 5) for hour in hours],
+            "values": {name: [line.values.get(name) for line in lines] for name in names},
+        }

@@ -1,0 +1,162 @@
+"""The web server of the dashboard: the page, its files, and what the page asks for again and again.
+
+Everything is read by GET, and nothing can be changed. The page has no script or style in its HTML, and asks this server
+alone. A server that other machines can reach asks for a token, which a browser gets by the address that is printed.
+"""
+
+import asyncio
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from programs.dashboard import present
+from programs.dashboard.results import Results
+from programs.dashboard.views import Views
+from programs.dashboard.watcher import Watcher
+
+_STATIC = Path(__file__).with_name("static")
+_COOKIE = "dashboard_token"
+_MOST_NAMES = 30  # metrics, or runs, in one request
+_POLICY = (
+    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "style-src 'self' 'unsafe-inline'; "  # plotly sets styles of its own
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+
+
+class Pages:
+    """Answers the browser's requests."""
+
+    def __init__(self, watcher: Watcher, results: Results, views: Views) -> None:
+        self._watcher = watcher
+        self._views = views
+        self._results = results
+        self._files = {path.name: path for path in _STATIC.iterdir() if path.suffix in (".html", ".css", ".js", ".svg")}
+        self._plotly = get_plotlyjs().encode()
+
+    def routes(self) -> list[Route]:
+        """Return the addresses."""
+        return [
+            Route("/", self._page),
+            Route("/static/plotly.js", self._plotly_script),
+            Route("/static/{name}", self._file),
+            Route("/api/now", self._now),
+            Route("/api/scores", self._scores),
+            Route("/api/metrics", self._metrics),
+            Route("/api/view", self._view),
+        ]
+
+    async def _page(self, _: Request) -> Response:
+        return FileResponse(self._files["index.html"])
+
+    async def _file(self, request: Request) -> Response:
+        path = self._files.get(request.path_params["name"])
+        return FileResponse(path) if path else PlainTextResponse("no such file", 404)
+
+    async def _plotly_script(self, _: Request) -> Response:
+        return Response(self._plotly, media_type="text/javascript", headers={"Cache-Control": "max-age=86400"})
+
+    async def _now(self, request: Request) -> Response:
+        return await _json(self._present, request.query_params.get("run", ""))
+
+    async def _scores(self, request: Request) -> Response:
+        return await _json(self._results.scores, request.query_params.getlist("run")[:_MOST_NAMES])
+
+    async def _metrics(self, request: Request) -> Response:
+        names = request.query_params.getlist("name")[:_MOST_NAMES]
+        return await _json(self._results.metrics, request.query_params.get("run", ""), names)
+
+    async def _view(self, request: Request) -> Response:
+        actor = request.query_params.get("actor", "")
+        if not re.fullmatch("[0-9]{1,9}", actor):
+            return PlainTextResponse("actor: expected a number", 400)
+        return await _json(self._views.ask, int(actor))
+
+    def _present(self, asked: str) -> dict[str, Any]:
+        """Return the state of the run on the Redis server and of a run's files, its own unless another is asked for."""
+        look, titles = self._watcher.look, self._results.titles()
+        title = asked if asked in titles else self._own_files(titles)
+        happenings = self._watcher.happenings
+        happenings.add("learner", self._results.events(title)[-present.SHOWN_EVENTS :])
+        return present.present(look) | {
+            "files": {
+                "runs": titles,
+                "shown": title,
+                "stamp": self._results.stamp(title) if title else "",
+                "facts": self._results.facts(title),
+            },
+            "events": present.events(happenings.newest()),
+        }
+
+    def _own_files(self, titles: list[str]) -> str:
+        """Return the run whose files belong to the run on the server, else the one that was written last."""
+        overview = self._watcher.look.overview
+        task = present.task_of(overview) if overview else ""
+        return task if task in titles else titles[0] if titles else ""
+
+
+async def _json(answer: Callable[..., Any], *arguments: Any) -> Response:
+    """Return as JSON what a function answers, which may take a moment and so gets a thread."""
+    return JSONResponse(await asyncio.to_thread(answer, *arguments), headers={"Cache-Control": "no-store"})
+
+
+def application(pages: Pages, hosts: list[str], token: str) -> Starlette:
+    """Return the server; it answers under these host names alone if there are any, and asks for the token if any.
+
+    A page of somebody else's, whose name leads to this machine, may so not read from a server without a token.
+    """
+    middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)] if hosts else []
+    middleware += [Middleware(Guard, token=token), Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)]
+    return Starlette(routes=pages.routes(), middleware=middleware)
+
+
+class Guard:
+    """Lets in who brings the token, in the address once and then in a cookie, and adds headers to all answers."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] += [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+            await send(message)
+
+        answer = self._refusal(Request(scope)) or self._app
+        await answer(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        if not self._token or self._matches(request.cookies.get(_COOKIE, "")):
+            return None
+        if self._matches(request.query_params.get("token", "")):
+            response: Response = RedirectResponse("/", 303)  # without the token, which a history would keep
+            response.set_cookie(_COOKIE, self._token, httponly=True, samesite="strict")
+            return response
+        return PlainTextResponse("Open the address that dashboard.py has printed: it holds a token.\n", 403)
+
+    def _matches(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), self._token.encode())

@@ -1,0 +1,84 @@
+// Asks the server for news once a second while the page can be seen, and shows them.
+
+import { checkedBoxes, find, make, setBoxes, setChildren, setText } from "./elements.js";
+import { NAMES, drawMetrics } from "./metrics.js";
+import { showPresent } from "./present.js";
+import { drawScores } from "./scores.js";
+import { showActors, watchView } from "./view.js";
+
+const INTERVAL_MS = 1000;
+let chosen = "";  // the run whose files are shown; empty: that of the run on the Redis server
+let drawn = "";  // what the curves on the page were made of
+let curves = null;
+
+async function ask(address, parameters = []) {
+  const response = await fetch(`${address}?${new URLSearchParams(parameters)}`, { signal: AbortSignal.timeout(20000) });
+  if (!response.ok) throw new Error(`the dashboard answers ${response.status}`);
+  return response.json();
+}
+
+async function look() {
+  const now = await ask("/api/now", chosen ? [["run", chosen]] : []);
+  showPresent(now);
+  showRuns(now.files);
+  showActors(now.processes || []);
+  await bringCurves(now.files);
+}
+
+function showRuns({ runs, shown }) {
+  const select = find("shown-run");
+  setChildren(select, [runs, chosen], () => {
+    const own = make("option", { value: "", textContent: "the newest, or that of the Redis server" });
+    return [own, ...runs.map(run => make("option", { value: run, textContent: run, selected: run === chosen }))];
+  });
+  setBoxes(find("other-runs"), runs.filter(run => run !== shown), () => false, () => lookSoon());
+}
+
+async function bringCurves({ shown, stamp }) {
+  const others = checkedBoxes(find("other-runs")).filter(run => run !== shown);
+  const wanted = JSON.stringify([shown, stamp, others]);
+  if (wanted === drawn) return;
+  const runs = shown ? [shown, ...others] : [];
+  const [scores, metrics] = await Promise.all([
+    ask("/api/scores", runs.map(run => ["run", run])),
+    ask("/api/metrics", [["run", shown], ...NAMES.map(name => ["name", name])]),
+  ]);
+  curves = { scores, metrics };
+  drawCurves();
+  drawn = wanted;
+}
+
+function drawCurves() {
+  if (!curves) return;
+  drawScores(curves.scores, drawCurves);
+  drawMetrics(curves.metrics, curves.scores.runs[0]?.repeat ?? 4);
+}
+
+let timer = 0, isLooking = false;
+async function lookSoon() {
+  clearTimeout(timer);
+  if (isLooking) return;
+  isLooking = true;
+  try {
+    if (!document.hidden) await look();
+  } catch (error) {
+    if (error instanceof TypeError || error instanceof DOMException) {
+      setText(find("problem"), "The dashboard's own process does not answer: is dashboard.py still running?");
+      document.documentElement.classList.add("stale");
+    } else {
+      setText(find("problem"), String(error.message));
+    }
+  }
+  isLooking = false;
+  timer = setTimeout(lookSoon, INTERVAL_MS);
+}
+
+find("shown-run").addEventListener("change", event => {
+  chosen = event.target.value;
+  lookSoon();
+});
+for (const radio of document.querySelectorAll("input[name=axis]")) radio.addEventListener("change", drawCurves);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawCurves);
+document.addEventListener("visibilitychange", lookSoon);
+lookSoon();
+watchView(ask);

@@ -1,0 +1,125 @@
+// What is true now: head, alerts, processes, events, time shares and priorities.
+
+import { find, make, setChildren, setText } from "./elements.js";
+import { bytes, duration, moment, number, percent, whole } from "./format.js";
+import { draw, faint, line, soft } from "./plots.js";
+
+// Parts of a process's time; those in one line are of different kinds of processes, and have one colour.
+const PARTS = [
+  ["act", "update", "play"], ["environment", "sample"], ["pack", "take_in"], ["send", "publish"], ["pull", "save"], ["wait"],
+  ["other"],
+];
+const named = part => part.replace("_", " ");
+
+export function showPresent(now) {
+  const { run, metrics = {}, files } = now;
+  const game = files.facts.game || run?.task || "";
+  const agent = files.facts.agent || run?.agent || "";
+  const title = game ? `${game}${agent ? ` · ${agent}` : ""}` : "No run yet";
+  setText(find("title"), title);
+  document.title = `${title} – dashboard`;
+  setText(find("run"), run ? `Run ${run.name}, ${run.status}, in ${run.owner || "an unknown folder"}` : "");
+  showProblem(now);
+  showAlerts(now.alerts || []);
+  showFacts(metrics, files.facts, run);
+  setChildren(find("processes"), now.processes || [], () => (now.processes || []).map(processRow));
+  setChildren(find("events"), now.events, () => now.events.map(eventItem));
+  drawShares(now.processes || []);
+  drawPriorities(now.priorities);
+}
+
+function showProblem({ problem, at, run }) {
+  const since = run ? ` What stands below was true at ${moment(at)}.` : " What stands below is from the files.";
+  setText(find("problem"), problem ? `No news of the run: ${problem}.${since}` : "");
+  document.documentElement.classList.toggle("stale", Boolean(problem && run));
+}
+
+function showAlerts(alerts) {
+  find("alerts").hidden = !alerts.length;
+  setChildren(find("alert-list"), alerts, () => alerts.map(alert => make("li", { textContent: alert })));
+}
+
+function showFacts(metrics, facts, run) {
+  const done = metrics["time/progress"];
+  find("progress").value = done ?? 0;
+  setText(find("progress"), percent(done));
+  const entries = [
+    ["Agent steps", whole(metrics["time/total_timesteps"]), run?.t_max ? `of ${whole(run.t_max)}: ${percent(done)} learned` : ""],
+    ["Frames", whole(metrics["time/frames"]), `${number(metrics["time/fps"])} a second`],
+    ["Remaining", duration(metrics["time/remaining"]), "at the speed of the last minutes"],
+    ["Weights", `version ${whole(metrics["train/version"])}`, `${whole(metrics["train/n_updates"])} updates`],
+    ["Replay or queue", percent(metrics["buffer/fill"]), `${whole(metrics["buffer/rows"])} agent steps held`],
+    ["Redis", bytes(metrics["redis/used_memory"]), `${whole(metrics["redis/unread"])} messages not read yet`],
+    ...Object.entries(facts.scores || {}).map(([name, score]) => scoreEntry(name, score, facts)),
+  ];
+  setChildren(find("facts"), entries, () => entries.map(([name, value, more]) => make("div", {},
+    make("dt", { textContent: name }),
+    make("dd", {}, value, ...(more ? [make("small", { textContent: more })] : [])),
+  )));
+}
+
+function scoreEntry(name, score, facts) {
+  const parts = Object.entries({ human: "human", world_record: "world record" }).flatMap(([key, label]) => {
+    const share = facts.normalised?.[key]?.[name];
+    return Number.isFinite(share) ? [`${percent(share)} of the ${label}`] : [];
+  });
+  return [name === "training" ? "Score in training" : "Score in evaluation", number(score, 4), parts.join(", ")];
+}
+
+function processRow({ title, state, age, host, process, began, waits_for, lag, values = {} }) {
+  const speed = values["actor/steps_per_second"] ?? values["time/steps_per_second"];
+  const version = values["actor/version"] ?? values["train/version"];
+  const cells = [
+    number(speed), whole(version), lag === undefined || lag === null ? "–" : whole(lag),
+    whole(values["actor/unread"] ?? values["redis/unread"]), number(values["process/cpu"]),
+    bytes(values["process/memory"]), whole(values["process/restarts"]),
+  ];
+  const detail = state === "waiting" ? `waits for ${waits_for}` : state === "silent" ? `silent for ${duration(age)}` : state;
+  const className = ["missing", "silent"].includes(state) ? "alarm" : state === "working" ? "fine" : "";
+  return make("tr", {},
+    make("th", { scope: "row", textContent: title }),
+    make("td", { textContent: detail, className }),
+    ...cells.map(text => make("td", { textContent: text, className: "number" })),
+    make("td", { textContent: began ? moment(began) : "–" }),
+    make("td", { textContent: host ? `${host}, process ${process}` : "–" }),
+  );
+}
+
+function eventItem({ at, who, text, is_alarm }) {
+  return make("li", {},
+    make("time", { dateTime: new Date(1000 * at).toISOString(), textContent: moment(at), className: "soft" }),
+    make("span", { textContent: who || "run" }),
+    make("span", { textContent: text, className: is_alarm ? "alarm" : "" }),
+  );
+}
+
+function drawShares(processes) {
+  const told = processes.filter(({ shares, state }) => shares && Object.keys(shares).length && state !== "left");
+  find("shares").closest("section").hidden = !told.length;
+  if (!told.length) return;
+  const names = told.map(({ title }) => title).reverse();
+  const traces = PARTS.map((parts, index) => ({
+    type: "bar", orientation: "h", name: parts.map(named).join(" / "), y: names,
+    x: told.map(({ shares }) => parts.reduce((sum, part) => sum + (shares[part] ?? 0), 0)).reverse(),
+    marker: { color: index < 5 ? line(index) : faint(soft(), index === 5 ? 0.45 : 0.18) },
+    hovertemplate: "%{x:.0%}",
+  }));
+  find("shares").style.height = `${(innerWidth > 700 ? 90 : 190) + 26 * told.length}px`;
+  const text = told.map(({ title, shares }) => {
+    const [part, share] = Object.entries(shares).reduce((a, b) => (b[1] > a[1] ? b : a));
+    return `${title} mostly ${named(part)}, ${percent(share)}`;
+  });
+  const xaxis = { range: [0, 1], tickformat: ".0%" };
+  draw("shares", traces, { barmode: "stack", hovermode: "closest", xaxis, bargap: 0.3 }, text.join("; "));
+}
+
+function drawPriorities(priorities) {
+  const figure = find("priorities").parentElement;
+  figure.hidden = !priorities;
+  if (!priorities) return;
+  const { bounds, counts } = priorities;
+  const names = counts.map((_, i) => (i < bounds.length ? `≤ ${number(bounds[i], 2)}` : `> ${number(bounds.at(-1), 2)}`));
+  const trace = { type: "bar", x: names, y: counts, marker: { color: line(0) }, hovertemplate: "%{x}: %{y}<extra></extra>" };
+  const most = names[counts.indexOf(Math.max(...counts))];
+  draw("priorities", [trace], { xaxis: { type: "category", nticks: 8 }, bargap: 0.05 }, `Priorities in the replay: most are ${most}`);
+}

@@ -1,0 +1,106 @@
+// What an actor sees and thinks. It is asked for only while it can be seen here: otherwise no actor makes a view.
+
+import { find, make, setChildren, setText } from "./elements.js";
+import { moment, number, percent, whole } from "./format.js";
+import { draw, line, reference } from "./plots.js";
+
+const INTERVAL_MS = 1000;
+const TITLES = {
+  quantiles: ["fraction", "return", "Quantiles of the return of each action"],
+  atoms: ["return", "probability", "Probabilities of the return of each action"],
+  probabilities: ["action", "probability", "Probability of each action"],
+  values: ["action", "return", "Value of each action"],
+};
+let isVisible = false, newest = null;
+
+export function showActors(processes) {
+  const actors = processes.filter(({ role }) => role === "actor").map(entry => entry.number);
+  find("view").hidden = !actors.length;
+  const before = find("watched").value;
+  setChildren(find("watched"), actors, () => actors.map(
+    actor => make("option", { value: actor, textContent: `actor ${actor}`, selected: String(actor) === before })));
+}
+
+export function watchView(ask) {
+  new IntersectionObserver(entries => { isVisible = entries.at(-1).isIntersecting; }).observe(find("view"));
+  const isWatched = () => find("watch").getAttribute("aria-pressed") === "true";
+  find("watch").addEventListener("click", () => find("watch").setAttribute("aria-pressed", String(!isWatched())));
+  find("watched").addEventListener("change", () => { newest = null; });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => newest && drawThoughts(newest));
+  const look = async () => {
+    const actor = find("watched").value;
+    if (actor !== "" && isVisible && isWatched() && !document.hidden) {
+      try {
+        show(await ask("/api/view", [["actor", actor]]));
+      } catch {
+        setText(find("view-problem"), "");  // the head of the page says that the dashboard is away
+      }
+    }
+    setTimeout(look, INTERVAL_MS);
+  };
+  look();
+}
+
+function show({ problem, view }) {
+  const waiting = newest ? "" : "Waiting for a view: an actor makes one a second while it plays and somebody watches.";
+  setText(find("view-problem"), problem || (view ? "" : waiting));
+  if (!view || view.at === newest?.at) return;
+  newest = view;
+  drawFrame(view);
+  drawThoughts(view);
+}
+
+function drawFrame({ frame, numbers, step, version, at }) {
+  const canvas = find("frame");
+  canvas.hidden = !frame;
+  const when = `at its step ${whole(step)}, with weights ${whole(version)}, ${moment(at)}`;
+  if (!frame) {
+    canvas.dataset.text = `Observation ${when}: ${numbers.map(value => number(value)).join(", ")}`;
+    return;
+  }
+  const { width, height, gray } = frame;
+  const bytes = Uint8Array.from(atob(gray), character => character.charCodeAt(0));
+  [canvas.width, canvas.height] = [width, height];
+  const image = new ImageData(width, height);
+  bytes.forEach((level, i) => image.data.set([level, level, level, 255], 4 * i));
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  canvas.dataset.text = `Frame ${when}`;
+  canvas.setAttribute("aria-label", canvas.dataset.text);
+}
+
+function drawThoughts({ kind, actions, value, places, curves, names }) {
+  const seen = find("frame").dataset.text;
+  for (const part of [find("thoughts"), find("all-actions")]) part.hidden = !kind;
+  if (!kind) {
+    setText(find("thoughts-text"), `${seen}. This agent does not tell what it thinks.`);
+    return;
+  }
+  const best = actions.indexOf(Math.max(...actions)), [x, y, title] = TITLES[kind];
+  const write = kind === "probabilities" ? percent : number;
+  const estimate = value === null ? "" : `, value of the state ${number(value)}`;
+  const text = `${title}: best is ${names[best]}, ${curves.length ? "mean " : ""}${write(actions[best])}${estimate}`;
+  setText(find("thoughts-text"), `${text}. ${seen}.`);
+  const order = actions.map((_, i) => i).sort((a, b) => actions[b] - actions[a]);
+  const ranked = order.map(i => `${names[i]}: ${write(actions[i])}`);
+  setChildren(find("action-list"), ranked, () => ranked.map(textContent => make("li", { textContent })));
+  if (curves.length) drawCurves(kind, actions, places, curves, names, best, text);
+  else {
+    const color = actions.map((_, i) => (i === best ? line(1) : line(0)));
+    const trace = { type: "bar", x: names, y: actions, marker: { color }, hovertemplate: "%{x}: %{y:.3~g}<extra></extra>" };
+    const yaxis = { title: y, ...(kind === "probabilities" && { range: [0, 1], tickformat: ".0%" }) };
+    draw("thoughts", [trace], { xaxis: { title: x, type: "category" }, yaxis, bargap: 0.25 }, text);
+  }
+}
+
+// The best action comes last, above the others.
+function drawCurves(kind, actions, places, curves, names, best, text) {
+  const [x, y] = TITLES[kind];
+  const order = actions.map((_, i) => i).sort((a, b) => (a === best) - (b === best));
+  const traces = order.map(i => ({
+    type: "scatter", mode: "lines", name: `${names[i]} ${number(actions[i])}`, x: places, y: curves[i],
+    line: { width: i === best ? 3 : 1.3, color: i === best ? line(1) : line(0), shape: kind === "atoms" ? "hvh" : "linear" },
+    opacity: i === best ? 1 : 0.55, showlegend: i === best, hoverinfo: i === best ? "all" : "skip",
+  }));
+  const others = { type: "scatter", mode: "lines", name: "other actions", x: [null], y: [null], line: { color: line(0) } };
+  draw("thoughts", [...traces, others], { xaxis: { title: x }, yaxis: { title: y, zerolinecolor: reference() } }, text);
+}

@@ -1,0 +1,31 @@
+"""Reads what is appended to a file, and begins anew when the file is replaced or shorter than before."""
+
+from pathlib import Path
+
+_AT_ONCE = 1 << 24  # bytes
+MOST_BYTES = 1 << 28  # of a file; what lies behind is left out
+
+
+class Tail:
+    """Reads the whole lines of a growing file, each once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = (0, 0)  # device and inode
+        self._offset = 0
+
+    def read(self) -> tuple[bytes, bool]:
+        """Return the next whole lines, and whether the file has begun anew; raises OSError.
+
+        A large file takes several calls.
+        """
+        with self._path.open("rb") as file:
+            found = self._path.stat()
+            anew = (found.st_dev, found.st_ino) != self._file or found.st_size < self._offset
+            if anew:
+                self._file, self._offset = (found.st_dev, found.st_ino), 0
+            file.seek(self._offset)
+            data = file.read(min(_AT_ONCE, MOST_BYTES - self._offset))
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return whole, anew

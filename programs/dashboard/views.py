@@ -1,0 +1,100 @@
+"""What actors see and think, as long as a browser asks for it: an actor makes no view that nobody listens to."""
+
+import threading
+import time
+from typing import Any
+
+from memory.broker.connection import BrokerError
+from memory.broker.transport import Keys
+from memory.broker.views import ViewListener
+from monitoring.overview import Overview
+from monitoring.view import MAX_BYTES, ViewError, decode
+from programs.dashboard.watcher import Watcher
+
+_WATCHED_S = 5.0  # after a browser's last question
+_MOST_WATCHED = 8  # actors at a time
+_AGAIN_S = 1.0  # after a connection has failed
+
+# What the Atari console's 18 actions are called; other environments' actions have numbers alone.
+_ATARI = (
+    "no-op", "fire", "up", "right", "left", "down", "up right", "up left", "down right", "down left", "up fire",
+    "right fire", "left fire", "down fire", "up right fire", "up left fire", "down right fire", "down left fire",
+)  # fmt: skip
+
+
+class Views:
+    """Listens in a thread of its own; a context manager, within that of the watcher."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        self._left = threading.Event()
+        self._asked: dict[int, float] = {}  # when a browser last asked for an actor, by the monotonic clock
+        self._newest: dict[str, dict[str, Any]] = {}  # by channel
+        self._problem = ""
+        self._listener: ViewListener | None = None
+        self._thread = threading.Thread(target=self._keep, name="views", daemon=True)
+
+    def __enter__(self) -> "Views":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._thread.join()
+
+    def ask(self, actor: int) -> dict[str, Any]:
+        """Return an actor's newest view, and let it make more."""
+        overview = self._watcher.look.overview
+        if overview is None:
+            return {"problem": "there is no run"}
+        watched = [other for other, at in self._asked.copy().items() if time.monotonic() - at < _WATCHED_S]
+        if actor not in watched and len(watched) >= _MOST_WATCHED:
+            return {"problem": f"{len(watched)} actors are watched already"}
+        self._asked[actor] = time.monotonic()
+        view = self._newest.get(_keys(overview).view(actor))
+        if view is None or self._problem:
+            return {"problem": self._problem}
+        is_atari = str(overview.setting("env") or "atari") == "atari" and len(view["actions"]) == len(_ATARI)
+        names = _ATARI if is_atari else [str(number) for number in range(len(view["actions"]))]
+        return {"problem": "", "view": view | {"names": names}}
+
+    def _keep(self) -> None:
+        while not self._left.is_set():
+            try:
+                self._problem = self._listen()
+            except BrokerError as error:
+                self._problem = f"no views come from Redis ({' '.join(str(error).split())[:200]})"
+                self._hang_up()
+                self._left.wait(_AGAIN_S)
+        self._hang_up()
+
+    def _listen(self) -> str:
+        """Listen for a moment to the actors that are watched; return what is wrong with what came."""
+        overview, client, now = self._watcher.look.overview, self._watcher.client, time.monotonic()
+        self._asked = {actor: at for actor, at in self._asked.copy().items() if now - at < _WATCHED_S}
+        if not self._asked or overview is None or client is None:
+            self._hang_up()
+            self._left.wait(0.2)
+            return ""
+        channels = {_keys(overview).view(actor) for actor in self._asked}
+        self._newest = {channel: view for channel, view in self._newest.items() if channel in channels}
+        if self._listener is None:
+            self._listener = ViewListener(client)
+        self._listener.listen(channels)
+        if (found := self._listener.next(2 * MAX_BYTES)) and found[0] in channels:
+            try:
+                self._newest[found[0]] = decode(found[1])
+            except ViewError as error:
+                self._newest.pop(found[0], None)
+                return str(error)
+        return ""
+
+    def _hang_up(self) -> None:
+        if self._listener:
+            self._listener.close()
+            self._listener = None
+        self._newest = {}
+
+
+def _keys(overview: Overview) -> Keys:
+    return Keys(overview.name, overview.record.run_id)

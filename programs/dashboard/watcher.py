@@ -1,0 +1,117 @@
+"""Looks at the run on the Redis server once a second, from a thread of its own.
+
+Nothing that happens to the server or the run ends the dashboard: what is wrong stands in the newest look.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from memory.broker.access import Server, hide_passwords
+from memory.broker.connection import BrokerError, Client, PlainClient, connect
+from memory.broker.holder import this_host
+from memory.broker.run_status import read_run
+from memory.broker.runs import run_names
+from memory.errors import RunError, Stopped, UserError
+from monitoring.overview import Overview, OverviewReader
+from programs.dashboard.happenings import Happenings
+
+_INTERVAL_S = 1.0
+_CHOICE_S = 10.0  # between looks at which runs there are, unless one is named
+_MOST_RUNS = 100
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was last seen of the run."""
+
+    overview: Overview | None  # the last one that was read, perhaps long ago
+    at: float  # seconds since 1970, of that overview
+    problem: str  # why there is no newer one; empty: there is none
+
+
+class Watcher:
+    """Holds the newest look and what has happened; use as a context manager."""
+
+    def __init__(self, server: Server, name: str, folder: Path) -> None:
+        self._server = server
+        self._wanted = name
+        self._folder = str(folder.resolve())
+        self._left = threading.Event()
+        self._client: Client | None = None
+        self._reader: OverviewReader | None = None
+        self._name = ""
+        self._next_choice = 0.0
+        self.happenings = Happenings()
+        self.look = Look(None, 0.0, "connecting to the Redis server")
+        self._thread = threading.Thread(target=self._keep, name="watcher", daemon=True)
+
+    def __enter__(self) -> "Watcher":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._thread.join()
+
+    @property
+    def client(self) -> Client | None:
+        """The connection, None until the server has answered once."""
+        return self._client
+
+    def _keep(self) -> None:
+        while not self._left.is_set():
+            try:
+                self._look()
+            except Stopped:
+                break
+            except (BrokerError, RunError, UserError) as error:
+                self._miss(hide_passwords(" ".join(str(error).split())))
+            self._left.wait(_INTERVAL_S)
+        if self._reader:
+            self._reader.close()
+
+    def _look(self) -> None:
+        if self._client is None:
+            self._client = connect(self._server.host, self._server.port, self._left, self._server.access)
+        self._choose(self._client)
+        overview = self._reader.read() if self._reader else None
+        if overview is None:
+            name = f"run {self._name!r}" if self._name else "run"
+            self._miss(f"the Redis server holds no {name}")
+            return
+        if self.look.problem and self.look.overview:
+            self.happenings.note("the Redis server answers again")
+        self.happenings.see(overview)
+        self.look = Look(overview, time.time(), "")
+
+    def _miss(self, why: str) -> None:
+        if not self.look.problem:
+            self.happenings.note(why, is_alarm=True)
+        self.look = Look(self.look.overview, self.look.at, why)
+
+    def _choose(self, client: Client) -> None:
+        """Look at the run that is wanted, else at one of this results folder, else at the newest."""
+        if self._reader and (self._wanted or time.monotonic() < self._next_choice):
+            return
+        self._next_choice = time.monotonic() + _CHOICE_S
+        name = self._wanted or self._newest(client.aside())
+        if name and (name != self._name or not self._reader):
+            if self._reader:
+                self._reader.close()
+            self._name, self._reader = name, OverviewReader(client, name)
+
+    def _newest(self, plain: PlainClient) -> str:
+        best, newest = "", (False, -1)
+        with plain:
+            for name in run_names(plain)[:_MOST_RUNS]:
+                try:
+                    record = read_run(plain, name)
+                except RunError:  # damaged: another run may be whole
+                    continue
+                if record:
+                    owner = record.owner
+                    is_ours = owner is not None and (owner.folder, owner.host) == (self._folder, this_host())
+                    best, newest = max((best, newest), (name, (is_ours, record.written or 0)), key=lambda pair: pair[1])
+        return best

@@ -1,0 +1,153 @@
+"""Views of actors: what travels, what is refused, and that nobody makes one that nobody listens to."""
+
+import base64
+import json
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+from memory.broker.connection import BrokerError, Client, connect
+from memory.broker.reports import ReportStore
+from memory.broker.transport import Keys
+from memory.broker.views import ViewListener
+from monitoring.report import MAX_BYTES as MOST_OF_A_REPORT
+from monitoring.report import EventLog
+from monitoring.reporter import Reading, Reporter
+from monitoring.view import MAX_BYTES, View, ViewError, decode, encode
+from monitoring.viewer import Viewer
+from tests.conftest import RedisServer
+from tests.deadline import wait_until
+
+FRAME = np.arange(84 * 84, dtype=np.uint8).reshape(84, 84)
+VIEW = View(5.0, 7, 3, FRAME, "atoms", (1.0, -2.5), None, (-1.0, 0.0, 1.0), ((0.25, 0.5, 0.25), (1.0, 0.0, 0.0)))
+
+
+def test_a_view_arrives_as_it_was() -> None:
+    shown = decode(encode(VIEW))
+    assert base64.b64decode(shown.pop("frame")["gray"]) == FRAME.tobytes()
+    assert shown == {
+        "at": 5, "step": 7, "version": 3, "numbers": [], "kind": "atoms", "actions": [1, -2.5], "value": None,
+        "places": [-1, 0, 1], "curves": [[0.25, 0.5, 0.25], [1, 0, 0]],
+    }  # fmt: skip
+    numbers = decode(encode(View(5.0, 7, 3, np.array([0.5, np.nan, -3.0], np.float32))))
+    assert (numbers["numbers"], numbers["frame"], numbers["kind"]) == ([0.5, 0, -3], None, "")
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        View(1.0, 1, 1, np.zeros((4000, 4000), np.uint8)),
+        View(1.0, 1, 1, np.zeros(10**6)),
+        View(1.0, 1, 1, FRAME, "values", tuple(map(float, range(10_000)))),
+        View(1.0, 1, 1, FRAME, "atoms", (1.0,) * 500, None, (1.0,) * 250, ((0.1234567,) * 250,) * 500),
+        View(1.0, 1, 1, np.zeros((256, 256), np.uint8), "atoms", (-1.2345e-300,) * 32, None, (-1.2345e-300,) * 256,
+             ((-1.2345e-300,) * 256,) * 32),
+    ],
+)  # fmt: skip
+def test_views_are_bounded(view: View) -> None:
+    # Mutation: no limit for the curves.
+    data = encode(view)
+    assert len(data) <= MAX_BYTES
+    decode(data)
+
+
+def changed(**values: Any) -> bytes:
+    return json.dumps(json.loads(encode(VIEW)) | values).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"[]", b"\xff", b"[" * 50_000, b" " * (MAX_BYTES + 1), changed(more=1), changed(kind="<b>"),
+        changed(kind=[]), changed(actions=[1]), changed(actions=["1", 2]), changed(actions=[True, 2]),
+        changed(at=1e200),
+        changed(value="x"), changed(step=float("nan")), changed(places=[1.0] * 9), changed(curves=[[1, 2, 3]]),
+        changed(curves=[[1, 2], [1, 2]]), changed(frame=[]), changed(frame={"height": 2, "width": 2, "gray": "AAAA"}),
+        changed(frame={"height": 10**9, "width": 1, "gray": ""}),
+        changed(frame={"height": 1, "width": 3, "gray": "A!=="}),
+        changed(frame={"height": 1, "width": 3, "gray": 7}), changed(numbers=[1.0] * 1000), changed(numbers=None),
+    ],
+)  # fmt: skip
+def test_what_no_actor_publishes_is_refused(data: bytes) -> None:
+    with pytest.raises(ViewError):
+        decode(data)
+
+
+class Acting(threading.Thread):
+    """Gives views as fast as it can; counts those that were made."""
+
+    def __init__(self, viewer: Viewer) -> None:
+        super().__init__()
+        self.made = 0
+        self._viewer = viewer
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        while not self.stop.wait(0.001):
+            self._viewer.give(self._make)
+
+    def _make(self) -> View:
+        self.made += 1
+        return VIEW
+
+
+@pytest.mark.redis
+def test_views_are_made_only_while_somebody_listens(client: Client, run_name: str) -> None:
+    # Mutation: ask for the next view whether somebody listens or not.
+    keys, viewer = Keys(run_name, "id"), Viewer()
+    acting = Acting(viewer)
+    acting.start()
+    with Reporter(ReportStore(client, keys), "actor", 3, lambda: Reading({}), EventLog(), viewer=viewer):
+        with closing(ReportStore(client, keys)) as store:
+            wait_until(lambda: store.read([3], MOST_OF_A_REPORT), "the first report")
+        assert acting.made == 0
+        with closing(ViewListener(client)) as listener:
+            listener.listen({keys.view(3)})
+            found: list[Any] = []
+            wait_until(lambda: found.append(listener.next(MAX_BYTES)) or any(found), "a view")
+            assert (keys.view(3), encode(VIEW)) in found
+        wait_until(lambda: client.pubsub_numsub(keys.view(3)) == [(keys.view(3).encode(), 0)], "the listener's end")
+        threading.Event().wait(1.2)  # a view that was asked for before is still made
+        made = acting.made
+        threading.Event().wait(2.2)
+        assert acting.made == made >= 1
+    acting.stop.set()
+    acting.join()
+
+
+@pytest.mark.redis
+def test_a_message_that_is_too_large_is_not_read_to_its_end(client: Client, run_name: str) -> None:
+    with closing(ViewListener(client)) as listener:
+        listener.listen({f"riqx:{run_name}"})
+        wait_until(lambda: client.pubsub_numsub(f"riqx:{run_name}")[0][1] == 1, "the listener")
+        for _ in range(30):  # each counts by itself
+            client.publish(f"riqx:{run_name}", b"x" * 60_000)
+        found: list[Any] = []
+        wait_until(lambda: found.append(listener.next(100_000)) or len([*filter(None, found)]) == 30, "all of them")
+        client.publish(f"riqx:{run_name}", b"x" * 10_000_000)
+        with pytest.raises(BrokerError, match="more than 100000 bytes"):
+            wait_until(lambda: listener.next(100_000), "the message")
+
+
+@pytest.mark.redis
+def test_a_user_without_the_right_reports_all_the_same(
+    tmp_path: Path, run_name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = RedisServer(tmp_path)
+    server.start()
+    with redis.Redis(port=server.port) as insider:
+        insider.execute_command("ACL", "SETUSER", "default", "-pubsub", "-publish")
+    with connect("127.0.0.1", server.port) as client:
+        store = ReportStore(client, Keys(run_name, "id"))
+        with Reporter(store, "actor", 3, lambda: Reading({}), EventLog(), viewer=Viewer()):
+            threading.Event().wait(2.5)
+        with closing(ReportStore(client, Keys(run_name, "id"))) as reader:
+            assert reader.read([3], MOST_OF_A_REPORT), "written at its end"
+    server.stop()
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 1 and told[0].startswith("Not to be watched in dashboard.py: Redis takes no view (")

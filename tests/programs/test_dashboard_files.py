@@ -1,0 +1,113 @@
+"""What the dashboard reads of a results folder: each line once, whatever somebody has written there."""
+
+from pathlib import Path
+
+import pytest
+
+from programs.dashboard.results import Results, find_runs
+from programs.dashboard.run_files import History, RunKey
+from programs.dashboard.tail import Tail
+from tests.dashboard import episodes, moment, write_run
+
+
+def test_a_tail_gives_whole_lines_once_and_begins_anew_with_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    tail = Tail(path)
+    with pytest.raises(FileNotFoundError):
+        tail.read()
+    path.write_bytes(b"a\nb\ntor")
+    assert tail.read() == (b"a\nb\n", True)
+    assert tail.read() == (b"", False)
+    with path.open("ab") as file:
+        file.write(b"n\n")
+    assert tail.read() == (b"torn\n", False)
+    other = tmp_path / "other"
+    other.write_bytes(b"longer than the one before\n")
+    other.replace(path)
+    assert tail.read() == (b"longer than the one before\n", True)
+    path.write_bytes(b"short\n")
+    assert tail.read() == (b"short\n", True)
+
+
+def test_runs_are_found_below_the_folder_and_foreign_files_are_not(tmp_path: Path) -> None:
+    for folder, task in ((".", "pong"), ("seed7", "pong"), ("a/b/c", "chain"), ("a/b/c/too/deep", "chain")):
+        write_run(tmp_path / folder, task, 1)
+    (tmp_path / "accounts.csv").write_text("name,sum\n")
+    (tmp_path / "pong_evaluation.csv").write_text("T_actors\n")
+    assert {key.title for key in find_runs(tmp_path)} == {"pong", "seed7/pong", "a/b/c/chain"}
+    assert find_runs(tmp_path / "missing") == []
+
+
+def test_curves_grow_with_their_file(tmp_path: Path) -> None:
+    # Mutation: read the file from its beginning at each look.
+    write_run(tmp_path, "pong", 3)
+    write_run(tmp_path / "other", "pong", 5, score=7.0)
+    results = Results(tmp_path)
+    before = results.stamp("pong")
+    shown = results.scores(["pong", "other/pong", "../secret", "pong"])
+    assert [(run["title"], run["training"]["mean"][-1]) for run in shown["runs"]] == [
+        ("pong", 3.0),
+        ("other/pong", 7.0),
+    ]
+    assert shown["runs"][0]["training"]["steps"] == [0, 10, 20]
+    assert {line["name"] for line in shown["lines"]} >= {
+        "random",
+        "human",
+        "world record",
+        "DQN, Dopamine (sticky actions, 200 M)",
+    }
+    with (tmp_path / "pong.csv").open("a") as file:
+        file.write(episodes(5, 8.0, first=3))
+    assert results.stamp("pong") != before
+    training = results.scores(["pong"])["runs"][0]["training"]
+    assert training["mean"][-1] == pytest.approx((3 * 3 + 2 * 8) / 5) and training["episodes"][-1] == 5
+    facts = results.facts("pong")
+    assert facts["normalised"]["human"]["training"] == pytest.approx((5.0 + 20.7) / (14.6 + 20.7), abs=0.01)
+
+
+def test_a_damaged_log_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
+    write_run(tmp_path, "pong", 3)
+    (tmp_path / "pong_metrics.jsonl").write_text(moment(0, 0) + moment(3600, 20, train__loss=0.5))
+    with (tmp_path / "pong.csv").open("a") as file:
+        file.write("no,episode\n")
+    results = Results(tmp_path)
+    for _ in range(2):
+        (run,) = results.scores(["pong"])["runs"]
+    assert "line" in run["problem"] and "is not an episode" in run["problem"]
+    assert results.metrics("pong", ["train/loss", "evil"])["values"] == {"train/loss": [None, 0.5]}
+
+
+def test_hours_leave_out_the_time_in_which_the_learner_was_down(tmp_path: Path) -> None:
+    path = tmp_path / "pong_metrics.jsonl"
+    path.write_text(moment(0, 0) + moment(360, 100) + moment(720, 200) + moment(90_000, 100) + moment(90_360, 300))
+    history = History(path)
+    history.look()
+    assert history.hours() == pytest.approx([0, 0.1, 0.2, 0.2, 0.3])
+    assert history.hours_at([0, 100, 200, 300]) == pytest.approx([0, 0.2, 0.25, 0.3]), (
+        "steps played twice: the last time"
+    )
+    assert History(tmp_path / "none").hours_at([1]) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]", "{}", "null", '"x"', "\x00", "[" * 100_000,
+        '{"at": 1, "step": 1e999, "values": {}, "events": []}',
+        '{"at": NaN, "step": 1, "values": {}, "events": []}',
+        '{"at": 1, "step": 1, "values": {"train/loss": Infinity}, "events": []}',
+        '{"at": 1, "step": 1, "values": [], "events": []}',
+        '{"at": 1, "step": 1, "values": {}, "events": [[1]]}',
+    ],
+)  # fmt: skip
+def test_lines_that_no_learner_wrote_are_left_out(tmp_path: Path, line: str) -> None:
+    # Mutation: let `history.parse` accept numbers that are not finite.
+    path = tmp_path / "pong_metrics.jsonl"
+    path.write_text(moment(0, 0) + line + "\n" + moment(10, 5))
+    history = History(path)
+    history.look()
+    assert [known.step for known in history.lines] == [0, 5]
+
+
+def test_a_run_s_name_shows_its_folder() -> None:
+    assert (RunKey(".", "pong").title, RunKey("a/b", "pong").title) == ("pong", "a/b/pong")

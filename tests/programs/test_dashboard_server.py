@@ -1,0 +1,160 @@
+"""The dashboard's server: who may read from it, what its options refuse, and how it bears what peers have written."""
+
+import http.cookiejar
+import json
+import socket
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from memory.broker.connection import Client
+from memory.broker.reports import ReportStore
+from memory.broker.run_status import Owner, RunStatus, write_run
+from memory.broker.transport import Keys
+from monitoring.report import Event, Report, encode
+from tests.dashboard import ask, needs_dashboard, start
+from tests.deadline import wait_until
+from tests.processes import Processes, run
+
+pytestmark = [pytest.mark.redis, needs_dashboard]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "results").mkdir()
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def store(client: Client, run_name: str, folder: Path) -> Iterator[ReportStore]:
+    """A run in Redis that nobody plays, with a learner that has reported once."""
+    settings = {"game": "pong", "env": "atari", "agent": "rainbow_iqn", "nb_actor": 1, "T_max": 1000}
+    write_run(client, run_name, RunStatus("id", "running", settings, 0, 0, owner=Owner.of(folder), written=5), {})
+    with closing(ReportStore(client, Keys(run_name, "id"))) as store:
+        store.write(None, encode(report(began=1.0)))
+        yield store
+
+
+def report(began: float = 1.0, **values: float) -> Report:
+    events = (Event(2.0, "<script>alert(1)</script>", True),)
+    named = {name.replace("__", "/"): value for name, value in values.items()}
+    return Report("learner", 0, "<b>host", 7, began, began + 1, values=named, events=events)
+
+
+def test_the_page_has_what_the_run_s_processes_tell(
+    processes: Processes, store: ReportStore, redis_port: int, run_name: str, folder: Path
+) -> None:
+    _, address = start(processes, redis_port, folder)
+
+    def now() -> Any:
+        return ask(address)
+
+    wait_until(lambda: now().get("run"), "the run")
+    shown = now()
+    assert shown["run"]["name"] == run_name, "the run of this folder, though others are on the server"
+    assert [process["state"] for process in shown["processes"]] == ["working", "missing"]
+    assert {"actor 0 has not reported", "<script>alert(1)</script>"} <= set(shown["alerts"])
+    store.write(None, encode(report(began=3.0, redis__quarantined=2)))
+    wait_until(lambda: "was started again, as process 7" in texts(now()), "the restart")
+    store.write(None, encode(report(began=3.0, redis__quarantined=5)))
+    wait_until(lambda: "quarantined 3 messages that it could not read" in texts(now()), "the change")
+    store.write(None, b"\xff" * 40_000)
+    wait_until(lambda: now()["processes"][0]["state"] == "missing", "the damaged report to count as none")
+
+
+def texts(shown: Any) -> list[str]:
+    return [event["text"] for event in shown["events"]]
+
+
+def test_all_answers_carry_the_policy_and_no_script_is_in_the_page(
+    processes: Processes, redis_port: int, folder: Path
+) -> None:
+    _, address = start(processes, redis_port, folder)
+    for path in ("", "static/main.js", "static/../server.py", "static/nothing", "api/now", "elsewhere"):
+        try:
+            answer: Any = urllib.request.urlopen(address + path, timeout=60)
+        except HTTPError as error:
+            answer = error
+        with answer:
+            policy = answer.headers["Content-Security-Policy"]
+            assert "script-src 'self';" in policy and "default-src 'none'" in policy
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert (answer.status == 200) == (path in ("", "static/main.js", "api/now")), path
+            if not path:
+                page = answer.read().decode()
+    assert page.count("<script") == page.count(' src="/static/') and " style=" not in page and "http" not in page
+
+
+def test_a_page_of_somebody_else_cannot_read_under_another_name(
+    processes: Processes, redis_port: int, folder: Path
+) -> None:
+    # Mutation: let every host name pass.
+    _, address = start(processes, redis_port, folder)
+    with pytest.raises(HTTPError, match="400"):
+        ask(address, Host="evil.example")
+    assert ask(address, Host="localhost:1")["files"]["runs"] == []
+
+
+def test_other_machines_need_the_token(processes: Processes, redis_port: int, folder: Path) -> None:
+    # Mutation: `Guard` without a comparison.
+    process, address = start(processes, redis_port, folder, "--host", "0.0.0.0")
+    plain, _, token = address.partition("?token=")
+    plain = f"http://127.0.0.1:{plain.rsplit(':', 1)[1]}"
+    assert len(token) >= 40
+    for path, headers in (
+        ("", {}),
+        ("?token=", {}),
+        ("static/main.js", {}),
+        ("api/now", {"Cookie": "dashboard_token=x"}),
+    ):
+        with pytest.raises(HTTPError, match="403") as refused:
+            ask(plain, path, **headers)
+        assert token not in refused.value.read().decode()
+    cookies = http.cookiejar.CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
+    with browser.open(f"{plain}?token={token}", timeout=60) as page:
+        assert page.url == plain and b"<title>" in page.read(), "the token has gone from the address"
+    (cookie,) = cookies
+    assert cookie.has_nonstandard_attr("HttpOnly") and cookie.get_nonstandard_attr("SameSite") == "strict"
+    with browser.open(f"{plain}api/now", timeout=60) as answer:
+        assert json.load(answer)["files"]
+    assert process.output.count(token) == 1 and token not in process.errors
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--port 70000", "--port: must lie in 0 to 65535"),
+        ("--nb-actor 2", "--nb-actor: no such option"),
+        ("--host no-such-machine.invalid", "--host: expected an address of this machine"),
+        ("--host 192.0.2.1 --port 0", "--host, --port: cannot listen at 192.0.2.1"),
+        ("--redis-url http://x", "--redis-url: expected redis://"),
+        ("--redis-url redis://x --port-redis 5", "--host-redis, --port-redis: --redis-url names the Redis server"),
+        ("--path-to-results dashboard.py", "--path-to-results: expected a folder"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(words: str, told: str) -> None:
+    code, out, errors = run("dashboard.py", *words.split())
+    assert (code, out, errors.count("\n")) == (2, "", 1)
+    assert errors.startswith(f"dashboard.py: error: {told}")
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        code, _, errors = run("dashboard.py", "--port", port)
+        assert code == 2 and f"--host, --port: cannot listen at 127.0.0.1 port {port}" in errors
+
+
+def test_it_stops_in_good_order(processes: Processes, redis_port: int, folder: Path) -> None:
+    process, address = start(processes, redis_port, folder)
+    assert ask(address)
+    process.terminate()
+    assert process.end() == (0, process.output, "")

@@ -1,0 +1,206 @@
+"""The dashboard in a real browser: it grows with a run, says what is away, and asks nobody but its own server."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from statistics import fmean
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+import redis
+
+from memory.broker.connection import Client
+from memory.broker.reports import ReportStore
+from memory.broker.run_status import Owner, RunStatus, write_run
+from memory.broker.transport import Keys
+from monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from monitoring.report import Event, Report, encode
+from monitoring.view import View
+from monitoring.view import encode as encode_view
+from tests.browser import Browser, needs_browser
+from tests.conftest import RedisServer
+from tests.dashboard import moment, needs_dashboard, start
+from tests.dashboard import write_run as write_files
+from tests.deadline import wait_until
+from tests.processes import Processes
+from tests.small import SHORT_CHAIN
+from tests.system import LEARNER, System
+
+pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
+
+EVIL = '<img src=x onerror="document.title=1">'
+NEWEST = "Math.max(0, ...(document.getElementById('scores').data ?? []).flatMap(t => t.name === 'mean' ? t.x : []))"
+PROBLEM = "document.getElementById('problem').textContent"
+
+
+def errors(browser: Browser, address: str) -> list[str]:
+    """What has gone wrong on the page, and requests to anybody but the dashboard."""
+    return [error for error in browser.errors if f"asks the network for {address}" not in error]
+
+
+@pytest.fixture
+def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, processes: Processes) -> Iterator[str]:
+    """A dashboard of a run that nobody plays, whose files and reports have everything that can be shown."""
+    folder = tmp_path / "results"
+    write_files(folder, "pong", 40)
+    write_files(folder / "other", "pong", 60, score=12.0)
+    names = [name for name in METRICS if not name.startswith(("actor", "buffer/priorities"))]
+    values = dict.fromkeys(names, 0.25)
+    lines = (moment(60 * i, 10 * i, **{name.replace("/", "__"): i / 10 for name in names}) for i in range(40))
+    (folder / "pong_metrics.jsonl").write_text("".join(lines))
+    settings = {"game": "pong", "env": "atari", "agent": EVIL, "nb_actor": 2, "T_max": 1000}
+    write_run(client, run_name, RunStatus("id", "running", settings, 0, 0, owner=Owner.of(folder), written=5), {})
+    priorities = {"buffer/priorities": [float(i % 7) for i in range(len(PRIORITY_BOUNDS) + 1)]}
+    learner = Report("learner", 0, EVIL, 7, 1.0, 2.0, False, EVIL, values, priorities, (Event(3.0, EVIL, True),))
+    actor = Report("actor", 1, "host", 8, 1.0, 2.0, values={"share/act": 0.6, "share/wait": 0.4, "actor/steps": 5.0})
+    with closing(ReportStore(client, Keys(run_name, "id"))) as store:
+        store.write(None, encode(learner))
+        store.write(1, encode(actor))
+        yield start(processes, redis_port, folder, "--run-name", run_name)[1]
+
+
+NAMELESS = """[...document.querySelectorAll('input, select, [role=img], [role=region], figure h3 + div')]
+    .filter(e => !e.closest('[hidden]') && !(e.labels?.length || e.ariaLabel || e.getAttribute('aria-labelledby')))
+    .map(e => e.outerHTML.slice(0, 100))"""
+
+
+def test_the_page_shows_all_of_a_run_in_words_too(address: str) -> None:
+    # Mutation: set `innerHTML` in the place of `textContent`.
+    with Browser() as browser:
+        for width, dark in ((1280, False), (400, True)):
+            browser.open(address, width=width, dark=dark)
+            browser.wait_for(
+                "document.querySelectorAll('#processes tr').length === 3 && document.querySelector('#lag .main-svg')"
+            )
+            browser.wait_for("document.querySelector('#priorities .main-svg')")
+            assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+            assert browser.value("document.title") == f"Pong · {EVIL} – dashboard"
+            assert browser.value("document.querySelectorAll('img').length") == 0
+            assert browser.value(NAMELESS) == []
+            assert browser.value("[...document.querySelectorAll('th')].every(e => ['col', 'row'].includes(e.scope))")
+            for landmark in ("header", "main", "h1", "[aria-live=polite]", "[role=status]"):
+                assert browser.value(f"document.querySelectorAll('{landmark}').length") == 1, landmark
+            alerts = browser.value("document.getElementById('alert-list').innerText")
+            assert EVIL in alerts and "actor 0 has not reported" in alerts
+            assert "mean 3 of the last 40 episodes" in browser.value(
+                "document.getElementById('scores-text').textContent"
+            )
+            assert browser.value("[...document.querySelectorAll('#metrics figure')].every(e => !e.hidden)")
+            assert errors(browser, address) == []
+
+
+def test_keys_choose_axis_runs_and_lines(address: str) -> None:
+    with Browser() as browser:
+        browser.open(address)
+        browser.wait_for(f"{NEWEST} === 390")
+        browser.value("document.querySelector('input[value=steps]').focus()")
+        press(browser, "ArrowDown")
+        browser.wait_for(f"{NEWEST} === 1560")
+        press(browser, "ArrowDown")
+        browser.wait_for(f"Math.abs({NEWEST} - 0.65) < 1e-6")
+        for folded, box in (("other-runs", "other/pong"), ("lines", "world record")):
+            browser.value(f"document.getElementById('{folded}').parentElement.querySelector('summary').focus()")
+            press(browser, "Enter")
+            browser.value(f"document.querySelector('input[value=\"{box}\"]').focus()")
+            press(browser, " ")
+        browser.wait_for("document.getElementById('scores-text').textContent.includes('other/pong: mean 12')")
+        browser.wait_for(
+            "document.getElementById('scores').layout.shapes.some(s => s.label.text === 'world record 21')"
+        )
+        assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
+        assert errors(browser, address) == []
+
+
+class Player(threading.Thread):
+    """Publishes views as actor 1, while somebody listens."""
+
+    def __init__(self, port: int, run_name: str) -> None:
+        super().__init__(name="player")
+        self._client = redis.Redis(port=port)
+        self._channel = Keys(run_name, "id").view(1)
+        self._done = threading.Event()
+        self.listeners = 0
+
+    def run(self) -> None:
+        curves = tuple(tuple(float(action + place) for place in range(4)) for action in range(18))
+        means = tuple(map(fmean, curves))
+        frame = np.zeros((84, 84), np.uint8)
+        frame[2, 3] = 200
+        while not self._done.wait(0.2):
+            self.listeners = self._client.pubsub_numsub(self._channel)[0][1]
+            if self.listeners:
+                view = View(time.time(), 7, 3, frame, "quantiles", means, None, (0.1, 0.3, 0.6, 0.9), curves)
+                self._client.publish(self._channel, encode_view(view))
+        self._client.close()
+
+    def close(self) -> None:
+        self._done.set()
+        self.join()
+
+
+def test_what_an_actor_sees_is_drawn_while_somebody_looks(address: str, redis_port: int, run_name: str) -> None:
+    # Mutation: ask for views of an actor that nobody has in view.
+    player = Player(redis_port, run_name)
+    player.start()
+    with closing(player), Browser() as browser:
+        browser.open(address, height=300)
+        browser.wait_for("document.querySelectorAll('#watched option').length === 2")
+        browser.value("document.getElementById('watched').value = '1'")
+        assert player.listeners == 0, "it is below the window"
+        browser.value("document.getElementById('view').scrollIntoView()")
+        browser.wait_for("document.querySelector('#thoughts .main-svg')")
+        pixel = "[...document.getElementById('frame').getContext('2d').getImageData(3, 2, 1, 1).data]"
+        assert browser.value(pixel) == [200, 200, 200, 255]
+        text = browser.value("document.getElementById('thoughts-text').textContent")
+        assert "best is down left fire, mean 18.5" in text and "at its step 7, with weights 3" in text
+        assert browser.value("document.getElementById('action-list').children.length") == 18
+        assert browser.value("document.getElementById('frame').ariaLabel").startswith("Frame at its step 7")
+        browser.value("document.getElementById('watch').focus()")
+        press(browser, " ")
+        wait_until(lambda: player.listeners == 0, "nobody to listen any more")
+        assert errors(browser, address) == []
+
+
+def press(browser: Browser, key: str) -> None:
+    text = {"Enter": "\r", " ": " "}.get(key, "")
+    for kind in ("keyDown", "keyUp"):
+        code = {"Enter": 13, " ": 32, "ArrowDown": 40}[key]
+        more = {"text": text} if text and kind == "keyDown" else {}
+        browser.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more)
+
+
+@pytest.mark.slow
+def test_curves_grow_through_restarts_of_everybody(own_server: RedisServer, run_name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    options = [*SHORT_CHAIN, *"--T-max 10000000 --evaluation-interval 2000".split()]
+    with System(own_server.port, run_name, folder, options) as system, Processes() as processes, Browser() as browser:
+        dashboard, address = start(processes, own_server.port, folder)
+
+        def wait_for_more() -> None:
+            before = browser.value(NEWEST)
+            browser.wait_for(f"{NEWEST} > {before}")
+
+        browser.open(address)
+        for _ in range(2):
+            wait_for_more()
+        browser.wait_for("document.querySelector('#speed .main-svg')")
+        system.wait_for(LEARNER, "T = 3000")
+        system.restart(LEARNER, signal.SIGKILL)
+        browser.wait_for("document.getElementById('events').innerText.includes('was started again')")
+        wait_for_more()
+        own_server.stop(signal.SIGKILL)
+        browser.wait_for(f"{PROBLEM}.startsWith('No news of the run: ')")
+        own_server.start()
+        browser.wait_for(f"{PROBLEM} === ''")
+        wait_for_more()
+        assert errors(browser, address) == []
+        dashboard.terminate()
+        dashboard.finish()
+        browser.wait_for(f"{PROBLEM}.includes('is dashboard.py still running?')")
+        start(processes, own_server.port, folder, "--port", str(urlsplit(address).port))
+        browser.wait_for(f"{PROBLEM} === ''")
+        wait_for_more()
