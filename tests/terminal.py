@@ -133,7 +133,7 @@ class Terminal:
     def end(self) -> int:
         """Wait for the end, also of what was written; return the exit code."""
         wait_until(lambda: self._popen.poll() is not None, lambda: f"the end\n{self.text}", 90)
-        self._reader.join(10)
+        wait_until(lambda: not self._reader.is_alive(), "all that was written to be read", 90)
         return int(self._popen.returncode)
 
     def __enter__(self) -> "Terminal":

@@ -71,7 +71,7 @@ def test_lines_go_above_the_picture_and_the_terminal_stays_sane(how: str | signa
 def test_learner_and_actors_draw_on_a_terminal_and_print_plain_lines_elsewhere(
     processes: Processes, redis_port: int, run_name: str, tmp_path: Path
 ) -> None:
-    small = "--nb-actor 2 --learn-start 200 --log-interval 200 --weight-synchro-frequency 40 --T-max 1000000".split()
+    small = "--nb-actor 2 --learn-start 200 --log-interval 1000 --weight-synchro-frequency 40 --T-max 1000000".split()
     run = ["--port-redis", str(redis_port), "--run-name", run_name, "--path-to-results", str(tmp_path)]
     options = [*CARTPOLE, *TINY, *small, *run]
     with (
@@ -79,10 +79,10 @@ def test_learner_and_actors_draw_on_a_terminal_and_print_plain_lines_elsewhere(
         Terminal(["launch_actor.py", "--id-actor", "0", *options]) as actor,
     ):
         piped = processes.start("launch_actor.py", "--id-actor", "1", *options)
-        learner.wait_for(r"\] T = \d+00 / 1000000\nTime between 2 log_interval for learner .*\nScore .* left\n")
+        learner.wait_for(r"\] T = \d+000 / 1000000\nTime between 2 log_interval for learner .*\nScore .* left\n")
         learner.wait_for(r"╭─ learner of run .*╮\n│ [━╸╺]+ +\d\.\d %  .* left │\n")
         learner.wait_for(r"score +\d.* time .*\n.*├ \w+ .* \d+ %")
-        actor.wait_for(r"\] T = \d+00 / 1000000\nTime between 2 log_interval for actor 0 ")
+        actor.wait_for(r"\] T = \d+000 / 1000000\nTime between 2 log_interval for actor 0 ")
         actor.wait_for(r"╭─ actor 0 of run .*╮\n│ [━╸╺]+ +\d\.\d %  ")
         actor.wait_for(r"speed +[\d.]+ steps/s .*├ \w+ .* \d+ %")
         piped.wait_for("Time between 2 log_interval for actor 1")
