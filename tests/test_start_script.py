@@ -17,6 +17,7 @@ import pytest
 import redis
 import torch
 
+from tests.dashboard import ask, needs_dashboard
 from tests.deadline import killed, wait_until
 from tests.start_script import REDIS_SERVER, ROOT, STAND_IN, Workplace, is_listening, processes_in
 
@@ -32,6 +33,7 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("launch_learner.py", "launch_actor.py"):
         (folder / name).write_text(STAND_IN)
+    (folder / "dashboard.py").write_text("import time\nwhile True:\n    print(flush=True)\n    time.sleep(0.1)\n")
     place = Workplace(folder)
     yield place
     place.close()
@@ -85,6 +87,31 @@ def test_tensorboard_is_there_as_long_as_the_run(workplace: Workplace) -> None:
     workplace.press_ctrl_c()
     assert workplace.exit_code() == 0
     assert "TensorBoard has ended" not in workplace.output
+    workplace.assert_nothing_left()
+
+
+@needs_dashboard
+def test_the_dashboard_is_there_as_long_as_the_run(workplace: Workplace) -> None:
+    # Mutation: leave out `_end_with_reader` of programs/dashboard/program.py.
+    shutil.copy(ROOT / "dashboard.py", workplace.folder)
+    for end in (signal.SIGINT, signal.SIGKILL):
+        workplace.start("--path-to-results", "results/x y", "--run-name", "mine", "--windows", "none")
+        workplace.wait_for_line(r"start_learning_atari: the dashboard shows this run at http://127.0.0.1:\d+/", 60)
+        (address,) = re.findall("run at (http.*)", workplace.output)
+        wait_until(lambda: "run 'mine'" in ask(address)["problem"], "Redis to answer without a run")  # noqa: B023
+        workplace.send(end)
+        assert workplace.exit_code() == (0 if end == signal.SIGINT else -end)
+        assert "dashboard has ended" not in workplace.output
+        wait_until(lambda: not workplace.processes("dashboard.py"), "the end of the dashboard")
+
+
+def test_a_missing_dashboard_is_named_and_the_run_goes_on(workplace: Workplace) -> None:
+    (workplace.folder / "programs" / "dashboard" / "extra.py").write_text("missing = lambda: 'not here'\n")
+    workplace.start("--windows", "none")
+    workplace.wait_for_line("start_learning_atari: no dashboard: not here")
+    workplace.argv("actor0")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
     workplace.assert_nothing_left()
 
 

@@ -1,8 +1,11 @@
 """Run the dashboard: from its command line to Ctrl-C."""
 
+import os
 import secrets
+import select
 import signal
 import socket
+import threading
 from collections.abc import Sequence
 
 from memory.errors import UserError
@@ -32,6 +35,7 @@ def run(argv: Sequence[str], description: str) -> None:
 
     token = secrets.token_urlsafe(32) if options.is_open else ""
     hosts = [] if options.is_open else ["localhost", "127.0.0.1", "::1", "[::1]", options.host]
+    threading.Thread(target=_end_with_reader, name="reader", daemon=True).start()
     watcher = Watcher(server, options.run_name, options.path_to_results)
     with listener, watcher, Views(watcher) as views:
         app = application(Pages(watcher, Results(options.path_to_results), views), hosts, token)
@@ -41,6 +45,14 @@ def run(argv: Sequence[str], description: str) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn stops in good order, and then raises them again
             signal.signal(number, lambda *_: None)
         web.run(sockets=[listener])
+
+
+def _end_with_reader() -> None:
+    """Stop the process when nobody reads its lines any more, such as a start script that was killed."""
+    waiting = select.poll()
+    waiting.register(1, 0)  # reports only that the other end of a pipe or a terminal has gone
+    waiting.poll()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def listen(options: DashboardOptions) -> socket.socket:

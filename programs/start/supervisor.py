@@ -3,14 +3,13 @@
 import time
 
 from memory.broker.roll_call import LEARNER
-from programs.sink_options import tensorboard_folder
 from programs.start import redis_server
 from programs.start.options import StartOptions
 from programs.start.output import complain, say
+from programs.start.page_server import PageServer, page_servers
 from programs.start.process import OpenWindow, Process
 from programs.start.redis_server import RedisServer
 from programs.start.stop_request import StopRequest
-from programs.start.tensorboard import TensorBoard
 
 _LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start
 _LEARNER_ENDS_S = 5.0  # a learner that finishes ends so soon after its actors
@@ -31,10 +30,7 @@ class Supervisor:
         ]
         self._all = [self.learner, *self._actors, *self._evaluation_actors]
         self._given_up: set[Process] = set()
-        args = options.args
-        self._tensorboard = (
-            TensorBoard(tensorboard_folder(args.path_to_results, args.task)) if args.tensorboard else None
-        )
+        self._page_servers: list[PageServer] = []
 
     def prepare_redis(self) -> None:
         """Start a Redis server, or see that the one to be used answers."""
@@ -50,8 +46,9 @@ class Supervisor:
         """Run until the learner ends for good, or nobody is left to learn from; return the exit code of that."""
         for process in self._all:
             process.start(self._open_window)
-        if self._tensorboard:
-            self._tensorboard.start()
+        self._page_servers = page_servers(self._options.args)
+        for server in self._page_servers:
+            server.start()
         while self.learner.runs() or self._starts_again(self.learner, self.learner.may_go_on()):
             if self._redis:
                 self._redis.keep_alive()
@@ -110,8 +107,8 @@ class Supervisor:
                 process.kill()
             if not process.has_stopped_in_order():
                 complain(f"{process.name} ended with exit code {process.exit_code}")
-        if self._tensorboard:
-            self._tensorboard.stop()
+        for server in self._page_servers:
+            server.stop()
         if self._redis:
             self._redis.stop(patience_s)
         return all(process.has_stopped_in_order() for process in running)
