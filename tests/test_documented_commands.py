@@ -1,0 +1,306 @@
+"""Every shell command of the documents is checked as its program would read it, or is known not to be, and why.
+
+Whole runs: the README's first table in tests/test_first_command.py, its other programs and the tutorial in
+tests/test_documented_runs.py, docs/agents.md in tests/test_reinforce.py.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+import args
+import run_status
+import saber.report.program
+import saber_report
+from memory.errors import UserError
+from programs import completion
+from programs.start import options as start_options
+from tests.documents import SHELL, Command, blocks, commands, documents
+from tests.memory.test_redis_users import make_users
+from tests.processes import ROOT
+
+DOCUMENTS = documents()
+COMMANDS = [command for document, text in DOCUMENTS.items() for command in commands(document, text)]
+
+
+class Place:
+    """Where a command is checked: an empty folder, and a Redis server."""
+
+    def __init__(self, folder: Path, client: redis.Redis, patch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.client = client
+        self.patch = patch
+
+
+Check = Callable[[tuple[str, ...], Place], object]  # raises for a command that its program would refuse
+
+
+def start_script(words: tuple[str, ...], _: Place) -> None:
+    start_options.read(words[2:], {}, lambda: 2)
+
+
+def launcher(words: tuple[str, ...], _: Place) -> None:
+    program, *given = words[1:]
+    parsed = args.parse(given, program, "")
+    is_actor = parsed.id_actor >= 0 or parsed.id_eval_actor >= 0
+    assert is_actor == (program == "launch_actor.py"), "an actor has a number, and a learner none"
+    assert parsed.id_actor < parsed.nb_actor
+
+
+def evaluation(words: tuple[str, ...], place: Place) -> None:
+    model = place.folder / words[words.index("--model") + 1]
+    model.parent.mkdir(exist_ok=True)
+    model.touch() if model.suffix else model.mkdir(parents=True, exist_ok=True)
+    assert args.parse(words[2:], words[1], "").model
+
+
+def installed(words: tuple[str, ...], place: Place) -> None:
+    """A command of `pip install .` is a script under another name; completion is one of its options."""
+    commands = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    script = f"python {commands[words[0]].split(':')[0].rpartition('.')[2]}.py"
+    if words[1] == completion.OPTION:
+        parser = argparse.ArgumentParser()
+        completion.offer(parser)
+        with pytest.raises(SystemExit) as left:
+            parser.parse_args(words[1:])
+        assert not left.value.code
+        return
+    rule = next(rule for pattern, rule in RULES if re.match(pattern, script))
+    assert callable(rule)
+    rule((*script.split(), *words[1:]), place)
+
+
+def report(words: tuple[str, ...], place: Place) -> None:
+    for word in words:
+        if word.endswith("/"):
+            (place.folder / word.rpartition("=")[2]).mkdir(parents=True, exist_ok=True)
+    place.patch.setattr(sys, "argv", list(words[1:]))
+    place.patch.setattr(saber.report.program, "write_report", lambda *_: [])
+    saber_report.main()
+
+
+def status(words: tuple[str, ...], _: Place) -> None:
+    run_status._parser().parse_args(words[2:])
+
+
+def requirements(words: tuple[str, ...], _: Place) -> None:
+    assert (ROOT / words[-1]).exists()
+
+
+def redis_users(words: tuple[str, ...], place: Place) -> None:
+    assert make_users(place.folder / words[2], *words[3:])
+
+
+def own_module(words: tuple[str, ...], _: Place) -> None:
+    """A module of the repository whose text names the options and the words given."""
+    module, given = words[words.index("-m") + 1], words[words.index("-m") + 2 :]
+    path = ROOT / module.replace(".", "/")
+    place = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+    texts = [path.read_text() for path in (place.parent.glob("*.py") if given else [place])]
+    unknown = [word for word in given if word.startswith("--") and not any(f'"{word}"' in text for text in texts)]
+    assert [word for word in unknown if not is_option(word)] == []
+
+
+def is_option(word: str) -> bool:
+    """Whether learner and actors have an option; benchmarks hand theirs on."""
+    try:
+        args.parse([word, "1"], "", "")
+    except UserError as error:
+        return "no such option" not in str(error)
+    return True
+
+
+def pytest_arguments(words: tuple[str, ...], _: Place) -> None:
+    """Variables that tests read, paths that are there, and short options."""
+    texts = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    given = words[words.index("pytest") + 1 :] if "pytest" in words else words[2:]
+    for word in words:
+        if name := re.match(r"[A-Z_]+(?==)", word):
+            assert f'"{name[0]}"' in texts, word
+    for word in given:
+        assert re.fullmatch("-[qsx]|--all", word) or (ROOT / word).exists(), word
+
+
+def make_environment(words: tuple[str, ...], _: Place) -> None:
+    assert {*words[2:]} <= {"--dev"}
+
+
+def development_tool(words: tuple[str, ...], _: Place) -> None:
+    subprocess.run([sys.executable, "-m", words[0], *words[1:-1], "--help"], check=True, capture_output=True)
+    assert (ROOT / words[-1]).exists()
+
+
+def source(words: tuple[str, ...], _: Place) -> None:
+    users = {f"access/{user}.env" for user in ("learner", "actor", "admin")}
+    assert words[1] in {".venv/bin/activate", *users}
+
+
+def export(words: tuple[str, ...], _: Place) -> None:
+    name = words[1].partition("=")[0]
+    assert f'"{name}"' in (ROOT / "memory" / "broker" / "access.py").read_text()
+
+
+def redis_server(words: tuple[str, ...], place: Place) -> None:
+    """Settings that a Redis server has; those of TLS are missing where it was built without."""
+    assert (ROOT / words[1]).exists()
+    for setting in (word.removeprefix("--") for word in words if word.startswith("--")):
+        assert setting.startswith("tls-") or place.client.config_get(setting), setting
+
+
+def redis_cli(words: tuple[str, ...], place: Place) -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    for option in ("--user", "--cacert", "-h"):
+        parser.add_argument(option)
+    parser.add_argument("--tls", action="store_true")
+    given, command = parser.parse_known_args(words[1:])
+    assert given.user in (None, "admin")
+    assert command[0] in place.client.command()
+    if command[:2] == ["config", "set"]:
+        assert place.client.config_get(command[2])
+
+
+ONE_PLACE = "test_the_commands_of_access_make_certificates runs them"
+OTHER_MACHINE = "needs another machine"
+# The first that fits counts. A text tells why a command is not checked by itself.
+RULES: list[tuple[str, Check | str]] = [
+    (r"bash start_learning_atari\.sh( |$)", start_script),
+    (r"python launch_(learner|actor)\.py", launcher),
+    (r"(\.venv/bin/)?python test_multiple_seed\.py", evaluation),
+    (r"python saber_report\.py", report),
+    (r"python run_status\.py", status),
+    (r"\.venv/bin/pip install -r ", requirements),
+    (r"(prometheus|tensorboard|trackio|wandb) ", "another project's program"),
+    (r"apex-", installed),
+    (r"(uv )?pip install \.", "tests/test_installed.py does it, in an environment of its own"),
+    (r"python programs/make_redis_users\.py", redis_users),
+    (r"python -m (benchmarks|tests\.fuzz)", own_module),
+    (r"([A-Z_]+=\d+ )*python -m pytest|bash run_tests\.sh", pytest_arguments),
+    (r"bash make_environment\.sh", make_environment),
+    (r"ruff (check|format) \.$", development_tool),
+    (r"mypy$", "a single word, in pyproject.toml are its files; run_tests.sh runs it"),
+    (r"source ", source),
+    (r"export REDIS_", export),
+    (r"redis-server redis_rainbow_6379\.conf", redis_server),
+    (r"redis-cli ", redis_cli),
+    (r"openssl |printf .*access/names", ONE_PLACE),
+    (r"mkdir -p access$|tail -n 2 results/tutorial/", "tests/test_documented_runs.py runs it, or needs it not"),
+    (r"(scp|ssh) ", OTHER_MACHINE),
+    (r"apt-get install chromium$", "needs root; tests/test_ci.py tests how CI does it"),
+]
+
+
+def prepared(words: tuple[str, ...], place: Place) -> tuple[str, ...]:
+    """A command without what the shell does with its output; a file of settings that it names is there."""
+    if "--config" in words:
+        file = place.folder / words[words.index("--config") + 1]
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("game: pong\n")
+    return words[: words.index(">")] if ">" in words else words
+
+
+def rule_of(command: Command) -> Check | str:
+    text = " ".join(command.words)
+    found = [rule for pattern, rule in RULES if re.match(pattern, text)]
+    assert found, f"{command}: a command of no class; add it to RULES"
+    return found[0]
+
+
+@pytest.fixture
+def place(tmp_path: Path, redis_port: int, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("REDIS_")]:
+        monkeypatch.delenv(name)
+    return Place(tmp_path, redis.Redis(port=redis_port, decode_responses=True), monkeypatch)
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_programs_take_the_commands_of_a_document(document: str, place: Place) -> None:
+    for command in COMMANDS:
+        if command.document == document and callable(rule := rule_of(command)):
+            try:
+                rule(prepared(command.words, place), place)
+            except (UserError, AssertionError, SystemExit) as error:
+                raise AssertionError(f"{command}: {error}") from error
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        "bash start_learning_atari.sh --game pong --nb-actors 4",
+        "python launch_learner.py --id-actor 0",
+        "python launch_actor.py --nb-actor 6 --synchronize-actors-with-learner False",
+        "python launch_actor.py --id-actor 0 --learn-starts 8000",
+        "python test_multiple_seed.py --game pong",
+        "python saber_report.py results/ --outputs report/",
+        "python programs/make_redis_users.py access --redis-9",
+        "apex-learner --print-completion korn",
+        "python run_status.py --watched",
+        ".venv/bin/pip install -r requirements-more.txt",
+        "apex-actor --nb-actor 2",
+        "python launch_learner.py --config --game pong",
+        "python -m benchmarks.learning run cpu --gmae pong",
+        "python -m tests.fuzz --case 5",
+        "STOPPED=3 python -m pytest tests/test_stops.py -s",
+        "bash run_tests.sh tests/memories",
+        "bash make_environment.sh --development",
+        "source access/nobody.env",
+        "export REDIS_CA_CERTIFICATES=x",
+        "redis-server redis_rainbow_6379.conf --acl-file x",
+        "redis-cli --user admin scripts kill",
+        "redis-cli config set maxmemories 8gb",
+        "python nonsense.py",
+        "rm -r results",
+    ],
+)
+def test_a_wrong_command_is_found(mutation: str, place: Place) -> None:
+    (command,) = commands("mutation.md", f"```\n{mutation}\n```\n")
+    with pytest.raises((UserError, AssertionError, SystemExit, OSError, ValueError, redis.ResponseError)):
+        rule = rule_of(command)
+        assert callable(rule)
+        rule(command.words, place)
+
+
+def test_every_rule_is_of_use() -> None:
+    texts = [" ".join(command.words) for command in COMMANDS]
+    assert [pattern for pattern, _ in RULES if not any(re.match(pattern, text) for text in texts)] == []
+
+
+def test_commands_are_found_wherever_they_stand() -> None:
+    block = "```\nA='--x 1'\n# no\nred $A \\\n  --y 2 # no\n```\n"
+    text = block + "```text\nno\n```\n`mypy` `ssh <ip>` `no such`\n\n    cat a\n"
+    found = [(line, *words) for _, line, words in commands("a.md", text)]
+    assert found == [(4, "red", "--x", "1", "--y", "2"), (10, "ssh", "10.0.0.7"), (12, "cat", "a")]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_blocks_are_for_bash(document: str) -> None:
+    for block in blocks(document, DOCUMENTS[document]):
+        assert block.language in (*SHELL, "text"), f"{document}:{block.line}"
+        if block.language in SHELL:
+            bash = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
+            assert (bash.returncode, bash.stderr) == (0, ""), f"{document}:{block.line}"
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="needs openssl")
+def test_the_commands_of_access_make_certificates(tmp_path: Path) -> None:
+    block = next(blocks("docs/access.md", DOCUMENTS["docs/access.md"]))
+    making, serving = block.text.split("redis-server ")
+    python = shlex.join([sys.executable, str(ROOT / "programs" / "make_redis_users.py")])
+    script = "set -e\n" + making.replace("python programs/make_redis_users.py", python)
+    subprocess.run(["bash", "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    for file in re.findall(r'"\$PWD/(access/[^"]*)"', serving):
+        assert (tmp_path / file).stat().st_size, file
+    verify = "openssl verify -CAfile access/ca.crt -verify_hostname redis.example.org access/server.crt".split()
+    subprocess.run(verify, cwd=tmp_path, check=True, capture_output=True)
