@@ -24,6 +24,7 @@ import saber.report.program
 import saber_report
 from memory.errors import UserError
 from programs import completion
+from programs.dashboard import options as dashboard_options
 from programs.start import options as start_options
 from tests.documents import SHELL, Command, blocks, commands, documents
 from tests.memory.test_redis_users import make_users
@@ -91,6 +92,10 @@ def report(words: tuple[str, ...], place: Place) -> None:
 
 def status(words: tuple[str, ...], _: Place) -> None:
     run_status._parser().parse_args(words[2:])
+
+
+def dashboard(words: tuple[str, ...], _: Place) -> None:
+    dashboard_options.parse(words[2:], "")
 
 
 def requirements(words: tuple[str, ...], _: Place) -> None:
@@ -178,6 +183,7 @@ RULES: list[tuple[str, Check | str]] = [
     (r"(\.venv/bin/)?python test_multiple_seed\.py", evaluation),
     (r"python saber_report\.py", report),
     (r"python run_status\.py", status),
+    (r"python dashboard\.py", dashboard),
     (r"\.venv/bin/pip install -r ", requirements),
     (r"(prometheus|tensorboard|trackio|wandb) ", "another project's program"),
     (r"apex-", installed),
