@@ -101,3 +101,13 @@ def check_names(names: set[str]) -> None:
     """Raise ValueError for names that are not in the list."""
     if unknown := sorted(names - METRICS.keys()):
         raise ValueError(f"no such metrics: {', '.join(map(ascii, unknown))}; monitoring/metrics.py lists them")
+
+
+def table() -> str:
+    """Return the list as docs/metrics.md shows it."""
+    rows = [f"| `{metric.name}` | {metric.unit} | {metric.meaning} | {metric.kind} |" for metric in METRICS.values()]
+    return "\n".join(["| name | unit | what | kind |", "|---|---|---|---|", *rows])
+
+
+if __name__ == "__main__":
+    print(table())

@@ -189,7 +189,7 @@ RULES: list[tuple[str, Check | str]] = [
     (r"apex-", installed),
     (r"(uv )?pip install \.", "tests/test_installed.py does it, in an environment of its own"),
     (r"python programs/make_redis_users\.py", redis_users),
-    (r"python -m (benchmarks|tests\.fuzz)", own_module),
+    (r"python -m (benchmarks|monitoring|tests\.fuzz)", own_module),
     (r"([A-Z_]+=\d+ )*python -m pytest|bash run_tests\.sh", pytest_arguments),
     (r"bash make_environment\.sh", make_environment),
     (r"ruff (check|format) \.$", development_tool),

@@ -2,13 +2,14 @@
 
 import random
 import time
+from pathlib import Path
 
 import pytest
 
 from memory import loop_clock
 from memory.loop_clock import LoopClock, Shares
 from monitoring import rate
-from monitoring.metrics import METRICS, check_names
+from monitoring.metrics import METRICS, check_names, table
 from monitoring.rate import Rate
 
 PARTS = ("other", "act", "send", "wait")
@@ -128,3 +129,8 @@ def test_a_count_that_falls_begins_anew(hands: Hands) -> None:
     assert speed.per_second(40) is None
     hands.now = 3
     assert speed.per_second(50) == 5
+
+
+def test_the_document_lists_them() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
+    assert document.endswith(f"\n{table()}\n"), "write it anew: python -m monitoring.metrics"
