@@ -73,16 +73,15 @@ def test_the_page_shows_all_of_a_run_in_words_too(address: str) -> None:
     with Browser() as browser:
         for width, dark in ((1280, False), (400, True)):
             browser.open(address, width=width, dark=dark)
-            browser.wait_for(
-                "document.querySelectorAll('#processes tr').length === 3 && document.querySelector('#lag .main-svg')"
-            )
-            browser.wait_for("document.querySelector('#priorities .main-svg')")
+            browser.wait_for("document.querySelectorAll('#processes tr').length === 3")
+            browser.wait_for("document.querySelector('#lag .main-svg') !== null")
+            browser.wait_for("document.querySelector('#priorities .main-svg') !== null")
             assert browser.value("document.documentElement.scrollWidth <= innerWidth")
             assert browser.value("document.title") == f"Pong · {EVIL} – dashboard"
             assert browser.value("document.querySelectorAll('img').length") == 0
             assert browser.value(NAMELESS) == []
             assert browser.value("[...document.querySelectorAll('th')].every(e => ['col', 'row'].includes(e.scope))")
-            for landmark in ("header", "main", "h1", "[aria-live=polite]", "[role=status]"):
+            for landmark in ("header", "main", "h1", "[aria-live=polite]", "#problem[role=status]"):
                 assert browser.value(f"document.querySelectorAll('{landmark}').length") == 1, landmark
             alerts = browser.value("document.getElementById('alert-list').innerText")
             assert EVIL in alerts and "actor 0 has not reported" in alerts
@@ -152,7 +151,7 @@ def test_what_an_actor_sees_is_drawn_while_somebody_looks(address: str, redis_po
         browser.value("document.getElementById('watched').value = '1'")
         assert player.listeners == 0, "it is below the window"
         browser.value("document.getElementById('view').scrollIntoView()")
-        browser.wait_for("document.querySelector('#thoughts .main-svg')")
+        browser.wait_for("document.querySelector('#thoughts .main-svg') !== null")
         pixel = "[...document.getElementById('frame').getContext('2d').getImageData(3, 2, 1, 1).data]"
         assert browser.value(pixel) == [200, 200, 200, 255]
         text = browser.value("document.getElementById('thoughts-text').textContent")
@@ -187,7 +186,7 @@ def test_curves_grow_through_restarts_of_everybody(own_server: RedisServer, run_
         browser.open(address)
         for _ in range(2):
             wait_for_more()
-        browser.wait_for("document.querySelector('#speed .main-svg')")
+        browser.wait_for("document.querySelector('#speed .main-svg') !== null")
         system.wait_for(LEARNER, "T = 3000")
         system.restart(LEARNER, signal.SIGKILL)
         browser.wait_for("document.getElementById('events').innerText.includes('was started again')")

@@ -17,7 +17,7 @@ export function along(axis, curve, repeat) {
 
 function curveTraces(run, index, axis) {
   const { training, evaluation, repeat, title } = run;
-  const colour = line(index), traces = [];
+  const colour = line(index && index + 3), traces = [];  // max, min and evaluation have the colours between
   const add = (curve, name, values, style) => {
     const x = along(axis, curve, repeat);
     if (!x || !x.length) return;
