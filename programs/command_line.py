@@ -26,6 +26,7 @@ _COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
     "launch_learner.py": "apex-learner",
     "launch_actor.py": "apex-actor",
     "test_multiple_seed.py": "apex-eval",
+    "dashboard.py": "apex-dashboard",
 }
 _HELP = frozenset({"-h", "--help"})
 _ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one

@@ -43,9 +43,11 @@ class DashboardOptions(RedisOptions, PageOptions):
 
 def parse(argv: Sequence[str], description: str) -> tuple[DashboardOptions, Server]:
     """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line."""
-    groups = (PageOptions, RedisOptions)
+    groups, program = (PageOptions, RedisOptions), command_line.name_of(PROGRAM)
+    if command_line.asks_for_completion(argv):
+        command_line.print_completion(groups, program, {})
     if command_line.asks_for_help(argv):
-        command_line.print_help(groups, PROGRAM, description, {})
+        command_line.print_help(groups, program, description, {})
     values, errors = command_line.read(groups, argv)
     options = DashboardOptions(**values)
     errors += bounds_errors(options) + server_errors(options.host_redis, options.redis_url)

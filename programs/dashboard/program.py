@@ -24,7 +24,7 @@ def run(argv: Sequence[str], description: str) -> None:
             raise UserError(lacking)
         listener = listen(options)
     except UserError as error:
-        command_line.fail(PROGRAM, error)
+        command_line.fail(command_line.name_of(PROGRAM), error)
     # What follows takes a second, and --help and mistakes shall not.
     import uvicorn
 

@@ -120,7 +120,7 @@ def _messages(args: options.Args) -> Target:
 def _evaluations() -> Target:
     values = asdict(RECORD) | {"version": 3}
     sample = encode_message(Episode({name: values[name] for name in values if name not in ("actor", "env", "episode")}))
-    decode = EvaluationDecoder(lambda: Reach(5, 400), T_max=500)
+    decode = EvaluationDecoder(lambda: Reach(5, 400), last=500)
 
     def use(message: Message) -> None:
         assert isinstance(message, Episode)
