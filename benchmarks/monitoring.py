@@ -2,8 +2,8 @@
 
     python -m benchmarks.monitoring --before <checkout of a commit without reports>
 
-Whole runs in turn. "Everything" is the dashboard open on an actor, TensorBoard's files, and Prometheus once a second.
-What is opened is asked for by HTTP as a page does, since a browser is seldom on the machine of a run.
+Whole runs in turn. "Everything" is the dashboard open on an actor, TensorBoard's files, and Prometheus every ten
+seconds. What is opened is asked for by HTTP as a page does, since a browser is seldom on the machine of a run.
 """
 
 import argparse
@@ -26,16 +26,18 @@ _OPTIONS = "--game space_invaders --disable-cuda --preset cpu --learn-start 1000
 _INTERVALS = 10
 _QUICK = 2  # intervals
 _ALLOWED = 0.98  # of the steps per second
-_PAGES = ("api/now", "api/scores", "api/metrics?name=train/loss&name=time/fps", "api/view?actor=0")
+_OFTEN = ("api/now", "api/view?actor=0")  # as the page asks: once a second
+_SELDOM = ("api/scores", "api/metrics?name=train/loss&name=time/fps")  # when there is more in the files
+_SELDOM_S = 10
 
 
 class Reader(threading.Thread):
-    """Asks for pages once a second, until its block ends."""
+    """Asks for some addresses once a second and for others every ten seconds, until its block ends."""
 
-    def __init__(self, addresses: list[str]) -> None:
+    def __init__(self, often: list[str], seldom: list[str]) -> None:
         super().__init__(name="reader", daemon=True)
         self.answers = 0
-        self._addresses = addresses
+        self._often, self._seldom = often, seldom
         self._left = threading.Event()
 
     def __enter__(self) -> "Reader":
@@ -48,8 +50,10 @@ class Reader(threading.Thread):
 
     def run(self) -> None:
         """Ask."""
+        second = 0
         while not self._left.wait(1.0):
-            for address in self._addresses:
+            second += 1
+            for address in [*self._often, *([] if second % _SELDOM_S else self._seldom)]:
                 with suppress(URLError, TimeoutError, ConnectionError), urlopen(address, timeout=5) as answer:
                     self.answers += len(answer.read()) > 0
 
@@ -83,9 +87,10 @@ def _speed(root: Path, everything: bool, count: int) -> float:
         if everything:
             where = ["--port-redis", str(port), "--path-to-results", str(folder / "results"), "--port", str(page)]
             start(stack, ["dashboard.py", *where], folder / "dashboard.txt", root)
-            pages = [f"http://127.0.0.1:{page}/{name}" for name in _PAGES]
-            reader = stack.enter_context(Reader([*pages, f"http://127.0.0.1:{metrics}/metrics"]))
-            while reader.answers < len(pages) + 1:
+            often, seldom = ([f"http://127.0.0.1:{page}/{name}" for name in names] for names in (_OFTEN, _SELDOM))
+            seldom.append(f"http://127.0.0.1:{metrics}/metrics")
+            reader = stack.enter_context(Reader(often, seldom))
+            while reader.answers < len(often) + len(seldom):
                 time.sleep(0.1)
         begun = len(intervals(said)) + 1  # the interval under way had another beginning
         wait_for(learner, said, begun + count)
