@@ -78,7 +78,7 @@ class ActorOutput(NamedTuple):
 
 
 class Inspection(NamedTuple):
-    """What an agent thinks of one environment's row, for people who watch it: a number for each of A actions.
+    """Holds what an agent thinks of one environment's row, for people who watch it: a number for each of A actions.
 
     The numbers are mean returns behind a distribution, "probabilities" of the policy, or "values", as `kind` tells.
     """

@@ -8,7 +8,7 @@ Kind = Literal["gauge", "counter", "histogram"]
 
 @dataclass(frozen=True)
 class Metric:
-    """What a number is."""
+    """Tells what a number is."""
 
     name: str  # group/name
     unit: str

@@ -51,7 +51,7 @@ class EventLog:
 
 @dataclass(frozen=True)
 class Report:
-    """What one process has written of itself."""
+    """Holds what one process has written of itself."""
 
     role: Role
     number: int  # of the actor; 0 of the learner

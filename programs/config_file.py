@@ -36,7 +36,7 @@ _OTHER_NAMES = {  # an option on the command line takes the place of these in a 
 
 
 class Settings(NamedTuple):
-    """What a command line and its configuration file give."""
+    """Holds what a command line and its configuration file give."""
 
     values: dict[str, Any]  # by option; the command line goes before the file
     keys: dict[str, str]  # how the file names the options whose values are the file's

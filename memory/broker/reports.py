@@ -16,7 +16,7 @@ _KEPT_S = 24 * 3600  # for people who look for a process that is gone
 
 
 class ServerUse(NamedTuple):
-    """What a server holds, and what it holds of a run."""
+    """Counts what a server holds, and what it holds of a run."""
 
     used: int  # bytes
     limit: int  # bytes; 0: none

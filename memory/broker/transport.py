@@ -98,12 +98,12 @@ class Keys:
         return self._actors_own(f"actor:{actor}")
 
     def report(self, actor: int) -> str:
-        """What the actor last reported of itself; users of earlier releases may write keys of this beginning, too."""
+        """Newest report of an actor; users of earlier releases may write keys of this beginning, too."""
         return f"{self.actor_lease(actor)}:report"
 
     @property
     def learner_report(self) -> str:
-        """What the learner last reported of itself."""
+        """Newest report of the learner."""
         return self._own("learner:report")
 
     def view(self, actor: int) -> str:

@@ -15,7 +15,7 @@ from monitoring.report import Event, Report
 
 
 class RunInfo(NamedTuple):
-    """What a sink may need to know of a run."""
+    """Holds what a sink may need to know of a run."""
 
     name: str
     run_id: str  # the same after each resumption

@@ -119,7 +119,7 @@ class RunFiles:
 
     @property
     def task(self) -> Task:
-        """What the run plays."""
+        """Return the task that the run plays."""
         return self.record.task if self.record else task_without_record(self.key.task)
 
     def look(self) -> None:

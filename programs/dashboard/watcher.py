@@ -24,7 +24,7 @@ _MOST_RUNS = 100
 
 @dataclass(frozen=True)
 class Look:
-    """What was last seen of the run."""
+    """Holds what was last seen of the run."""
 
     overview: Overview | None  # the last one that was read, perhaps long ago
     at: float  # seconds since 1970, of that overview

@@ -26,7 +26,7 @@ class Pace(Protocol):
 
     @property
     def awaited(self) -> str:
-        """What an update waits for, without lockstep."""
+        """Return what an update waits for, without lockstep."""
 
     def turns(self) -> list[Turn]:
         """Return the next updates of the round, to be made at once; none if the round's training is done."""
@@ -70,7 +70,7 @@ class StepPace:
 
     @property
     def awaited(self) -> str:
-        """What an update waits for, without lockstep."""
+        """Return what an update waits for, without lockstep."""
         if self._buffer.ready():
             return f"the actors to play the next update's {self._steps} agent steps"
         return f"{self._args.learn_start} transitions in the replay"
@@ -125,7 +125,7 @@ class QueuePace:
 
     @property
     def awaited(self) -> str:
-        """What an update waits for, without lockstep."""
+        """Return what an update waits for, without lockstep."""
         return f"{self._args.batch_size} sequences in the queue"
 
     def turns(self) -> list[Turn]:
