@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -65,6 +66,17 @@ def processes_in(folder: Path) -> list[str]:
             if any(str(folder) in place for place in places) and process.pid != os.getpid():
                 found.append(" ".join(process.cmdline()))
     return found
+
+
+def copy_project(folder: Path, stand_in: str) -> None:
+    """Copy the real script, configuration and packages, and put a stand-in into the place of both launchers."""
+    folder.mkdir()
+    for name in ("start_learning_atari.sh", "make_environment.sh", "redis_rainbow_6379.conf", "args.py"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("agents", "memory", "monitoring", "programs", "saber"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("launch_learner.py", "launch_actor.py"):
+        (folder / name).write_text(stand_in)
 
 
 class Workplace:

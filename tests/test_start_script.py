@@ -19,20 +19,14 @@ import torch
 
 from tests.dashboard import ask, needs_dashboard
 from tests.deadline import killed, wait_until
-from tests.start_script import REDIS_SERVER, ROOT, STAND_IN, Workplace, is_listening, processes_in
+from tests.start_script import REDIS_SERVER, ROOT, STAND_IN, Workplace, copy_project, is_listening, processes_in
 
 
 @pytest.fixture
 def workplace(tmp_path: Path) -> Iterator[Workplace]:
     """The real script, configuration and option parser, between stand-ins for the launchers."""
     folder = tmp_path / "a copy"  # with a space, as people have
-    folder.mkdir()
-    for name in ("start_learning_atari.sh", "make_environment.sh", "redis_rainbow_6379.conf", "args.py"):
-        shutil.copy(ROOT / name, folder)
-    for name in ("agents", "memory", "monitoring", "programs", "saber"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("launch_learner.py", "launch_actor.py"):
-        (folder / name).write_text(STAND_IN)
+    copy_project(folder, STAND_IN)
     (folder / "dashboard.py").write_text("import time\nwhile True:\n    print(flush=True)\n    time.sleep(0.1)\n")
     place = Workplace(folder)
     yield place

@@ -83,15 +83,17 @@ def test_bytes_that_are_no_report_are_refused(data: bytes) -> None:
 
 
 def test_damaged_bytes_are_refused_or_give_a_report() -> None:
-    rng, data = random.Random(1), encode(REPORT)
+    rng, data, read, refused = random.Random(1), encode(REPORT), 0, 0
     for _ in range(3000):
         damaged = bytearray(data)
         for _ in range(rng.randrange(1, 4)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
             encode(decode(bytes(damaged)))
+            read += 1
         except ReportError:
-            continue
+            refused += 1
+    assert min(read, refused) > 20, "both happen"
 
 
 def test_text_of_others_cannot_command_a_terminal() -> None:
@@ -156,6 +158,7 @@ def test_nobody_waits_for_a_server_that_is_away(own_server: RedisServer) -> None
             wait_until(lambda: len(gathered) > seen + 3, "a report")
             own_server.start()
             wait_until(lambda: bool(reports(client, Keys("run", "id"), 0)), "a report")
+        assert reports(client, Keys("run", "id"), 0)[0].ended
 
 
 def test_a_user_who_may_not_report_is_told_once(own_server: RedisServer, capfd: pytest.CaptureFixture[str]) -> None:

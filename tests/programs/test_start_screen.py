@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.start_script import ROOT, Workplace
+from tests.start_script import Workplace, copy_project
 from tests.terminal import Terminal
 
 # A learner that writes the run's record and reports for all, prints a line a second, and saves when it shall stop.
@@ -46,13 +46,7 @@ print("has saved", flush=True)
 @pytest.fixture
 def workplace(tmp_path: Path) -> Iterator[Workplace]:
     folder = tmp_path / "copy"
-    folder.mkdir()
-    for name in ("start_learning_atari.sh", "make_environment.sh", "redis_rainbow_6379.conf", "args.py"):
-        shutil.copy(ROOT / name, folder)
-    for name in ("agents", "memory", "monitoring", "programs", "saber"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("launch_learner.py", "launch_actor.py"):
-        (folder / name).write_text(STAND_IN)
+    copy_project(folder, STAND_IN)
     place = Workplace(folder)
     yield place
     place.close()
