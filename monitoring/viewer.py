@@ -1,4 +1,7 @@
-"""Hands views from the thread that acts to the one that reports, each when the latter has asked for one."""
+"""Hands views from the thread that acts to the one that reports, each when the latter has asked for one.
+
+No view is worth an actor: one that cannot be made leaves a line, and is the last.
+"""
 
 from collections.abc import Callable
 
@@ -13,17 +16,23 @@ class Viewer:
 
     def __init__(self) -> None:
         self._is_wanted = False
+        self._failed = False
         self._view: View | None = None
 
     def ask(self) -> None:
         """Let the next `give` make a view."""
-        self._is_wanted = True
+        self._is_wanted = not self._failed
 
     def give(self, make: Callable[[], View]) -> None:
         """Make a view if one is wanted; costs next to nothing otherwise."""
         if self._is_wanted:
             self._is_wanted = False
-            self._view = make()
+            try:
+                self._view = make()
+            except Exception as error:  # noqa: BLE001 - the agents' authors write what it calls
+                self._failed = True
+                why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                print(f"Not to be watched in dashboard.py any more: no view can be made ({why})", flush=True)
 
     def take(self) -> View | None:
         """Return the view that was made, once; None if there is none."""

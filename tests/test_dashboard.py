@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from statistics import fmean
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -23,7 +24,7 @@ from monitoring.view import View
 from monitoring.view import encode as encode_view
 from tests.browser import Browser, needs_browser
 from tests.conftest import RedisServer
-from tests.dashboard import moment, needs_dashboard, start
+from tests.dashboard import ask, moment, needs_dashboard, start
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
 from tests.processes import Processes
@@ -115,12 +116,12 @@ def test_keys_choose_axis_runs_and_lines(address: str) -> None:
 
 
 class Player(threading.Thread):
-    """Publishes views as actor 1, while somebody listens."""
+    """Publishes views on an actor's channel, while somebody listens."""
 
-    def __init__(self, port: int, run_name: str) -> None:
+    def __init__(self, port: int, channel: str) -> None:
         super().__init__(name="player")
         self._client = redis.Redis(port=port)
-        self._channel = Keys(run_name, "id").view(1)
+        self._channel = channel
         self._done = threading.Event()
         self.listeners = 0
 
@@ -143,12 +144,12 @@ class Player(threading.Thread):
 
 def test_what_an_actor_sees_is_drawn_while_somebody_looks(address: str, redis_port: int, run_name: str) -> None:
     # Mutation: ask for views of an actor that nobody has in view.
-    player = Player(redis_port, run_name)
+    player = Player(redis_port, Keys(run_name, "id").view(1))
     player.start()
     with closing(player), Browser() as browser:
         browser.open(address, height=300)
         browser.wait_for("document.querySelectorAll('#watched option').length === 2")
-        browser.value("document.getElementById('watched').value = '1'")
+        browser.value("document.getElementById('watched').value = 'actor 1'")
         assert player.listeners == 0, "it is below the window"
         browser.value("document.getElementById('view').scrollIntoView()")
         browser.wait_for("document.querySelector('#thoughts .main-svg') !== null")
@@ -162,6 +163,17 @@ def test_what_an_actor_sees_is_drawn_while_somebody_looks(address: str, redis_po
         press(browser, " ")
         wait_until(lambda: player.listeners == 0, "nobody to listen any more")
         assert errors(browser, address) == []
+
+
+def test_an_evaluation_actor_is_watched_as_an_actor_is(address: str, redis_port: int, run_name: str) -> None:
+    # Mutation: listen to the actor of the same number.
+    player = Player(redis_port, Keys(run_name, "id", evaluation=True).view(1))
+    player.start()
+    with closing(player):
+        wait_until(lambda: "view" in ask(address, "api/view?who=evaluation%20actor%201"), "a view")
+        assert "view" not in ask(address, "api/view?who=actor%201")
+    with pytest.raises(HTTPError, match="400"):
+        ask(address, "api/view?who=learner")
 
 
 def press(browser: Browser, key: str) -> None:

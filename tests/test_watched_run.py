@@ -12,20 +12,20 @@ from memory.broker.transport import Keys
 from memory.broker.views import ViewListener
 from monitoring.view import MAX_BYTES, decode
 from tests.small import FAMILIES, SHORT_CHAIN
-from tests.system import System
+from tests.system import EVALUATORS, System
 
 # Enough steps for some seconds, and small batches.
 LENGTH = "--T-max 2500 --learn-start 400 --evaluation-interval 1000".split()
 
 
 class Watcher(threading.Thread):
-    """Watches actor 0 of a run from its beginning on; `close` it in the end."""
+    """Watches actor 0 and evaluation actor 0 of a run from its beginning on; a context manager."""
 
     def __init__(self, client: Client, name: str) -> None:
         super().__init__(name="watcher")
         self._client, self._name = client, name
         self._done = threading.Event()
-        self.kinds: list[str] = []
+        self.kinds: tuple[list[str], list[str]] = ([], [])  # of the actor, and of the evaluation actor
 
     def __enter__(self) -> "Watcher":
         self.start()
@@ -39,9 +39,10 @@ class Watcher(threading.Thread):
         with closing(ViewListener(self._client)) as listener:
             while not self._done.is_set():
                 if record := read_run(self._client, self._name):
-                    listener.listen({Keys(self._name, record.run_id).view(0)})
+                    channels = [Keys(self._name, record.run_id, evaluation).view(0) for evaluation in (False, True)]
+                    listener.listen(set(channels))
                     if found := listener.next(MAX_BYTES):
-                        self.kinds.append(decode(found[1])["kind"])
+                        self.kinds[channels.index(found[0])].append(decode(found[1])["kind"])
 
 
 @pytest.mark.redis
@@ -52,12 +53,14 @@ class Watcher(threading.Thread):
 def test_a_watched_run_is_the_same_run(
     redis_port: int, client: Client, run_name: str, tmp_path: Path, options: list[str], kind: str
 ) -> None:
-    # Mutation: let `RainbowIqn.inspection` draw its fractions, and leave out `set_state` in `Rollout.inspect`.
+    # Mutation: let `RainbowIqn.inspection` draw its fractions, and leave out `set_state` in `watching.inspect`.
     with Watcher(client, f"{run_name}watched") as watcher, ExitStack() as stack:
         systems = [
             stack.enter_context(System(redis_port, run_name + name, tmp_path / name, [*options, *LENGTH]))
             for name in ("alone", "watched")
         ]
+        systems[1].start(EVALUATORS[0])
         alone, watched = (system.finish() for system in systems)
-    assert len(watcher.kinds) >= 2 and set(watcher.kinds) == {kind}, "it was watched"
+    for kinds in watcher.kinds:
+        assert len(kinds) >= 2 and set(kinds) == {kind}, "it was watched"
     assert watched == alone

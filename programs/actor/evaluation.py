@@ -24,11 +24,14 @@ from memory.broker.transport import Keys
 from memory.errors import Stopped
 from memory.loop_clock import LoopClock
 from memory.messages import Episode
+from memory.rows import Arrays, Rows
 from monitoring.report import EventLog
 from monitoring.reporter import Reporter
 from monitoring.terminal.pictures import process_picture
 from monitoring.terminal.screen import drawn
+from monitoring.viewer import Viewer
 from programs.actor.gauges import ActorGauges
+from programs.actor.watching import make_view
 from programs.common import (
     IntervalLog,
     connect_to_redis,
@@ -64,6 +67,7 @@ class EvaluationActor:
         self._scores: list[float] = []  # since the last log lines
         self._clock = LoopClock(*PARTS)
         self.gauges = ActorGauges(link, 1, args.T_max, self._clock)
+        self.viewer = Viewer()
 
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
@@ -123,7 +127,10 @@ class EvaluationActor:
         seed = derive_seed(args.seed, 5, args.id_eval_actor, number)
         seed_agent(self._agent, self._weights, seed)
         with closing(open_environment(args, seed)) as environment:
-            return play_episode(self._agent, environment, number, self)
+            return play_episode(self._agent, environment, number, self, watch=self._watch)
+
+    def _watch(self, rows: Rows, state: Arrays) -> None:
+        self.viewer.give(lambda: make_view(self._agent, rows, state, self.gauges.steps, self._version))
 
     def _send(self, record: EpisodeRecord) -> None:
         """Append the episode to this actor's log; the learner takes the episode's number from its place there."""
@@ -161,7 +168,15 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
         try:
             with (
                 drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
-                Reporter(link.reports(), "evaluation actor", args.id_eval_actor, actor.gauges.read, EventLog(), draw),
+                Reporter(
+                    link.reports(),
+                    "evaluation actor",
+                    args.id_eval_actor,
+                    actor.gauges.read,
+                    EventLog(),
+                    draw,
+                    viewer=actor.viewer,
+                ),
             ):
                 actor.run()
         except RunOver as over:

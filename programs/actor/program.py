@@ -1,8 +1,6 @@
 """The actor: plays, cuts its rows into chunks, appends them to its log, and pulls weights."""
 
 import threading
-import time
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -23,7 +21,6 @@ from monitoring.report import EventLog
 from monitoring.reporter import Reporter
 from monitoring.terminal.pictures import process_picture
 from monitoring.terminal.screen import drawn
-from monitoring.view import View
 from monitoring.viewer import Viewer
 from programs.actor.evaluation import run_evaluation_actor
 from programs.actor.gauges import PARTS, ActorGauges
@@ -139,7 +136,7 @@ class Actor:
             messages = self._rollout.play(before, after)
             self._unsent += messages
             self.gauges.count(messages)
-            self.viewer.give(self._view)
+            self.viewer.give(lambda: self._rollout.view(self._version))
             self._round_step += lockstep
             T = self._total_steps(record.t_actors)
             log.passes(T, played=T, trained=record.t_learner)
@@ -158,16 +155,6 @@ class Actor:
         self._commit()
         if self._stop.is_set():
             raise Stopped
-
-    def _view(self) -> View:
-        observation, thought = self._rollout.inspect()
-        seen = View(time.time(), self._rollout.step, self._version, observation)
-        if thought is None:
-            return seen
-        curves = () if thought.curves is None else tuple(map(tuple, thought.curves.tolist()))
-        places = () if thought.places is None else tuple(thought.places.tolist())
-        actions = tuple(thought.actions.tolist())
-        return replace(seen, kind=thought.kind, actions=actions, value=thought.value, places=places, curves=curves)
 
     def _commit(self) -> None:
         if self._unsent:

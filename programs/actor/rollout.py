@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from agents.interface import ActorOutput, Agent, Inspection, Stateful
+from agents.interface import ActorOutput, Agent, Stateful
 from args import Args
 from memory import wire
 from memory.assembler import Assembler
@@ -16,7 +16,9 @@ from memory.environment_spec import Field
 from memory.errors import RunError
 from memory.loop_clock import LoopClock
 from memory.messages import Episode, Message
-from memory.rows import Array, Arrays, Row, Rows, section, with_present_names
+from memory.rows import Arrays, Row, section, with_present_names
+from monitoring.view import View
+from programs.actor.watching import make_view
 from programs.common import one_line
 from programs.learner.budget import row_bytes
 from saber.scores import EpisodeRecord
@@ -90,15 +92,9 @@ class Rollout:
         episodes = [Episode(self._record(after, record)) for record in made.episodes]
         return [*(chunk for chunk in chunks if chunk), *episodes]
 
-    def inspect(self) -> tuple[Array, Inspection | None]:
-        """Return the newest observation of environment 0 and what the agent thinks of it; changes nothing."""
-        rows = Rows(*(array[:1].copy() for array in self._rows))
-        state = {name: array[:1].copy() for name, array in self._state.items()}
-        drawn = self.agent.generator.get_state()
-        try:
-            return rows.obs[0], self.agent.inspect(rows, state)
-        finally:
-            self.agent.generator.set_state(drawn)
+    def view(self, version: int) -> View:
+        """Return what is seen in environment 0, and thought of it by weights of this version; changes nothing."""
+        return make_view(self.agent, self._rows, self._state, self.step, version)
 
     def finish_round(self) -> list[Message]:
         """Return the chunks under way of an agent that takes turns with its actors: it learns from all of the round."""

@@ -8,6 +8,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,10 @@ class Pages:
         return await _json(self._results.metrics, request.query_params.get("run", ""), names)
 
     async def _view(self, request: Request) -> Response:
-        actor = request.query_params.get("actor", "")
-        if not re.fullmatch("[0-9]{1,9}", actor):
-            return PlainTextResponse("actor: expected a number", 400)
-        return await _json(self._views.ask, int(actor))
+        asked = re.fullmatch("(evaluation )?actor ([0-9]{1,9})", request.query_params.get("who", ""))
+        if not asked:
+            return PlainTextResponse("who: expected 'actor 3' or 'evaluation actor 3'", 400)
+        return await _json(partial(self._views.ask, evaluation=bool(asked[1])), int(asked[2]))
 
     def _present(self, asked: str) -> dict[str, Any]:
         """Return the state of the run on the Redis server and of a run's files, its own unless another is asked for."""

@@ -7,7 +7,6 @@ from typing import Any
 from memory.broker.connection import BrokerError
 from memory.broker.transport import Keys
 from memory.broker.views import ViewListener
-from monitoring.overview import Overview
 from monitoring.view import MAX_BYTES, ViewError, decode
 from programs.dashboard.watcher import Watcher
 
@@ -28,7 +27,7 @@ class Views:
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
         self._left = threading.Event()
-        self._asked: dict[int, float] = {}  # when a browser last asked for an actor, by the monotonic clock
+        self._asked: dict[str, float] = {}  # by channel, when a browser last asked for it, by the monotonic clock
         self._newest: dict[str, dict[str, Any]] = {}  # by channel
         self._problem = ""
         self._listener: ViewListener | None = None
@@ -42,16 +41,17 @@ class Views:
         self._left.set()
         self._thread.join()
 
-    def ask(self, actor: int) -> dict[str, Any]:
-        """Return an actor's newest view, and let it make more."""
+    def ask(self, actor: int, *, evaluation: bool) -> dict[str, Any]:
+        """Return the newest view of an actor, or evaluation actor, and let it make more."""
         overview = self._watcher.look.overview
         if overview is None:
             return {"problem": "there is no run"}
+        channel = Keys(overview.name, overview.record.run_id, evaluation).view(actor)
         watched = [other for other, at in self._asked.copy().items() if time.monotonic() - at < _WATCHED_S]
-        if actor not in watched and len(watched) >= _MOST_WATCHED:
+        if channel not in watched and len(watched) >= _MOST_WATCHED:
             return {"problem": f"{len(watched)} actors are watched already"}
-        self._asked[actor] = time.monotonic()
-        view = self._newest.get(_keys(overview).view(actor))
+        self._asked[channel] = time.monotonic()
+        view = self._newest.get(channel)
         if view is None or self._problem:
             return {"problem": self._problem}
         is_atari = str(overview.setting("env") or "atari") == "atari" and len(view["actions"]) == len(_ATARI)
@@ -70,13 +70,13 @@ class Views:
 
     def _listen(self) -> str:
         """Listen for a moment to the actors that are watched; return what is wrong with what came."""
-        overview, client, now = self._watcher.look.overview, self._watcher.client, time.monotonic()
-        self._asked = {actor: at for actor, at in self._asked.copy().items() if now - at < _WATCHED_S}
-        if not self._asked or overview is None or client is None:
+        client, now = self._watcher.client, time.monotonic()
+        self._asked = {channel: at for channel, at in self._asked.copy().items() if now - at < _WATCHED_S}
+        if not self._asked or client is None:
             self._hang_up()
             self._left.wait(0.2)
             return ""
-        channels = {_keys(overview).view(actor) for actor in self._asked}
+        channels = set(self._asked)
         self._newest = {channel: view for channel, view in self._newest.items() if channel in channels}
         if self._listener is None:
             self._listener = ViewListener(client)
@@ -94,7 +94,3 @@ class Views:
             self._listener.close()
             self._listener = None
         self._newest = {}
-
-
-def _keys(overview: Overview) -> Keys:
-    return Keys(overview.name, overview.record.run_id)

@@ -110,8 +110,12 @@ def play_episode(
     stop: Stop,
     codes: Sequence[int] = (),
     video: Video | None = None,
+    watch: Callable[[Rows, Arrays], None] = lambda _rows, _state: None,
 ) -> EpisodeRecord:
-    """Play an episode of this number from its beginning to its end; `codes` as of `action_codes`. Raises Stopped."""
+    """Play an episode of this number from its beginning to its end; `codes` as of `action_codes`. Raises Stopped.
+
+    `watch` sees what the agent is about to act on.
+    """
     score, row, state = EpisodeScore(environment.action_repeat), environment.reset(), Arrays()
     while True:
         if video is not None:
@@ -120,7 +124,9 @@ def play_episode(
             return score.record(0, episode, environment.end)
         if stop.is_set():
             raise Stopped
-        output, state = agent.act(Rows.stack([row]), state, None)
+        rows = Rows.stack([row])
+        watch(rows, state)
+        output, state = agent.act(rows, state, None)
         row = environment.step(codes[output.actions[0]] if codes else output.actions[0])
         score.add(row.reward)
 

@@ -10,8 +10,9 @@ import args as options
 from agents.interface import Agent, Inspection
 from agents.ops.rescaling import unscale
 from memory.messages import encode_message
-from memory.rows import Arrays, Rows
+from memory.rows import Array, Arrays, Rows
 from programs.actor.rollout import Place, Rollout
+from programs.actor.watching import inspect
 from programs.common import make_agent
 from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
@@ -37,15 +38,19 @@ def rollout_of(words: list[str]) -> Rollout:
     return rollout
 
 
+def seen_by(rollout: Rollout) -> tuple[Array, Inspection | None]:
+    return inspect(rollout.agent, rollout._rows, rollout._state)
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_that_is_watched_plays_as_one_that_is_not(name: str) -> None:
-    # Mutation: draw the taus of `RainbowIqn.inspection` by `sample_taus`, without `set_state` in `Rollout.inspect`.
+    # Mutation: draw the taus of `RainbowIqn.inspection` by `sample_taus`, without `set_state` in `inspect`.
     watched, alone = rollout_of(AGENTS[name]), rollout_of(AGENTS[name])
     for step in range(12):
         first, second = (rollout.play(10 * step, 10 * step + 3) for rollout in (watched, alone))
         assert [*map(encode_message, first)] == [*map(encode_message, second)]
         assert watched.snapshot(Place(0, step)) == alone.snapshot(Place(0, step))
-        observation, thought = watched.inspect()
+        observation, thought = seen_by(watched)
         assert thought is not None and thought.kind == KINDS[name]
         assert np.array_equal(observation, watched._rows.obs[0])
         check(thought, 3)
@@ -68,7 +73,7 @@ def test_thoughts_are_what_the_agent_acts_by(name: str) -> None:
     rollout = rollout_of(AGENTS[name])
     for step in range(6):
         rollout.play(10 * step, 10 * step + 3)
-        _, thought = rollout.inspect()
+        _, thought = seen_by(rollout)
         output, _ = rollout.agent.act(rollout._rows, rollout._state, None)
         assert thought is not None
         if name == "r2d2":
@@ -79,13 +84,13 @@ def test_thoughts_are_what_the_agent_acts_by(name: str) -> None:
 
 
 def test_an_agent_that_draws_while_it_is_watched_goes_on_as_before() -> None:
-    # Mutation: leave out `set_state` in `Rollout.inspect`.
+    # Mutation: leave out `set_state` in `inspect`.
     rollout = rollout_of(AGENTS["impala"])
 
-    def inspect(agent: Agent, _rows: Rows, _state: Arrays) -> Inspection:
+    def draw(agent: Agent, _rows: Rows, _state: Arrays) -> Inspection:
         return Inspection("values", torch.rand(3, generator=agent.generator).numpy())
 
     before = rollout.agent.generator.get_state()
-    rollout.agent.inspect = MethodType(inspect, rollout.agent)  # type: ignore[method-assign]
-    rollout.inspect()
+    rollout.agent.inspect = MethodType(draw, rollout.agent)  # type: ignore[method-assign]
+    seen_by(rollout)
     assert rollout.agent.generator.get_state().equal(before)

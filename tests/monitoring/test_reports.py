@@ -172,6 +172,25 @@ def test_a_user_who_may_not_report_is_told_once(own_server: RedisServer, capfd: 
     assert capfd.readouterr().out.count("Redis takes no report") == 1
 
 
+@pytest.mark.redis
+def test_a_fault_of_what_gathers_costs_a_report_and_a_line(
+    client: Client, run_name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Mutation: let the error end the thread of reports.
+    keys, calls = Keys(run_name, "id"), list[None]()
+
+    def gather() -> Reading:
+        calls.append(None)
+        if len(calls) in (1, 3):
+            raise ZeroDivisionError("no\nrate")
+        return Reading({})
+
+    with closing(ReportStore(client, keys)) as store, Reporter(store, "actor", 0, gather, EventLog()):
+        wait_until(lambda: len(calls) > 4, "more reports")
+    assert reports(client, keys, 0)[0].ended
+    assert capfd.readouterr().out.count("a report failed (ZeroDivisionError: no rate)") == 1
+
+
 # --- a look at a run ---
 
 

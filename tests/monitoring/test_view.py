@@ -96,6 +96,21 @@ class Acting(threading.Thread):
         return VIEW
 
 
+def test_a_view_that_cannot_be_made_is_the_last_and_ends_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    # Mutation: let the error end the thread that acts.
+    def fail() -> View:
+        raise IndexError("no such\naction")
+
+    viewer = Viewer()
+    for _ in range(3):
+        viewer.ask()
+        viewer.give(fail)
+        assert viewer.take() is None
+    assert capfd.readouterr().out == (
+        "Not to be watched in dashboard.py any more: no view can be made (IndexError: no such action)\n"
+    )
+
+
 @pytest.mark.redis
 def test_views_are_made_only_while_somebody_listens(client: Client, run_name: str) -> None:
     # Mutation: ask for the next view whether somebody listens or not.

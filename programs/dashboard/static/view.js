@@ -14,11 +14,11 @@ const TITLES = {
 let isVisible = false, newest = null;
 
 export function showActors(processes) {
-  const actors = processes.filter(({ role }) => role === "actor").map(entry => entry.number);
+  const actors = processes.filter(({ role }) => role.endsWith("actor")).map(({ title }) => title);
   find("view").hidden = !actors.length;
   const before = find("watched").value;
   setChildren(find("watched"), actors, () => actors.map(
-    actor => make("option", { value: actor, textContent: `actor ${actor}`, selected: String(actor) === before })));
+    actor => make("option", { value: actor, textContent: actor, selected: actor === before })));
 }
 
 export function watchView(ask) {
@@ -28,10 +28,10 @@ export function watchView(ask) {
   find("watched").addEventListener("change", () => { newest = null; });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => newest && drawThoughts(newest));
   const look = async () => {
-    const actor = find("watched").value;
-    if (actor !== "" && isVisible && isWatched() && !document.hidden) {
+    const who = find("watched").value;
+    if (who && isVisible && isWatched() && !document.hidden) {
       try {
-        show(await ask("/api/view", [["actor", actor]]));
+        show(await ask("/api/view", [["who", who]]));
       } catch {
         setText(find("view-problem"), "");  // the head of the page says that the dashboard is away
       }

@@ -1,0 +1,37 @@
+"""Makes views of an agent that acts: what it sees, and what it thinks of that.
+
+An agent that is watched acts as one that is not.
+"""
+
+import time
+from dataclasses import replace
+
+from agents.interface import Agent, Inspection
+from memory.rows import Array, Arrays, Rows
+from monitoring.view import View
+
+
+def inspect(agent: Agent, rows: Rows, state: Arrays) -> tuple[Array, Inspection | None]:
+    """Return the observation of environment 0 and what the agent thinks of it; changes nothing.
+
+    `rows` and `state` are what the agent is about to act on.
+    """
+    first = Rows(*(array[:1].copy() for array in rows))
+    before = {name: array[:1].copy() for name, array in state.items()}
+    drawn = agent.generator.get_state()
+    try:
+        return first.obs[0], agent.inspect(first, before)
+    finally:
+        agent.generator.set_state(drawn)
+
+
+def make_view(agent: Agent, rows: Rows, state: Arrays, step: int, version: int) -> View:
+    """Return a view of environment 0, after `step` of its agent steps, with weights of this version."""
+    observation, thought = inspect(agent, rows, state)
+    seen = View(time.time(), step, version, observation)
+    if thought is None:
+        return seen
+    curves = () if thought.curves is None else tuple(map(tuple, thought.curves.tolist()))
+    places = () if thought.places is None else tuple(thought.places.tolist())
+    actions = tuple(thought.actions.tolist())
+    return replace(seen, kind=thought.kind, actions=actions, value=thought.value, places=places, curves=curves)
