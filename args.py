@@ -182,6 +182,11 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
         return self.batch_size if self.own.MAX_POLICY_LAG else None
 
     @property
+    def round_steps(self) -> int:
+        """Agent steps of a round: in lockstep over all actors, else of one process."""
+        return self.own.round_rows * self.nb_env or self.weight_synchro_frequency
+
+    @property
     def shared(self) -> dict[str, Any]:
         """The settings that all processes of a run have in common, by name: without lockstep, actors come and go."""
         free = set() if self.synchronize_actors_with_learner else {"nb_actor"}
@@ -241,15 +246,15 @@ _COMMON = {f.name for group in GROUPS for f in dataclasses.fields(group)}
 def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line.
 
-    A setting that the command line leaves out is the configuration file's, else the preset's, else the agent's, else
-    the common default.
+    A setting that the command line leaves out is the configuration file's, else the preset's, else the agent's (for
+    Atari, or for other environments), else the common default.
     """
     given = read(argv)
     errors: list[str] = []
     agent = _agent(given.values, errors)
     if command_line.asks_for_help(argv) and given.values.get("agent", agent) in AGENTS:
         options = AGENTS[agent].options
-        command_line.print_help((*GROUPS, options), program, description, options.DEFAULTS)
+        command_line.print_help((*GROUPS, options), program, description, _defaults(options, given.values))
     args = _args(agent, given)
     errors += _unused_errors(args) + verify(args) + named_twice(args, args.given)
     if errors or given.errors:
@@ -274,7 +279,7 @@ def _args(agent: str, given: config_file.Settings) -> Args:
     values = given.values
     options = AGENTS[agent].options
     preset = {name: value for name, (value, _) in preset_of(values.get("preset", "paper"), options).items()}
-    chosen = options.DEFAULTS | preset | values
+    chosen = _defaults(options, values) | preset | values
     own = {f.name for f in dataclasses.fields(options)}
     common = {name: value for name, value in chosen.items() if name in _COMMON}
     return Args(
@@ -284,6 +289,12 @@ def _args(agent: str, given: config_file.Settings) -> Args:
         file_keys=given.keys,
         unused={name: value for name, value in values.items() if name not in _COMMON | own},
     )
+
+
+def _defaults(options: type[AgentOptions], values: dict[str, Any]) -> dict[str, Any]:
+    """Return the agent's defaults that are not those of the options themselves."""
+    is_atari = values.get("env", EnvironmentOptions.env) == EnvironmentOptions.env
+    return options.DEFAULTS | ({} if is_atari else options.ELSEWHERE)
 
 
 def _unused_errors(args: Args) -> list[str]:

@@ -123,10 +123,16 @@ class AgentOptions:
     """Base of an agent's own options, which its subclass names in its docstring."""
 
     DEFAULTS: ClassVar[dict[str, Any]] = {}  # of common options, in the place of their own
+    ELSEWHERE: ClassVar[dict[str, Any]] = {}  # of all options, where the environment is not Atari
     CPU: ClassVar[Preset] = {}  # of all options, with `--preset cpu`
     UNUSED: ClassVar[frozenset[str]] = frozenset()  # common options that the agent has no use for
     MAX_POLICY_LAG: ClassVar[int] = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns
     WAITS_FOR_ROWS: ClassVar[bool] = False  # even without lockstep, no update is made before its steps were played
+
+    @property
+    def round_rows(self) -> int:
+        """Rows that each environment plays in a round; 0: --weight-synchro-frequency decides."""
+        return 0
 
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""

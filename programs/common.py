@@ -87,7 +87,7 @@ def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimit
         raise UserError(f"--length-actor-buffer: must exceed the {agent.spec.window} rows of a chunk")
     return RateLimiter.of(
         synchronize=args.synchronize_actors_with_learner,
-        wanted_steps=args.weight_synchro_frequency,
+        wanted_steps=args.round_steps,
         nb_env_per_actor=args.nb_env_per_actor,
         nb_actor=args.nb_actor,
         crews=crews,
