@@ -1,0 +1,166 @@
+"""The on-policy family: an agent that takes turns with its actors, and learns from each round in several updates.
+
+Its actors play a round with the present policy; it makes `epochs` times `minibatches` updates of what they played, and
+so on (Andrychowicz et al. 2020, arXiv 2006.05990). Letters: T rows of a sequence, B sequences, E environments, S stack,
+P parameters of the policy's distribution.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from agents.distributions.spec import PolicySpec
+from agents.interface import ActorOutput, Agent, Inspection, Network, Setup, Update
+from agents.networks.torso import TorsoSpec
+from agents.on_policy.losses import Losses
+from agents.on_policy.network import NetworkSpec, PolicyValueNetwork
+from agents.on_policy.options import OnPolicyOptions
+from agents.on_policy.rounds import Played, deal_rows, deal_sequences
+from agents.on_policy.statistics import Statistics
+from agents.on_policy.targets import targets_of
+from agents.ops import FIRST, LAST
+from agents.ops.frames import push_frame, stacks
+from agents.optimisers import Adam
+from agents.precision import select_precision
+from agents.randomness import RandomState
+from memory.batch import Batch
+from memory.chunk import ChunkSpec
+from memory.environment_spec import Box, Field
+from memory.rows import Arrays, Rows, StepType
+
+_ROWS_AT_ONCE = 4096  # of a round whose values are computed without gradient
+
+
+class OnPolicy(Agent):
+    """The agent of `--agent ppo`, `vmpo`, `awr`, `vpg` and `vtrace`."""
+
+    buffer = "queue"
+
+    def __init__(self, setup: Setup) -> None:
+        options, learning = setup.own, setup.learning
+        assert isinstance(options, OnPolicyOptions)
+        self._options, self._learning, self._environment = options, learning, setup.environment
+        self.generator, self._device = setup.generator, setup.generator.device
+        self._policy = PolicySpec(setup.environment.action, options.box_policy)
+        extras = [("parameters", self._policy.parameters_field), ("return", Field((), "float32"))]
+        if isinstance(setup.environment.action, Box):  # discrete ones are the rows' actions
+            extras.append(("raw", self._policy.raw_field))
+        length, stack = options.unroll_length, learning.history_length
+        self.spec = ChunkSpec(stack, 0, length, 1, length, length, tuple(extras), prioritised=False)
+        precision = select_precision(learning.precision, self._device)
+        torso = TorsoSpec(
+            setup.environment.observation, stack, options.architecture, options.hidden_size, precision, setup.learns
+        )
+        sizes = NetworkSpec(torso, options.mlp_size, self._policy, options.normalise_observations)
+        self.network = PolicyValueNetwork(sizes).to(self._device)
+        self.parts = {"model": self.network, "generator": RandomState(self.generator)}
+        if setup.learns:
+            self._begin_to_learn()
+
+    def _begin_to_learn(self) -> None:
+        options = self._options
+        self._losses = Losses(options, self._policy, self.generator).to(self._device)
+        self._statistics = Statistics(self._environment.observation.shape)
+        self._reference = Reference(self.network, options.reference_period) if options.reference_kl else None
+        trained = [*self.network.parameters(), *self._losses.parameters()]
+        trained = [parameter for parameter in trained if parameter.requires_grad]
+        self._optimiser = Adam(trained, options.lr_on_policy, eps=options.adam_eps_on_policy)
+        self.parts |= {"losses": self._losses, "statistics": self._statistics, "optimiser": self._optimiser}
+        if self._reference:
+            self.parts["reference"] = self._reference
+
+    # --- acting ---
+
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Take over published weights, with the observations' mean and scale that belong to them."""
+        with torch.no_grad():
+            for name, parameter in self.network.named_parameters():
+                parameter.copy_(weights[name])
+
+    @torch.inference_mode()
+    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+        """Draw actions from the policy; in an evaluation take its mode, unless it is `stochastic`."""
+        first = rows.step_type == StepType.FIRST  # [E]
+        stack = self._push(rows, state)  # [E, S, ...]
+        parameters, _ = self.network(stack.to(self._device))  # [E, P]
+        policy = self._policy.distribution(parameters)
+        raw = policy.mode() if step is None and not self._options.stochastic else policy.sample(self.generator)
+        before = np.where(first, 0, state.get("return", np.float32(0)))  # [E]
+        discounted = (before * self._learning.discount + rows.reward * ~first).astype(np.float32)  # [E]
+        extras = {"parameters": parameters.cpu().numpy(), "return": discounted}
+        if "raw" in dict(self.spec.extras):
+            extras["raw"] = raw.cpu().numpy()
+        actions = policy.to_action(raw).cpu().numpy()
+        return ActorOutput(actions, extras), {"stack": stack.numpy(), "return": discounted}
+
+    def _push(self, rows: Rows, state: Arrays) -> Tensor:
+        """Return the stacks [E, S, ...] that end in the current rows."""
+        obs = torch.from_numpy(rows.obs)  # [E, ...]
+        if not state:
+            return push_frame(obs.new_zeros(len(obs), self.spec.stack, *obs.shape[1:]), obs, torch.ones(len(obs)) > 0)
+        return push_frame(torch.from_numpy(state["stack"]), obs, torch.from_numpy(rows.step_type == StepType.FIRST))
+
+    @torch.inference_mode()
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:
+        """Return the probabilities of a discrete policy, and the value."""
+        parameters, value = self.network(self._push(rows, state).to(self._device))  # [1, P], [1]
+        if not isinstance(self._environment.action, Discrete):
+            return None
+        return Inspection("probabilities", parameters[0].softmax(0).cpu().numpy(), value.item())
+
+    # --- learning ---
+
+    def update(self, batch: Batch, progress: float | Tensor) -> Update:
+        """Make the updates of a round, then let its observations and rewards count for what comes after them."""
+        options = self._options
+        self._optimiser.anneal(float(progress))
+        obs = stacks(batch.obs, batch.step_type, self.spec.stack)  # [T + 1, B, S, ...]
+        reward = self._statistics.scaled(batch.reward) if options.normalise_rewards else batch.reward
+        reward = clip_reward(reward, self._learning.reward_clip)
+        begun = self._values(obs)  # [T + 1, B]
+        made: list[dict[str, Tensor]] = []
+        for epoch in range(options.epochs):
+            if not epoch or options.fresh_advantages:
+                played = self._played(batch, obs, reward, begun)
+            made += [self._step(played.part(chosen)) for chosen in self._deal(played.learnable)]
+        self._count(batch, obs)
+        return Update(None, {name: torch.stack([metrics[name] for metrics in made]).mean() for name in made[0]})
+
+    def _played(self, batch: Batch, obs: Tensor, reward: Tensor, begun: Tensor) -> Played:
+        """Return what the updates of an epoch read, its rows flattened to [T * B, ...]."""
+        prefix = self.spec.prefix
+        rows = slice(prefix, prefix + self.spec.length)
+        raw = batch.rows["extras.raw"] if "extras.raw" in batch.rows else batch.action  # [T', B, ...]
+        parameters = batch.rows["extras.parameters"][rows]  # [T, B, P] of the policy that acted
+        log_ratio, value = torch.zeros_like(begun[:-1]), begun
+        if self._options.fresh_advantages:
+            present, value = self._look(obs)  # [T + 1, B, P], [T + 1, B]
+            pi, mu = (self._policy.distribution(of) for of in (present[:-1], parameters))
+            log_ratio = pi.log_prob(raw[rows]) - mu.log_prob(raw[rows])  # [T, B]
+        arrived = (reward[prefix:], batch.discount[prefix:], batch.step_type[prefix:])
+        target = estimate(self._options, log_ratio, value, *arrived, self._learning.discount)
+        fields = (obs[:-1], raw[rows], parameters, begun[:-1], target.advantage, target.value, target.learnable)
+        return Played(*(field.flatten(0, 1) for field in fields))
+
+    def _deal(self, learnable: Tensor) -> Iterator[Tensor]:
+        split = deal_rows if self._options.minibatch_split == "rows" else deal_sequences
+        return split(learnable.view(self.spec.length, -1), self._options.minibatches, self.generator)
+
+    def _step(self, rows: Played) -> dict[str, Tensor]:
+        """Make one step of Adam on some of the round's rows; returns metrics."""
+        parameters, value = self.network(rows.obs)  # [N, P], [N]
+        reference = self._reference(rows.obs) if self._reference else None
+        loss, metrics = self._losses(rows, parameters, value, reference)
+        self._optimiser.zero_grad()
+        loss.backward()
+        limit = self._learning.max_gradient_norm or float("inf")
+        metrics["gradient_norm"] = nn.utils.clip_grad_norm_(self.network.parameters(), limit)
+        self._optimiser.step()
+        return {name: metric.detach() for name, metric in metrics.items()}
+
+    @torch.no_grad()
+    def _look(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the present parameters [T, B, P] and values [T, B] of stacked observations [T, B, S, ...]."""
+        parts = [self.network(part) for part in obs.flatten(0, 1).split(_ROWS_AT_ONCE)]
+        parameters, value = (torch.cat(found) for found in zip(*parts, strict=True))
+        return parameters.unflatten(0, obs.shape[:2]), value.view(obs.shape[:2])

@@ -1,0 +1,100 @@
+"""The network of the on-policy family: parameters of a policy's distribution, and the value of the state.
+
+Pictures go through one torso for both, numbers through two layers of tanh for each (Andrychowicz et al. 2020, arXiv
+2006.05990, section 3.2). Letters: N rows, S stack, P parameters, F features.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from agents.distributions.spec import PolicySpec
+from agents.interface import Network
+from agents.networks.policy_head import PolicyHead
+from agents.networks.torso import FRAME, Torso, TorsoSpec
+
+MOST = 10.0  # of a normalised observation's numbers
+_POLICY_GAIN, _VALUE_GAIN = 0.01, 1.0  # of the heads' first weights
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """Sizes of the network."""
+
+    torso: TorsoSpec  # of no account for numbers, but for their shape and stack
+    mlp: int  # units of a hidden layer, for numbers
+    policy: PolicySpec
+    normalises: bool  # observations that are numbers
+
+
+class Normaliser(nn.Module):
+    """Brings observations to mean 0 and deviation 1, as far as the learner has seen them, and into -10 to 10.
+
+    Mean and scale are parameters, so that they travel and are saved with the weights that were trained on them; no
+    gradient reaches them.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.mean = nn.Parameter(torch.zeros(shape), requires_grad=False)
+        self.scale = nn.Parameter(torch.ones(shape), requires_grad=False)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Normalise observations [..., *shape]."""
+        return ((obs - self.mean) * self.scale).clamp(-MOST, MOST)
+
+
+class PolicyValueNetwork(Network):
+    """Parameters [N, P] and values [N] of stacked observations [N, S, ...]."""
+
+    def __init__(self, spec: NetworkSpec) -> None:
+        super().__init__()
+        observation = spec.torso.observation
+        self.normaliser: Normaliser | None = None
+        if observation.shape == FRAME:
+            self.torso = Torso(spec.torso)
+            _initialise(self.torso)
+            features = spec.torso.features
+        else:
+            if spec.normalises:
+                self.normaliser = Normaliser(observation.shape)
+            inputs = spec.torso.stack * math.prod(observation.shape)
+            self.policy_body, self.value_body = _mlp(inputs, spec.mlp), _mlp(inputs, spec.mlp)
+            features = spec.mlp
+        self._is_picture = observation.shape == FRAME
+        self._scale = 1 / 255 if observation.dtype == "uint8" else 1.0
+        self.policy = PolicyHead(features, spec.policy, orthogonal_gain=_POLICY_GAIN)
+        self.value = nn.Linear(features, 1)
+        nn.init.orthogonal_(self.value.weight, _VALUE_GAIN)
+        nn.init.zeros_(self.value.bias)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return parameters and values."""
+        if self._is_picture:
+            features = self.torso(obs)  # [N, F]
+            return self.policy(features), self.value(features).squeeze(1)
+        x = obs.float() * self._scale  # [N, S, ...]
+        if self.normaliser is not None:
+            x = self.normaliser(x)
+        x = x.flatten(1)  # [N, S * numbers]
+        return self.policy(self.policy_body(x)), self.value(self.value_body(x)).squeeze(1)
+
+
+def _mlp(inputs: int, units: int) -> nn.Sequential:
+    layers = nn.Sequential(nn.Linear(inputs, units), nn.Tanh(), nn.Linear(units, units), nn.Tanh())
+    _initialise(layers)
+    return layers
+
+
+def _initialise(module: nn.Module) -> None:
+    """Let the layers begin orthogonal with a gain of the root of 2, and without bias."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            weight = torch.empty(layer.weight.shape)  # a network that only acts may keep its own in bfloat16
+            nn.init.orthogonal_(weight, math.sqrt(2))
+            with torch.no_grad():
+                layer.weight.copy_(weight)
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)

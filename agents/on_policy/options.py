@@ -1,0 +1,166 @@
+"""The options of the on-policy family (Andrychowicz et al. 2020, arXiv 2006.05990), and what its five members choose."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from agents.options import Preset, option
+from agents.sequence_options import SequenceOptions
+
+_ATARI: dict[str, Any] = {
+    "learn_start": 1, "memory_capacity": 2048, "nb_env_per_actor": 8, "max_gradient_norm": 0.5,
+}  # fmt: skip
+_ELSEWHERE: dict[str, Any] = {
+    "history_length": 1, "nb_env_per_actor": 1, "memory_capacity": 4096, "reward_clip": 10.0, "unroll_length": 2048,
+    "epochs": 10, "minibatches": 32, "clip_epsilon": 0.2, "entropy_cost": 0.0, "lr_on_policy": 3e-4,
+    "normalise_observations": True, "normalise_rewards": True,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OnPolicyOptions(SequenceOptions):
+    """the on-policy family (--agent ppo, vmpo, awr, vpg or vtrace)"""
+
+    DEFAULTS: ClassVar[dict[str, Any]] = _ATARI
+    ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE
+    CPU: ClassVar[Preset] = {
+        "architecture": ("data-efficient", "576 features of a picture in the place of 3136"),
+        "hidden_size": (256, "half the width, for pictures"),
+    }
+    UNUSED: ClassVar[frozenset[str]] = frozenset(
+        "learn_start replay_frequency batch_size memory_capacity weight_synchro_frequency priority_weight "
+        "final_priority_weight queue_size replay_device".split()
+    )
+    MAX_POLICY_LAG: ClassVar[int] = 0  # what is played is learned from before more is played
+    WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
+
+    hidden_size: int = option(
+        512, "features of a picture", above=0, most=10_000, shared=True, policy=True
+    )
+    mlp_size: int = option(
+        64,
+        "units of both hidden layers of policy and value, for observations that are numbers",
+        above=0,
+        most=10_000,
+        shared=True,
+        policy=True,
+    )
+    box_policy: str = option(
+        "clipped-normal",
+        "of actions that are numbers: a normal distribution, clipped or squashed",
+        choices=("clipped-normal", "tanh-normal"),
+        shared=True,
+        policy=True,
+    )
+    unroll_length: int = option(
+        128, "rows that each environment plays in a round, which is then learned from", above=0, most=100_000,
+        shared=True,
+    )  # fmt: skip
+    epochs: int = option(4, "times that a round is learned from", above=0, most=1000)
+    minibatches: int = option(4, "updates of an epoch", above=0, most=100_000)
+    minibatch_split: str = option(
+        "rows", "what is shuffled and dealt out to them: single rows, or whole sequences", choices=("rows", "sequences")
+    )
+    fresh_advantages: bool = option(False, "compute advantages anew in each epoch")
+    advantage: str = option("gae", "how advantages are estimated", choices=("gae", "n-step", "vtrace"))
+    trace_lambda: float = option(0.95, "decay of the traces of GAE and V-trace", least=0, most=1)
+    advantage_steps: int = option(5, "steps of the n-step advantage", above=0, most=10_000)
+    rho_threshold: float = option(1.0, "V-trace: most that an importance weight counts in a value's target", above=0)
+    c_threshold: float = option(1.0, "V-trace: most that an importance weight counts in a trace", above=0)
+    normalise_advantages: bool = option(True, "bring an update's advantages to mean 0 and deviation 1")
+    kept_advantages: str = option(
+        "all", "rows whose advantages the policy learns from", choices=("all", "positive", "better-half")
+    )
+    policy_loss: str = option(
+        "ppo",
+        "ppo (clipped ratio), vpg (-log pi A; with V-trace's advantages its loss), awr (weights exp(A / beta)), or "
+        "vmpo (softmax weights of the better half)",
+        choices=("ppo", "vpg", "awr", "vmpo"),
+    )
+    clip_epsilon: float = option(0.1, "PPO: ratios beyond 1 +- this earn nothing", above=0, most=0.99)
+    clip_form: str = option(
+        "symmetric", "PPO's lower bound: 1 - epsilon, or logarithmic: 1 / (1 + epsilon)",
+        choices=("symmetric", "logarithmic"),
+    )  # fmt: skip
+    awr_temperature: float = option(1.0, "AWR's beta", above=0)
+    awr_limit: float = option(20.0, "AWR: most that a row weighs", above=0)
+    vmpo_epsilon: float = option(0.1, "V-MPO: bound of the temperature's divergence [nats]", above=0)
+    value_loss: str = option("squared", "of the values' errors", choices=("squared", "huber"))
+    baseline_cost: float = option(0.5, "weight of the value's loss", least=0)
+    value_clip: float = option(
+        0.0, "values that move further than this from those of the round's beginning earn nothing; 0: off", least=0
+    )
+    popart: bool = option(False, "learn values of a running mean 0 and deviation 1 (PopArt)", shared=True, policy=True)
+    entropy_cost: float = option(0.01, "weight of the policy's entropy, which is raised", least=0)
+    target_entropy: float = option(
+        0.0, "the entropy's weight is learned, from that one on, so that the entropy comes to this [nats]; 0: off"
+    )
+    kl_cost: float = option(0.0, "weight of KL(mu || pi), mu the policy that acted", least=0)
+    kl_limit: float = option(0.0, "its weight is learned so that it comes to this at most [nats]; 0: off", least=0)
+    reverse_kl_cost: float = option(0.0, "weight of KL(pi || mu)", least=0)
+    reverse_kl_limit: float = option(0.0, "its weight is learned so that it comes to this [nats]; 0: off", least=0)
+    reference_kl_cost: float = option(0.0, "weight of KL(reference || pi), the reference an older policy", least=0)
+    reference_kl_limit: float = option(0.0, "its weight is learned so that it comes to this [nats]; 0: off", least=0)
+    reference_period: int = option(100, "rounds after which the reference becomes the present policy", above=0)
+    normalise_observations: bool = option(
+        False, "bring observations that are numbers to mean 0 and deviation 1, as far as the run has seen", shared=True,
+        policy=True,
+    )  # fmt: skip
+    normalise_rewards: bool = option(
+        False, "divide rewards by the deviation of discounted returns, as far as the run has seen; then they are clipped"
+    )
+    lr_on_policy: float = option(2.5e-4, "Adam's learning rate, which falls to 0 at T-max", above=0)
+    adam_eps_on_policy: float = option(1e-5, "Adam's epsilon", above=0)
+    stochastic: bool = option(
+        False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
+    )
+
+    @property
+    def round_rows(self) -> int:
+        """Rows that each environment plays in a round."""
+        return self.unroll_length
+
+
+@dataclass(frozen=True)
+class PpoOptions(OnPolicyOptions):
+    """PPO (--agent ppo; Schulman et al. 2017, arXiv 1707.06347)"""
+
+
+@dataclass(frozen=True)
+class VmpoOptions(OnPolicyOptions):
+    """V-MPO (--agent vmpo; Song et al. 2020, arXiv 1909.12238)"""
+
+    _OWN: ClassVar[dict[str, Any]] = {
+        "policy_loss": "vmpo", "kept_advantages": "better-half", "normalise_advantages": False, "kl_cost": 1.0,
+        "kl_limit": 0.01, "entropy_cost": 0.0,
+    }  # fmt: skip
+    DEFAULTS: ClassVar[dict[str, Any]] = _ATARI | _OWN
+    ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE | _OWN
+
+
+@dataclass(frozen=True)
+class AwrOptions(OnPolicyOptions):
+    """AWR on fresh rows (--agent awr; Peng et al. 2019, arXiv 1910.00177)"""
+
+    _OWN: ClassVar[dict[str, Any]] = {"policy_loss": "awr"}
+    DEFAULTS: ClassVar[dict[str, Any]] = _ATARI | _OWN
+    ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE | _OWN
+
+
+@dataclass(frozen=True)
+class VpgOptions(OnPolicyOptions):
+    """vanilla policy gradient (--agent vpg; Williams 1992, 10.1007/BF00992696; GAE: 1506.02438)"""
+
+    _OWN: ClassVar[dict[str, Any]] = {"policy_loss": "vpg", "epochs": 1}
+    DEFAULTS: ClassVar[dict[str, Any]] = _ATARI | _OWN
+    ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE | _OWN | {"minibatches": 4}
+
+
+@dataclass(frozen=True)
+class VtraceOptions(OnPolicyOptions):
+    """V-trace's loss on whole rounds (--agent vtrace; Espeholt et al. 2018, arXiv 1802.01561)"""
+
+    _OWN: ClassVar[dict[str, Any]] = {
+        "policy_loss": "vpg", "advantage": "vtrace", "trace_lambda": 1.0, "fresh_advantages": True,
+    }  # fmt: skip
+    DEFAULTS: ClassVar[dict[str, Any]] = _ATARI | _OWN
+    ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE | _OWN

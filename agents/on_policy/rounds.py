@@ -1,0 +1,57 @@
+"""A round's rows as the on-policy family learns from them, and how they are dealt out to updates.
+
+Letters: T rows of a sequence, B sequences, S stack, P parameters.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from agents.ops.shapes import check_shapes
+
+
+class Played(NamedTuple):
+    """Holds what an update reads of each row at which an action may have been chosen."""
+
+    obs: Tensor  # [T, B, S, ...]
+    raw: Tensor  # [T, B, ...] sample of the policy that acted, before it became an action
+    parameters: Tensor  # [T, B, P] of that policy
+    value: Tensor  # [T, B] at the round's beginning
+    advantage: Tensor  # [T, B]
+    target: Tensor  # [T, B] of the value
+    learnable: Tensor  # [T, B] bool
+
+    def part(self, chosen: Tensor) -> "Played":
+        """Return rows [N, ...] of a round that was flattened, by their places [N] int64."""
+        return Played(*(field[chosen] for field in self))
+
+
+def deal_rows(learnable: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield, for each of so many updates, places [N] int64 among rows [T * B], shuffled: all learnable ones once.
+
+    Raises ValueError if there are fewer learnable rows than updates.
+    """
+    check_shapes(learnable=(learnable, "T B"))
+    places = learnable.flatten().nonzero().squeeze(1)  # [rows]
+    yield from _dealt(places, parts, generator)
+
+
+def deal_sequences(learnable: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield, for each of so many updates, places [T * b] int64 among rows [T * B]: whole sequences, shuffled.
+
+    Raises ValueError if there are fewer sequences than updates.
+    """
+    check_shapes(learnable=(learnable, "T B"))
+    T, B = learnable.shape
+    rows = torch.arange(T, device=learnable.device).unsqueeze(1) * B  # [T, 1]
+    for chosen in _dealt(torch.arange(B, device=learnable.device), parts, generator):
+        yield (rows + chosen).flatten()
+
+
+def _dealt(places: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:
+    if len(places) < parts:
+        raise ValueError(f"--minibatches: {parts} updates share {len(places)} rows or sequences; give fewer")
+    order = torch.randperm(len(places), generator=generator, device=places.device)
+    yield from places[order].tensor_split(parts)

@@ -1,0 +1,23 @@
+"""Which advantages and values the on-policy family learns, by its options. Letters: T rows of a sequence, B batch."""
+
+from torch import Tensor
+
+from agents.on_policy.options import OnPolicyOptions
+from agents.ops.gae import gae
+from agents.ops.n_step import n_step_targets
+from agents.ops.traces import Targets
+from agents.ops.vtrace import Thresholds, vtrace
+
+
+def estimate(
+    options: OnPolicyOptions, log_ratio: Tensor, value: Tensor, reward: Tensor, discount: Tensor, step_type: Tensor,
+    gamma: float,
+) -> Targets:  # fmt: skip
+    """Estimate a round's targets; arguments as of `agents.ops.vtrace.vtrace`."""
+    arrived = (value, reward, discount, step_type, gamma)
+    if options.advantage == "gae":
+        return gae(*arrived, options.trace_lambda)
+    if options.advantage == "n-step":
+        return n_step_targets(*arrived, options.advantage_steps)
+    thresholds = Thresholds(options.rho_threshold, options.c_threshold, options.rho_threshold, options.trace_lambda)
+    return vtrace(log_ratio, *arrived, thresholds)
