@@ -11,6 +11,11 @@ class Adam(torch.optim.Adam):
 
     _warned_capturable_if_run_uncaptured = True  # updates before a CUDA graph is recorded are not a mistake
 
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate of the next steps; not within a recorded graph."""
+        for group in self.param_groups:
+            group["lr"] = rate
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the moments alone."""
         given = [{key: group[key] for key in ("lr", "eps", "fused", "capturable")} for group in self.param_groups]

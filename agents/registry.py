@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from agents.impala.options import ImpalaOptions
+from agents.on_policy.options import AwrOptions, PpoOptions, VmpoOptions, VpgOptions, VtraceOptions
 from agents.options import AgentOptions
 from agents.r2d2.options import R2d2Options
 from agents.rainbow.options import RainbowOptions
@@ -35,5 +36,10 @@ AGENTS = {
     "rainbow": Entry(RainbowOptions, "agents.rainbow.agent", "Rainbow"),
     "impala": Entry(ImpalaOptions, "agents.impala.agent", "Impala"),
     "r2d2": Entry(R2d2Options, "agents.r2d2.agent", "R2d2"),
+    "ppo": Entry(PpoOptions, "agents.on_policy.agent", "OnPolicy"),
+    "vmpo": Entry(VmpoOptions, "agents.on_policy.agent", "OnPolicy"),
+    "awr": Entry(AwrOptions, "agents.on_policy.agent", "OnPolicy"),
+    "vpg": Entry(VpgOptions, "agents.on_policy.agent", "OnPolicy"),
+    "vtrace": Entry(VtraceOptions, "agents.on_policy.agent", "OnPolicy"),
     "reinforce": Entry(ReinforceOptions, "agents.reinforce.agent", "Reinforce"),
 }

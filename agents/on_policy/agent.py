@@ -5,27 +5,31 @@ so on (Andrychowicz et al. 2020, arXiv 2006.05990). Letters: T rows of a sequenc
 P parameters of the policy's distribution.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from agents.distributions.spec import PolicySpec
-from agents.interface import ActorOutput, Agent, Inspection, Network, Setup, Update
+from agents.interface import ActorOutput, Agent, Inspection, Setup, Update
 from agents.networks.torso import TorsoSpec
-from agents.on_policy.losses import Losses
+from agents.on_policy.losses import Look, Losses
 from agents.on_policy.network import NetworkSpec, PolicyValueNetwork
 from agents.on_policy.options import OnPolicyOptions
 from agents.on_policy.rounds import Played, deal_rows, deal_sequences
 from agents.on_policy.statistics import Statistics
-from agents.on_policy.targets import targets_of
-from agents.ops import FIRST, LAST
+from agents.on_policy.reference import Reference
+from agents.on_policy.targets import estimate
+from agents.ops import LAST
+from agents.ops.clipping import clip_reward
 from agents.ops.frames import push_frame, stacks
 from agents.optimisers import Adam
 from agents.precision import select_precision
 from agents.randomness import RandomState
 from memory.batch import Batch
 from memory.chunk import ChunkSpec
-from memory.environment_spec import Box, Field
+from memory.environment_spec import Box, Discrete, Field
 from memory.rows import Arrays, Rows, StepType
 
 _ROWS_AT_ONCE = 4096  # of a round whose values are computed without gradient
@@ -51,7 +55,7 @@ class OnPolicy(Agent):
         torso = TorsoSpec(
             setup.environment.observation, stack, options.architecture, options.hidden_size, precision, setup.learns
         )
-        sizes = NetworkSpec(torso, options.mlp_size, self._policy, options.normalise_observations)
+        sizes = NetworkSpec(torso, options.mlp_size, self._policy, options.normalise_observations, options.popart)
         self.network = PolicyValueNetwork(sizes).to(self._device)
         self.parts = {"model": self.network, "generator": RandomState(self.generator)}
         if setup.learns:
@@ -61,7 +65,7 @@ class OnPolicy(Agent):
         options = self._options
         self._losses = Losses(options, self._policy, self.generator).to(self._device)
         self._statistics = Statistics(self._environment.observation.shape)
-        self._reference = Reference(self.network, options.reference_period) if options.reference_kl else None
+        self._reference = Reference(self.network, options.reference_period) if options.uses_reference else None
         trained = [*self.network.parameters(), *self._losses.parameters()]
         trained = [parameter for parameter in trained if parameter.requires_grad]
         self._optimiser = Adam(trained, options.lr_on_policy, eps=options.adam_eps_on_policy)
@@ -113,17 +117,19 @@ class OnPolicy(Agent):
     def update(self, batch: Batch, progress: float | Tensor) -> Update:
         """Make the updates of a round, then let its observations and rewards count for what comes after them."""
         options = self._options
-        self._optimiser.anneal(float(progress))
+        self._optimiser.set_rate(options.lr_on_policy * (1 - float(progress)))
         obs = stacks(batch.obs, batch.step_type, self.spec.stack)  # [T + 1, B, S, ...]
         reward = self._statistics.scaled(batch.reward) if options.normalise_rewards else batch.reward
         reward = clip_reward(reward, self._learning.reward_clip)
-        begun = self._values(obs)  # [T + 1, B]
+        begun = self._look(obs)[1]  # [T + 1, B]
         made: list[dict[str, Tensor]] = []
         for epoch in range(options.epochs):
             if not epoch or options.fresh_advantages:
                 played = self._played(batch, obs, reward, begun)
+            if not epoch and self.network.popart is not None:
+                self.network.popart.observe(played.target, played.learnable)
             made += [self._step(played.part(chosen)) for chosen in self._deal(played.learnable)]
-        self._count(batch, obs)
+        self._end_round(batch)
         return Update(None, {name: torch.stack([metrics[name] for metrics in made]).mean() for name in made[0]})
 
     def _played(self, batch: Batch, obs: Tensor, reward: Tensor, begun: Tensor) -> Played:
@@ -148,9 +154,10 @@ class OnPolicy(Agent):
 
     def _step(self, rows: Played) -> dict[str, Tensor]:
         """Make one step of Adam on some of the round's rows; returns metrics."""
-        parameters, value = self.network(rows.obs)  # [N, P], [N]
-        reference = self._reference(rows.obs) if self._reference else None
-        loss, metrics = self._losses(rows, parameters, value, reference)
+        obs = rows.obs[0]  # [N, S, ...]
+        parameters, value = (part.unsqueeze(0) for part in self.network(obs))  # [1, N, P], [1, N]
+        reference = self._reference(obs).unsqueeze(0) if self._reference else None
+        loss, metrics = self._losses(rows, Look(parameters, value, reference), self.network.popart)
         self._optimiser.zero_grad()
         loss.backward()
         limit = self._learning.max_gradient_norm or float("inf")
@@ -164,3 +171,15 @@ class OnPolicy(Agent):
         parts = [self.network(part) for part in obs.flatten(0, 1).split(_ROWS_AT_ONCE)]
         parameters, value = (torch.cat(found) for found in zip(*parts, strict=True))
         return parameters.unflatten(0, obs.shape[:2]), value.view(obs.shape[:2])
+
+    def _end_round(self, batch: Batch) -> None:
+        """Count the round's observations and returns, for the rows that are played with the next weights."""
+        if self._reference:
+            self._reference.count_round(self.network)
+        rows = slice(self.spec.prefix, self.spec.prefix + self.spec.length)
+        learnable = batch.step_type[rows] != LAST  # [T, B]
+        following = batch.reward[self.spec.prefix + 1 :]  # [T, B]
+        returns = batch.rows["extras.return"][rows] * self._learning.discount + following  # [T, B]
+        self._statistics.count(batch.obs[rows][learnable], returns[learnable])
+        if self.network.normaliser is not None:
+            self._statistics.normalise(self.network.normaliser)

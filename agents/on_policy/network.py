@@ -14,6 +14,7 @@ from agents.distributions.spec import PolicySpec
 from agents.interface import Network
 from agents.networks.policy_head import PolicyHead
 from agents.networks.torso import FRAME, Torso, TorsoSpec
+from agents.ops.popart import PopArt
 
 MOST = 10.0  # of a normalised observation's numbers
 _POLICY_GAIN, _VALUE_GAIN = 0.01, 1.0  # of the heads' first weights
@@ -27,6 +28,7 @@ class NetworkSpec:
     mlp: int  # units of a hidden layer, for numbers
     policy: PolicySpec
     normalises: bool  # observations that are numbers
+    popart: bool
 
 
 class Normaliser(nn.Module):
@@ -66,20 +68,20 @@ class PolicyValueNetwork(Network):
         self._is_picture = observation.shape == FRAME
         self._scale = 1 / 255 if observation.dtype == "uint8" else 1.0
         self.policy = PolicyHead(features, spec.policy, orthogonal_gain=_POLICY_GAIN)
-        self.value = nn.Linear(features, 1)
-        nn.init.orthogonal_(self.value.weight, _VALUE_GAIN)
-        nn.init.zeros_(self.value.bias)
+        self.popart = PopArt(features) if spec.popart else None
+        self.value = self.popart or nn.Sequential(nn.Linear(features, 1), nn.Flatten(0))
+        _initialise(self.value, _VALUE_GAIN)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return parameters and values."""
         if self._is_picture:
             features = self.torso(obs)  # [N, F]
-            return self.policy(features), self.value(features).squeeze(1)
+            return self.policy(features), self.value(features)
         x = obs.float() * self._scale  # [N, S, ...]
         if self.normaliser is not None:
             x = self.normaliser(x)
         x = x.flatten(1)  # [N, S * numbers]
-        return self.policy(self.policy_body(x)), self.value(self.value_body(x)).squeeze(1)
+        return self.policy(self.policy_body(x)), self.value(self.value_body(x))
 
 
 def _mlp(inputs: int, units: int) -> nn.Sequential:
@@ -88,12 +90,12 @@ def _mlp(inputs: int, units: int) -> nn.Sequential:
     return layers
 
 
-def _initialise(module: nn.Module) -> None:
-    """Let the layers begin orthogonal with a gain of the root of 2, and without bias."""
+def _initialise(module: nn.Module, gain: float = math.sqrt(2)) -> None:
+    """Let the layers begin orthogonal, and without bias."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
             weight = torch.empty(layer.weight.shape)  # a network that only acts may keep its own in bfloat16
-            nn.init.orthogonal_(weight, math.sqrt(2))
+            nn.init.orthogonal_(weight, gain)
             with torch.no_grad():
                 layer.weight.copy_(weight)
             assert layer.bias is not None

@@ -33,9 +33,7 @@ class OnPolicyOptions(SequenceOptions):
     MAX_POLICY_LAG: ClassVar[int] = 0  # what is played is learned from before more is played
     WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
 
-    hidden_size: int = option(
-        512, "features of a picture", above=0, most=10_000, shared=True, policy=True
-    )
+    hidden_size: int = option(512, "features of a picture", above=0, most=10_000, shared=True, policy=True)
     mlp_size: int = option(
         64,
         "units of both hidden layers of policy and value, for observations that are numbers",
@@ -106,13 +104,19 @@ class OnPolicyOptions(SequenceOptions):
         policy=True,
     )  # fmt: skip
     normalise_rewards: bool = option(
-        False, "divide rewards by the deviation of discounted returns, as far as the run has seen; then they are clipped"
+        False,
+        "divide rewards by the deviation of discounted returns, as far as the run has seen; then they are clipped",
     )
     lr_on_policy: float = option(2.5e-4, "Adam's learning rate, which falls to 0 at T-max", above=0)
     adam_eps_on_policy: float = option(1e-5, "Adam's epsilon", above=0)
     stochastic: bool = option(
         False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
     )
+
+    @property
+    def uses_reference(self) -> bool:
+        """Whether a reference policy takes part."""
+        return bool(self.reference_kl_cost or self.reference_kl_limit)
 
     @property
     def round_rows(self) -> int:

@@ -13,7 +13,7 @@ from agents.ops.shapes import check_shapes
 
 
 class Played(NamedTuple):
-    """Holds what an update reads of each row at which an action may have been chosen."""
+    """Holds what updates read of each row at which an action may have been chosen."""
 
     obs: Tensor  # [T, B, S, ...]
     raw: Tensor  # [T, B, ...] sample of the policy that acted, before it became an action
@@ -24,8 +24,8 @@ class Played(NamedTuple):
     learnable: Tensor  # [T, B] bool
 
     def part(self, chosen: Tensor) -> "Played":
-        """Return rows [N, ...] of a round that was flattened, by their places [N] int64."""
-        return Played(*(field[chosen] for field in self))
+        """Return rows [1, N, ...] of a round that was flattened to [T * B, ...], by their places [N] int64."""
+        return Played(*(field[chosen].unsqueeze(0) for field in self))
 
 
 def deal_rows(learnable: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:

@@ -1,0 +1,30 @@
+"""An older policy of the same run, from which the present one may be kept from straying."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from agents.on_policy.network import PolicyValueNetwork
+
+
+class Reference(nn.Module):
+    """A copy of the network, replaced by the present one every `period` rounds."""
+
+    def __init__(self, network: PolicyValueNetwork, period: int) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network).requires_grad_(False)
+        self.register_buffer("rounds", torch.zeros((), dtype=torch.int64, device="cpu"))
+        self._period = period
+
+    @torch.no_grad()
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return its policy's parameters [N, P] for stacked observations [N, S, ...]."""
+        parameters: Tensor = self.network(obs)[0]
+        return parameters
+
+    def count_round(self, network: PolicyValueNetwork) -> None:
+        """Count a round that was learned from."""
+        rounds = self.get_buffer("rounds").add_(1)
+        if rounds % self._period == 0:
+            self.network.load_state_dict(network.state_dict())

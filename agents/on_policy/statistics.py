@@ -1,0 +1,48 @@
+"""What the on-policy family knows of observations and returns: means and deviations of all that the run has played.
+
+The learner takes each row into account exactly once, when it has learned from it: chunks come from the actors' logs, of
+which none is read twice. What actors see of it travels with the weights, so both sides normalise alike.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agents.on_policy.network import Normaliser
+from agents.ops.running_statistics import RunningStatistics
+
+_LEAST_VARIANCE = 1e-8
+
+
+class Statistics:
+    """Statistics of observations [*shape], and of discounted returns, by whose deviation rewards are divided."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._observations = RunningStatistics(shape)
+        self._returns = RunningStatistics(())
+
+    def count(self, obs: Tensor, returns: Tensor) -> None:
+        """Take observations [N, *shape] and discounted returns [M] into account."""
+        self._observations.observe(obs)
+        self._returns.observe(returns)
+
+    def normalise(self, normaliser: Normaliser) -> None:
+        """Bring a network's normaliser up to date."""
+        seen = self._observations
+        with torch.no_grad():
+            normaliser.mean.copy_(seen.mean)
+            normaliser.scale.copy_((seen.variance + _LEAST_VARIANCE).rsqrt())
+
+    def scaled(self, reward: Tensor) -> Tensor:
+        """Return rewards [...] divided by the deviation of the discounted returns so far."""
+        return reward * (self._returns.variance + _LEAST_VARIANCE).rsqrt().to(reward)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return both statistics."""
+        return {"observations": self._observations.state_dict(), "returns": self._returns.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from both statistics."""
+        self._observations.load_state_dict(state["observations"])
+        self._returns.load_state_dict(state["returns"])
