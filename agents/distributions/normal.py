@@ -64,7 +64,7 @@ class TanhNormal(Normal):
         return raw.tanh().float()
 
     def log_prob(self, raw: Tensor) -> Tensor:
-        """Return log N(raw) - Σ log(1 - tanh² raw) [...], the density of the action tanh(raw) (equation 26)."""
+        """Return log N(raw) - Σ log(1 - tanh² raw) [...], the density of the action tanh(raw)."""
         return super().log_prob(raw) - log_tanh_slope(raw).sum(-1)
 
     def entropy(self, generator: torch.Generator | None = None) -> Tensor:

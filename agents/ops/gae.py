@@ -12,7 +12,7 @@ from agents.ops.traces import Targets, accumulate
 
 
 def gae(value: Tensor, reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float, trace: float) -> Targets:
-    """Compute GAE(lambda) and the values that it implies (equations 12 and 16), which carry no gradient.
+    """Compute GAE(lambda) and the values that it implies (equation 16), which carry no gradient.
 
     Where row t is not LAST, with gamma_t = gamma d_t:
 

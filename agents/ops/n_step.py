@@ -58,7 +58,7 @@ def n_step_targets(value: Tensor, reward: Tensor, discount: Tensor, step_type: T
 
     With m the smaller of n and the number of rows up to and including the episode's LAST row or the sequence's end,
     v_t is `n_step`'s return_ + discount V_{t+m}, and advantage_t = v_t - V_t (Mnih et al. 2016, arXiv 1602.01783,
-    section 4.3). n passes over the sequence give it, each of which goes one row further.
+    section 4). n passes over the sequence give it, each of which goes one row further.
 
     Args:
         value: [T + 1, B] V_t; the row after the sequence is bootstrapped from.
