@@ -17,9 +17,9 @@ from agents.networks.torso import TorsoSpec
 from agents.on_policy.losses import Look, Losses
 from agents.on_policy.network import NetworkSpec, PolicyValueNetwork
 from agents.on_policy.options import OnPolicyOptions
+from agents.on_policy.reference import Reference
 from agents.on_policy.rounds import Played, deal_rows, deal_sequences
 from agents.on_policy.statistics import Statistics
-from agents.on_policy.reference import Reference
 from agents.on_policy.targets import estimate
 from agents.ops import LAST
 from agents.ops.clipping import clip_reward
@@ -45,7 +45,7 @@ class OnPolicy(Agent):
         assert isinstance(options, OnPolicyOptions)
         self._options, self._learning, self._environment = options, learning, setup.environment
         self.generator, self._device = setup.generator, setup.generator.device
-        self._policy = PolicySpec(setup.environment.action, options.box_policy)
+        self._policy = PolicySpec(setup.environment.action, options.box)
         extras = [("parameters", self._policy.parameters_field), ("return", Field((), "float32"))]
         if isinstance(setup.environment.action, Box):  # discrete ones are the rows' actions
             extras.append(("raw", self._policy.raw_field))
@@ -136,7 +136,7 @@ class OnPolicy(Agent):
         """Return what the updates of an epoch read, its rows flattened to [T * B, ...]."""
         prefix = self.spec.prefix
         rows = slice(prefix, prefix + self.spec.length)
-        raw = batch.rows["extras.raw"] if "extras.raw" in batch.rows else batch.action  # [T', B, ...]
+        raw = batch.rows.get("extras.raw", batch.action)  # [T', B, ...]
         parameters = batch.rows["extras.parameters"][rows]  # [T, B, P] of the policy that acted
         log_ratio, value = torch.zeros_like(begun[:-1]), begun
         if self._options.fresh_advantages:
@@ -168,9 +168,9 @@ class OnPolicy(Agent):
     @torch.no_grad()
     def _look(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return the present parameters [T, B, P] and values [T, B] of stacked observations [T, B, S, ...]."""
-        parts = [self.network(part) for part in obs.flatten(0, 1).split(_ROWS_AT_ONCE)]
+        parts = [self.network(part) for part in torch.split(obs.flatten(0, 1), _ROWS_AT_ONCE)]
         parameters, value = (torch.cat(found) for found in zip(*parts, strict=True))
-        return parameters.unflatten(0, obs.shape[:2]), value.view(obs.shape[:2])
+        return parameters.view(*obs.shape[:2], -1), value.view(obs.shape[:2])
 
     def _end_round(self, batch: Batch) -> None:
         """Count the round's observations and returns, for the rows that are played with the next weights."""

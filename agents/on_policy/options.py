@@ -1,7 +1,7 @@
-"""The options of the on-policy family (Andrychowicz et al. 2020, arXiv 2006.05990), and what its five members choose."""
+"""The options of the on-policy family (Andrychowicz et al. 2020, arXiv 2006.05990), and what each member chooses."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from agents.options import Preset, option
 from agents.sequence_options import SequenceOptions
@@ -112,6 +112,11 @@ class OnPolicyOptions(SequenceOptions):
     stochastic: bool = option(
         False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
     )
+
+    @property
+    def box(self) -> Literal["clipped-normal", "tanh-normal"]:
+        """The kind of a policy over numbers."""
+        return "tanh-normal" if self.box_policy == "tanh-normal" else "clipped-normal"
 
     @property
     def uses_reference(self) -> bool:
