@@ -7,10 +7,12 @@ What a sink raises is printed in one line: the run goes on, and the sink is trie
 that may wait for a network is put into a thread of its own, see `monitoring.sinks.guarded`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from monitoring.film import Film, Place
 from monitoring.report import Event, Report
 
 
@@ -34,6 +36,7 @@ class Moment:
     histograms: dict[str, list[float]]
     events: tuple[Event, ...]  # of the learner, since the last moment
     others: tuple[Report, ...] = field(default=())  # the newest reports of the other processes that run
+    films: Mapping[Place, Film] = field(default_factory=dict)  # of evaluation episodes, since the last moment
 
 
 class Sink(Protocol):
