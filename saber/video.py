@@ -21,8 +21,9 @@ _HEIGHT = 400  # pixels
 class Video:
     """Collects pictures of equal sizes; see `write_video`."""
 
-    def __init__(self, path: Path, frames_per_second: float, height: int) -> None:
+    def __init__(self, path: Path, named: Path, frames_per_second: float, height: int) -> None:
         self._path = path
+        self._named = named  # in errors
         self._height = height
         self._rate = frames_per_second
         self._limit = round(MAX_SECONDS * frames_per_second)
@@ -48,7 +49,7 @@ class Video:
             codec = cv2.VideoWriter.fourcc(*"VP80")
             writer = cv2.VideoWriter(str(self._path), cv2.CAP_FFMPEG, codec, self._rate, (width, height))
         if not writer.isOpened():
-            raise OSError(f"{self._path}: this build of OpenCV cannot write WebM videos with VP8")
+            raise OSError(f"{self._named}: this build of OpenCV cannot write WebM videos with VP8")
         return writer
 
     def finish(self) -> None:
@@ -57,7 +58,7 @@ class Video:
         with _silent_stderr():
             found = cv2.VideoCapture(str(self._path), cv2.CAP_FFMPEG).get(cv2.CAP_PROP_FRAME_COUNT)
         if found != self._written:
-            raise OSError(f"{self._path}: the video is not whole; is the disk full?")
+            raise OSError(f"{self._named}: the video is not whole; is the disk full?")
 
     def release(self) -> None:
         """Close the file."""
@@ -85,7 +86,7 @@ def write_video(path: Path, frames_per_second: float, height: int = _HEIGHT) -> 
     Pictures that are smaller than `height` pixels are enlarged by the whole factor that comes nearest to it.
     """
     with written_aside(path, ".webm") as aside:  # OpenCV chooses the format by the end of the name
-        video = Video(aside, frames_per_second, height)
+        video = Video(aside, path, frames_per_second, height)
         try:
             yield video
             video.finish()

@@ -19,6 +19,8 @@ from memory.broker.run_status import Owner, RunStatus, write_run
 from memory.broker.transport import Keys
 from monitoring.metrics import METRICS, PRIORITY_BOUNDS
 from monitoring.report import Event, Report, encode
+from monitoring.sinks.film_files import FilmFiles
+from monitoring.sinks.sink import RunInfo
 from monitoring.view import View
 from monitoring.view import encode as encode_view
 from tests.browser import Browser, needs_browser
@@ -26,6 +28,8 @@ from tests.conftest import RedisServer
 from tests.dashboard import moment, needs_dashboard, start
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
+from tests.monitoring.films import film
+from tests.monitoring.sinks.moments import moment as a_moment
 from tests.processes import Processes
 from tests.small import SHORT_CHAIN
 from tests.system import LEARNER, System
@@ -63,7 +67,7 @@ def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, proc
         yield start(processes, redis_port, folder, "--run-name", run_name)[1]
 
 
-NAMELESS = """[...document.querySelectorAll('input, select, [role=img], [role=region], figure h3 + div')]
+NAMELESS = """[...document.querySelectorAll('input, select, video, [role=img], [role=region], figure h3 + div')]
     .filter(e => !e.closest('[hidden]') && !(e.labels?.length || e.ariaLabel || e.getAttribute('aria-labelledby')))
     .map(e => e.outerHTML.slice(0, 100))"""
 
@@ -111,6 +115,38 @@ def test_keys_choose_axis_runs_and_lines(address: str) -> None:
             "document.getElementById('scores').layout.shapes.some(s => s.label.text === 'world record 21')"
         )
         assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
+        assert errors(browser, address) == []
+
+
+def test_films_of_evaluation_episodes_play(
+    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+) -> None:
+    # Mutation: leave `media-src` out of the policy, or replace a film that somebody watches.
+    folder = tmp_path / "results"
+    write_files(folder, "pong", 40)
+    sink = FilmFiles(RunInfo(run_name, "id", folder, "pong", {}))
+    size = {"height": 105, "width": 80}
+    sink.take(a_moment(1, films={"best": film(score=21.0, pictures=400, **size), "newest": film(pictures=40, **size)}))
+    _, address = start(processes, redis_port, folder, "--run-name", run_name)
+    with Browser() as browser:
+        browser.open(address)
+        browser.wait_for("document.querySelectorAll('#film-list video').length === 2")
+        browser.wait_for("document.querySelectorAll('#film-list figcaption')[1].textContent.length > 9")
+        best = browser.value("document.querySelector('#film-list figcaption').textContent")
+        assert best.startswith("Best episode: score 21 after 7,000 agent steps, 2 times as fast, 2017-07-")
+        video = "document.querySelector('#film-list video')"
+        asked = (f"{video}.{name}" for name in ("muted", "loop", "controls", "preload", "ariaLabel"))
+        assert browser.value(f"[{', '.join(asked)}]") == [True, True, True, "none", "Best episode"]
+        browser.value(f"{video}.play()")
+        browser.wait_for(f"{video}.currentTime > 0.2 && {video}.videoHeight === 210")
+        before = browser.value(f"{video}.src")
+        sink.take(a_moment(2, films={"best": film(score=22.0, at=1.6e9, pictures=5, **size)}))
+        time.sleep(2.5)  # the page asks every second
+        assert browser.value(f"{video}.src") == before, "somebody watches it"
+        browser.value(f"{video}.pause()")
+        browser.wait_for(f"{video}.src !== {before!r}")
+        assert "score 22 " in browser.value("document.querySelector('#film-list figcaption').textContent")
+        assert browser.value(NAMELESS) == []
         assert errors(browser, address) == []
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
 
 from monitoring.film import PLACES, Film, FilmError, FilmInfo, Place, from_json
@@ -53,7 +53,10 @@ def as_video(film: Film) -> Iterator[Path]:
     """Yield the path of a video that is there until the block ends, for packages that take a copy; raises OSError."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "episode.webm"
-        write_film(film, path)
+        try:
+            write_film(film, path)
+        except OSError as error:  # without the folder's random name, so that it is told once
+            raise OSError(f"{gettempdir()}: a film cannot be written; is the disk full?") from error
         yield path
 
 

@@ -74,6 +74,19 @@ class Results:
                 "references": references(scores),
             }
 
+    def films(self, title: str) -> list[dict[str, Any]]:
+        """Return what a run's videos of evaluation episodes show."""
+        with self._lock:
+            run = self._find().get(title)
+            return run.films() if run else []
+
+    def film(self, title: str, place: str) -> Path | None:
+        """Return the file of a run's video; None if there is no such run, or no such video."""
+        with self._lock:
+            run = self._find().get(title)
+            path = run.film_paths.get(place) if run else None
+            return path if path and path.is_file() else None
+
     def events(self, title: str) -> list[Event]:
         """Return the events in a run's history, the oldest first."""
         with self._lock:

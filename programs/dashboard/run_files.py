@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from monitoring.film import PLACES
 from monitoring.sinks import history
+from monitoring.sinks.film_files import read_shown, video_path
 from monitoring.sinks.history import Line
 from programs.dashboard.tail import Tail
 from saber.results.episode_fields import FIELDS, is_sound
@@ -114,6 +116,8 @@ class RunFiles:
         self._training = EpisodeLog(folder / f"{task}.csv", EpisodeRecord)
         self._evaluation = EpisodeLog(folder / f"{task}_evaluation.csv", VersionedRecord)
         self.history = History(history.path_of(folder, task))
+        self.film_paths: dict[str, Path] = {place: video_path(folder, task, place) for place in PLACES}
+        self._folder = folder
         self.problem = ""  # why a file is not shown
         self.record: RunRecord | None = None
 
@@ -132,6 +136,12 @@ class RunFiles:
                 continue
             except (OSError, ValueError) as error:
                 self.problem = str(error)[:300]
+
+    def films(self) -> list[dict[str, Any]]:
+        """Return what the run's videos show, for the page."""
+        shown = read_shown(self._folder, self.key.task).films
+        found = [(place, info) for place, info in shown.items() if self.film_paths[place].is_file()]
+        return [{"place": place, "at": info.at, "caption": info.caption} for place, info in found]
 
     def _read_record(self) -> None:
         self.record = read_record(self._record_path)

@@ -29,7 +29,7 @@ _STATIC = Path(__file__).with_name("static")
 _COOKIE = "dashboard_token"
 _MOST_NAMES = 30  # metrics, or runs, in one request
 _POLICY = (
-    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
     "style-src 'self' 'unsafe-inline'; "  # plotly sets styles of its own
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -62,6 +62,7 @@ class Pages:
             Route("/api/scores", self._scores),
             Route("/api/metrics", self._metrics),
             Route("/api/view", self._view),
+            Route("/api/film", self._film),
         ]
 
     async def _page(self, _: Request) -> Response:
@@ -90,6 +91,12 @@ class Pages:
             return PlainTextResponse("actor: expected a number", 400)
         return await _json(self._views.ask, int(actor))
 
+    async def _film(self, request: Request) -> Response:
+        run, place = (request.query_params.get(name, "") for name in ("run", "place"))
+        path = await asyncio.to_thread(self._results.film, run, place)
+        headers = {"Cache-Control": "no-store"}
+        return FileResponse(path, headers=headers) if path else PlainTextResponse("no such film", 404)
+
     def _present(self, asked: str) -> dict[str, Any]:
         """Return the state of the run on the Redis server and of a run's files, its own unless another is asked for."""
         look, titles = self._watcher.look, self._results.titles()
@@ -102,6 +109,7 @@ class Pages:
                 "shown": title,
                 "stamp": self._results.stamp(title) if title else "",
                 "facts": self._results.facts(title),
+                "films": self._results.films(title),
             },
             "events": present.events(happenings.newest()),
         }

@@ -10,7 +10,7 @@ INFO = FilmInfo(
 
 
 def film(
-    score: float = INFO.score, pictures: int = INFO.pictures, height: int = 5, width: int = 7, **more: int
+    score: float = INFO.score, pictures: int = INFO.pictures, height: int = 5, width: int = 7, **more: float
 ) -> Film:
     """Return a film of moving stripes."""
     shape = (pictures, height, width, 3)

@@ -17,8 +17,13 @@ from memory.broker.reports import ReportStore
 from memory.broker.run_status import Owner, RunStatus, write_run
 from memory.broker.transport import Keys
 from monitoring.report import Event, Report, encode
+from monitoring.sinks.film_files import FilmFiles
+from monitoring.sinks.sink import RunInfo
 from tests.dashboard import ask, needs_dashboard, start
+from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
+from tests.monitoring.films import film
+from tests.monitoring.sinks.moments import moment
 from tests.processes import Processes, run
 
 pytestmark = [pytest.mark.redis, needs_dashboard]
@@ -124,6 +129,33 @@ def test_other_machines_need_the_token(processes: Processes, redis_port: int, fo
     with browser.open(f"{plain}api/now", timeout=60) as answer:
         assert json.load(answer)["files"]
     assert process.output.count(token) == 1 and token not in process.errors
+
+
+def test_only_the_two_videos_of_a_known_run_are_served(processes: Processes, redis_port: int, folder: Path) -> None:
+    # Mutation: join the place to the folder's path without a look at the list.
+    write_files(folder, "pong", 3)
+    sink = FilmFiles(RunInfo("run", "id", folder, "pong", {}))
+    sink.take(moment(1, films={"best": film(height=105, width=80)}))
+    (folder / "secret_best_evaluation.webm").write_bytes(b"secret")
+    (folder.parent / "pong_best_evaluation.webm").write_bytes(b"secret")
+    process, address = start(processes, redis_port, folder, "--host", "0.0.0.0")
+    plain, _, token = address.partition("?token=")
+    plain = f"http://127.0.0.1:{plain.rsplit(':', 1)[1]}"
+    known = {"Cookie": f"dashboard_token={token}"}
+    shown = ask(plain, **known)["files"]["films"]
+    assert [(one["place"], one["at"]) for one in shown] == [("best", 1.5e9)]
+    request = urllib.request.Request(f"{plain}api/film?run=pong&place=best", headers=known | {"Range": "bytes=0-99"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert (answer.status, answer.headers["Content-Type"], len(answer.read())) == (206, "video/webm", 100)
+    for asked in (
+        "run=pong&place=newest", "run=pong&place=../pong_best", "run=secret&place=best", "run=../pong&place=best",
+        "run=../results/pong&place=best", "place=best", "run=pong&place=/etc/passwd",
+    ):  # fmt: skip
+        with pytest.raises(HTTPError, match="404"):
+            ask(plain, f"api/film?{asked}", **known)
+    with pytest.raises(HTTPError, match="403"):
+        ask(plain, "api/film?run=pong&place=best")
+    assert process.errors == ""
 
 
 @pytest.mark.parametrize(

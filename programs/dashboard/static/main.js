@@ -1,6 +1,7 @@
 // Asks the server for news once a second while the page can be seen, and shows them.
 
 import { checkedBoxes, find, make, setBoxes, setChildren, setText } from "./elements.js";
+import { showFilms } from "./films.js";
 import { NAMES, drawMetrics } from "./metrics.js";
 import { showPresent } from "./present.js";
 import { drawScores } from "./scores.js";
@@ -21,6 +22,7 @@ async function look() {
   const now = await ask("/api/now", chosen ? [["run", chosen]] : []);
   showPresent(now);
   showRuns(now.files);
+  showFilms(now.files);
   showActors(now.processes || []);
   await bringCurves(now.files);
 }
