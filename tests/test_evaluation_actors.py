@@ -90,6 +90,7 @@ def test_they_survive_whatever_is_killed(own_server: RedisServer, run_name: str,
     with redis.Redis(port=own_server.port) as client:
         logs: Any = client.keys("riqx:*:evaluation:log:*")
         assert [client.xlen(log) for log in logs] == [0, 0], "what is on the disk is not kept in Redis"
+        assert client.keys("riqx:*:film:*") == [] == list(folder.glob("*film*")), "nobody has asked for films"
 
 
 def grow(system: System) -> None:

@@ -17,7 +17,7 @@ from monitoring.sinks.sink import Moment, RunInfo
 from saber.results.files import replace_file
 from saber.video import write_video
 
-_HEIGHT = 240  # pixels: 400 would take four times as long, and a browser enlarges them as well
+_HEIGHT = 240  # pixels: 400 would take twice as long, and a browser enlarges them as well
 
 
 class FilmFiles:

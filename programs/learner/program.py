@@ -62,12 +62,12 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     if args.learner_threads:
         torch.set_num_threads(args.learner_threads)
     check_sinks(args)
+    if args.record_evaluations:
+        try_to_record(args, EVALUATIONS, folder_to_write("--path-to-results", args.path_to_results))
     client = connect_to_redis(args, stop)
     device = select_device(args)
     environment = open_environment(replace(args, render=False), args.seed)
     environment.close()
-    if args.record_evaluations:
-        try_to_record(args, EVALUATIONS, folder_to_write("--path-to-results", args.path_to_results))
     spec = environment.spec
     # Take the lease and the folder before reading the checkpoint: a learner that leaves may still be writing it.
     with (
