@@ -5,7 +5,6 @@ are no encoded videos: the learner would give the bytes of a peer to a codec. Wh
 written a film, so `decode` checks sizes and ranges, and never decompresses more than the header claims.
 """
 
-import json
 import math
 import struct
 import zlib
@@ -136,13 +135,8 @@ def decode(data: bytes) -> Film:
     return Film(info, np.cumsum(changes, axis=0, dtype=np.uint8))
 
 
-def to_json(info: FilmInfo) -> str:
-    """Return what a film shows as JSON."""
-    return json.dumps(asdict(info))
-
-
 def from_json(content: Any) -> FilmInfo:
-    """Return what parsed JSON tells of a film; raises FilmError for anything that `to_json` cannot have made."""
+    """Return what parsed JSON tells of a film, a value for each field; raises FilmError for anything else."""
     if not isinstance(content, dict) or content.keys() != {f.name for f in fields(FilmInfo)}:
         raise FilmError("a film has other fields than this release writes")
     return FilmInfo(**content)
