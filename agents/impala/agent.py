@@ -12,7 +12,8 @@ from agents.impala.options import ImpalaOptions
 from agents.interface import ActorOutput, Inspection, Network, Setup, Stateful, Update
 from agents.networks.core import Core, CoreSpec, Inputs, Memory
 from agents.ops.clipping import clip_reward
-from agents.ops.vtrace import Thresholds, VTrace, vtrace
+from agents.ops.traces import Targets
+from agents.ops.vtrace import Thresholds, vtrace
 from agents.optimisers import RMSProp
 from agents.randomness import RandomState
 from agents.sequences import SequenceAgent, core_spec, state_fields
@@ -154,7 +155,7 @@ class Impala(SequenceAgent):
         loss = loss - cost * self._reduce(entropy, kept)
         return loss, metrics | {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
 
-    def _targets(self, batch: Batch, log_ratio: Tensor, value: Tensor) -> VTrace:
+    def _targets(self, batch: Batch, log_ratio: Tensor, value: Tensor) -> Targets:
         rows = slice(self.spec.prefix, None)
         reward = self.shown_reward(batch.reward[rows])  # [T + 1, B]
         discount, step_type, gamma = batch.discount[rows], batch.step_type[rows], self._learning.discount

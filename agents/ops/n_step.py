@@ -1,6 +1,6 @@
 """The n-step return that stops at an episode's end (Rainbow, Hessel et al. 2018, arXiv 1710.02298, equation 2).
 
-Letters: n steps, B batch.
+Letters: n steps, T rows of a sequence, B batch.
 """
 
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from agents.ops import LAST
 from agents.ops.shapes import check_shapes
+from agents.ops.traces import Targets
 
 
 class NStep(NamedTuple):
@@ -50,3 +51,33 @@ def n_step(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) ->
     before = torch.cat((torch.ones_like(product[:1]), product[:-1]))  # [n, B] the same up to k - 1
     return_ = torch.where(inside, before * reward[1:], 0).sum(0)  # [B]
     return NStep(return_, product[-1], counts.sum(0))
+
+
+def n_step_targets(value: Tensor, reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float, n: int) -> Targets:
+    """Compute the n-step target of every row of a sequence, and the advantage; they carry no gradient.
+
+    With m the smaller of n and the number of rows up to and including the episode's LAST row or the sequence's end,
+    v_t is `n_step`'s return_ + discount V_{t+m}, and advantage_t = v_t - V_t (Mnih et al. 2016, arXiv 1602.01783,
+    section 4). n passes over the sequence give it, each of which goes one row further.
+
+    Args:
+        value: [T + 1, B] V_t; the row after the sequence is bootstrapped from.
+        reward: [T + 1, B] that arrived with each row; row 0's is not read.
+        discount: [T + 1, B] that arrived with each row; row 0's is not read.
+        step_type: [T + 1, B] uint8.
+        gamma: the discount of an agent step.
+        n: at least 1.
+
+    Raises:
+        ValueError: the shapes do not fit.
+    """
+    named = {"value": value, "reward": reward, "discount": discount, "step_type": step_type}
+    check_shapes(**{name: (tensor, "T B") for name, tensor in named.items()})
+    with torch.no_grad():
+        learnable = step_type[:-1] != LAST  # [T, B]
+        ahead = gamma * discount[1:]  # [T, B]
+        target = value[:-1]  # [T, B]
+        for _ in range(n):
+            following = torch.cat((target[1:], value[-1:]))  # [T, B]
+            target = torch.where(learnable, reward[1:] + ahead * following, value[:-1])
+        return Targets(target, target - value[:-1], learnable)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from agents.ops import LAST
 from agents.ops.shapes import check_shapes
+from agents.ops.traces import Targets, accumulate
 
 
 class Thresholds(NamedTuple):
@@ -21,14 +22,6 @@ class Thresholds(NamedTuple):
     trace: float = 1.0  # lambda
 
 
-class VTrace(NamedTuple):
-    """Targets of a sequence's rows; nothing is learned where `learnable` is false."""
-
-    value: Tensor  # [T, B] v_t, what V_t learns; V_t itself at a LAST row
-    advantage: Tensor  # [T, B] truncated importance weight times advantage; 0 at a LAST row
-    learnable: Tensor  # [T, B] bool: rows at which an action was chosen
-
-
 def vtrace(
     log_ratio: Tensor,
     value: Tensor,
@@ -37,7 +30,7 @@ def vtrace(
     step_type: Tensor,
     gamma: float,
     thresholds: Thresholds,
-) -> VTrace:
+) -> Targets:
     """Compute V-trace targets and advantages (remark 1 of the paper), which carry no gradient.
 
     Where row t is not LAST, with c_t = lambda min(c, pi/mu), rho_t = min(rho, pi/mu) and gamma_t = gamma d_t:
@@ -71,12 +64,7 @@ def vtrace(
         delta = ratio.clamp(max=thresholds.rho) * (reward[1:] + ahead * value[1:] - value[:-1])  # [T, B]
         delta = torch.where(learnable, delta, 0)
         trace = torch.where(learnable, ahead * thresholds.trace * ratio.clamp(max=thresholds.c), 0)  # [T, B]
-        above = torch.zeros_like(value[0])  # [B] v_{t+1} - V_{t+1}
-        differences = []
-        for t in reversed(range(len(delta))):
-            above = delta[t] + trace[t] * above
-            differences.append(above)
-        target = value[:-1] + torch.stack(differences[::-1])  # [T, B]
+        target = value[:-1] + accumulate(delta, trace)  # [T, B]
         following = torch.cat((target[1:], value[-1:]))  # [T, B] v_{t+1}
         advantage = ratio.clamp(max=thresholds.advantage) * (reward[1:] + ahead * following - value[:-1])
-        return VTrace(target, torch.where(learnable, advantage, 0), learnable)
+        return Targets(target, torch.where(learnable, advantage, 0), learnable)

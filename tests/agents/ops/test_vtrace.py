@@ -10,32 +10,19 @@ from torch import Tensor
 
 from agents.ops import LAST
 from agents.ops.n_step import n_step
-from agents.ops.vtrace import Thresholds, VTrace, vtrace
+from agents.ops.traces import Targets
+from agents.ops.vtrace import Thresholds, vtrace
+from tests.agents.ops.sequences import random_sequences
 from tests.ground_truth import vtrace as truth
-from tests.ground_truth.episodes import random_stream
 
 GAMMA = 0.97
-Function = Callable[..., VTrace]
+Function = Callable[..., Targets]
 
 
 def sequences(seed: int, T: int, B: int) -> dict[str, Any]:
-    """Draw rows of B environments, cut anywhere out of random streams; ratios on both sides of 1."""
+    """Draw rows of B environments with ratios on both sides of 1."""
     rng = np.random.default_rng(seed)
-    columns = []
-    for _ in range(B):
-        start = int(rng.integers(0, 20))
-        stream = random_stream(rng, start + T + 1)
-        window = slice(start, start + T + 1)
-        columns.append([stream.reward[window], stream.discount[window], stream.step_type[window].astype(float)])
-    reward, discount, step_type = np.moveaxis(np.array(columns), 0, 2)  # [T + 1, B] each
-    reward, discount = (np.nan_to_num(numbers, nan=1e6) for numbers in (reward, discount))  # at FIRST: not read
-    return {
-        "log_ratio": torch.from_numpy(rng.normal(0, 0.7, (T, B))),
-        "value": torch.from_numpy(rng.normal(size=(T + 1, B))),
-        "reward": torch.from_numpy(reward),
-        "discount": torch.from_numpy(discount),
-        "step_type": torch.from_numpy(step_type.astype(np.uint8)),
-    }
+    return {"log_ratio": torch.from_numpy(rng.normal(0, 0.7, (T, B)))} | random_sequences(rng, T, B)
 
 
 def check(function: Function, seed: int, thresholds: Thresholds, T: int = 12, B: int = 40) -> None:
@@ -59,20 +46,20 @@ def test_it_is_the_sum_of_the_definition(seed: int, thresholds: Thresholds) -> N
     check(vtrace, seed, thresholds)
 
 
-def shifted_reward(**given: Any) -> VTrace:
+def shifted_reward(**given: Any) -> Targets:
     return vtrace(**given | {"reward": given["reward"].roll(-1, 0)})
 
 
-def rho_twice(**given: Any) -> VTrace:
+def rho_twice(**given: Any) -> Targets:
     found = vtrace(**given)
     return found._replace(advantage=found.advantage * given["log_ratio"].exp().clamp(max=given["thresholds"].advantage))
 
 
-def across_ends(**given: Any) -> VTrace:
+def across_ends(**given: Any) -> Targets:
     return vtrace(**given | {"step_type": torch.ones_like(given["step_type"])})
 
 
-def ends_that_bootstrap(**given: Any) -> VTrace:
+def ends_that_bootstrap(**given: Any) -> Targets:
     return vtrace(**given | {"discount": given["discount"].clamp(min=0.5)})
 
 

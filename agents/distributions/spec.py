@@ -1,0 +1,53 @@
+"""Which distribution a policy over an environment's actions is, and the sizes of what is recorded of it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from agents.distributions.discrete import Categorical, Categoricals
+from agents.distributions.distribution import Distribution
+from agents.distributions.normal import ClippedNormal, Normal, TanhNormal
+from memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
+
+BoxPolicy = Literal["tanh-normal", "clipped-normal"]
+_NORMALS: dict[BoxPolicy, type[Normal]] = {"tanh-normal": TanhNormal, "clipped-normal": ClippedNormal}
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """The kind of a policy's distribution."""
+
+    action: ActionSpec
+    box: BoxPolicy = "tanh-normal"  # of no account where actions are discrete
+
+    @property
+    def nb_parameters(self) -> int:
+        """How many parameters P a distribution has."""
+        match self.action:
+            case Discrete(count):
+                return count
+            case MultiDiscrete(counts):
+                return sum(counts)
+            case Box(size):
+                return 2 * size
+
+    @property
+    def parameters_field(self) -> Field:
+        """How a row stores the parameters of the policy that acted."""
+        return Field((self.nb_parameters,), "float32")
+
+    @property
+    def raw_field(self) -> Field:
+        """How a row stores a raw sample; discrete ones are the actions themselves and need not be stored twice."""
+        return self.action.field
+
+    def distribution(self, parameters: Tensor) -> Distribution:
+        """Return the distribution of parameters [..., P] float32 or float64; raises ValueError for others."""
+        match self.action:
+            case Discrete(count):
+                return Categorical(parameters, count)
+            case MultiDiscrete(counts):
+                return Categoricals(parameters, counts)
+            case Box(size):
+                return _NORMALS[self.box](parameters, size)

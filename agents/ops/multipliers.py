@@ -1,0 +1,69 @@
+"""Regularisers: a quantity is charged at a fixed price, or at one that is learned so that a bound holds.
+
+A quantity is one number of a batch: minus the entropy, KL(π‖μ), KL(μ‖π), or KL to a reference policy.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+LEAST = 1e-8  # of a learned number that must be positive
+
+
+class PositiveNumber(nn.Module):
+    """A learned positive number exp(speed · p): a multiplier, or V-MPO's temperature."""
+
+    def __init__(self, start: float, speed: float) -> None:
+        super().__init__()
+        self._speed = speed
+        self.exponent = nn.Parameter(torch.tensor(math.log(max(start, LEAST)) / speed))
+
+    def forward(self) -> Tensor:
+        """Return the number [], with gradient."""
+        return (self._speed * self.exponent).exp()
+
+
+class FixedWeight(nn.Module):
+    """Charges a quantity at a price that does not change."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.tensor(weight), persistent=False)  # an option, not something learned
+
+    def price(self) -> Tensor:
+        """Return the weight []."""
+        weight: Tensor = self.get_buffer("weight")
+        return weight
+
+    def forward(self, quantity: Tensor) -> Tensor:
+        """Return what a quantity [] adds to the loss."""
+        return self.price() * quantity
+
+
+class Constraint(nn.Module):
+    """Keeps a quantity at or below a bound, by a Lagrange multiplier α that grows while it is above.
+
+    An entropy's lower bound is that of minus the entropy from above. SAC's temperature (Haarnoja et al. 2018, arXiv
+    1812.05905, equation 18) is such a multiplier, of the mean log π with the bound dim(A).
+    """
+
+    def __init__(self, bound: float, start: float, speed: float = 10.0) -> None:
+        """Begin with the multiplier `start`; `speed` is how fast it changes."""
+        super().__init__()
+        self._bound = bound
+        self.multiplier = PositiveNumber(start, speed)
+
+    def price(self) -> Tensor:
+        """Return the multiplier [], without gradient."""
+        price: Tensor = self.multiplier().detach()
+        return price
+
+    def forward(self, quantity: Tensor) -> Tensor:
+        """Return α · quantity - p (quantity - bound) []: the first part moves what is charged, the second α alone.
+
+        A multiplier of almost 0 does not shrink further, or it would not grow back in time.
+        """
+        price, excess = self.price(), quantity.detach() - self._bound
+        excess = torch.where(price > LEAST, excess, excess.clamp(min=0))
+        return price * quantity - self.multiplier.exponent * excess

@@ -1,0 +1,148 @@
+"""Advantages of on-policy rows against their definition, and the equalities among them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from agents.ops import FIRST, LAST, MID
+from agents.ops.gae import gae
+from agents.ops.n_step import n_step, n_step_targets
+from agents.ops.traces import Targets
+from agents.ops.vtrace import Thresholds, vtrace
+from tests.agents.ops.sequences import random_sequences
+from tests.ground_truth import gae as truth
+
+GAMMA = 0.97
+T, B = 12, 40
+Function = Callable[..., Targets]
+
+
+def sequences(seed: int) -> dict[str, Tensor]:
+    return random_sequences(np.random.default_rng(seed), T, B)
+
+
+def columns(given: dict[str, Tensor]) -> list[truth.Rows]:
+    return [truth.Rows(*(given[name][:, b].numpy() for name in truth.Rows._fields)) for b in range(B)]
+
+
+def check(found: Targets, wanted: list[Any], given: dict[str, Tensor]) -> None:
+    advantage = np.stack(wanted, 1)  # [T, B]
+    np.testing.assert_allclose(found.advantage, advantage, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found.value, given["value"][:-1].numpy() + advantage, rtol=1e-10, atol=1e-10)
+    assert torch.equal(found.learnable, given["step_type"][:-1] != LAST)
+    assert 0 < found.learnable.double().mean() < 1, "LAST rows were there"
+    assert found.advantage[~found.learnable].count_nonzero() == 0
+
+
+def check_gae(function: Function, seed: int, trace: float) -> None:
+    given = sequences(seed)
+    found = function(**given, gamma=GAMMA, trace=trace)
+    check(found, [truth.gae(rows, GAMMA, trace) for rows in columns(given)], given)
+
+
+def check_n_step(function: Function, seed: int, n: int) -> None:
+    given = sequences(seed)
+    found = function(**given, gamma=GAMMA, n=n)
+    check(found, [truth.n_step(rows, GAMMA, n) for rows in columns(given)], given)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("trace", [0.0, 0.5, 0.95, 1.0])
+def test_gae_is_the_mixture_of_its_definition(seed: int, trace: float) -> None:
+    check_gae(gae, seed, trace)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("n", [1, 2, 5, T, T + 3])
+def test_n_step_advantages_are_those_of_the_definition(seed: int, n: int) -> None:
+    check_n_step(n_step_targets, seed, n)
+
+
+def shifted_reward(function: Function, given: dict[str, Any]) -> Targets:
+    return function(**given | {"reward": given["reward"].roll(-1, 0)})
+
+
+def across_ends(function: Function, given: dict[str, Any]) -> Targets:
+    return function(**given | {"step_type": torch.full_like(given["step_type"], MID)})
+
+
+def ends_that_bootstrap(function: Function, given: dict[str, Any]) -> Targets:
+    return function(**given | {"discount": given["discount"].clamp(min=0.5)})
+
+
+def truncations_as_deaths(function: Function, given: dict[str, Any]) -> Targets:
+    return function(**given | {"discount": torch.where(given["step_type"] == LAST, 0, given["discount"])})
+
+
+def no_bootstrap(function: Function, given: dict[str, Any]) -> Targets:
+    return function(**given | {"value": torch.cat((given["value"][:-1], given["value"][-1:] * 0))})
+
+
+MUTATIONS = [shifted_reward, across_ends, ends_that_bootstrap, truncations_as_deaths, no_bootstrap]
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_the_checks_notice(mutation: Callable[[Function, dict[str, Any]], Targets]) -> None:
+    with pytest.raises(AssertionError):
+        check_gae(lambda **given: mutation(gae, given), 0, 0.9)
+    with pytest.raises(AssertionError):
+        check_n_step(lambda **given: mutation(n_step_targets, given), 0, 3)
+
+
+@pytest.mark.parametrize("trace", [0.0, 0.6, 1.0])
+def test_its_values_are_those_of_vtrace_at_ratios_of_1(trace: float) -> None:
+    given = sequences(20)
+    found = gae(**given, gamma=GAMMA, trace=trace)
+    even = torch.zeros(T, B, dtype=torch.float64)
+    other = vtrace(even, **given, gamma=GAMMA, thresholds=Thresholds(trace=trace))
+    assert torch.equal(found.value, other.value)
+    same = torch.allclose(found.advantage, other.advantage)
+    assert same == (trace == 1), "V-trace does not decay the first difference"
+
+
+def test_lambda_1_is_the_return_with_bootstrap_and_lambda_0_one_step() -> None:
+    given = sequences(21)
+    longest, shortest = gae(**given, gamma=GAMMA, trace=1), gae(**given, gamma=GAMMA, trace=0)
+    torch.testing.assert_close(longest.advantage, n_step_targets(**given, gamma=GAMMA, n=T).advantage)
+    torch.testing.assert_close(shortest.advantage, n_step_targets(**given, gamma=GAMMA, n=1).advantage)
+
+
+@pytest.mark.parametrize("n", [1, 3, 5])
+def test_targets_of_a_sequence_are_those_of_its_windows(n: int) -> None:
+    given = sequences(22)
+    found = n_step_targets(**given, gamma=GAMMA, n=n)
+    for t in range(T):
+        parts = (given[name][t : t + n + 1] for name in ("value", "reward", "discount", "step_type"))
+        value, reward, discount, step_type = parts
+        ahead = n_step(reward, discount, step_type, GAMMA)
+        wanted = ahead.return_ + ahead.discount * value.gather(0, ahead.steps.unsqueeze(0)).squeeze(0)
+        kept = found.learnable[t]
+        torch.testing.assert_close(found.value[t][kept], wanted[kept])
+
+
+@pytest.mark.parametrize(("last_discount", "wanted"), [(0.0, 4 - 30), (1.0, 4 + 0.5 * 40 - 30)])
+def test_a_truncated_episode_bootstraps_from_its_last_row_alone(last_discount: float, wanted: float) -> None:
+    value = torch.tensor([[30.0], [40.0], [1e6], [1e6]])
+    reward = torch.tensor([[1e6], [4.0], [1e6], [1e6]])
+    discount = torch.tensor([[1e6], [last_discount], [1e6], [1.0]])
+    step_type = torch.tensor([[MID], [LAST], [FIRST], [MID]], dtype=torch.uint8)
+    for found in (
+        gae(value, reward, discount, step_type, 0.5, 0.9),
+        n_step_targets(value, reward, discount, step_type, 0.5, 3),
+    ):
+        assert found.advantage[:2].tolist() == [[wanted], [0.0]]
+
+
+@pytest.mark.parametrize("function", [gae, n_step_targets])
+def test_targets_carry_no_gradient_and_shapes_must_fit(function: Function) -> None:
+    given: dict[str, Any] = sequences(23)
+    more: dict[str, Any] = {"gamma": GAMMA} | ({"trace": 0.9} if function is gae else {"n": 2})
+    value = given["value"].requires_grad_()
+    found = function(**given, **more)
+    assert not found.value.requires_grad and not found.advantage.requires_grad
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        function(**given | {"value": value[:-1]}, **more)

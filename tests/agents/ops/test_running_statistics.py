@@ -1,0 +1,141 @@
+"""Statistics in parts against those of all numbers at once."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from agents.ops import FIRST, LAST
+from agents.ops.running_statistics import Moments, RunningStatistics, discounted_reward, merged, moments
+from tests.ground_truth.episodes import random_stream
+
+SHAPE = (3, 2)
+
+
+def observed(numbers: Tensor) -> RunningStatistics:
+    statistics = RunningStatistics(SHAPE)
+    statistics.observe(numbers)
+    return statistics
+
+
+def numbers_of(seed: int, rows: int = 500) -> Tensor:
+    """Draw numbers [N, 3, 2] of different means and spreads, all a good deal off 0."""
+    rng = np.random.default_rng(seed)
+    return torch.from_numpy(rng.normal(rng.normal(0, 30, SHAPE), rng.uniform(0.1, 5, SHAPE), (rows, *SHAPE)))
+
+
+def check(merge: Callable[[RunningStatistics, RunningStatistics], None], seed: int) -> None:
+    """Split numbers anywhere, merge the parts in any order, by a tree or one after the other."""
+    rng, numbers = np.random.default_rng(seed), numbers_of(seed)
+    cuts = sorted(int(cut) for cut in rng.integers(0, len(numbers) + 1, int(rng.integers(1, 40))))
+    parts = [observed(part) for part in torch.tensor_split(numbers, cuts)]  # some are empty
+    while len(parts) > 1:
+        part = parts.pop(int(rng.integers(len(parts))))
+        merge(parts[int(rng.integers(len(parts)))], part)
+    found = parts[0]
+    assert found.samples == len(numbers)
+    np.testing.assert_allclose(found.mean, numbers.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(found.variance, numbers.var(0, correction=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_merged_parts_are_all_at_once_whatever_the_split(seed: int) -> None:
+    check(RunningStatistics.merge, seed)
+
+
+def test_the_check_notices_a_part_that_is_merged_twice() -> None:
+    def mutant(into: RunningStatistics, part: RunningStatistics) -> None:
+        into.merge(part)
+        into.merge(part)
+
+    with pytest.raises(AssertionError):
+        check(mutant, 0)
+
+
+def test_the_check_notices_means_that_are_not_weighted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mutant(a: Moments, b: Moments) -> Moments:
+        return merged(a, b)._replace(mean=(a.mean + b.mean) / 2)
+
+    monkeypatch.setattr("agents.ops.running_statistics.merged", mutant)
+    with pytest.raises(AssertionError):
+        check(RunningStatistics.merge, 0)
+
+
+def test_small_spreads_far_from_0_keep_their_digits() -> None:
+    numbers = numbers_of(1) + 1e8
+    found = observed(numbers[:100])
+    for row in numbers[100:]:
+        found.observe(row.unsqueeze(0))
+    # Mutation: E x² - (E x)², which has lost all digits here
+    np.testing.assert_allclose(found.variance, numbers.var(0, correction=0), rtol=1e-8)
+
+
+def test_moments_are_those_of_what_is_kept() -> None:
+    numbers = numbers_of(2)
+    kept = torch.from_numpy(np.random.default_rng(3).random(len(numbers)) < 0.5)
+    found, wanted = moments(torch.where(kept[:, None, None], numbers, torch.nan), kept), observed(numbers[kept])
+    np.testing.assert_allclose(found.mean, wanted.mean, rtol=1e-12)
+    np.testing.assert_allclose(found.deviation / found.samples, wanted.variance, rtol=1e-12)
+
+
+def test_normalised_numbers_are_clipped_float32() -> None:
+    numbers = numbers_of(4)
+    found = observed(numbers).normalise(numbers)
+    assert found.dtype == torch.float32 and found.shape == numbers.shape
+    torch.testing.assert_close(found.mean(0), torch.zeros(SHAPE), rtol=0, atol=1e-5)
+    torch.testing.assert_close(found.std(0, correction=0), torch.ones(SHAPE), rtol=0, atol=1e-5)
+    assert observed(numbers).normalise(torch.full((4, *SHAPE), 1e9)).tolist() == torch.full((4, *SHAPE), 10.0).tolist()
+
+
+def test_scaled_numbers_keep_their_sign() -> None:
+    statistics = RunningStatistics(())
+    statistics.observe(torch.tensor([2.0, 6.0]))
+    assert statistics.scale(torch.tensor([-1.0, 3.0, 100.0])).tolist() == pytest.approx([-0.5, 1.5, 10.0])
+
+
+def test_before_anything_was_observed_nothing_changes() -> None:
+    numbers = torch.tensor([[[0.5, -2.0]] * 3])
+    torch.testing.assert_close(RunningStatistics(SHAPE).normalise(numbers), numbers)
+    empty = RunningStatistics(SHAPE)
+    empty.merge(RunningStatistics(SHAPE))
+    torch.testing.assert_close(empty.normalise(numbers), numbers)
+
+
+def test_numbers_that_never_change_become_0() -> None:
+    assert observed(torch.full((5, *SHAPE), 7.0)).normalise(torch.full((2, *SHAPE), 7.0)).count_nonzero() == 0
+
+
+def test_a_state_goes_on_where_it_was_taken() -> None:
+    numbers = numbers_of(5)
+    first = observed(numbers[:70])
+    state = first.state_dict()
+    first.observe(numbers[70:])
+    restored = RunningStatistics(SHAPE)
+    restored.load_state_dict(state)
+    assert restored.samples == 70, "a state is a copy"
+    restored.observe(numbers[70:])
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, restored.state_dict()[name])
+    with pytest.raises(ValueError, match="a state"):
+        RunningStatistics((3,)).load_state_dict(state)
+    with pytest.raises(ValueError, match="numbers"):
+        restored.observe(torch.zeros(4, 3))
+
+
+def test_discounted_rewards_are_sums_of_their_episodes() -> None:
+    gamma, rows, envs = 0.9, 60, 4
+    streams = [random_stream(np.random.default_rng(seed), rows) for seed in range(envs)]
+    found = torch.zeros(envs, dtype=torch.float64)
+    for t in range(rows):
+        reward = torch.tensor([stream.reward[t] for stream in streams], dtype=torch.float64)  # NaN at FIRST
+        step_type = torch.tensor([stream.step_type[t] for stream in streams], dtype=torch.uint8)
+        found = discounted_reward(found, reward, step_type, gamma)
+        for e, stream in enumerate(streams):
+            episode, step = stream.places[t]
+            # Mutation: reset at LAST, which loses the last reward
+            wanted = sum(gamma ** (step - 1 - k) * episode.rewards[k] for k in range(step))
+            assert found[e].item() == pytest.approx(wanted)
+            assert (stream.step_type[t] == FIRST) == (step == 0)
+    assert any(stream.step_type[t] == LAST for stream in streams for t in range(rows))
