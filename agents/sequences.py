@@ -19,28 +19,25 @@ from agents.ops.frames import push_frame, stacks
 from agents.precision import select_precision
 from memory.batch import Batch
 from memory.chunk import LAST_ACTION
-from memory.environment_spec import Field
+from memory.environment_spec import ActionSpec, Field
 from memory.rows import Arrays, Rows, StepType
 
 _MEMORY = ("hidden", "cell")
 
 
 def core_spec(setup: Setup, architecture: str, features: int, lstm: int, memory: int) -> CoreSpec:
-    """Return the sizes of a core for the setup's environment; the LSTM may at first remember for `memory` rows.
-
-    Raises UserError for an environment whose action is not one discrete choice.
-    """
+    """Return the sizes of a core for the setup's environment; the LSTM may at first remember for `memory` rows."""
     precision = select_precision(setup.learning.precision, setup.generator.device)
     stack = setup.learning.history_length
     torso = TorsoSpec(setup.environment.observation, stack, architecture, features, precision, setup.learns)
-    return CoreSpec(torso, setup.nb_actions, lstm, memory)
+    return CoreSpec(torso, setup.environment.action, lstm, memory)
 
 
-def state_fields(lstm: int) -> tuple[tuple[str, Field], ...]:
-    """Return the fields of a chunk's state for an LSTM of so many units (0: none)."""
+def state_fields(lstm: int, action: ActionSpec) -> tuple[tuple[str, Field], ...]:
+    """Return the fields of a chunk's state for an LSTM of so many units (0: none) and actions of a spec."""
     if not lstm:
         return ()
-    return ((LAST_ACTION, Field((), "int32")), *((name, Field((lstm,), "float32")) for name in _MEMORY))
+    return ((LAST_ACTION, action.field), *((name, Field((lstm,), "float32")) for name in _MEMORY))
 
 
 class SequenceAgent(Agent):
@@ -72,16 +69,16 @@ class SequenceAgent(Agent):
             state = self._blank_state(obs)
         stack = push_frame(torch.from_numpy(state["stack"]), obs, first)
         reward = self.shown_reward(torch.from_numpy(rows.reward))
-        last = torch.from_numpy(state[LAST_ACTION]).long() if self.spec.state else first.long()  # [E]
+        last = torch.from_numpy(state[LAST_ACTION]) if self.spec.state else first  # [E, ...]; no LSTM reads `first`
         parts = (stack, first, reward, last)
         memory = tuple(torch.from_numpy(state[name]).to(self._device) for name in _MEMORY if name in state)
         return Inputs(*(part.to(self._device).unsqueeze(0) for part in parts)), memory, stack
 
     def next_state(self, stack: Tensor, actions: Tensor, memory: Memory) -> Arrays:
-        """Return what the policy keeps after it has chosen actions [E]."""
+        """Return what the policy keeps after it has chosen actions [E, ...]."""
         kept = dict(zip(_MEMORY, (part.cpu().numpy() for part in memory), strict=False))
         if kept:
-            kept[LAST_ACTION] = actions.cpu().numpy().astype(np.int32)
+            kept[LAST_ACTION] = actions.cpu().numpy().astype(dict(self.spec.state)[LAST_ACTION].dtype)
         return {"stack": stack.numpy()} | kept
 
     def _blank_state(self, obs: Tensor) -> Arrays:
@@ -91,12 +88,12 @@ class SequenceAgent(Agent):
     def learning_inputs(self, batch: Batch) -> tuple[Inputs, Memory]:
         """Return the inputs [T, B, ...] of a batch, and the memory before them."""
         skipped = self.spec.stack - 1
-        before = batch.state.get(LAST_ACTION, batch.action[0])  # [B] of no account without an LSTM
-        last = torch.cat((before.unsqueeze(0), batch.action[skipped:-1]))  # [T, B]
+        before = batch.state.get(LAST_ACTION, batch.action[0])  # [B, ...] of no account without an LSTM
+        last = torch.cat((before.unsqueeze(0), batch.action[skipped:-1]))  # [T, B, ...]
         inputs = Inputs(
             obs=stacks(batch.obs, batch.step_type, self.spec.stack),
             first=batch.step_type[skipped:] == FIRST,
             reward=self.shown_reward(batch.reward[skipped:]),
-            action=last.long(),
+            action=last,
         )
         return inputs, tuple(batch.state[name] for name in _MEMORY if name in batch.state)

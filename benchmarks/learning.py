@@ -23,6 +23,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import args as options_of_programs
 from benchmarks.environment_info import machine
 from benchmarks.learning_plot import LAST
@@ -119,7 +121,7 @@ def baselines(game: str) -> dict[str, Any]:
         "seed": seed,
         "commit": commit(),
         "random": summary(random_policy(settings, seed, LAST)),
-        "best_constant_action": summary(constant) | {"action": action},
+        "best_constant_action": summary(constant) | {"action": np.asarray(action).tolist()},
     }
 
 

@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
     @property
     def action(self) -> Tensor:
-        """[T, B] int32."""
+        """[T, B, ...] as the environment's spec describes it: int32, or float32 of a Box."""
         return self.rows["action"]
 
     @property

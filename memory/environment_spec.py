@@ -66,11 +66,24 @@ class Box:
 ActionSpec = Discrete | MultiDiscrete | Box
 
 
+class Part(NamedTuple):
+    """Numbers of an observation that belong together: those from `start` to before `stop`."""
+
+    name: str
+    start: int
+    stop: int
+
+
 class EnvironmentSpec(NamedTuple):
     """An environment's observations and actions."""
 
     observation: Field
     action: ActionSpec
+    parts: tuple[Part, ...] = ()  # of observations that were put together, in order and without gaps
+
+    def part(self, name: str) -> slice:
+        """Return where in an observation a part lies; raises KeyError if there is none of this name."""
+        return {part.name: slice(part.start, part.stop) for part in self.parts}[name]
 
 
 def _in_range(actions: Array, low: Array | int, high: Array | int) -> bool:

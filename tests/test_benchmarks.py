@@ -123,7 +123,7 @@ def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
     assert len(scores) == 2
     assert scores == random_policy(boxing, 5, 2)
     assert scores != random_policy(boxing, 6, 2)
-    assert play(boxing, 5, 1, lambda actions: actions - 1) == play(boxing, 5, 1, lambda _: 17)
+    assert play(boxing, 5, 1, lambda action: action.count - 1) == play(boxing, 5, 1, lambda _: 17)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from memory.errors import UserError
 from programs.dashboard import extra
 from programs.sink_options import PACKAGES, SinkOptions, check_sinks
+from saber import gymnasium_extras
 from tests.deadline import wait_until
 from tests.processes import ROOT, clean_environment, run
 from tests.small import SHORT_CHAIN
@@ -109,13 +110,15 @@ runpy.run_path("launch_learner.py", run_name="__main__")
 
 
 def test_the_pins_are_what_the_errors_ask_for() -> None:
-    pins = dict(line.split("==") for line in (ROOT / "requirements-extra.txt").read_text().splitlines())
+    lines = (ROOT / "requirements-extra.txt").read_text().splitlines()
+    pins = dict(line.split(";")[0].split("==") for line in lines)
     packages = {*(package for _, package in PACKAGES.values()), *extra.PACKAGES}
-    asked = dict(package.split(">=") for package in packages)
+    packages |= {package for named in gymnasium_extras.PACKAGES.values() for package in named}
+    asked = dict(package.split(",")[0].split(">=") for package in packages)
     assert pins.keys() == asked.keys()
     assert all(f"{pins[name]}.".startswith(f"{asked[name]}.") for name in pins)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert packages == {package for named in extras.values() for package in named}
+    assert packages == {package.split(";")[0] for named in extras.values() for package in named}
 
 
 def test_a_port_that_is_taken_is_named() -> None:

@@ -28,10 +28,10 @@ _EXPONENT_SPEED = 10.0  # of the learned weight of the entropy: exp(10 p)
 class PolicyValueNetwork(Network):
     """Logits of the policy and the value of the state."""
 
-    def __init__(self, spec: CoreSpec) -> None:
+    def __init__(self, spec: CoreSpec, nb_actions: int) -> None:
         super().__init__()
         self.core = Core(spec)
-        self.policy = nn.Linear(self.core.nb_features, spec.nb_actions)
+        self.policy = nn.Linear(self.core.nb_features, nb_actions)
         self.value = nn.Linear(self.core.nb_features, 1)
 
     def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
@@ -64,11 +64,11 @@ class Impala(SequenceAgent):
         self.generator, self._device = setup.generator, setup.generator.device
         length = options.unroll_length
         sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
-        logits = (("log_policy", Field((sizes.nb_actions,), "float32")),)
-        state = state_fields(options.lstm_size)
+        logits = (("log_policy", Field((setup.nb_actions,), "float32")),)
+        state = state_fields(options.lstm_size, setup.environment.action)
         stack = setup.learning.history_length
         self.spec = ChunkSpec(stack, 0, length, 1, length, length, logits, state, prioritised=False)
-        self.network = PolicyValueNetwork(sizes).to(self._device)
+        self.network = PolicyValueNetwork(sizes, setup.nb_actions).to(self._device)
         self.core = self.network.core
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
         self._thresholds = Thresholds(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from agents.networks.torso import Torso, TorsoSpec
+from memory.environment_spec import ActionSpec, Box, Discrete
 
 _LSTM_NUMBERS = 12  # that a unit keeps of a row: its gates, cell and output, and gradients of the gates
 
@@ -24,7 +25,7 @@ class Inputs(NamedTuple):
     obs: Tensor  # [T, B, S, ...]
     first: Tensor  # [T, B] bool: rows that open an episode
     reward: Tensor  # [T, B] float32, the last reward as the network shall see it
-    action: Tensor  # [T, B] int64, the last action; of no account at FIRST
+    action: Tensor  # [T, B, ...] the last action, as the environment's spec describes it; of no account at FIRST
 
     def rows(self, start: int, stop: int | None = None) -> "Inputs":
         """Return a part of the sequence."""
@@ -36,7 +37,7 @@ class CoreSpec:
     """Sizes of a core."""
 
     torso: TorsoSpec
-    nb_actions: int
+    action: ActionSpec
     lstm: int  # H; 0: none
     memory: int  # rows that the LSTM may remember at first
 
@@ -46,9 +47,9 @@ class Core(nn.Module):
 
     def __init__(self, spec: CoreSpec) -> None:
         super().__init__()
-        self._nb_actions = spec.nb_actions
+        self._action = spec.action
         self.torso = Torso(spec.torso)
-        inputs = spec.torso.features + 1 + spec.nb_actions
+        inputs = spec.torso.features + 1 + action_numbers(spec.action)
         self.lstm = _lstm(inputs, spec.lstm, spec.memory) if spec.lstm else None
         if self.lstm is not None and not spec.torso.learns:  # their bytes are what a row costs, as in the torso
             for weight in (self.lstm.weight_ih_l0, self.lstm.weight_hh_l0):
@@ -63,8 +64,7 @@ class Core(nn.Module):
         if self.lstm is None:
             return features, ()
         known = ~inputs.first.unsqueeze(2)  # [T, B, 1] at FIRST there is no last action
-        actions = torch.arange(self._nb_actions, device=known.device)
-        action = (inputs.action.unsqueeze(2) == actions) & known  # [T, B, A] one-hot
+        action = shown_action(inputs.action, self._action) * known  # [T, B, A]
         x = torch.cat((features, inputs.reward.unsqueeze(2) * known, action), 2)  # [T, B, F + 1 + A]
         return self._remember(self.lstm, x, inputs.first, memory)
 
@@ -81,6 +81,29 @@ class Core(nn.Module):
             output, (hidden, cell) = _run(lstm, x[start:stop], (hidden * kept, cell * kept))
             outputs.append(output)
         return torch.cat(outputs), (hidden, cell)
+
+
+def action_numbers(spec: ActionSpec) -> int:
+    """Count the numbers of an action as a network gets it."""
+    if isinstance(spec, Discrete):
+        return spec.count
+    return spec.size if isinstance(spec, Box) else sum(spec.counts)
+
+
+def shown_action(action: Tensor, spec: ActionSpec) -> Tensor:
+    """Return actions [...] of a spec as a network gets them, [..., `action_numbers`] float32.
+
+    A choice is one-hot, several choices are that one after the other, and the numbers of a Box stay as they are.
+    """
+    if isinstance(spec, Box):
+        return action
+    if isinstance(spec, Discrete):
+        return _one_hot(action, spec.count)
+    return torch.cat([_one_hot(action[..., k], count) for k, count in enumerate(spec.counts)], -1)
+
+
+def _one_hot(choice: Tensor, count: int) -> Tensor:
+    return (choice.unsqueeze(-1) == torch.arange(count, device=choice.device)).float()
 
 
 def _run(lstm: nn.LSTM, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:

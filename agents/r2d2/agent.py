@@ -7,6 +7,8 @@ have n steps but at an episode's end.
 Letters: T rows learned from, B batch, E environments, A actions, n steps.
 """
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -32,14 +34,12 @@ _LARGEST_SHARE = 0.9  # of the largest difference in a priority; the mean has th
 class RecurrentDuellingNetwork(Network):
     """Q-values of a sequence: v + a - mean(a) behind the core."""
 
-    def __init__(self, spec: CoreSpec, hidden_size: int) -> None:
+    def __init__(self, spec: CoreSpec, hidden_size: int, nb_actions: int) -> None:
         super().__init__()
         self.core = Core(spec)
         features = self.core.nb_features
         self.value = nn.Sequential(nn.Linear(features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, 1))
-        self.advantage = nn.Sequential(
-            nn.Linear(features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, spec.nb_actions)
-        )
+        self.advantage = nn.Sequential(nn.Linear(features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, nb_actions))
 
     def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
         """Return Q-values [T, B, A] and the memory after the sequence."""
@@ -76,14 +76,15 @@ class R2d2(SequenceAgent):
         sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
         self.spec = ChunkSpec(
             setup.learning.history_length, options.burn_in, length, options.multi_step, period, length,
-            state=state_fields(options.lstm_size),
+            state=state_fields(options.lstm_size, setup.environment.action),
         )  # fmt: skip
-        self.network = RecurrentDuellingNetwork(sizes, options.hidden_size).to(self._device)
+        build = partial(RecurrentDuellingNetwork, sizes, options.hidden_size, setup.nb_actions)
+        self.network = build().to(self._device)
         self.core = self.network.core
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
         self._epsilon = exploration_rates(setup.place, options.exploration_base)
         if setup.learns:
-            self.target = RecurrentDuellingNetwork(sizes, options.hidden_size).to(self._device).requires_grad_(False)
+            self.target = build().to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
             self._updates = Updates()
             on_gpu = self._device.type == "cuda"

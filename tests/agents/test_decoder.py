@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.chunk import Chunk, ChunkSpec
+from memory.chunk import LAST_ACTION, Chunk, ChunkSpec
+from memory.environment_spec import Box, EnvironmentSpec, Field
 from memory.messages import Episode, encode_message
 from memory.rows import StepType
 from programs.learner.decoder import MessageDecoder
@@ -83,6 +84,53 @@ def test_there_are_no_more_environments_than_an_actor_has() -> None:
         DECODE(encode_message(chunk(3)))
     with pytest.raises(ValueError, match="beyond the 3 of an actor"):
         decoded(asdict(RECORD) | {"env": 3})
+
+
+BOXES = ChunkSpec(2, 0, 4, 1, 4, 1, state=(), prioritised=False)
+RECURRENT = ChunkSpec(1, 0, 4, 1, 4, 4, state=((LAST_ACTION, Box(2).field),), prioritised=False)
+
+
+def boxed(spec: ChunkSpec, wrong: float = 0.5, place: int = 0, shape: tuple[int, ...] = (2,)) -> Chunk:
+    """Make a chunk with actions of a Box, one number of them `wrong`; at place -1 that of the recurrent state."""
+    plain = chunk(0).rows
+    actions = np.linspace(-1, 1, spec.window * int(np.prod(shape)), dtype=np.float32).reshape(spec.window, *shape)
+    state = {LAST_ACTION: np.array([1, -1], np.float32)} if spec.state else {}
+    if place >= 0:
+        actions.reshape(spec.window, -1)[place, 0] = wrong
+    else:
+        state[LAST_ACTION][1] = wrong
+    rows = {name: array[: spec.window] for name, array in plain.items()} | {"action": actions}
+    return Chunk(0, 0, rows, state, None)
+
+
+@pytest.mark.parametrize("spec", [BOXES, RECURRENT], ids=["plain", "recurrent"])
+def test_the_numbers_of_a_box_arrive_as_they_were_sent(spec: ChunkSpec) -> None:
+    # Mutation: send actions as float16.
+    decode = MessageDecoder(spec, EnvironmentSpec(Field((3,), "uint8"), Box(2)), nb_env=3)
+    sent = boxed(spec)
+    arrived = decode(encode_message(sent))
+    assert isinstance(arrived, Chunk)
+    for name, array in (sent.rows | sent.state).items():
+        np.testing.assert_array_equal((arrived.rows | arrived.state)[name], array)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1.5, -1.0000001, 1e30])
+def test_numbers_beyond_a_box_are_refused_wherever_they_stand(number: float) -> None:
+    # Mutation: look at the actions of rows alone, not at that of the recurrent state.
+    for spec in (BOXES, RECURRENT):
+        decode = MessageDecoder(spec, EnvironmentSpec(Field((3,), "uint8"), Box(2)), nb_env=3)
+        for place in (*range(spec.window), -1)[: None if spec.state else -1]:
+            with pytest.raises(ValueError, match=r"^chunk has (an action outside \[-1, 1\]|a number in .*action )"):
+                decode(encode_message(boxed(spec, number, place)))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 1)])
+def test_actions_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    decode = MessageDecoder(BOXES, EnvironmentSpec(Field((3,), "uint8"), Box(2)), nb_env=3)
+    with pytest.raises(ValueError, match=r"^chunk rows are "):
+        decode(encode_message(boxed(BOXES, shape=shape)))
+    with pytest.raises(ValueError, match=r"^chunk rows are "):  # of whole numbers
+        decode(encode_message(replace(chunk(0), priorities=None)))
 
 
 def test_a_log_that_holds_more_is_read_and_counts_in_nothing(

@@ -14,7 +14,7 @@ from agents.sequences import SequenceAgent
 from agents.trainer import Turn, make_trainer
 from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId
-from memory.environment_spec import Field
+from memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
 from memory.replay import Replay
 from memory.rows import Rows, StepType
 from memory.segment_tree import SegmentTree
@@ -111,8 +111,9 @@ def test_nothing_of_an_episode_reaches_the_next_one(name: str) -> None:
 
 
 def test_acting_in_bfloat16_remembers_nearly_the_same() -> None:
-    specs = [core.CoreSpec(core.TorsoSpec(Field((84, 84), "uint8"), 1, "data-efficient", 16, dtype, False), 3, 8, 20)
-             for dtype in (torch.float32, torch.bfloat16)]  # fmt: skip
+    frame, dtypes = Field((84, 84), "uint8"), (torch.float32, torch.bfloat16)
+    torsos = [core.TorsoSpec(frame, 1, "data-efficient", 16, dtype, False) for dtype in dtypes]
+    specs = [core.CoreSpec(torso, Discrete(3), 8, 20) for torso in torsos]
     exact, rounded = (core.Core(spec) for spec in specs)
     rounded.load_state_dict(exact.state_dict())
     assert rounded.lstm is not None
@@ -126,6 +127,30 @@ def test_acting_in_bfloat16_remembers_nearly_the_same() -> None:
         with torch.no_grad():
             memories = [part(inputs, memory)[1] for part, memory in zip((exact, rounded), memories, strict=True)]
         torch.testing.assert_close(*memories, rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("spec", "last", "shown"),
+    [
+        (Discrete(3), [2, 0], [[0, 0, 1], [1, 0, 0]]),
+        (MultiDiscrete((2, 3)), [[1, 0], [0, 2]], [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]]),
+        (Box(2), [[0.25, -1], [1, 0]], [[0.25, -1], [1, 0]]),
+    ],
+)
+def test_an_lstm_sees_last_actions_of_every_kind_but_at_first(
+    spec: ActionSpec, last: list[Any], shown: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutation: show the second choice with the numbers of the first.
+    torso = core.TorsoSpec(Field((4,), "float32"), 1, "data-efficient", 5, torch.float32, True)
+    network, seen, run = core.Core(core.CoreSpec(torso, spec, 7, 20)), list[torch.Tensor](), core._run
+    monkeypatch.setattr(core, "_run", lambda lstm, x, memory: (seen.append(x), run(lstm, x, memory))[1])
+    action = torch.from_numpy(np.array([last, last, last], spec.field.dtype))  # [T, B, ...]
+    first = torch.tensor([[False, False], [False, False], [False, True]])
+    inputs = core.Inputs(torch.ones(3, 2, 1, 4), first, torch.ones(3, 2), action)
+    network(inputs, (torch.zeros(2, 7), torch.zeros(2, 7)))
+    actions = torch.cat(seen)[..., 6:]  # [T, B, A] behind features and reward
+    assert actions.shape[-1] == core.action_numbers(spec)
+    assert actions.tolist() == [shown, shown, [shown[0], [0] * len(shown[1])]]
 
 
 @recurrent

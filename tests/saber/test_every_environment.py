@@ -1,11 +1,16 @@
 """What holds for every environment of the register: the rules of rows, the seed, and snapshots."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from benchmarks.policies import random_action
 from memory import wire
+from memory.environment_spec import ActionSpec, Box, Discrete
 from memory.rows import Row, StepType
 from saber.environment import Environment, EnvironmentSettings
+from saber.gymnasium_extras import missing
 from saber.registry import ENVIRONMENTS, make_environment
 from tests.processes import run
 from tests.saber.reference import play, same
@@ -20,16 +25,37 @@ EXAMPLES = {
     "gymnasium:FrozenLake-v1": "",
     "gymnasium:CliffWalkingSlippery-v1": "",
     "gymnasium:ale_py:ALE/Breakout-v5": "",  # its random numbers are the emulator's own
+    "gymnasium:Blackjack-v1": "",  # a Tuple is observed
+    "gymnasium:Pendulum-v1": "",  # the actions are a Box
+    "gymnasium:tests.saber.spaced:Goal-v0": "",
+    "gymnasium:tests.saber.spaced:Locks-v0": "",
+    "gymnasium:HalfCheetah-v5": "",
+    "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "",
 }
-every = pytest.mark.parametrize("env", EXAMPLES)
+EXTRAS = {"gymnasium:HalfCheetah-v5": "mujoco", "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "dm-control"}
+
+
+def example(env: str) -> Any:
+    lacking = missing(EXTRAS[env]) if env in EXTRAS else ""
+    return pytest.param(env, marks=pytest.mark.skipif(bool(lacking), reason=lacking))
+
+
+every = pytest.mark.parametrize("env", [*map(example, EXAMPLES)])
 
 
 def make(env: str, seed: int) -> Environment:
     return make_environment(EnvironmentSettings(env=env, game=EXAMPLES[env]), seed)
 
 
-def random_actions(environment: Environment, count: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(environment.spec.action.count, size=count).tolist()
+def random_actions(environment: Environment, count: int, seed: int = 0) -> list[Any]:
+    generator = np.random.default_rng(seed)
+    return [random_action(environment.spec.action, generator) for _ in range(count)]
+
+
+def no_action(action: ActionSpec) -> Any:
+    if isinstance(action, Discrete):
+        return action.count
+    return np.full(action.size, np.nan, np.float32) if isinstance(action, Box) else np.array(action.counts)
 
 
 def stream(env: str, seed: int, count: int = 1000) -> list[Row]:
@@ -58,12 +84,12 @@ def test_rows_follow_the_rules(env):
             assert environment.end in ("game_over", "stuck", "time_limit")
             assert row.discount == (environment.end == "time_limit")
             with pytest.raises(ValueError, match="reset first"):
-                environment.step(0)
+                environment.step(action)
             row = environment.reset()
         assert environment.end == ""
     assert all(np.array_equal(obs, copy) for obs, copy in seen), "an observation is a new array"
     with pytest.raises(ValueError, match="no such action"):
-        environment.step(environment.spec.action.count)
+        environment.step(no_action(environment.spec.action))
     environment.close()
 
 

@@ -1,0 +1,242 @@
+"""Spaces of Gymnasium as agents see them: what becomes of an observation, and what an action becomes.
+
+What a network gets as an observation:
+- images, which are uint8 Boxes [H, W], [H, W, 1] or [H, W, 3] of at least 16x16: grey, 84x84, uint8;
+- any other Box, such as a vector, a board of int8 or an image of floats: its numbers in one row, float32, unscaled;
+  bytes that go up to 255 stay uint8, which networks take for fractions;
+- Discrete: one-hot, float32; MultiDiscrete: the same of each number, one after the other; MultiBinary: its bits;
+- Dict and Tuple of these but images, also within each other: one row of float32, whose parts have names. Keys are
+  sorted, and stand before those of the spaces within, as in "arm.position"; spaces of a Tuple are "0", "1" and so on.
+
+What an agent chooses: see `memory.environment_spec`. The numbers of a Box go from -1 at its lower bounds to 1 at its
+upper ones.
+"""
+
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import reduce
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from gymnasium import spaces
+
+from memory.chunk import MOST
+from memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete, Part
+from memory.rows import Array
+
+SIZE = 84  # pixels
+SMALLEST_IMAGE = 16  # pixels: fewer rows or columns of bytes are a board, whose symbols would not survive resizing
+_NUMBER = np.dtype(np.float32)
+
+
+class View(NamedTuple):
+    """Observations of a space as a network gets them."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    show: Callable[[Any], Array]  # an observation as a new array of this shape and type
+    parts: tuple[Part, ...] = ()  # of a Dict or Tuple
+
+
+class Actions(NamedTuple):
+    """Actions of a space as an agent chooses them."""
+
+    spec: ActionSpec
+    dtype: np.dtype[Any]  # of few bytes, which hold an action exactly
+    read: Callable[[Any], Any]  # what an agent chose, as an int or a new array; ValueError for what it cannot choose
+    native: Callable[[Any], Any]  # what `read` returned, as the environment takes it
+
+    def stored(self, actions: list[Any]) -> Array:
+        """Return what `read` returned as one array [steps, ...]."""
+        return np.array(actions, self.dtype).reshape(len(actions), *self.spec.field.shape)
+
+
+def one_line(what: object) -> str:
+    """Return a text without line breaks, of 300 characters at the most."""
+    return textwrap.shorten(str(what), 300)
+
+
+# --- observations ---
+
+
+def view_of(space: spaces.Space[Any]) -> View:
+    """Return how a network gets a space's observations; raises ValueError for spaces that none can get."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        view = _joined(space)
+    elif isinstance(space, spaces.Box) and is_image(space):
+        view = View((SIZE, SIZE), np.dtype(np.uint8), _grey)
+    else:
+        view = _flat_view(space)
+    if not all(view.shape):
+        raise ValueError(f"observations hold no number: {one_line(space)}")
+    return view
+
+
+def is_image(space: spaces.Box) -> bool:
+    """Return whether a space has images: bytes in rows and columns, with one or three colours last, if any."""
+    colours = space.shape[2:]
+    return (
+        space.dtype == np.uint8
+        and len(space.shape) >= 2
+        and min(space.shape[:2]) >= SMALLEST_IMAGE
+        and colours in ((), (1,), (3,))
+    )
+
+
+def flaw(obs: Array, parts: tuple[Part, ...]) -> str:
+    """Return which number of an observation as shown no replay can hold, and in which part; empty if all are fine."""
+    if obs.dtype != _NUMBER or np.abs(obs).max() <= MOST:  # false for NaN
+        return ""
+    place = int(np.argmin(np.abs(obs) <= MOST))
+    name = next((f" of {part.name!r}" for part in parts if part.start <= place < part.stop), "")
+    return f"{obs[place]:g} as number {place}{name}"
+
+
+def _grey(obs: Array) -> Array:
+    if obs.ndim == 3:
+        obs = cv2.cvtColor(obs, cv2.COLOR_RGB2GRAY) if obs.shape[2] == 3 else obs[:, :, 0]
+    return cv2.resize(obs, (SIZE, SIZE), interpolation=cv2.INTER_LINEAR)  # [84, 84] uint8, a new array
+
+
+def _flat_view(space: spaces.Space[Any]) -> View:
+    if isinstance(space, spaces.Discrete):
+        return _one_hot(np.array([space.start]), np.array([space.n]))
+    if isinstance(space, spaces.MultiDiscrete):
+        return _one_hot(space.start.ravel(), space.nvec.ravel())
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        is_bytes = isinstance(space, spaces.Box) and space.dtype == np.uint8 and space.high.max(initial=0) == 255
+        return _flat(int(np.prod(space.shape)), np.dtype(np.uint8) if is_bytes else _NUMBER)
+    raise ValueError(
+        "observations must be Box, Discrete, MultiDiscrete or MultiBinary, or Dict or Tuple of these, "
+        f"not {one_line(space)}"
+    )
+
+
+def _flat(length: int, dtype: np.dtype[Any]) -> View:
+    def show(obs: Any) -> Array:
+        with np.errstate(over="ignore"):  # of a float64: it becomes infinite, and is refused
+            return np.array(obs, dtype).reshape(length)
+
+    return View((length,), dtype, show)
+
+
+def _one_hot(first: Array, counts: Array) -> View:
+    """Show numbers [K], of which number k is one of `counts[k]` from `first[k]` on."""
+    first, counts = first.astype(np.int64), counts.astype(np.int64)
+    size = int(counts.sum())
+    origins = np.cumsum(counts) - counts - first  # [K] where a 0 would stand
+
+    def show(obs: Any) -> Array:
+        row = np.zeros(size, np.float32)
+        row[origins + np.asarray(obs, np.int64).ravel()] = 1
+        return row
+
+    return View((size,), _NUMBER, show)
+
+
+def _joined(space: spaces.Space[Any]) -> View:
+    """Show the observations of nested spaces in one row."""
+    shows, parts, stop = [], list[Part](), 0
+    for keys, inner in _leaves(space, ()):
+        name, view = ".".join(map(str, keys)), _flat_view(inner)
+        start, stop = stop, stop + view.shape[0]
+        parts.append(Part(name, start, stop))
+        shows.append((keys, start, stop, view.show))
+    names = [part.name for part in parts]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two parts of the observations have the same name: {one_line(sorted(names))}")
+
+    def show(obs: Any) -> Array:
+        row = np.empty(stop, np.float32)
+        for keys, start, end, part in shows:
+            row[start:end] = part(reduce(lambda value, key: value[key], keys, obs))
+        return row
+
+    return View((stop,), _NUMBER, show, tuple(parts))
+
+
+def _leaves(space: spaces.Space[Any], keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], spaces.Space[Any]]]:
+    """Yield the spaces within a space that have none within, and the keys that lead to each."""
+    if isinstance(space, spaces.Dict):
+        for key in sorted(space.spaces, key=str):
+            yield from _leaves(space.spaces[key], (*keys, key))
+    elif isinstance(space, spaces.Tuple):
+        for place, inner in enumerate(space.spaces):
+            yield from _leaves(inner, (*keys, place))
+    elif isinstance(space, spaces.Box) and is_image(space):
+        name = ".".join(map(str, keys))
+        raise ValueError(f"observations are an image, {name!r}, beside others: networks see an image alone, or numbers")
+    else:
+        yield keys, space
+
+
+# --- actions ---
+
+
+def actions_of(space: spaces.Space[Any]) -> Actions:
+    """Return how an agent chooses a space's actions; raises ValueError for spaces from which none can choose."""
+    if isinstance(space, spaces.Discrete):
+        return _choice(int(space.start), int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        return _choices(space, space.start, space.nvec)
+    if isinstance(space, spaces.MultiBinary):
+        return _choices(space, np.zeros(space.shape, np.int64), np.full(space.shape, 2))
+    if isinstance(space, spaces.Box):
+        return _scaled(space)
+    raise ValueError(f"actions must be Discrete, MultiDiscrete, MultiBinary or Box, not {one_line(space)}")
+
+
+def _choice(first: int, count: int) -> Actions:
+    def read(action: Any) -> int:
+        number = int(action)
+        if not 0 <= number < count:
+            raise ValueError(f"no such action: {number}")
+        return number
+
+    return Actions(Discrete(count), _whole(count), read, lambda number: first + number)
+
+
+def _whole(count: int) -> np.dtype[Any]:
+    return np.dtype(np.uint8 if count <= 256 else np.int32)
+
+
+def _choices(space: spaces.Space[Any], first: Array, counts: Array) -> Actions:
+    """Choose numbers in the shape of a space, of which number k is one of `counts[k]` from `first[k]` on."""
+    spec = MultiDiscrete(tuple(map(int, counts.ravel())))
+
+    def read(action: Any) -> Array:
+        numbers = np.array(action)
+        if numbers.dtype.kind not in "iu" or numbers.shape != spec.field.shape or spec.error(numbers):
+            raise ValueError(f"no such action: {one_line(action)}")
+        return numbers.astype(np.int32)
+
+    def native(numbers: Array) -> Array:
+        return (first + numbers.reshape(first.shape)).astype(space.dtype)
+
+    return Actions(spec, _whole(max(spec.counts)), read, native)
+
+
+def _scaled(space: spaces.Box) -> Actions:
+    low, high = (bound.astype(np.float64) for bound in (space.low, space.high))
+    with np.errstate(over="ignore"):
+        span = high - low
+    if not np.isfinite(span).all():
+        raise ValueError(f"actions of a Box must have finite bounds, not {one_line(space)}")
+    if not space.low.size:
+        raise ValueError(f"actions hold no number: {one_line(space)}")
+    spec, is_whole = Box(space.low.size), space.dtype is not None and space.dtype.kind != "f"
+
+    def read(action: Any) -> Array:
+        numbers = np.array(action, np.float32)
+        if numbers.shape != spec.field.shape or not np.isfinite(numbers).all():
+            raise ValueError(f"no such action: {one_line(action)}")
+        return numbers
+
+    def native(numbers: Array) -> Array:
+        # Rounding leaves [-1, 1] now and then. The sum below need not hit the upper bound, and never exceeds it.
+        share = (np.clip(numbers.reshape(low.shape), -1, 1).astype(np.float64) + 1) / 2
+        value = np.where(share < 1, low + share * span, high)
+        return (np.rint(value) if is_whole else value).astype(space.dtype)
+
+    return Actions(spec, _NUMBER, read, native)
