@@ -1,5 +1,6 @@
 """Reads what is appended to a file, and begins anew when the file is replaced or shorter than before."""
 
+import os
 from pathlib import Path
 
 _AT_ONCE = 1 << 24  # bytes
@@ -20,7 +21,7 @@ class Tail:
         A large file takes several calls.
         """
         with self._path.open("rb") as file:
-            found = self._path.stat()
+            found = os.fstat(file.fileno())  # not of the path, where another file may lie by now
             anew = (found.st_dev, found.st_ino) != self._file or found.st_size < self._offset
             if anew:
                 self._file, self._offset = (found.st_dev, found.st_ino), 0

@@ -1,6 +1,7 @@
 """What the dashboard reads of a results folder: each line once, whatever somebody has written there."""
 
 from pathlib import Path
+from typing import IO, cast
 
 import pytest
 
@@ -27,6 +28,26 @@ def test_a_tail_gives_whole_lines_once_and_begins_anew_with_a_new_file(tmp_path:
     assert tail.read() == (b"longer than the one before\n", True)
     path.write_bytes(b"short\n")
     assert tail.read() == (b"short\n", True)
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "log", tmp_path / "other"
+    path.write_bytes(b"a\nb\n")
+    other.write_bytes(b"c\nd\ne\n")
+    open_path = Path.open
+
+    def replaced_at_once(self: Path, mode: str) -> IO[bytes]:
+        file = open_path(self, mode)
+        other.replace(path)
+        return cast(IO[bytes], file)
+
+    tail = Tail(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", replaced_at_once)
+        assert tail.read() == (b"a\nb\n", True)
+    assert tail.read() == (b"c\nd\ne\n", True)
 
 
 def test_runs_are_found_below_the_folder_and_foreign_files_are_not(tmp_path: Path) -> None:
