@@ -27,7 +27,7 @@ from programs.dashboard.views import Views
 from programs.dashboard.watcher import Watcher
 
 _STATIC = Path(__file__).with_name("static")
-_COOKIE = "dashboard_token"
+_COOKIE = "dashboard_token_"  # and the port, as a browser sends a cookie to all ports of a host
 _MOST_NAMES = 30  # metrics, or runs, in one request
 _POLICY = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
@@ -151,11 +151,12 @@ class Guard:
         await answer(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        if not self._token or self._matches(request.cookies.get(_COOKIE, "")):
+        cookie = f"{_COOKIE}{request.scope['server'][1]}"
+        if not self._token or self._matches(request.cookies.get(cookie, "")):
             return None
         if self._matches(request.query_params.get("token", "")):
             response: Response = RedirectResponse("/", 303)  # without the token, which a history would keep
-            response.set_cookie(_COOKIE, self._token, httponly=True, samesite="strict")
+            response.set_cookie(cookie, self._token, httponly=True, samesite="strict")
             return response
         return PlainTextResponse("Open the address that dashboard.py has printed: it holds a token.\n", 403)
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -103,14 +104,13 @@ def test_a_page_of_somebody_else_cannot_read_under_another_name(
 def test_other_machines_need_the_token(processes: Processes, redis_port: int, folder: Path) -> None:
     # Mutation: `Guard` without a comparison.
     process, address = start(processes, redis_port, folder, "--host", "0.0.0.0")
-    plain, _, token = address.partition("?token=")
-    plain = f"http://127.0.0.1:{plain.rsplit(':', 1)[1]}"
+    plain, token = here(address)
     assert len(token) >= 40
     for path, headers in (
         ("", {}),
         ("?token=", {}),
         ("static/main.js", {}),
-        ("api/now", {"Cookie": "dashboard_token=x"}),
+        ("api/now", {"Cookie": f"dashboard_token_{urlsplit(plain).port}=x"}),
     ):
         with pytest.raises(HTTPError, match="403") as refused:
             ask(plain, path, **headers)
@@ -124,6 +124,25 @@ def test_other_machines_need_the_token(processes: Processes, redis_port: int, fo
     with browser.open(f"{plain}api/now", timeout=60) as answer:
         assert json.load(answer)["files"]
     assert process.output.count(token) == 1 and token not in process.errors
+
+
+def here(address: str) -> tuple[str, str]:
+    """The address of a dashboard that asks for a token, by this machine's own name, and the token."""
+    plain, _, token = address.partition("?token=")
+    return f"http://127.0.0.1:{urlsplit(plain).port}/", token
+
+
+def test_two_dashboards_of_a_machine_do_not_lock_each_other_out(
+    processes: Processes, redis_port: int, folder: Path
+) -> None:
+    # Mutation: name the cookie without the port.
+    addresses = [here(start(processes, redis_port, folder, "--host", "0.0.0.0")[1]) for _ in range(2)]
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+    for plain, token in addresses:
+        browser.open(f"{plain}?token={token}", timeout=60).close()
+    for plain, _ in addresses:
+        with browser.open(f"{plain}api/now", timeout=60) as answer:
+            assert answer.status == 200
 
 
 @pytest.mark.parametrize(
