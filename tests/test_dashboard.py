@@ -115,6 +115,21 @@ def test_keys_choose_axis_runs_and_lines(address: str) -> None:
         assert errors(browser, address) == []
 
 
+def test_a_page_of_a_dashboard_that_was_started_again_tells_what_to_do(
+    redis_port: int, tmp_path: Path, processes: Processes
+) -> None:
+    open_to_all = ["--host", "0.0.0.0"]
+    dashboard, address = start(processes, redis_port, tmp_path, *open_to_all)
+    port = urlsplit(address).port
+    with Browser() as browser:
+        browser.open(f"http://127.0.0.1:{port}/?{urlsplit(address).query}")
+        browser.wait_for("document.getElementById('title').textContent === 'No run yet'")
+        dashboard.terminate()
+        dashboard.finish()
+        start(processes, redis_port, tmp_path, *open_to_all, "--port", str(port))
+        browser.wait_for(f"{PROBLEM}.includes('Open the address that dashboard.py has printed anew')")
+
+
 class Player(threading.Thread):
     """Publishes views on an actor's channel, while somebody listens."""
 

@@ -13,6 +13,10 @@ let curves = null;
 
 async function ask(address, parameters = []) {
   const response = await fetch(`${address}?${new URLSearchParams(parameters)}`, { signal: AbortSignal.timeout(20000) });
+  if (response.status === 403) {
+    throw new Error("This dashboard asks for another token than this page has, as one does that was started again. " +
+      "Open the address that dashboard.py has printed anew.");
+  }
   if (!response.ok) throw new Error(`the dashboard answers ${response.status}`);
   return response.json();
 }
@@ -62,12 +66,10 @@ async function lookSoon() {
   try {
     if (!document.hidden) await look();
   } catch (error) {
-    if (error instanceof TypeError || error instanceof DOMException) {
-      setText(find("problem"), "The dashboard's own process does not answer: is dashboard.py still running?");
-      document.documentElement.classList.add("stale");
-    } else {
-      setText(find("problem"), String(error.message));
-    }
+    const isAway = error instanceof TypeError || error instanceof DOMException;
+    const away = "The dashboard's own process does not answer: is dashboard.py still running?";
+    setText(find("problem"), isAway ? away : String(error.message));
+    document.documentElement.classList.add("stale");
   }
   isLooking = false;
   timer = setTimeout(lookSoon, INTERVAL_MS);
