@@ -6,6 +6,7 @@ import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -17,7 +18,10 @@ from memory.broker.connection import Client
 from memory.broker.reports import ReportStore
 from memory.broker.run_status import Owner, RunStatus, write_run
 from memory.broker.transport import Keys
+from monitoring.overview import Overview, Process
 from monitoring.report import Event, Report, encode
+from programs.dashboard.present import present
+from programs.dashboard.watcher import Look
 from tests.dashboard import ask, needs_dashboard, start
 from tests.deadline import wait_until
 from tests.processes import Processes, run
@@ -66,6 +70,15 @@ def test_the_page_has_what_the_run_s_processes_tell(
     wait_until(lambda: "quarantined 3 messages that it could not read" in texts(now()), "the change")
     store.write(None, b"\xff" * 40_000)
     wait_until(lambda: now()["processes"][0]["state"] == "missing", "the damaged report to count as none")
+
+
+@pytest.mark.parametrize(("t_max", "shown"), [(nan, None), (inf, None), (10**4000, None), (-1, None), (7.0, 7)])
+def test_a_length_of_the_run_that_is_none_is_left_out(t_max: float, shown: int | None) -> None:
+    # Mutation: hand `T_max` on as it is.
+    record = RunStatus("id", "running", {"game": "pong", "T_max": t_max}, 0, 0)
+    overview = Overview("run", record, (Process("learner", 0, None, 0.0),), ())
+    found = present(Look(overview, 1.0, ""))
+    assert json.loads(json.dumps(found, allow_nan=False))["run"]["t_max"] == shown
 
 
 def texts(shown: Any) -> list[str]:
