@@ -68,6 +68,8 @@ class Watcher:
                 break
             except (BrokerError, RunError, UserError) as error:
                 self._miss(hide_passwords(" ".join(str(error).split())))
+            except Exception as error:  # noqa: BLE001 - whatever a peer has written may cost looks, and no thread
+                self._miss(f"the dashboard cannot look at it ({hide_passwords(one_line(error))})")
             self._left.wait(_INTERVAL_S)
         if self._reader:
             self._reader.close()
@@ -115,3 +117,8 @@ class Watcher:
                     is_ours = owner is not None and (owner.folder, owner.host) == (self._folder, this_host())
                     best, newest = max((best, newest), (name, (is_ours, record.written or 0)), key=lambda pair: pair[1])
         return best
+
+
+def one_line(error: Exception) -> str:
+    """Return what an error that nobody has foreseen is, for people."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
