@@ -28,7 +28,7 @@ class Happenings:
         self._lock = threading.Lock()
         self._found: set[Happening] = set()
         self._processes: dict[str, Process] = {}  # of the last look, by title
-        self._run_id = ""
+        self._name = self._run_id = ""  # of the run of the last look
 
     def note(self, text: str, who: str = "", *, is_alarm: bool = False) -> None:
         """Add an event of this moment."""
@@ -48,6 +48,8 @@ class Happenings:
 
     def see(self, overview: Overview) -> None:
         """Take the events of all reports, and compare the processes with those of the last look."""
+        if overview.name != self._name:
+            self._forget(overview.name)
         for process in overview.processes:
             if process.report:
                 self.add(process.title, process.report.events)
@@ -58,6 +60,12 @@ class Happenings:
         elif self._run_id:
             self.note("another run has begun under this name")
         self._run_id, self._processes = overview.record.run_id, seen
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            if self._name:  # else there are only events of the search for a run
+                self._found.clear()
+        self._name, self._run_id, self._processes = name, "", {}
 
     def _compare(self, before: Process | None, now: Process) -> None:
         if now.report is None:

@@ -1,8 +1,6 @@
 """Which run the dashboard looks at, and what it holds of it, when several runs and faults come and go."""
 
-import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -79,3 +77,44 @@ def test_a_fault_among_views_is_shown_and_listening_goes_on(
 
         wait_until(lambda: "LookupError: unforeseen" in problem(), "the fault")
         wait_until(lambda: not problem(), "the end of it")
+
+
+def test_of_two_runs_that_go_on_one_is_kept(client: Client, server: Server, run_name: str, tmp_path: Path) -> None:
+    # Mutation: choose by the time of writing alone.
+    names = [f"{run_name}-{letter}" for letter in "ab"]
+    seen = set()
+    write(client, names[0], tmp_path / "a", 1)
+    with Watcher(server, "", tmp_path) as watcher:
+        for written in range(2, 12):
+            write(client, names[written % 2], tmp_path / "ab"[written % 2], written)
+            before = watcher.look.at
+            wait_until(lambda before=before: watcher.look.at > before, "a look")
+            seen.add(shown(watcher))
+        assert seen == {names[0]}
+        assert [event for event in watcher.happenings.newest() if "another run" in event.text] == []
+
+
+def test_a_run_that_is_over_gives_way_and_its_events_go_with_it(
+    client: Client, server: Server, run_name: str, tmp_path: Path
+) -> None:
+    # Mutation: keep the events at a change of the name.
+    one, other = f"{run_name}-one", f"{run_name}-other"
+    write(client, one, tmp_path, 1)
+    with Watcher(server, "", tmp_path) as watcher:
+        wait_until(lambda: shown(watcher) == one, "the first run")
+        watcher.happenings.note("of the first run")
+        write(client, other, tmp_path / "below", 2)
+        write(client, one, tmp_path, 1, status="finished")
+        wait_until(lambda: shown(watcher) == other, "the second run")
+        assert watcher.happenings.newest() == []
+
+
+def test_a_run_in_a_folder_below_is_preferred_to_a_newer_one_elsewhere(
+    client: Client, server: Server, run_name: str, tmp_path: Path
+) -> None:
+    # Mutation: compare the folders for equality.
+    own, foreign = f"{run_name}-own", f"{run_name}-foreign"
+    write(client, own, tmp_path / "results" / "x" / "y", 1)
+    write(client, foreign, tmp_path / "results-of-others", 2**31)
+    with Watcher(server, "", tmp_path / "results") as watcher:
+        wait_until(lambda: shown(watcher) == own, "the run of this folder")
