@@ -1,5 +1,6 @@
 """The dashboard in a real browser: it grows with a run, says what is away, and asks nobody but its own server."""
 
+import os
 import signal
 import threading
 import time
@@ -128,6 +129,52 @@ def test_a_page_of_a_dashboard_that_was_started_again_tells_what_to_do(
         dashboard.finish()
         start(processes, redis_port, tmp_path, *open_to_all, "--port", str(port))
         browser.wait_for(f"{PROBLEM}.includes('Open the address that dashboard.py has printed anew')")
+
+
+def text_of(element: str) -> str:
+    return f"document.getElementById('{element}').textContent"
+
+
+def test_files_of_another_run_are_told_apart_from_the_run_on_the_server(address: str, run_name: str) -> None:
+    # Mutation: show the score of the files that are chosen among the figures of the run.
+    with Browser() as browser:
+        browser.open(address)
+        browser.wait_for(f"{text_of('facts')}.includes('Score in training')")
+        assert browser.value(text_of("mixed")) == ""
+        select = "document.getElementById('shown-run')"
+        for chosen, heading in (("other/pong", "Scores of other/pong"), ("", "Scores")):
+            browser.value(f"{select}.value = '{chosen}'; {select}.dispatchEvent(new Event('change'))")
+            browser.wait_for(f"{text_of('scores-title')} === '{heading}'")
+            assert browser.value(f"{text_of('facts')}.includes('Score in training')") == (chosen == "")
+            told = f"What stands under Scores and Learning is of other/pong, all else of run {run_name}."
+            assert browser.value(text_of("mixed")) == (told if chosen else "")
+            assert browser.value(text_of("progress-title")) == (f"Progress of run {run_name}" if chosen else "Progress")
+        assert errors(browser, address) == []
+
+
+def test_the_focus_and_the_shown_run_stay_while_others_train(
+    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+) -> None:
+    # Mutation: order the runs by time, or make all boxes anew when there is one more.
+    for number, name in enumerate("cab"):
+        write_files(tmp_path / name, "pong", 5)
+        os.utime(tmp_path / name / "pong.csv", (1e9 - number, 1e9 - number))
+    _, address = start(processes, redis_port, tmp_path, "--run-name", run_name)
+    with Browser() as browser:
+        browser.open(address)
+        browser.wait_for(f"{text_of('scores-text')}.startsWith('c/pong: mean')")
+        browser.value("document.getElementById('other-runs').parentElement.open = true")
+        browser.value("document.querySelector('input[value=\"b/pong\"]').focus()")
+        browser.value("window.option = document.querySelector('#shown-run option[value=\"b/pong\"]')")
+        write_files(tmp_path / "b", "pong", 6)
+        write_files(tmp_path / "aa", "pong", 6)
+        browser.wait_for("document.querySelectorAll('#other-runs input').length === 3")
+        assert browser.value("document.activeElement.value") == "b/pong"
+        assert browser.value("window.option.isConnected"), "a list that is open would be closed"
+        order = "[...document.querySelectorAll('#shown-run option')].map(e => e.value)"
+        assert browser.value(order) == ["", "a/pong", "aa/pong", "b/pong", "c/pong"]
+        assert browser.value(f"{text_of('scores-text')}.startsWith('c/pong: mean')")
+        assert errors(browser, address) == []
 
 
 class Player(threading.Thread):

@@ -21,6 +21,11 @@ class Happening(NamedTuple):
     is_alarm: bool
 
 
+def happenings(who: str, events: Iterable[Event]) -> list[Happening]:
+    """Return what happened to a process; equal for one event in a report and in a history."""
+    return [Happening(round(event.at, 1), who, event.text, event.is_alarm) for event in events]
+
+
 class Happenings:
     """Holds the newest events, each once; all threads may call it."""
 
@@ -37,14 +42,14 @@ class Happenings:
     def add(self, who: str, events: Iterable[Event]) -> None:
         """Add events of a process that may be known already."""
         with self._lock:
-            self._found |= {Happening(round(event.at, 1), who, event.text, event.is_alarm) for event in events}
+            self._found |= set(happenings(who, events))
             if len(self._found) > 2 * _KEPT:
                 self._found = set(heapq.nlargest(_KEPT, self._found))
 
-    def newest(self) -> list[Happening]:
-        """Return the newest events, the newest first."""
+    def newest(self, more: Iterable[Happening] = ()) -> list[Happening]:
+        """Return the newest of these events and of `more`, each once, the newest first."""
         with self._lock:
-            return heapq.nlargest(_KEPT, self._found)
+            return heapq.nlargest(_KEPT, self._found | set(more))
 
     def see(self, overview: Overview) -> None:
         """Take the events of all reports, and compare the processes with those of the last look."""

@@ -30,9 +30,22 @@ class Results:
         self._runs: dict[str, RunFiles] = {}  # by title
 
     def titles(self) -> list[str]:
-        """Return the names of the runs, the one that was written last first."""
+        """Return the names of the runs, in an order that stays."""
         with self._lock:
-            return list(self._find())
+            return sorted(self._find())
+
+    def newest(self) -> str:
+        """Return the run whose log was written last; empty if there is none."""
+        with self._lock:
+            return next(iter(self._find()), "")
+
+    def title_in(self, folder: Path, task: str) -> str:
+        """Return the run whose files are in this folder, an absolute one; empty if it is none of these."""
+        if not folder.is_relative_to(root := self._folder.resolve()):
+            return ""
+        title = RunKey(folder.relative_to(root).as_posix(), task).title
+        with self._lock:
+            return title if title in self._find() else ""
 
     def stamp(self, title: str) -> str:
         """Return a text that changes with a run's files."""

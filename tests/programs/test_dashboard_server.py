@@ -2,6 +2,7 @@
 
 import http.cookiejar
 import json
+import os
 import socket
 import urllib.request
 from collections.abc import Iterator
@@ -22,7 +23,8 @@ from monitoring.overview import Overview, Process
 from monitoring.report import Event, Report, encode
 from programs.dashboard.present import present
 from programs.dashboard.watcher import Look
-from tests.dashboard import ask, needs_dashboard, start
+from tests.dashboard import ask, moment, needs_dashboard, start
+from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
 from tests.processes import Processes, run
 
@@ -83,6 +85,30 @@ def test_a_length_of_the_run_that_is_none_is_left_out(t_max: float, shown: int |
 
 def texts(shown: Any) -> list[str]:
     return [event["text"] for event in shown["events"]]
+
+
+def test_files_and_events_are_those_of_the_run_on_the_server(
+    processes: Processes, client: Client, redis_port: int, run_name: str, folder: Path
+) -> None:
+    # Mutation: add the events of the files that are shown, or show the files that were written last.
+    for number, name in enumerate(("t2", "t3")):
+        write_files(folder / name, "pong", 5)
+        os.utime(folder / name / "pong.csv", (1e9 + number, 1e9 + number))
+        history = json.loads(moment(5, 5)) | {"events": [[5.0, f"of {name}", False]]}
+        (folder / name / "pong_metrics.jsonl").write_text(json.dumps(history) + "\n")
+    settings = {"game": "pong", "env": "atari", "T_max": 1000}
+    record = RunStatus("id", "running", settings, 0, 0, owner=Owner.of(folder / "t2"), written=5)
+    write_run(client, run_name, record, {})
+    _, address = start(processes, redis_port, folder, "--run-name", run_name)
+    wait_until(lambda: ask(address).get("run"), "the run")
+    for asked, shown in (("", "t2/pong"), ("?run=t3/pong", "t3/pong"), ("", "t2/pong")):
+        found = ask(address, f"api/now{asked}")
+        assert (found["files"]["own"], found["files"]["shown"]) == ("t2/pong", shown)
+        assert [text for text in texts(found) if text.startswith("of ")] == ["of t2"]
+    elsewhere = RunStatus("id", "running", settings, 0, 0, owner=Owner(str(folder / "t2"), "elsewhere"))
+    write_run(client, run_name, elsewhere, {})
+    wait_until(lambda: ask(address)["files"]["own"] == "", "a run on another machine")
+    assert ask(address)["files"]["shown"] == "t3/pong", "the newest"
 
 
 def test_all_answers_carry_the_policy_and_no_script_is_in_the_page(

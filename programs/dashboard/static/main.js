@@ -1,13 +1,14 @@
 // Asks the server for news once a second while the page can be seen, and shows them.
 
-import { checkedBoxes, find, make, setBoxes, setChildren, setText } from "./elements.js";
+import { checkedBoxes, find, make, setBoxes, setKeyed, setText } from "./elements.js";
 import { NAMES, drawMetrics } from "./metrics.js";
 import { showPresent } from "./present.js";
 import { drawScores } from "./scores.js";
 import { showActors, watchView } from "./view.js";
 
 const INTERVAL_MS = 1000;
-let chosen = "";  // the run whose files are shown; empty: that of the run on the Redis server
+let chosen = "";  // the run whose files are shown; empty: that of the run on the Redis server, else the newest
+let kept = "";  // the newest, when it was shown first: it stays while others train
 let drawn = "";  // what the curves on the page were made of
 let curves = null;
 
@@ -22,7 +23,9 @@ async function ask(address, parameters = []) {
 }
 
 async function look() {
-  const now = await ask("/api/now", chosen ? [["run", chosen]] : []);
+  const wanted = chosen;
+  const now = await ask("/api/now", [["run", wanted || kept]]);
+  if (!wanted && !chosen) kept = now.files.own ? "" : now.files.shown;
   showPresent(now);
   showRuns(now.files);
   showActors(now.processes || []);
@@ -31,10 +34,8 @@ async function look() {
 
 function showRuns({ runs, shown }) {
   const select = find("shown-run");
-  setChildren(select, [runs, chosen], () => {
-    const own = make("option", { value: "", textContent: "the newest, or that of the Redis server" });
-    return [own, ...runs.map(run => make("option", { value: run, textContent: run, selected: run === chosen }))];
-  });
+  setKeyed(select, runs, run => make("option", { value: run, textContent: run }));
+  chosen = select.value;  // perhaps it has gone
   setBoxes(find("other-runs"), runs.filter(run => run !== shown), () => false, () => lookSoon());
 }
 
@@ -77,6 +78,7 @@ async function lookSoon() {
 
 find("shown-run").addEventListener("change", event => {
   chosen = event.target.value;
+  kept = "";
   lookSoon();
 });
 for (const radio of document.querySelectorAll("input[name=axis]")) radio.addEventListener("change", drawCurves);

@@ -13,15 +13,18 @@ const named = part => part.replace("_", " ");
 
 export function showPresent(now) {
   const { run, metrics = {}, files } = now;
-  const game = files.facts.game || run?.task || "";
-  const agent = files.facts.agent || run?.agent || "";
+  const isMixed = Boolean(run && files.shown && files.shown !== files.own);
+  const facts = isMixed ? {} : files.facts;
+  const game = facts.game || run?.task || "";
+  const agent = facts.agent || run?.agent || "";
   const title = game ? `${game}${agent ? ` · ${agent}` : ""}` : "No run yet";
   setText(find("title"), title);
   document.title = `${title} – dashboard`;
   setText(find("run"), run ? `Run ${run.name}, ${run.status}, in ${run.owner || "an unknown folder"}` : "");
   showProblem(now);
   showAlerts(now.alerts || []);
-  showFacts(metrics, files.facts, run);
+  showMixture(isMixed, run, files.shown);
+  showFacts(metrics, facts, run);
   setChildren(find("processes"), now.processes || [], () => (now.processes || []).map(processRow));
   setChildren(find("events"), now.events, () => now.events.map(eventItem));
   drawShares(now.processes || []);
@@ -32,6 +35,15 @@ function showProblem({ problem, at, run }) {
   const since = run ? ` What stands below was true at ${moment(at)}.` : " What stands below is from the files.";
   setText(find("problem"), problem ? `No news of the run: ${problem}.${since}` : "");
   document.documentElement.classList.toggle("stale", Boolean(problem && run));
+}
+
+// The files of another run than that on the Redis server may be chosen, or be all there are: names which is which.
+function showMixture(isMixed, run, shown) {
+  const text = isMixed ? `What stands under Scores and Learning is of ${shown}, all else of run ${run.name}.` : "";
+  setText(find("mixed"), text);
+  setText(find("progress-title"), isMixed ? `Progress of run ${run.name}` : "Progress");
+  setText(find("scores-title"), isMixed ? `Scores of ${shown}` : "Scores");
+  setText(find("learning-title"), isMixed ? `Learning of ${shown}` : "Learning");
 }
 
 function showAlerts(alerts) {
