@@ -1,5 +1,6 @@
 """The files of one run in a results folder, as far as they have been read: its logs, its record, its history."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,10 @@ from saber.scores import EpisodeRecord, VersionedRecord
 
 _MOMENTS = 500  # of a curve
 _MOST_LINES = 20_000  # of a history: every second one is left out beyond
-_PAUSE_S = 600.0  # between two lines of a history, beyond which the learner was not running
+# Between two lines of a history, beyond which the learner was not running; monitoring/sinks/feeder.py pauses for a
+# two-thousandth of the learner's age at the most.
+_PAUSE_S = 600.0
+_PAUSE_SHARE = 3 / 2000  # of the age
 
 
 class EpisodeLog:
@@ -58,24 +62,23 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self._tail = Tail(path)
+        self._clock = _Clock()
         self.lines: list[Line] = []
+        self.hours: list[float] = []  # for each line, those that the learner had been running
 
     def look(self) -> None:
         """Read what is new; raises OSError without a file."""
         while True:
             data, anew = self._tail.read()
-            self.lines = [] if anew else self.lines
+            if anew:
+                self._clock, self.lines, self.hours = _Clock(), [], []
             if not data:
                 return
-            self.lines += history.parse(data)
+            found = list(history.parse(data))
+            self.lines += found
+            self.hours += [self._clock.hours_at(line.at) for line in found]
             while len(self.lines) > _MOST_LINES:
-                self.lines = self.lines[::2]
-
-    def hours(self) -> list[float]:
-        """Return for each line the hours that the learner had been running."""
-        passed = [b.at - a.at for a, b in zip(self.lines, self.lines[1:], strict=False)]
-        running = [seconds if 0 <= seconds <= _PAUSE_S else 0.0 for seconds in passed]
-        return [float(hour) for hour in np.cumsum([0.0, *running]) / 3600] if self.lines else []
+                self.lines, self.hours = self.lines[::2], self.hours[::2]
 
     def hours_at(self, steps: Sequence[int]) -> list[float] | None:
         """Return when these agent steps were played, None without a history.
@@ -83,13 +86,31 @@ class History:
         A learner that went back to its checkpoint played some steps twice: the last time counts.
         """
         known: list[tuple[int, float]] = []
-        for line, hour in zip(reversed(self.lines), reversed(self.hours()), strict=True):
+        for line, hour in zip(reversed(self.lines), reversed(self.hours), strict=True):
             if not known or line.step < known[-1][0]:
                 known.append((line.step, hour))
         if not known:
             return None
         xp, fp = zip(*reversed(known), strict=True)
         return [round(float(hour), 5) for hour in np.interp(steps, xp, fp)]
+
+
+class _Clock:
+    """Counts the hours that a learner had been running, from the times of its lines."""
+
+    def __init__(self) -> None:
+        self._began = self._newest = -math.inf  # [s] since 1970; the start of the learner as it runs now
+        self._seconds = 0.0
+
+    def hours_at(self, at: float) -> float:
+        """Return the hours at the next line."""
+        passed = at - self._newest
+        if 0 <= passed <= max(_PAUSE_S, _PAUSE_SHARE * (self._newest - self._began)):
+            self._seconds += passed
+        else:
+            self._began = at
+        self._newest = at
+        return self._seconds / 3600
 
 
 class RunKey(NamedTuple):
@@ -168,7 +189,7 @@ class RunFiles:
         """Return the history of some metrics for the page, at no more moments than a curve has."""
         every = max(1, -(-len(self.history.lines) // _MOMENTS))
         first = (len(self.history.lines) - 1) % every if self.history.lines else 0  # so that the newest is there
-        lines, hours = self.history.lines[first::every], self.history.hours()[first::every]
+        lines, hours = self.history.lines[first::every], self.history.hours[first::every]
         return {
             "steps": [line.step for line in lines],
             "hours": [round(hour, 5) for hour in hours],

@@ -5,6 +5,10 @@ from typing import IO, cast
 
 import pytest
 
+from monitoring.overview import OverviewReader
+from monitoring.report import Report
+from monitoring.sinks.feeder import Feeder
+from monitoring.sinks.history import HistorySink
 from programs.dashboard.results import Results, find_runs
 from programs.dashboard.run_files import History, RunKey
 from programs.dashboard.tail import Tail
@@ -103,11 +107,34 @@ def test_hours_leave_out_the_time_in_which_the_learner_was_down(tmp_path: Path) 
     path.write_text(moment(0, 0) + moment(360, 100) + moment(720, 200) + moment(90_000, 100) + moment(90_360, 300))
     history = History(path)
     history.look()
-    assert history.hours() == pytest.approx([0, 0.1, 0.2, 0.2, 0.3])
+    assert history.hours == pytest.approx([0, 0.1, 0.2, 0.2, 0.3])
     assert history.hours_at([0, 100, 200, 300]) == pytest.approx([0, 0.2, 0.25, 0.3]), (
         "steps played twice: the last time"
     )
     assert History(tmp_path / "none").hours_at([1]) is None
+
+
+class Nobody(OverviewReader):
+    """A reader of reports that finds none."""
+
+    def __init__(self) -> None:
+        pass
+
+    def read(self) -> None:
+        return None
+
+
+def test_hours_of_a_long_run_are_all_counted(tmp_path: Path) -> None:
+    # Mutation: count no gap of more than ten minutes, or halve the lines before the gaps are taken.
+    path, began, hours, downtime = tmp_path / "pong_metrics.jsonl", 1e9, 720, 3 * 3600
+    for learner in range(2):
+        feeder = Feeder([HistorySink(path)], Nobody())
+        for second in range(0, hours * 3600 + 1, 120):
+            feeder.observe(Report("learner", 0, "host", 7, began, began + second))
+        began += hours * 3600 + downtime
+        history = History(path)
+        history.look()
+        assert history.hours[-1] == pytest.approx(hours * (learner + 1), rel=0.001)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +142,9 @@ def test_hours_leave_out_the_time_in_which_the_learner_was_down(tmp_path: Path) 
     [
         "[]", "{}", "null", '"x"', "\x00", "[" * 100_000,
         '{"at": 1, "step": 1e999, "values": {}, "events": []}',
+        '{"at": 1, "step": 1e30, "values": {}, "events": []}',
+        '{"at": 1e30, "step": 1, "values": {}, "events": []}',
+        '{"at": 1, "step": 1, "values": {}, "events": [[1e30, "", false]]}',
         '{"at": NaN, "step": 1, "values": {}, "events": []}',
         '{"at": 1, "step": 1, "values": {"train/loss": Infinity}, "events": []}',
         '{"at": 1, "step": 1, "values": [], "events": []}',
