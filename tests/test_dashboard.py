@@ -117,9 +117,9 @@ def test_keys_choose_axis_runs_and_lines(address: str) -> None:
 
 
 def test_a_page_of_a_dashboard_that_was_started_again_tells_what_to_do(
-    redis_port: int, tmp_path: Path, processes: Processes
+    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:
-    open_to_all = ["--host", "0.0.0.0"]
+    open_to_all = ["--host", "0.0.0.0", "--run-name", run_name]
     dashboard, address = start(processes, redis_port, tmp_path, *open_to_all)
     port = urlsplit(address).port
     with Browser() as browser:

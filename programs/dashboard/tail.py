@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-_AT_ONCE = 1 << 24  # bytes
+_AT_ONCE = 1 << 22  # bytes: a second's work for who parses them
 MOST_BYTES = 1 << 28  # of a file; what lies behind is left out
 
 
@@ -14,6 +14,7 @@ class Tail:
         self._path = path
         self._file = (0, 0)  # device and inode
         self._offset = 0
+        self.has_more = False  # for the next call
 
     def read(self) -> tuple[bytes, bool]:
         """Return the next whole lines, and whether the file has begun anew; raises OSError.
@@ -27,6 +28,7 @@ class Tail:
                 self._file, self._offset = (found.st_dev, found.st_ino), 0
             file.seek(self._offset)
             data = file.read(min(_AT_ONCE, MOST_BYTES - self._offset))
+        self.has_more = len(data) == _AT_ONCE
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         return whole, anew

@@ -1,7 +1,10 @@
 """What the dashboard reads of a results folder: each line once, whatever somebody has written there."""
 
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, cast
+from statistics import fmean
+from typing import IO, Any, cast
 
 import pytest
 
@@ -9,9 +12,12 @@ from monitoring.overview import OverviewReader
 from monitoring.report import Report
 from monitoring.sinks.feeder import Feeder
 from monitoring.sinks.history import HistorySink
+from programs.dashboard import run_files, tail
 from programs.dashboard.results import Results, find_runs
 from programs.dashboard.run_files import History, RunKey
 from programs.dashboard.tail import Tail
+from saber.results.summary import Moment, rolling_summaries
+from saber.scores import EpisodeRecord
 from tests.dashboard import episodes, moment, write_run
 
 
@@ -88,6 +94,59 @@ def test_curves_grow_with_their_file(tmp_path: Path) -> None:
     assert training["mean"][-1] == pytest.approx((3 * 3 + 2 * 8) / 5) and training["episodes"][-1] == 5
     facts = results.facts("pong")
     assert facts["normalised"]["human"]["training"] == pytest.approx((5.0 + 20.7) / (14.6 + 20.7), abs=0.01)
+
+
+def test_a_large_log_is_read_in_parts_and_blocks_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: one lock for all runs, or read a file to its end at each look.
+    monkeypatch.setattr(tail, "_AT_ONCE", 4000)
+    write_run(tmp_path, "pong", 300)
+    write_run(tmp_path / "other", "pong", 5)
+    results = Results(tmp_path)
+    read = [run for _ in range(9) for run in results.scores(["pong"])["runs"]]
+    assert read[0]["has_more"] and 0 < read[0]["training"]["steps"][-1] < 2000
+    assert not read[-1]["has_more"] and read[-1]["training"]["steps"][-1] == 2990
+    reading, done = threading.Event(), threading.Event()
+
+    def parse_slowly(*_: object) -> Iterator[list[Any]]:
+        reading.set()
+        assert done.wait(60)
+        return iter(())
+
+    with (tmp_path / "pong.csv").open("a") as file:
+        file.write(episodes(301, first=300))
+    with monkeypatch.context() as patch:
+        patch.setattr(run_files, "parse_csv", parse_slowly)
+        reader = threading.Thread(target=results.facts, args=("pong",))
+        reader.start()
+        assert reading.wait(60)
+    other = threading.Thread(target=results.facts, args=("other/pong",))
+    other.start()
+    other.join(60)
+    was_blocked = other.is_alive()
+    done.set()
+    reader.join()
+    assert not was_blocked
+
+
+def test_the_end_of_a_long_curve_grows_without_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: sum up all episodes at each look.
+    made: list[int] = []
+
+    def counted(records: Sequence[EpisodeRecord], **options: int) -> list[Moment]:
+        made.append(len(records))
+        return rolling_summaries(records, **options)
+
+    monkeypatch.setattr(run_files, "rolling_summaries", counted)
+    write_run(tmp_path, "pong", 3000)
+    results = Results(tmp_path)
+    for count in range(3000, 3020):
+        training = results.scores(["pong"])["runs"][0]["training"]
+        newest = [3.0] * 100 + [float(score) for score in range(3000, count)]
+        assert training["steps"][-1] == 10 * (count - 1) and training["mean"][-1] == pytest.approx(fmean(newest[-100:]))
+        assert training["steps"] == sorted(set(training["steps"]))
+        with (tmp_path / "pong.csv").open("a") as file:
+            file.write(episodes(count + 1, float(count), first=count))
+    assert [size for size in made if size > 1000] == [3000, 3007, 3014]
 
 
 def test_a_damaged_log_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ async function bringCurves({ shown, stamp }) {
   ]);
   curves = { scores, metrics };
   drawCurves();
-  drawn = wanted;
+  drawn = [...scores.runs, metrics].some(part => part.has_more) ? "" : wanted;
 }
 
 function drawCurves() {
