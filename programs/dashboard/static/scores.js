@@ -2,7 +2,7 @@
 
 import { checkedBoxes, find, setBoxes, setText } from "./elements.js";
 import { number, whole } from "./format.js";
-import { draw, faint, line, reference } from "./plots.js";
+import { draw, faint, line, mode, reference } from "./plots.js";
 
 export const AXES = { steps: "agent steps", frames: "frames", hours: "hours of the learner" };
 
@@ -21,8 +21,7 @@ function curveTraces(run, index, axis) {
   const add = (curve, name, values, style) => {
     const x = along(axis, curve, repeat);
     if (!x || !x.length) return;
-    const mode = x.length > 1 ? "lines" : "markers";
-    traces.push({ type: "scatter", name, x, y: values, mode, hovertemplate: "%{y:,.4~g}", ...style });
+    traces.push({ type: "scatter", name, x, y: values, mode: mode(values), hovertemplate: "%{y:,.4~g}", ...style });
   };
   const edge = { mode: "lines", line: { width: 0 }, showlegend: false, hoverinfo: "skip", hovertemplate: null };
   if (index === 0) {
