@@ -36,8 +36,9 @@ export function setKeyed(element, keys, build) {
   }
 }
 
-// Fills a fieldset with boxes, by label; a new one is checked if `checked` tells so.
+// Fills a folded fieldset with boxes, by label; a new one is checked if `checked` tells so. Hides an empty one.
 export function setBoxes(fieldset, labels, checked, changed) {
+  fieldset.closest("details").hidden = !labels.length;
   setKeyed(fieldset, labels, label => {
     const box = make("input", { type: "checkbox", value: label, checked: checked(label) });
     box.addEventListener("change", changed);
