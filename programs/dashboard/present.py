@@ -50,6 +50,7 @@ def _run(overview: Overview) -> dict[str, Any]:
         "name": text(overview.name, _MAX_NAME),
         "id": text(record.run_id, _MAX_NAME),
         "status": record.status,
+        "is_over": record.over,
         "owner": text(record.owner) if record.owner else "",
         "agent": text(overview.setting("agent") or "", _MAX_NAME),
         "task": text(task_of(overview), _MAX_NAME),

@@ -28,7 +28,7 @@ async function look() {
   if (!wanted && !chosen) kept = now.files.own ? "" : now.files.shown;
   showPresent(now);
   showRuns(now.files);
-  showActors(now.processes || []);
+  showActors(now.run?.is_over ? [] : now.processes || []);
   await bringCurves(now.files);
 }
 

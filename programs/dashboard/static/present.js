@@ -24,7 +24,8 @@ export function showPresent(now) {
   showProblem(now);
   showAlerts(now.alerts || []);
   showMixture(isMixed, run, files.shown);
-  showFacts(metrics, facts, run);
+  const isAlive = !run?.is_over && ["working", "waiting"].includes(now.processes?.[0].state);
+  showFacts(metrics, facts, run, isAlive);
   setChildren(find("processes"), now.processes || [], () => (now.processes || []).map(processRow));
   setChildren(find("events"), now.events, () => now.events.map(eventItem));
   drawShares(now.processes || []);
@@ -51,14 +52,15 @@ function showAlerts(alerts) {
   setChildren(find("alert-list"), alerts, () => alerts.map(alert => make("li", { textContent: alert })));
 }
 
-function showFacts(metrics, facts, run) {
+function showFacts(metrics, facts, run, isAlive) {
   const done = metrics["time/progress"];
   find("progress").value = done ?? 0;
   setText(find("progress"), percent(done));
+  const left = isAlive ? [["Remaining", duration(metrics["time/remaining"]), "at the speed of the last minutes"]] : [];
   const entries = [
     ["Agent steps", whole(metrics["time/total_timesteps"]), run?.t_max ? `of ${whole(run.t_max)}: ${percent(done)} learned` : ""],
-    ["Frames", whole(metrics["time/frames"]), `${number(metrics["time/fps"])} a second`],
-    ["Remaining", duration(metrics["time/remaining"]), "at the speed of the last minutes"],
+    ["Frames", whole(metrics["time/frames"]), isAlive ? `${number(metrics["time/fps"])} a second` : ""],
+    ...left,
     ["Weights", `version ${whole(metrics["train/version"])}`, `${whole(metrics["train/n_updates"])} updates`],
     ["Replay or queue", percent(metrics["buffer/fill"]), `${whole(metrics["buffer/rows"])} agent steps held`],
     ["Redis", bytes(metrics["redis/used_memory"]), `${whole(metrics["redis/unread"])} messages not read yet`],
@@ -127,8 +129,8 @@ function drawShares(processes) {
 
 function drawPriorities(priorities) {
   const figure = find("priorities").parentElement;
-  figure.hidden = !priorities;
-  if (!priorities) return;
+  figure.hidden = !priorities?.counts.some(count => count > 0);
+  if (figure.hidden) return;
   const { bounds, counts } = priorities;
   const names = counts.map((_, i) => (i < bounds.length ? `≤ ${number(bounds[i], 2)}` : `> ${number(bounds.at(-1), 2)}`));
   const trace = { type: "bar", x: names, y: counts, marker: { color: line(0) }, hovertemplate: "%{x}: %{y}<extra></extra>" };
