@@ -1,6 +1,5 @@
 """The dashboard in a real browser: it grows with a run, says what is away, and asks nobody but its own server."""
 
-import os
 import signal
 import threading
 import time
@@ -16,17 +15,12 @@ import pytest
 import redis
 
 from memory.broker.connection import Client
-from memory.broker.reports import ReportStore
-from memory.broker.run_status import Owner, RunStatus, write_run
 from memory.broker.transport import Keys
-from monitoring.metrics import METRICS, PRIORITY_BOUNDS
-from monitoring.report import Event, Report, encode
 from monitoring.view import View
 from monitoring.view import encode as encode_view
 from tests.browser import Browser, needs_browser
 from tests.conftest import RedisServer
-from tests.dashboard import ask, moment, needs_dashboard, start
-from tests.dashboard import write_run as write_files
+from tests.dashboard import EVIL, PROBLEM, ask, errors, needs_dashboard, start, whole_run
 from tests.deadline import wait_until
 from tests.processes import Processes
 from tests.small import SHORT_CHAIN
@@ -34,35 +28,13 @@ from tests.system import LEARNER, System
 
 pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
 
-EVIL = '<img src=x onerror="document.title=1">'
 NEWEST = "Math.max(0, ...(document.getElementById('scores').data ?? []).flatMap(t => t.name === 'mean' ? t.x : []))"
-PROBLEM = "document.getElementById('problem').textContent"
-
-
-def errors(browser: Browser, address: str) -> list[str]:
-    """What has gone wrong on the page, and requests to anybody but the dashboard."""
-    return [error for error in browser.errors if f"asks the network for {address}" not in error]
 
 
 @pytest.fixture
 def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, processes: Processes) -> Iterator[str]:
-    """A dashboard of a run that nobody plays, whose files and reports have everything that can be shown."""
-    folder = tmp_path / "results"
-    write_files(folder, "pong", 40)
-    write_files(folder / "other", "pong", 60, score=12.0)
-    names = [name for name in METRICS if not name.startswith(("actor", "buffer/priorities"))]
-    values = dict.fromkeys(names, 0.25)
-    lines = (moment(60 * i, 10 * i, **{name.replace("/", "__"): i / 10 for name in names}) for i in range(40))
-    (folder / "pong_metrics.jsonl").write_text("".join(lines))
-    settings = {"game": "pong", "env": "atari", "agent": EVIL, "nb_actor": 2, "T_max": 1000}
-    write_run(client, run_name, RunStatus("id", "running", settings, 0, 0, owner=Owner.of(folder), written=5), {})
-    priorities = {"buffer/priorities": [float(i % 7) for i in range(len(PRIORITY_BOUNDS) + 1)]}
-    learner = Report("learner", 0, EVIL, 7, 1.0, 2.0, False, EVIL, values, priorities, (Event(3.0, EVIL, True),))
-    actor = Report("actor", 1, "host", 8, 1.0, 2.0, values={"share/act": 0.6, "share/wait": 0.4, "actor/steps": 5.0})
-    with closing(ReportStore(client, Keys(run_name, "id"))) as store:
-        store.write(None, encode(learner))
-        store.write(1, encode(actor))
-        yield start(processes, redis_port, folder, "--run-name", run_name)[1]
+    with whole_run(client, run_name, tmp_path / "results"):
+        yield start(processes, redis_port, tmp_path / "results", "--run-name", run_name)[1]
 
 
 NAMELESS = """[...document.querySelectorAll('input, select, [role=img], [role=region], figure h3 + div')]
@@ -112,68 +84,9 @@ def test_keys_choose_axis_runs_and_lines(address: str) -> None:
         browser.wait_for(
             "document.getElementById('scores').layout.shapes.some(s => s.label.text === 'world record 21')"
         )
+        names = browser.value("document.getElementById('scores').data.map(t => t.name)")
+        assert "pong" in names and "mean" not in names
         assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
-        assert errors(browser, address) == []
-
-
-def test_a_page_of_a_dashboard_that_was_started_again_tells_what_to_do(
-    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
-) -> None:
-    open_to_all = ["--host", "0.0.0.0", "--run-name", run_name]
-    dashboard, address = start(processes, redis_port, tmp_path, *open_to_all)
-    port = urlsplit(address).port
-    with Browser() as browser:
-        browser.open(f"http://127.0.0.1:{port}/?{urlsplit(address).query}")
-        browser.wait_for("document.getElementById('title').textContent === 'No run yet'")
-        dashboard.terminate()
-        dashboard.finish()
-        start(processes, redis_port, tmp_path, *open_to_all, "--port", str(port))
-        browser.wait_for(f"{PROBLEM}.includes('Open the address that dashboard.py has printed anew')")
-
-
-def text_of(element: str) -> str:
-    return f"document.getElementById('{element}').textContent"
-
-
-def test_files_of_another_run_are_told_apart_from_the_run_on_the_server(address: str, run_name: str) -> None:
-    # Mutation: show the score of the files that are chosen among the figures of the run.
-    with Browser() as browser:
-        browser.open(address)
-        browser.wait_for(f"{text_of('facts')}.includes('Score in training')")
-        assert browser.value(text_of("mixed")) == ""
-        select = "document.getElementById('shown-run')"
-        for chosen, heading in (("other/pong", "Scores of other/pong"), ("", "Scores")):
-            browser.value(f"{select}.value = '{chosen}'; {select}.dispatchEvent(new Event('change'))")
-            browser.wait_for(f"{text_of('scores-title')} === '{heading}'")
-            assert browser.value(f"{text_of('facts')}.includes('Score in training')") == (chosen == "")
-            told = f"What stands under Scores and Learning is of other/pong, all else of run {run_name}."
-            assert browser.value(text_of("mixed")) == (told if chosen else "")
-            assert browser.value(text_of("progress-title")) == (f"Progress of run {run_name}" if chosen else "Progress")
-        assert errors(browser, address) == []
-
-
-def test_the_focus_and_the_shown_run_stay_while_others_train(
-    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
-) -> None:
-    # Mutation: order the runs by time, or make all boxes anew when there is one more.
-    for number, name in enumerate("cab"):
-        write_files(tmp_path / name, "pong", 5)
-        os.utime(tmp_path / name / "pong.csv", (1e9 - number, 1e9 - number))
-    _, address = start(processes, redis_port, tmp_path, "--run-name", run_name)
-    with Browser() as browser:
-        browser.open(address)
-        browser.wait_for(f"{text_of('scores-text')}.startsWith('c/pong: mean')")
-        browser.value("document.getElementById('other-runs').parentElement.open = true")
-        browser.value("document.querySelector('input[value=\"b/pong\"]').focus()")
-        browser.value("window.option = document.querySelector('#shown-run option[value=\"b/pong\"]')")
-        write_files(tmp_path / "b", "pong", 6)
-        write_files(tmp_path / "aa", "pong", 6)
-        browser.wait_for("document.querySelectorAll('#other-runs input').length === 3")
-        assert browser.value("document.activeElement.value") == "b/pong"
-        assert browser.value("window.option.isConnected"), "a list that is open would be closed"
-        order = "[...document.querySelectorAll('#shown-run option')].map(e => e.value)"
-        assert browser.value(order) == ["", "a/pong", "aa/pong", "b/pong", "c/pong"]
-        assert browser.value(f"{text_of('scores-text')}.startsWith('c/pong: mean')")
         assert errors(browser, address) == []
 
 
