@@ -126,6 +126,9 @@ def test_files_of_another_run_are_told_apart_from_the_run_on_the_server(address:
             browser.value(f"{select}.value = '{chosen}'; {select}.dispatchEvent(new Event('change'))")
             browser.wait_for(f"{text_of('scores-title')} === '{heading}'")
             assert browser.value(f"{text_of('facts')}.includes('Score in training')") == (chosen == "")
+            assert browser.value(text_of("title")).startswith("Pong · ")
+            hidden = browser.value("document.getElementById('priorities').parentElement.hidden")
+            assert hidden == (chosen != ""), "these are the run's, not of the files"
             told = f"What stands under Scores and Learning is of other/pong, all else of run {run_name}."
             assert browser.value(text_of("mixed")) == (told if chosen else "")
             assert browser.value(text_of("progress-title")) == (f"Progress of run {run_name}" if chosen else "Progress")

@@ -7,6 +7,7 @@ from monitoring.metrics import PRIORITY_BOUNDS
 from monitoring.overview import Overview, Process
 from programs.dashboard.happenings import Happening
 from programs.dashboard.watcher import Look
+from saber.results.task import Task
 
 SHOWN_EVENTS = 60
 _MAX_TEXT = 300  # characters
@@ -53,7 +54,7 @@ def _run(overview: Overview) -> dict[str, Any]:
         "is_over": record.over,
         "owner": text(record.owner) if record.owner else "",
         "agent": text(overview.setting("agent") or "", _MAX_NAME),
-        "task": text(task_of(overview), _MAX_NAME),
+        "task": text(Task(task_of(overview), str(overview.setting("env") or "atari")).title, _MAX_NAME),
         "lockstep": overview.setting("synchronize_actors_with_learner") is True,
         "t_max": _steps(overview.setting("T_max")),
     }

@@ -29,7 +29,7 @@ export function showPresent(now) {
   setChildren(find("processes"), now.processes || [], () => (now.processes || []).map(processRow));
   setChildren(find("events"), now.events, () => now.events.map(eventItem));
   drawShares(now.processes || []);
-  drawPriorities(now.priorities);
+  drawPriorities(isMixed ? null : now.priorities);  // they stand among the curves of the files
 }
 
 function showProblem({ problem, at, run }) {
