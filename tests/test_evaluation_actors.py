@@ -22,7 +22,9 @@ ALL_RETURNS = {score for scores in RETURNS.values() for score in scores}
 
 
 def logged(folder: Path) -> list[VersionedRecord]:
-    whole = (folder / "chain_evaluation.csv").read_text("ascii").rpartition("\n")[0]  # the learner may be writing a line
+    whole = (
+        (folder / "chain_evaluation.csv").read_text("ascii").rpartition("\n")[0]
+    )  # the learner may be writing a line
     header, *lines = whole.splitlines()
     assert header == HEADER
     return [VersionedRecord(*map(_value, line.split(","))) for line in lines]
