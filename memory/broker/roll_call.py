@@ -33,7 +33,7 @@ class RollCall:
         return self.absent_actors()
 
     def absent_actors(self) -> str:
-        """Return the same of the actors alone: for the learner, whose own lease a Redis that came back empty has lost."""
+        """Return the same of the actors alone, for the learner: Redis may come back without the learner's own lease."""
         absent = [actor for actor in range(self._actors) if not self._client.exists(self._keys.actor_lease(actor))]
         if not absent:
             return ""
