@@ -93,7 +93,7 @@ class Client(redis.Redis):
             except redis.ResponseError as error:
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
-                if _WRONG_TYPE in str(error):
+                if is_wrong_type(error):
                     raise RunError(self._explain_type(args)) from error
                 how = _cannot_write(error)
                 if not how:
@@ -115,7 +115,7 @@ class Client(redis.Redis):
         try:
             super().execute_command(*probe)  # type: ignore[no-untyped-call]
         except redis.ResponseError as error:
-            return _WRONG_TYPE in str(error)
+            return is_wrong_type(error)
         return False
 
 
@@ -133,6 +133,11 @@ class Aside(redis.Redis):
             yield
         finally:
             self.away.limit(math.inf)
+
+
+def is_wrong_type(error: Exception) -> bool:
+    """Return whether a command met a value of another type than ours."""
+    return _WRONG_TYPE in str(error)
 
 
 def _cannot_write(error: redis.ResponseError) -> str | None:

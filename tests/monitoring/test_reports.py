@@ -172,6 +172,13 @@ def test_a_user_who_may_not_report_is_told_once(own_server: RedisServer, capfd: 
     assert capfd.readouterr().out.count("Redis takes no report") == 1
 
 
+def test_a_user_who_may_not_read_reports_writes_them(own_server: RedisServer) -> None:
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        client.execute_command("ACL", "SETUSER", "default", "-getrange")
+        with Reporter(ReportStore(client, Keys("run", "id")), "actor", 0, lambda: Reading({}), EventLog()):
+            wait_until(lambda: client.exists(Keys("run", "id").report(0)), "a report")
+
+
 @pytest.mark.redis
 def test_a_fault_of_what_gathers_costs_a_report_and_a_line(
     client: Client, run_name: str, capfd: pytest.CaptureFixture[str]
