@@ -167,6 +167,31 @@ def test_hostile_reports_count_as_missing(client: Client, how: str) -> None:
     assert_harmless(seen)
 
 
+@pytest.mark.parametrize("right", ["pttl", "getrange", "hmget"])
+def test_a_right_that_is_lacking_is_named(server: RedisServer, client: Client, right: str) -> None:
+    # Mutation: take any error for no report.
+    WrittenRun(client, "pong")
+    client.execute_command("ACL", "SETUSER", "default", f"-{right}")
+    code, out, errors = status(server)
+    assert (code, errors, len(out.splitlines())) == (1, "", 3)
+    assert re.search(rf"run pong\n! .*permission.* '{right}' command", out)
+
+
+@pytest.mark.parametrize("T_max", ["1" + "0" * 400, "NaN", "-Infinity", "1e400", "[1]"])
+def test_a_setting_that_nobody_can_have_given_damages_its_run_alone(
+    server: RedisServer, client: Client, T_max: str
+) -> None:
+    # Mutation: take any number.
+    for name in ("pong", "qbert"):
+        WrittenRun(client, name)
+    client.hset("riqx:{pong}", "settings", f'{{"T_max": {T_max}}}')
+    code, out, errors = status(server)
+    assert (code, errors) == (1, "")
+    assert re.search(
+        r"run pong\n! the record of run 'pong' .* is damaged: its settings are no .*\n\nrun qbert: run", out
+    )
+
+
 def test_texts_and_numbers_of_others_are_harmless(client: Client) -> None:
     written = WrittenRun(client, "pong")
     own = json.loads(client.get(written.keys.report(1)) or b"")  # type: ignore[arg-type]
