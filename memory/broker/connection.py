@@ -99,6 +99,7 @@ class Client(redis.Redis):
                 if not how:
                     raise
                 waiting.instead(f"the Redis server, which {how}")
+                waiting.be_late()
                 time.sleep(0.5)
                 self.away.check(f"{how}, and start again what has stopped")
 
@@ -202,6 +203,7 @@ class _Away(ExponentialWithJitterBackoff):
 
     def compute(self, failures: int) -> float:
         """Return the seconds to wait after so many failures."""
+        waiting.be_late()
         if not (self.over and self._began.why):  # a later failure has the lack of time as its cause
             self._began.why = sys.exception()
         self.check(f"stays away: {self._began.why}")
@@ -255,6 +257,7 @@ class _Socket:
                 patience -= _TICK_S
                 with suppress(TimeoutError):
                     return transfer(data)
+                waiting.be_late()
             raise TimeoutError
         finally:
             self._plain.settimeout(timeout)
