@@ -10,7 +10,7 @@ from rich.text import Text
 
 from monitoring import formats
 from monitoring.overview import Overview
-from monitoring.report import Report
+from monitoring.report import Report, title_of
 from monitoring.terminal.status import COLUMNS, alert_lines, cells, line_of, newest_version, waiting_lines
 
 _SMALL = 0.005  # share of the time that is not worth a line
@@ -25,7 +25,7 @@ def process_picture(report: Report, run: str, T_max: int) -> RenderableType:
     grid.add_column(ratio=1)
     grid.add_column()
     grid.add_row(_facts(report), _time_tree(report))
-    return _panel(Group(_bar(report, T_max), Text(""), grid), f"{report.title} of run {run}")
+    return _panel(Group(_bar(report, T_max), Text(""), grid), f"{title_of(report.role, report.number)} of run {run}")
 
 
 def run_picture(overview: Overview, height: int) -> RenderableType:

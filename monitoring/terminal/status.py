@@ -5,6 +5,7 @@ from typing import Any
 
 from monitoring import formats
 from monitoring.overview import Overview, Process
+from monitoring.report import title_of
 
 COLUMNS = ("process", "state", "rate", "version", "lag", "unread", "memory", "seen", "pid", "host", "waits for")
 _MOST_NAMES = 4  # of processes in a line
@@ -28,11 +29,6 @@ class Line:
     unread: float | None  # messages that the learner has not read: all, or the actor's
     memory: float | None  # bytes
     waits_for: str  # empty: nothing
-
-    @property
-    def title(self) -> str:
-        """The process's name, in few characters."""
-        return {"learner": "learner", "actor": f"actor {self.number}"}.get(self.role, f"evaluator {self.number}")
 
 
 def newest_version(overview: Overview) -> float | None:
@@ -66,7 +62,7 @@ def cells(line: Line) -> tuple[str, ...]:
     """Return the texts of a line, in the order of COLUMNS."""
     unit = line.rate_unit.replace("updates", "upd")
     return (
-        line.title,
+        title_of(line.role, line.number),
         line.state,
         "" if line.rate is None else f"{formats.rate(line.rate)} {unit}",
         _text(line.version, formats.number),
@@ -90,7 +86,7 @@ def waiting_lines(overview: Overview) -> list[str]:
     waiting: dict[str, list[str]] = {}
     for process in overview.processes:
         if process.state == "waiting" and process.report:
-            waiting.setdefault(process.report.waits_for, []).append(line_of(process, None).title)
+            waiting.setdefault(process.report.waits_for, []).append(process.title)
     return [f"{_names(titles)}: waiting for {what}" for what, titles in waiting.items()]
 
 
