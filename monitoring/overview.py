@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from memory.broker.connection import Client
+from memory.broker.connection import Aside, Client
 from memory.broker.reports import RawReport, ReportStore
 from memory.broker.run_status import RunStatus, read_run
 from memory.broker.transport import Keys
 from memory.limiter import MAX_ACTORS
-from monitoring.report import MAX_BYTES, Report, ReportError, Role, decode
+from monitoring.report import MAX_BYTES, Report, ReportError, Role, decode, title_of
 
 SILENT_S = 15.0  # without a new report, after which a process counts as gone
 _NEAR = 0.9  # share of a limit
@@ -28,7 +28,7 @@ class Process:
     @property
     def title(self) -> str:
         """The process's name, for people."""
-        return self.role if self.role == "learner" else f"{self.role} {self.number}"
+        return title_of(self.role, self.number)
 
     @property
     def state(self) -> str:
@@ -71,14 +71,13 @@ class Overview:
 
 
 class OverviewReader:
-    """Looks at a run again and again, on connections that give up at once; `close` it in the end."""
+    """Looks at a run again and again, on a connection that gives up at once; `close` it in the end."""
 
-    def __init__(self, client: Client, name: str) -> None:
-        self._client = client
-        self._aside = client.aside()
+    def __init__(self, client: Client | Aside, name: str) -> None:
+        """Open a connection beside a `Client`; use an `Aside`, which stays open, together with others."""
+        self._is_own = isinstance(client, Client)
+        self._aside = client.aside() if isinstance(client, Client) else client
         self._name = name
-        self._run_id = ""
-        self._stores: tuple[ReportStore, ...] = ()
 
     def read(self) -> Overview | None:
         """Return the run as it is now, None if the server has none of this name.
@@ -88,12 +87,8 @@ class OverviewReader:
         record = read_run(self._aside, self._name)
         if record is None:
             return None
-        if record.run_id != self._run_id:
-            self._close_stores()
-            self._run_id = record.run_id
-            groups = (Keys(self._name, record.run_id, evaluation) for evaluation in (False, True))
-            self._stores = tuple(ReportStore(self._client, keys) for keys in groups)
-        training, evaluating = self._stores
+        groups = (Keys(self._name, record.run_id, evaluation) for evaluation in (False, True))
+        training, evaluating = (ReportStore(self._aside, keys) for keys in groups)
         expected = range(_expected(record))
         actors = sorted({*expected} | training.registered())
         found = training.read([None, *actors], MAX_BYTES)
@@ -106,14 +101,9 @@ class OverviewReader:
         return Overview(self._name, record, processes, tuple(_alerts(record, processes)))
 
     def close(self) -> None:
-        """Close the connections."""
-        self._close_stores()
-        self._aside.close()
-
-    def _close_stores(self) -> None:
-        for store in self._stores:
-            store.close()
-        self._stores = ()
+        """Close the connection that was opened for this reader."""
+        if self._is_own:
+            self._aside.close()
 
 
 def _expected(record: RunStatus) -> int:

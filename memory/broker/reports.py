@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from memory.broker.connection import BrokerError, Client, is_wrong_type
+from memory.broker.connection import Aside, BrokerError, Client, PlainClient, is_wrong_type
 from memory.broker.transport import Keys, actor_number, sequence_of
 from memory.limiter import MAX_ACTORS
 
@@ -47,8 +47,10 @@ class ViewsRefusedError(Exception):
 class ReportStore:
     """Writes and reads the reports of a run's processes."""
 
-    def __init__(self, client: Client, keys: Keys) -> None:
-        self._client = client.aside()
+    def __init__(self, client: Client | Aside, keys: Keys) -> None:
+        """Open a connection beside a `Client`; use an `Aside`, which stays open, together with others."""
+        self._own = client.aside() if isinstance(client, Client) else None
+        self._client: PlainClient = self._own or client
         self._keys = keys
 
     def write(self, actor: int | None, report: bytes) -> None:
@@ -111,9 +113,10 @@ class ReportStore:
         return ServerUse(memory["used_memory"], memory["maxmemory"], sum(log["length"] for _, log in known), unread)
 
     def close(self) -> None:
-        """Close the connection."""
-        with suppress(BrokerError):
-            self._client.close()
+        """Close the connection that was opened for this store."""
+        if self._own:
+            with suppress(BrokerError):
+                self._own.close()
 
     def _key(self, actor: int | None) -> str:
         return self._keys.learner_report if actor is None else self._keys.report(actor)

@@ -19,8 +19,8 @@ _RUNNING = ("working", "waiting")
 class Feeder:
     """Observes the learner's reports, one a second.
 
-    The longer a run, the longer the time between two moments, but for live sinks. `reader` finds the reports of the
-    other processes. All calls but `close` belong to the reporter's thread.
+    The longer a run, the longer the time between two moments, but for live sinks. For these, `reader` finds the reports
+    of the other processes. All calls but `close` belong to the reporter's thread.
     """
 
     def __init__(self, sinks: Sequence[Sink], reader: OverviewReader) -> None:
@@ -52,8 +52,9 @@ class Feeder:
     def _moment(self, report: Report) -> Moment:
         values = {name: value for name, value in report.values.items() if math.isfinite(value)}
         step = int(values.get("time/total_timesteps", 0))
+        others = self._others() if self._live else ()  # for which nobody else asks
         events = tuple(event for event in report.events if event.at > self._newest)
-        return Moment(report.written, step, values, report.histograms, events, self._others())
+        return Moment(report.written, step, values, report.histograms, events, others)
 
     def _others(self) -> tuple[Report, ...]:
         """Return the newest reports of actors and evaluation actors that run; none if Redis does not answer."""

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,8 @@ class WrittenRun:
         now = time.time()
         report = Report(role, number, "here", 1234 + number, now - 60, now, waits_for=waits_for, values=values)
         actor = None if role == "learner" else number
-        ReportStore(self.client, self.keys).write(actor, encode(report))
+        with closing(ReportStore(self.client, self.keys)) as store:
+            store.write(actor, encode(report))
         self.client.expire(self.keys.report(number) if role == "actor" else self.keys.learner_report, int(KEPT_S - age))
 
 
@@ -65,11 +67,8 @@ def status(server: RedisServer, *options: str) -> Ended:
 
 
 def look(client: Client) -> Look:
-    reader = ServerReader(client, "here", "")
-    try:
+    with closing(ServerReader(client, "here", "")) as reader:
         return reader.look()
-    finally:
-        reader.close()
 
 
 def test_a_server_without_a_run_is_healthy(server: RedisServer) -> None:
@@ -92,6 +91,15 @@ def test_all_processes_of_several_runs_are_shown(server: RedisServer, client: Cl
     assert "run qbert: running" in qbert
     assert "qbert" not in status(server, "--run-name", "pong").out
     assert status(server, "--run-name", "other")[:2] == (1, "run other\n! the server has no run of this name\n\n")
+
+
+def test_all_runs_are_read_on_one_connection(client: Client) -> None:
+    for name in ("pong", "qbert", "breakout"):
+        WrittenRun(client, name)
+    before = len(client.client_list())
+    with closing(ServerReader(client, "here", "")) as reader:
+        assert len(reader.look().runs) == 3
+        assert len(client.client_list()) == before + 1
 
 
 def test_json_has_the_names_that_are_promised(server: RedisServer, client: Client) -> None:
