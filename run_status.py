@@ -5,7 +5,8 @@ python run_status.py --watch         # again each second, until Ctrl-C
 python run_status.py --json          # for programs
 
 Exit codes: 0 all runs are healthy, 1 something is wrong or the server answers no more, 2 bad command. With --watch it
-is that of the last look.
+is that of the last look. A run that was killed, and whose learner has written nothing for 24 hours, is shown as
+abandoned and counts as healthy. Within 30 seconds after the learner's start nobody is missing yet.
 """
 
 import argparse
@@ -21,9 +22,10 @@ from programs.command_line import fail
 
 _JSON = """
 JSON, a line a look: {"at": seconds since 1970, "server", "healthy": true or false, "failure": text, "runs": [...]}.
-A run: {"name", "healthy", "failure", "status": starting, running, stopped or finished, "t_learner" and "t_actors" in
-agent steps, "alerts": [text, ...], "processes": [...]}. A process: {"role": learner, actor or evaluation actor,
-"number", "state": missing, left, silent, waiting or working, "host", "pid", "seen": seconds since its last report,
+A run: {"name", "healthy", "failure", "status": starting, running, stopped, finished or abandoned, "t_learner" and
+"t_actors" in agent steps, "alerts": [text, ...], "processes": [...]}. A process: {"role": learner, actor or evaluation
+actor, "number", "state": starting, missing, left, silent, waiting or working, "host", "pid", "seen": seconds since its
+last report,
 "rate", "rate_unit": updates/s or steps/s, "version" of the weights, "lag": versions behind the newest, "unread":
 messages that the learner has not read, "memory": bytes, "waits_for": text, "metrics": {name: number}}, with the names
 that monitoring/metrics.py explains. What is not known is null.

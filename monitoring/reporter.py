@@ -70,6 +70,7 @@ class Reporter:
         self._store.close()
 
     def _keep(self) -> None:
+        self._write(ended=False)  # at once: until then a predecessor's report tells that nobody is there
         while not self._left.wait(INTERVAL_S):
             self._write(ended=False)
         self._write(ended=True)

@@ -16,7 +16,14 @@ from monitoring.terminal.status import COLUMNS, alert_lines, cells, line_of, new
 _SMALL = 0.005  # share of the time that is not worth a line
 _PART_WIDTH = 10  # of a part's bar, in characters
 _AROUND = 18  # lines of a run's picture beside its processes
-_STYLES = {"missing": "red", "silent": "red", "left": "dim", "waiting": "yellow", "working": "green"}
+_STYLES = {
+    "missing": "red",
+    "silent": "red",
+    "left": "dim",
+    "starting": "yellow",
+    "waiting": "yellow",
+    "working": "green",
+}
 
 
 def process_picture(report: Report, run: str, T_max: int) -> RenderableType:
@@ -40,7 +47,7 @@ def run_picture(overview: Overview, height: int) -> RenderableType:
         grid.add_row(_facts(learner), _time_tree(learner))
         parts = [_bar(learner, T_max if type(T_max) is int else 0), *parts, Text(""), grid, Text("")]
     parts.append(processes_table(overview, max(3, height - _AROUND)))
-    return _panel(Group(*parts), f"run {overview.name}: {overview.record.status}")
+    return _panel(Group(*parts), f"run {overview.name}: {overview.status}")
 
 
 def processes_table(overview: Overview, most: int) -> RenderableType:

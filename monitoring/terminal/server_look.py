@@ -38,7 +38,7 @@ class RunLook:
             asdict(line_of(process, newest)) | {"metrics": process.report.values if process.report else {}}
             for process in self.overview.processes
         ]
-        counts = {"status": record.status, "t_learner": record.t_learner, "t_actors": record.t_actors}
+        counts = {"status": self.overview.status, "t_learner": record.t_learner, "t_actors": record.t_actors}
         return content | counts | {"alerts": list(self.overview.alerts), "processes": processes}
 
 

@@ -45,17 +45,19 @@ def client(server: RedisServer) -> Iterator[Client]:
 class WrittenRun:
     """A run as its processes have written it: a learner and two actors."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Client, name: str, nb_actor: int = 2) -> None:
         self.client, self.keys = client, Keys(name, f"id-{name}")
-        settings = {"nb_actor": 2, "T_max": 1000}
+        settings = {"nb_actor": nb_actor, "T_max": 1000}
         write_run(client, name, RunStatus(self.keys.run_id, "running", settings, 400, 500), {})
         self.report("learner", 0, VALUES | {"time/remaining": 750.0, "rollout/ep_rew_mean": 12.4})
         self.report("actor", 0, PLAYED)
         self.report("actor", 1, PLAYED | {"actor/version": 41.0}, waits_for="the learner to publish weights version 42")
 
-    def report(self, role: Role, number: int, values: dict[str, float], age: float = 0, waits_for: str = "") -> None:
+    def report(
+        self, role: Role, number: int, values: dict[str, float], age: float = 0, waits_for: str = "", began: float = 60
+    ) -> None:
         now = time.time()
-        report = Report(role, number, "here", 1234 + number, now - 60, now, waits_for=waits_for, values=values)
+        report = Report(role, number, "here", 1234 + number, now - began, now, waits_for=waits_for, values=values)
         actor = None if role == "learner" else number
         with closing(ReportStore(self.client, self.keys)) as store:
             store.write(actor, encode(report))
@@ -121,6 +123,57 @@ def test_json_has_the_names_that_are_promised(server: RedisServer, client: Clien
 
 
 HELP = run("run_status.py", "--help").out
+
+
+def test_many_that_are_missing_are_told_in_one_line(client: Client) -> None:
+    # Mutation: a line for each process.
+    written = WrittenRun(client, "pong", nb_actor=10**9)
+    client.delete(written.keys.report(1))
+    for actor in (2, 3):
+        written.report("actor", actor, PLAYED, age=20 + actor)
+    (pong,) = look(client).runs
+    assert pong.overview
+    missing, silent = pong.overview.alerts
+    assert missing == "actors 1, 4, 5, 6 and 4089 more have not reported"
+    assert re.fullmatch(r"actors 2, 3 have been silent for up to 2\d s", silent)
+
+
+def test_nobody_is_missing_just_after_a_start(server: RedisServer, client: Client) -> None:
+    # Mutations: no state "starting"; one that outlasts the learner's first 30 seconds, or is that of newer reports.
+    written, now = WrittenRun(client, "pong"), int(time.time())
+
+    def states() -> list[str]:
+        (pong,) = look(client).runs
+        return [process.state for process in pong.overview.processes] if pong.overview else []
+
+    written.report("learner", 0, VALUES, began=20)
+    client.delete(written.keys.report(0))
+    written.report("actor", 1, PLAYED, age=25)
+    assert (states(), status(server).code) == (["working", "starting", "starting"], 0)
+    written.report("actor", 1, PLAYED, age=17)
+    assert states() == ["working", "starting", "silent"]
+    written.report("learner", 0, VALUES, began=40)
+    assert states() == ["working", "missing", "silent"]
+    written.report("learner", 0, VALUES, age=60)
+    for began, learner in ((now, "starting"), (now - 40, "silent")):
+        write_run(client, "pong", RunStatus("id-pong", "starting", {"nb_actor": 1}, 4, 5, written=began), {})
+        assert states()[0] == learner
+
+
+def test_a_run_that_nobody_has_led_for_a_day_is_abandoned(server: RedisServer, client: Client) -> None:
+    # Mutation: a run whose learner still reports.
+    written, now = WrittenRun(client, "pong"), int(time.time())
+    for hours, code in ((23, 1), (25, 0)):
+        for key in (written.keys.learner_report, written.keys.report(0), written.keys.report(1)):
+            client.delete(key)
+        record = RunStatus("id-pong", "running", {"nb_actor": 2, "T_max": 1000}, 400, 500, written=now - hours * 3600)
+        write_run(client, "pong", record, {})
+        found = status(server)
+        assert (found.code, "! " in found.out) == (code, bool(code))
+        assert f"run pong: {'running' if code else 'abandoned'}, T = 400" in found.out
+    assert json.loads(status(server, "--json").out)["runs"][0]["status"] == "abandoned"
+    written.report("learner", 0, VALUES)
+    assert "run pong: running" in status(server).out, "its clock may be wrong"
 
 
 @pytest.mark.parametrize("how", ["killed", "never started", "starved"])

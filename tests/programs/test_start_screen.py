@@ -25,6 +25,7 @@ signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
 if given.id_actor < 0:
     client = connect(given.host_redis, given.port_redis)
     keys = Keys(given.name, "run")
+    began = time.time() - 60
     settings = {"nb_actor": given.nb_actor, "T_max": given.T_max}
     values = {"time/progress": 0.413, "train/timesteps": 413.0, "time/remaining": 750.0, "share/update": 0.62}
 line = 0
@@ -34,7 +35,7 @@ while not stop:
         write_run(client, given.name, RunStatus("run", "running", settings, 413, 500, written=int(now)), {})
         for actor in (None, 0):
             role = "learner" if actor is None else "actor"
-            report = Report(role, 0, "here", os.getpid(), now, now, values=values)
+            report = Report(role, 0, "here", os.getpid(), began, now, values=values)
             ReportStore(client, keys).write(actor, encode(report))
     line += 1
     print("line", line, flush=True)
