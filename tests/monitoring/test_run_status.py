@@ -1,5 +1,6 @@
 """run_status.py: on a server of its own, with runs and reports as programs write them, and as others may."""
 
+import io
 import json
 import re
 import time
@@ -272,9 +273,10 @@ def test_texts_and_numbers_of_others_are_harmless(client: Client) -> None:
 
 def assert_harmless(look: Look) -> None:
     """Nothing that is shown has a character that a terminal would obey."""
-    console = Console(width=80, record=True, quiet=True, color_system=None)
+    console = Console(width=80, record=True, file=io.StringIO(), color_system=None)
     console.print(picture_of(look))
-    texts = [*text_of(look), *console.export_text().split("\n")]
+    texts = [*text_of(look), *(drawn := console.export_text().split("\n"))]
+    assert len(drawn) > 3
     assert all(line.isprintable() for line in texts)
     assert json.dumps(look.content(), allow_nan=False).isprintable()
 
