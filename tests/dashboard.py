@@ -84,8 +84,8 @@ def whole_run(client: Client, run_name: str, folder: Path) -> Iterator[None]:
     settings = {"game": "pong", "env": "atari", "agent": EVIL, "nb_actor": 2, "T_max": 1000}
     write_record(client, run_name, RunStatus("id", "running", settings, 0, 0, owner=Owner.of(folder), written=5), {})
     priorities = {"buffer/priorities": [float(i % 7) for i in range(len(PRIORITY_BOUNDS) + 1)]}
-    learner = Report("learner", 0, EVIL, 7, 1.0, 2.0, False, EVIL, values, priorities, (Event(3.0, EVIL, True),))
-    actor = Report("actor", 1, "host", 8, 1.0, 2.0, values={"share/act": 0.6, "share/wait": 0.4, "actor/steps": 5.0})
+    learner = Report("learner", 0, EVIL, 7, 1.0, 90.0, False, EVIL, values, priorities, (Event(3.0, EVIL, True),))
+    actor = Report("actor", 1, "host", 8, 1.0, 90.0, values={"share/act": 0.6, "share/wait": 0.4, "actor/steps": 5.0})
     with closing(ReportStore(client, Keys(run_name, "id"))) as store:
         store.write(None, encode(learner))
         store.write(1, encode(actor))

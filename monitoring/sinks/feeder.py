@@ -21,8 +21,9 @@ _RUNNING = ("working", "waiting")
 class Feeder:
     """Observes the learner's reports, one a second.
 
-    The longer a run, the longer the time between two moments, but for live sinks. `reader` finds the reports of the
-    other processes, `films` those of evaluation episodes. All calls but `close` belong to the reporter's thread.
+    The longer a run, the longer the time between two moments, but for live sinks. For these, `reader` finds the reports
+    of the other processes. `films` finds those of evaluation episodes. All calls but `close` belong to the reporter's
+    thread.
     """
 
     def __init__(self, sinks: Sequence[Sink], reader: OverviewReader, films: FilmReader | None = None) -> None:
@@ -57,8 +58,9 @@ class Feeder:
     def _moment(self, report: Report, films: Mapping[Place, Film]) -> Moment:
         values = {name: value for name, value in report.values.items() if math.isfinite(value)}
         step = int(values.get("time/total_timesteps", 0))
+        others = self._others() if self._live else ()  # for which nobody else asks
         events = tuple(event for event in report.events if event.at > self._newest)
-        return Moment(report.written, step, values, report.histograms, events, self._others(), films)
+        return Moment(report.written, step, values, report.histograms, events, others, films)
 
     def _new_films(self, report: Report) -> Mapping[Place, Film]:
         return self._films.read(report.written, last=report.ended) if self._films else {}

@@ -35,7 +35,7 @@ class Moment:
     values: dict[str, float]  # the learner's, by the names of METRICS
     histograms: dict[str, list[float]]
     events: tuple[Event, ...]  # of the learner, since the last moment
-    others: tuple[Report, ...] = field(default=())  # the newest reports of the other processes that run
+    others: tuple[Report, ...] = field(default=())  # the newest reports of the others that run, if a sink is live
     films: Mapping[Place, Film] = field(default_factory=dict)  # of evaluation episodes, since the last moment
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from agents.interface import Agent
 from agents.randomness import derive_seed
 from args import Args
-from memory import weights_packet
+from memory import waiting, weights_packet
 from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
 from memory.broker.connection import Client
 from memory.broker.films import FilmStore
@@ -51,7 +51,7 @@ from saber.scores import SCORE_EPISODES, EpisodeRecord
 
 _MOST_UNREAD = 100  # episodes in Redis that the learner has not read, as while it is not running
 _MOST_EPISODES = SCORE_EPISODES  # with the same weights: where episodes take milliseconds, more tell nothing
-PARTS = ("other", "pull", "play", "send")  # of its clock
+PARTS = ("other", "pull", "play", "send", "wait")  # of its clock
 _LOOK_S = 1.0  # between looks at the run's record during an episode
 
 
@@ -78,6 +78,7 @@ class EvaluationActor:
 
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
+        waiting.book_on(self._clock)
         self._link.saved()  # finds the number of the last message
         log = IntervalLog(self._link.title, self._args, 0)
         while True:

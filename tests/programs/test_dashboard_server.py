@@ -54,7 +54,7 @@ def store(client: Client, run_name: str, folder: Path) -> Iterator[ReportStore]:
 def report(began: float = 1.0, **values: float) -> Report:
     events = (Event(2.0, "<script>alert(1)</script>", True),)
     named = {name.replace("__", "/"): value for name, value in values.items()}
-    return Report("learner", 0, "<b>host", 7, began, began + 1, values=named, events=events)
+    return Report("learner", 0, "<b>host", 7, began, began + 90, values=named, events=events)
 
 
 def test_the_page_has_what_the_run_s_processes_tell(
