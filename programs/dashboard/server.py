@@ -101,12 +101,6 @@ class Pages:
         headers = {"Cache-Control": "no-store"}
         return FileResponse(path, headers=headers) if path else PlainTextResponse("no such film", 404)
 
-    async def _film(self, request: Request) -> Response:
-        run, place = (request.query_params.get(name, "") for name in ("run", "place"))
-        path = await asyncio.to_thread(self._results.film, run, place)
-        headers = {"Cache-Control": "no-store"}
-        return FileResponse(path, headers=headers) if path else PlainTextResponse("no such film", 404)
-
     def _present(self, asked: str) -> dict[str, Any]:
         """Return the state of the run on the Redis server and of a run's files, its own unless another is asked for."""
         look, titles = self._watcher.look, self._results.titles()
