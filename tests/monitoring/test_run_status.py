@@ -136,7 +136,7 @@ def test_many_that_are_missing_are_told_in_one_line(client: Client) -> None:
     assert pong.overview
     missing, silent = pong.overview.alerts
     assert missing == "actors 1, 4, 5, 6 and 4089 more have not reported"
-    assert re.fullmatch(r"actors 2, 3 have been silent for up to 2\d s", silent)
+    assert re.fullmatch(r"actors 2, 3 have been silent for up to \d\d s", silent)
 
 
 def test_nobody_is_missing_just_after_a_start(server: RedisServer, client: Client) -> None:
@@ -147,10 +147,11 @@ def test_nobody_is_missing_just_after_a_start(server: RedisServer, client: Clien
         (pong,) = look(client).runs
         return [process.state for process in pong.overview.processes] if pong.overview else []
 
-    written.report("learner", 0, VALUES, began=20)
+    written.report("learner", 0, VALUES, began=2)
     client.delete(written.keys.report(0))
     written.report("actor", 1, PLAYED, age=25)
     assert (states(), status(server).code) == (["working", "starting", "starting"], 0)
+    written.report("learner", 0, VALUES, began=22)
     written.report("actor", 1, PLAYED, age=17)
     assert states() == ["working", "starting", "silent"]
     written.report("learner", 0, VALUES, began=40)
@@ -187,7 +188,7 @@ def test_what_is_wrong_is_named(server: RedisServer, client: Client, how: str) -
     else:
         client.delete(written.keys.report(1))
     told = {
-        "killed": "actor 1 has been silent for 2. s",
+        "killed": r"actor 1 has been silent for \d\d s",
         "never started": "actor 1 has not reported",
         "starved": "starved",
     }
