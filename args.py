@@ -124,6 +124,9 @@ class ResultOptions:
     record: Path | None = option(
         None, "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode; needs no screen"
     )
+    record_evaluations: bool = option(
+        False, "film what evaluation actors play, and show the best and the newest episode (docs/sinks.md)", flag=True
+    )
     keep_checkpoints: int = option(
         10,
         "even intervals of T-max at whose ends the weights are kept for evaluations, as model_<game>_<steps>.pth (40 "

@@ -8,9 +8,11 @@ from programs import stopping
 def main() -> None:
     """Serve the page until Ctrl-C; exit code 2 for a wrong command."""
     stopping.end_at_once()  # also during the imports that follow
+    from programs import command_line, standard_output
     from programs.dashboard.program import run
 
-    run(sys.argv[1:], str(__doc__))
+    with standard_output.checked(command_line.name_of("dashboard.py")):
+        run(sys.argv[1:], str(__doc__))
 
 
 if __name__ == "__main__":

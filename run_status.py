@@ -5,25 +5,26 @@ python run_status.py --watch         # again each second, until Ctrl-C
 python run_status.py --json          # for programs
 
 Exit codes: 0 all runs are healthy, 1 something is wrong or the server answers no more, 2 bad command. With --watch it
-is that of the last look.
+is that of the last look. A run that was killed, and whose learner has written nothing for 24 hours, is shown as
+abandoned and counts as healthy. Within 30 seconds after the learner's start nobody is missing yet.
 """
 
 import argparse
-import os
 import re
 import signal
 import sys
 from typing import NoReturn
 
 from memory.errors import UserError
-from programs import completion
-from programs.command_line import fail
+from programs import completion, standard_output
+from programs.command_line import fail, unknown
 
 _JSON = """
 JSON, a line a look: {"at": seconds since 1970, "server", "healthy": true or false, "failure": text, "runs": [...]}.
-A run: {"name", "healthy", "failure", "status": starting, running, stopped or finished, "t_learner" and "t_actors" in
-agent steps, "alerts": [text, ...], "processes": [...]}. A process: {"role": learner, actor or evaluation actor,
-"number", "state": missing, left, silent, waiting or working, "host", "pid", "seen": seconds since its last report,
+A run: {"name", "healthy", "failure", "status": starting, running, stopped, finished or abandoned, "t_learner" and
+"t_actors" in agent steps, "alerts": [text, ...], "processes": [...]}. A process: {"role": learner, actor or evaluation
+actor, "number", "state": starting, missing, left, silent, waiting or working, "host", "pid", "seen": seconds since its
+last report,
 "rate", "rate_unit": updates/s or steps/s, "version" of the weights, "lag": versions behind the newest, "unread":
 messages that the learner has not read, "memory": bytes, "waits_for": text, "metrics": {name: number}}, with the names
 that monitoring/metrics.py explains. What is not known is null.
@@ -39,7 +40,15 @@ def main() -> None:
     """Read the command line and show the runs."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is shown yet: end without a traceback
     parser = _parser()
-    given = parser.parse_args()
+    with standard_output.checked(parser.prog):
+        _run(parser)
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    given, others = parser.parse_known_args()
+    if others:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        fail(parser.prog, UserError("\n".join(unknown(text, flags) for text in others)))
     from monitoring.terminal.show import Address, show_runs  # after --help, which shall not wait for it
 
     try:
@@ -48,9 +57,6 @@ def main() -> None:
         sys.exit(show_runs(address, given.run_name, watch=given.watch, as_json=given.json))
     except UserError as error:
         fail(parser.prog, error)
-    except BrokenPipeError:  # as of `run_status.py --watch | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
 
 
 def _port(text: str) -> int:

@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from programs import completion
+from programs import completion, standard_output
 
 
 def main() -> None:
@@ -20,7 +20,8 @@ def main() -> None:
     Installed, apex-report does this.
     """
     try:
-        _run()
+        with standard_output.checked(Path(sys.argv[0]).name):
+            _run()
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -21,7 +21,7 @@ class LoopClock:
     def __init__(self, *parts: str) -> None:
         self._seconds = dict.fromkeys(parts, 0.0)
         self._parts = {part: _Part(self, part) for part in parts}
-        self._now = (parts[0], time.perf_counter())  # one tuple, so that a reader sees both or neither
+        self._now = (parts[0], time.perf_counter(), 0.0)  # part, since when, and its seconds before that
 
     def part(self, name: str) -> "_Part":
         """Return a context manager: its block belongs to this part, blocks within it to their own."""
@@ -29,18 +29,20 @@ class LoopClock:
 
     def enter(self, part: str) -> str:
         """Begin a part, and return the one that was under way."""
-        before, since = self._now
+        before, since, spent = self._now
         now = time.perf_counter()
-        self._seconds[before] += now - since
-        self._now = (part, now)
+        self._seconds[before] = spent + now - since
+        self._now = (part, now, self._seconds[part])
         return before
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds of each part so far; the part under way counts up to now."""
-        part, since = self._now
-        seconds = dict(self._seconds)
-        seconds[part] += time.perf_counter() - since
-        return seconds
+        while True:
+            under_way = part, since, spent = self._now
+            seconds = self._seconds.copy()
+            seconds[part] = spent + time.perf_counter() - since  # in the place of what `enter` may just have written
+            if self._now is under_way:  # else a part that has begun meanwhile would count twice
+                return seconds
 
 
 class _Part:

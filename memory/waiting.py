@@ -9,12 +9,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from memory.loop_clock import LoopClock
+
 INTERVAL_S = 10.0
 _FRESH_S = 1.5  # most time between two checks of one wait, as each blocks for a second at most
 _LATE_S = 2.5  # a read of Redis blocks for a second when all is well
 
 _waits: dict[int, tuple[str, float]] = {}  # by thread: what for, and since when
 _checked: tuple[str, float] = ("", 0.0)  # what the newest check of a WaitReporter was about, and when it was
+_late: dict[int, tuple[LoopClock, str]] = {}  # by thread whose wait is late: its clock, and the part that it left
+_own = threading.local()  # clock: that of this thread's loop
 _watcher_started = threading.Lock()
 
 
@@ -32,6 +36,21 @@ def waiting(what: str) -> Iterator[None]:
         yield
     finally:
         del _waits[thread]
+        if left := _late.pop(thread, None):
+            clock, part = left
+            clock.enter(part)
+
+
+def book_on(clock: LoopClock) -> None:
+    """Count this thread's late waits from now on as the part "wait" of its loop's clock."""
+    _own.clock = clock
+
+
+def be_late() -> None:
+    """Count what is left of this thread's wait as such: the call that waits takes longer than its work does."""
+    thread, clock = threading.get_ident(), getattr(_own, "clock", None)
+    if clock and thread in _waits and thread not in _late:
+        _late[thread] = clock, clock.enter("wait")
 
 
 def instead(what: str) -> None:

@@ -27,22 +27,23 @@ def share(value: float, digits: int = 0) -> str:
 def size(count: float) -> str:
     """Write a number of bytes, as in "1.2 GB"."""
     for unit in _UNITS[:-1]:
-        if abs(count) < 1000:
-            return f"{count:.{0 if count >= 100 or unit == 'B' else 1}f} {unit}"
+        digits = 0 if unit == "B" or round(abs(count), 1) >= 100 else 1
+        if round(abs(count), digits) < 1000:
+            return f"{count:.{digits}f} {unit}"
         count /= 1000
     return f"{number(count, 1)} {_UNITS[-1]}"
 
 
 def duration(seconds: float) -> str:
     """Write a time span in its two largest units, as in "45 s", "12 min" and "3 h 20 min"."""
-    if seconds < 60:
-        return f"{max(0.0, seconds):.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        hours, minutes = divmod(round(seconds / 60), 60)
-        return f"{hours} h {minutes:02} min"
-    if seconds < _YEAR_S:
-        days, hours = divmod(round(seconds / 3600), 24)
-        return f"{days} d {hours} h"
-    return "over a year"
+    if seconds >= _YEAR_S:
+        return "over a year"
+    minutes = round(seconds / 60)
+    if round(seconds) < 60:
+        return f"{max(0, round(seconds))} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h"

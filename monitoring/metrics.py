@@ -71,7 +71,7 @@ _LOOPS = tuple(
         "pack": "cuts rows into chunks",
         "send": "sends experience and its state",
         "pull": "fetches weights",
-        "wait": "waits for other processes",
+        "wait": "waits for other processes, and for a Redis server that does not answer",
         "other": "does anything else",
     }.items()
 )
@@ -80,7 +80,7 @@ _ACTORS = (
     Metric("actor/steps_per_second", "agent steps/s", "of this actor"),
     Metric("actor/episodes", "episodes", "finished since the process began", "counter"),
     Metric("actor/version", "versions", "of the weights that act", "counter"),
-    Metric("actor/unread", "messages", "of this actor that the learner has not read"),
+    Metric("actor/unread", "messages", "of this actor that the learner had not read when the actor last looked"),
 )
 _SYSTEM = (
     Metric("process/memory", "bytes", "resident in memory"),
@@ -90,7 +90,11 @@ _SYSTEM = (
     Metric("redis/used_memory", "bytes", "used by the Redis server, for all its runs"),
     Metric("redis/max_memory", "bytes", "that the Redis server may use; 0: no limit"),
     Metric("redis/entries", "messages", "in the actors' logs"),
-    Metric("redis/unread", "messages", "in Redis that the learner has not read"),
+    Metric(
+        "redis/unread",
+        "messages",
+        "in Redis that the learner had not read when it last looked, not when the actors did",
+    ),
     Metric("redis/quarantined", "messages", "that could not be read, since the learner began", "counter"),
 )
 

@@ -1,18 +1,24 @@
 """What a run's processes do, as their reports and the run's record in Redis show it, and what is wrong with it."""
 
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from memory.broker.connection import Client
+from memory.broker.connection import Aside, Client
 from memory.broker.reports import RawReport, ReportStore
 from memory.broker.run_status import RunStatus, read_run
 from memory.broker.transport import Keys
 from memory.limiter import MAX_ACTORS
-from monitoring.report import MAX_BYTES, Report, ReportError, Role, decode
+from monitoring.report import MAX_BYTES, Report, ReportError, Role, decode, title_of
 
+STARTS_S = 30.0  # from the learner's start, within which the others need not have reported
 SILENT_S = 15.0  # without a new report, after which a process counts as gone
 _NEAR = 0.9  # share of a limit
 _STARVED = 0.9  # share of the time that a learner waits
+_ABANDONED_S = 24 * 3600.0  # without a new record or report, as which these are kept
+_MOST_NAMED = 4  # processes in a line
 _MOST_EVALUATING = 16  # evaluation actors that are found before they have finished an episode
 
 
@@ -24,15 +30,18 @@ class Process:
     number: int
     report: Report | None
     age: float  # seconds since its last report
+    starts: bool = False  # the run has just been started, and its last report, if any, is older than that
 
     @property
     def title(self) -> str:
         """The process's name, for people."""
-        return self.role if self.role == "learner" else f"{self.role} {self.number}"
+        return title_of(self.role, self.number)
 
     @property
     def state(self) -> str:
-        """One word: "missing", "left", "silent", "waiting" or "working"."""
+        """One word: "starting", "missing", "left", "silent", "waiting" or "working"."""
+        if self.starts:
+            return "starting"
         if self.report is None:
             return "missing"
         if self.report.ended:
@@ -54,6 +63,7 @@ class Overview:
     record: RunStatus
     processes: tuple[Process, ...]  # the learner, the actors, the evaluation actors
     alerts: tuple[str, ...]  # what a person should look at; empty: the run is healthy
+    status: str = ""  # the record's, or abandoned: its learner has gone long ago, and not in good order
 
     @property
     def learner(self) -> Process:
@@ -71,14 +81,13 @@ class Overview:
 
 
 class OverviewReader:
-    """Looks at a run again and again, on connections that give up at once; `close` it in the end."""
+    """Looks at a run again and again, on a connection that gives up at once; `close` it in the end."""
 
-    def __init__(self, client: Client, name: str) -> None:
-        self._client = client
-        self._aside = client.aside()
+    def __init__(self, client: Client | Aside, name: str) -> None:
+        """Open a connection beside a `Client`; use an `Aside`, which stays open, together with others."""
+        self._is_own = isinstance(client, Client)
+        self._aside = client.aside() if isinstance(client, Client) else client
         self._name = name
-        self._run_id = ""
-        self._stores: tuple[ReportStore, ...] = ()
 
     def read(self) -> Overview | None:
         """Return the run as it is now, None if the server has none of this name.
@@ -88,32 +97,27 @@ class OverviewReader:
         record = read_run(self._aside, self._name)
         if record is None:
             return None
-        if record.run_id != self._run_id:
-            self._close_stores()
-            self._run_id = record.run_id
-            groups = (Keys(self._name, record.run_id, evaluation) for evaluation in (False, True))
-            self._stores = tuple(ReportStore(self._client, keys) for keys in groups)
-        training, evaluating = self._stores
+        groups = (Keys(self._name, record.run_id, evaluation) for evaluation in (False, True))
+        training, evaluating = (ReportStore(self._aside, keys) for keys in groups)
         expected = range(_expected(record))
         actors = sorted({*expected} | training.registered())
         found = training.read([None, *actors], MAX_BYTES)
+        learner = _learner(record, found.get(None))
+        up = _up(record, learner)
         evaluated = evaluating.read(sorted({*range(_MOST_EVALUATING)} | evaluating.registered()), MAX_BYTES)
         processes = (
-            _process("learner", 0, found.get(None)),
-            *(_process("actor", actor, found.get(actor)) for actor in actors if actor in expected or actor in found),
-            *(_process("evaluation actor", actor or 0, raw) for actor, raw in evaluated.items()),
+            learner,
+            *(_process("actor", i, found.get(i), up) for i in actors if i in expected or i in found),
+            *(_process("evaluation actor", actor or 0, raw, up) for actor, raw in evaluated.items()),
         )
-        return Overview(self._name, record, processes, tuple(_alerts(record, processes)))
+        if _is_abandoned(record, learner):
+            return Overview(self._name, record, processes, (), "abandoned")
+        return Overview(self._name, record, processes, tuple(_alerts(record, processes)), record.status)
 
     def close(self) -> None:
-        """Close the connections."""
-        self._close_stores()
-        self._aside.close()
-
-    def _close_stores(self) -> None:
-        for store in self._stores:
-            store.close()
-        self._stores = ()
+        """Close the connection that was opened for this reader."""
+        if self._is_own:
+            self._aside.close()
 
 
 def _expected(record: RunStatus) -> int:
@@ -124,16 +128,52 @@ def _expected(record: RunStatus) -> int:
     return min(wanted, MAX_ACTORS) if type(wanted) is int and wanted > 0 else 0
 
 
-def _process(role: Role, number: int, raw: RawReport | None) -> Process:
-    """Return a process; a report that is damaged, or another process's, counts as none."""
+def _learner(record: RunStatus, raw: RawReport | None) -> Process:
+    """Return the learner; one that has led the run just now, and not reported since, starts."""
+    learner = _process("learner", 0, raw, math.inf)
+    is_new = record.status == "starting" and abs(time.time() - (record.written or 0)) < STARTS_S
+    return replace(learner, starts=is_new and (raw is None or learner.state in ("silent", "left")))
+
+
+def _up(record: RunStatus, learner: Process) -> float:
+    """Return for how many seconds the learner has been there; no clocks of two machines are compared."""
+    if learner.starts:
+        return 0.0
+    if record.over or learner.report is None:
+        return math.inf
+    return learner.report.written - learner.report.began + learner.age
+
+
+def _process(role: Role, number: int, raw: RawReport | None, up: float) -> Process:
+    """Return a process of a run that is `up`; a report that is damaged, or another process's, counts as none."""
+    starts = up < STARTS_S and (raw is None or raw.age > up)
     if raw is None:
-        return Process(role, number, None, 0.0)
+        return Process(role, number, None, 0.0, starts)
     try:
         report = decode(raw.data)
     except ReportError:
-        return Process(role, number, None, raw.age)
+        return Process(role, number, None, raw.age, starts)
     own = (report.role, report.number) == (role, number)
-    return Process(role, number, report if own else None, raw.age)
+    return Process(role, number, report if own else None, raw.age, starts)
+
+
+def _is_abandoned(record: RunStatus, learner: Process) -> bool:
+    is_old = record.written is not None and time.time() - record.written > _ABANDONED_S
+    return is_old and learner.report is None and not record.over
+
+
+def names_of(processes: Sequence[Process]) -> str:
+    """Name processes: the first numbers of each role, and how many more there are."""
+    names = []
+    for role in dict.fromkeys(process.role for process in processes):
+        numbers = [process.number for process in processes if process.role == role]
+        if len(numbers) == 1:
+            names.append(title_of(role, numbers[0]))
+        else:
+            more = len(numbers) - _MOST_NAMED
+            named = ", ".join(map(str, numbers[:_MOST_NAMED]))
+            names.append(f"{role}s {named}" + (f" and {more} more" if more > 0 else ""))
+    return ", ".join(names)
 
 
 def _alerts(record: RunStatus, processes: tuple[Process, ...]) -> list[str]:
@@ -142,13 +182,16 @@ def _alerts(record: RunStatus, processes: tuple[Process, ...]) -> list[str]:
     alerts = [event.text for event in (learner.report.events if learner.report else ()) if event.is_alarm]
     if record.over:
         return alerts
-    for process in processes:
-        if process.state == "missing":
-            alerts.append(f"{process.title} has not reported")
-        elif process.state == "silent":
-            alerts.append(f"{process.title} has been silent for {process.age:.0f} s")
-        elif process.state == "left" and process.role != "evaluation actor":
-            alerts.append(f"{process.title} has left")
+    missing = [process for process in processes if process.state == "missing"]
+    silent = [process for process in processes if process.state == "silent"]
+    left = [process for process in processes if process.state == "left" and process.role != "evaluation actor"]
+    if missing:
+        alerts.append(f"{names_of(missing)} {_has(missing)} not reported")
+    if silent:
+        ages = f"{'up to ' if len(silent) > 1 else ''}{max(process.age for process in silent):.0f} s"
+        alerts.append(f"{names_of(silent)} {_has(silent)} been silent for {ages}")
+    if left:
+        alerts.append(f"{names_of(left)} {_has(left)} left")
     if (learner.value("share/wait") or 0.0) > _STARVED and learner.value("train/n_updates"):
         waits_for = learner.report.waits_for if learner.report else ""
         alerts.append(f"the learner is starved: it waits for {waits_for or 'experience'}")
@@ -156,3 +199,7 @@ def _alerts(record: RunStatus, processes: tuple[Process, ...]) -> list[str]:
     if used and limit and used > _NEAR * limit:
         alerts.append(f"Redis uses {used / limit:.0%} of its maxmemory")
     return alerts
+
+
+def _has(processes: Sequence[Process]) -> str:
+    return "has" if len(processes) == 1 else "have"

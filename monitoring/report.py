@@ -10,16 +10,21 @@ from collections import deque
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from memory.broker.holder import is_moment, printable
+from memory.broker.holder import printable
 from memory.limiter import MAX_ACTORS
+from monitoring.bounded import MOST, moment, number, read_object
 from monitoring.metrics import METRICS, PRIORITY_BOUNDS, check_names
 
 MAX_BYTES = 1 << 16  # of a report
 MAX_EVENTS = 20
 _MAX_TEXT = 200  # characters
-_MOST = 1e300  # of a number
 
 Role = Literal["learner", "actor", "evaluation actor"]
+
+
+def title_of(role: str, number: int) -> str:
+    """Return a process's name, for people."""
+    return role if role == "learner" else f"{role} {number}"
 
 
 class ReportError(ValueError):
@@ -65,11 +70,6 @@ class Report:
     histograms: dict[str, list[float]] = field(default_factory=dict)  # counts of the bins, by the names of METRICS
     events: tuple[Event, ...] = ()
 
-    @property
-    def title(self) -> str:
-        """The process's name, for people."""
-        return self.role if self.role == "learner" else f"{self.role} {self.number}"
-
     def value(self, name: str) -> float | None:
         """Return a metric, None if the process has not reported it; raises ValueError for an unknown name."""
         check_names({name})
@@ -79,7 +79,7 @@ class Report:
 def encode(report: Report) -> bytes:
     """Return a report's bytes; raises ValueError for a metric that has no name in the list."""
     check_names(report.values.keys() | report.histograms.keys())
-    finite = {name: value for name, value in report.values.items() if math.isfinite(value) and abs(value) < _MOST}
+    finite = {name: value for name, value in report.values.items() if math.isfinite(value) and abs(value) < MOST}
     events = [event._replace(text=event.text[:_MAX_TEXT]) for event in report.events[-MAX_EVENTS:]]
     content = asdict(report) | {"values": finite, "events": events, "waits_for": report.waits_for[:_MAX_TEXT]}
     return json.dumps(content, allow_nan=False).encode()
@@ -87,27 +87,26 @@ def encode(report: Report) -> bytes:
 
 def decode(data: bytes) -> Report:
     """Parse a report; raises ReportError for anything that `encode` cannot have made."""
-    if len(data) > MAX_BYTES:
-        raise ReportError(f"a report of {len(data)} bytes, {MAX_BYTES} are allowed")
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ReportError("a report is no JSON") from error
-    if not isinstance(content, dict) or content.keys() != {f.name for f in fields(Report)}:
-        raise ReportError("a report has other fields than this release writes")
+        return _report(read_object(data, MAX_BYTES, {f.name for f in fields(Report)}))
+    except ValueError as error:
+        raise ReportError(f"a report {error}") from error
+
+
+def _report(content: dict[str, Any]) -> Report:
     values, histograms = content["values"], content["histograms"]
     if not isinstance(values, dict) or not isinstance(histograms, dict):
-        raise ReportError("a report's metrics are none")
+        raise ValueError("has metrics that are none")
     # A newer release may report metrics that this one does not know.
-    known = {name: _number(value) for name, value in values.items() if name in METRICS}
+    known = {name: number(value) for name, value in values.items() if name in METRICS}
     counts = {name: _counts(bins) for name, bins in histograms.items() if name in METRICS}
     return Report(
         _role(content["role"]),
         _whole(content["number"], MAX_ACTORS),
         _text(content["host"]),
         _whole(content["process"], 10**10),
-        _moment(content["began"]),
-        _moment(content["written"]),
+        moment(content["began"]),
+        moment(content["written"]),
         content["ended"] is True,
         _text(content["waits_for"]),
         known,
@@ -118,46 +117,34 @@ def decode(data: bytes) -> Report:
 
 def _role(value: Any) -> Role:
     if value not in get_args(Role):
-        raise ReportError("a report has an unknown role")
+        raise ValueError("has an unknown role")
     return cast(Role, value)
-
-
-def _number(value: Any, most: float = _MOST) -> float:
-    if type(value) not in (int, float) or not abs(value) <= most:  # of NaN, too
-        raise ReportError("a report has a number that is none, or is too large")
-    return float(value)
 
 
 def _whole(value: Any, most: int) -> int:
     if type(value) is not int or not 0 <= value <= most:
-        raise ReportError("a report has a count that is none, or is too large")
+        raise ValueError("has a count that is none, or is too large")
     return value
-
-
-def _moment(value: Any) -> float:
-    if not is_moment(int(moment := _number(value))):
-        raise ReportError("a report has a time that is none")
-    return moment
 
 
 def _text(value: Any) -> str:
     if type(value) is not str or len(value) > _MAX_TEXT:
-        raise ReportError("a report has a text that is none, or is too long")
+        raise ValueError("has a text that is none, or is too long")
     return printable(value)
 
 
 def _counts(value: Any) -> list[float]:
     if not isinstance(value, list) or len(value) != len(PRIORITY_BOUNDS) + 1:
-        raise ReportError("a report has a histogram of other bins")
-    counts = [_number(count) for count in value]
+        raise ValueError("has a histogram of other bins")
+    counts = [number(count) for count in value]
     if min(counts) < 0:
-        raise ReportError("a report has a histogram with a negative count")
+        raise ValueError("has a histogram with a negative count")
     return counts
 
 
 def _events(value: Any) -> tuple[Event, ...]:
     if not isinstance(value, list) or len(value) > MAX_EVENTS:
-        raise ReportError("a report has no list of events, or too many")
+        raise ValueError("has no list of events, or too many")
     if not all(isinstance(pair, list) and len(pair) == 3 for pair in value):
-        raise ReportError("a report has an event that is none")
-    return tuple(Event(_moment(at), _text(text), alarm is True) for at, text, alarm in value)
+        raise ValueError("has an event that is none")
+    return tuple(Event(moment(at), _text(text), alarm is True) for at, text, alarm in value)

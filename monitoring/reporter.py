@@ -70,6 +70,7 @@ class Reporter:
         self._store.close()
 
     def _keep(self) -> None:
+        self._write(ended=False)  # at once: until then a predecessor's report tells that nobody is there
         while not self._left.wait(INTERVAL_S):
             self._write(ended=False)
         self._write(ended=True)
@@ -120,7 +121,7 @@ class Reporter:
             found = self._store.read([self._actor], MAX_BYTES).get(self._actor)
             before = decode(found.data) if found else None
             self._restarts = (before.values.get("process/restarts", 0.0) + 1) if before else 0.0
-        except ReportError:
+        except (ReportError, ResponseError):  # a user that may not read may still write
             self._restarts = 0.0
 
     def _tell(self, why: str) -> None:

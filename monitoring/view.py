@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from memory.broker.holder import is_moment
 from memory.rows import Array
+from monitoring.bounded import moment, number, read_object
 
 MAX_BYTES = 1 << 18  # of a view
 _MAX_SIDE = 256  # pixels of a frame; a larger one is left out
 _MAX_NUMBERS = 64  # of an observation that is no frame; the others are left out
 _MAX_ACTIONS, _MAX_PLACES = 512, 256
 _MAX_CURVES = 1 << 13  # numbers of all actions together; more are left out
-_MOST = 1e300
 _KINDS = ("", "quantiles", "atoms", "probabilities", "values")
 _FIELDS = {"at", "step", "version", "frame", "numbers", "kind", "actions", "value", "places", "curves"}
 
@@ -81,29 +80,28 @@ def _plain(values: Any) -> list[float]:
 
 def decode(data: bytes) -> dict[str, Any]:
     """Parse a view into plain values for the page; raises ViewError for anything that `encode` cannot have made."""
-    if len(data) > MAX_BYTES:
-        raise ViewError(f"a view of {len(data)} bytes, {MAX_BYTES} are allowed")
     try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ViewError("a view is no JSON") from error
-    if not isinstance(content, dict) or content.keys() != _FIELDS or content["kind"] not in _KINDS:
-        raise ViewError("a view has other fields than this release writes")
+        return _view(read_object(data, MAX_BYTES, _FIELDS))
+    except ValueError as error:
+        raise ViewError(f"a view {error}") from error
+
+
+def _view(content: dict[str, Any]) -> dict[str, Any]:
+    if content["kind"] not in _KINDS:
+        raise ValueError("has an unknown kind")
     actions, places = _numbers(content["actions"], _MAX_ACTIONS), _numbers(content["places"], _MAX_PLACES)
     curves = content["curves"]
     if not isinstance(curves, list) or len(curves) not in (0, len(actions)):
-        raise ViewError("a view has no curve for each action")
-    if not is_moment(int(at := _number(content["at"]))):
-        raise ViewError("a view has a time that is none")
+        raise ValueError("has no curve for each action")
     return {
-        "at": at,
-        "step": _number(content["step"]),
-        "version": _number(content["version"]),
+        "at": moment(content["at"]),
+        "step": number(content["step"]),
+        "version": number(content["version"]),
         "frame": _frame(content["frame"]),
         "numbers": _numbers(content["numbers"], _MAX_NUMBERS),
         "kind": content["kind"],
         "actions": actions,
-        "value": None if content["value"] is None else _number(content["value"]),
+        "value": None if content["value"] is None else number(content["value"]),
         "places": places,
         "curves": [_numbers(curve, len(places), least=len(places)) for curve in curves],
     }
@@ -113,26 +111,20 @@ def _frame(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, dict) or value.keys() != {"height", "width", "gray"}:
-        raise ViewError("a view has a frame that is none")
+        raise ValueError("has a frame that is none")
     sides = (value["height"], value["width"])
     if not all(type(side) is int and 0 < side <= _MAX_SIDE for side in sides):
-        raise ViewError("a view has a frame of another size")
+        raise ValueError("has a frame of another size")
     try:
         gray = base64.b64decode(value["gray"], validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise ViewError("a view has a frame that is no base64") from error
+        raise ValueError("has a frame that is no base64") from error
     if len(gray) != sides[0] * sides[1]:
-        raise ViewError("a view has a frame of another size")
+        raise ValueError("has a frame of another size")
     return value
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) <= _MOST:  # of NaN, too
-        raise ViewError("a view has a number that is none, or is too large")
-    return float(value)
 
 
 def _numbers(value: Any, most: int, least: int = 0) -> list[float]:
     if not isinstance(value, list) or not least <= len(value) <= most:
-        raise ViewError("a view has other numbers than this release writes")
-    return [_number(number) for number in value]
+        raise ValueError("has other numbers than this release writes")
+    return [number(one) for one in value]

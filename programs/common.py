@@ -53,21 +53,24 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def open_environment(args: Args, seed: int, *, record: bool = False) -> Environment:
-    """Open an environment of the run, which with `record` keeps its pictures; raises UserError if it cannot be made."""
+def open_environment(args: Args, seed: int, *, recorded_by: str = "") -> Environment:
+    """Open an environment of the run; raises UserError if it cannot be made.
+
+    `recorded_by` is the option that asks for its pictures, which it keeps then; empty for none.
+    """
     settings = EnvironmentSettings(
         env=args.env,
         game=args.game,
         proba_sticky_actions=args.proba_sticky_actions,
         action_repeat=args.action_repeat,
         saber_mode=not args.disable_SABER_mode,
-        render=args.render and not record,
-        record=record,
+        render=args.render and not recorded_by,
+        record=bool(recorded_by),
     )
     try:
         return make_environment(settings, seed)
     except RuntimeError as error:
-        raise UserError(f"{'--record' if record else '--render'}: {error}") from error
+        raise UserError(f"{recorded_by or '--render'}: {error}") from error
     except ValueError as error:
         option = "--game" if args.env == "atari" else "--env"
         raise UserError(f"{option}: {error}") from error

@@ -8,7 +8,7 @@ from importlib import import_module
 import args as options
 from args import Args
 from memory.errors import DivergedError, RunError, Stopped, UserError
-from programs import command_line
+from programs import command_line, standard_output
 
 Main = Callable[[Args, threading.Event], None]
 
@@ -20,6 +20,11 @@ def run_program(main: str, program: str, description: str) -> None:
     settings has diverged.
     """
     program = command_line.name_of(program)
+    with standard_output.checked(program):
+        _run(main, program, description)
+
+
+def _run(main: str, program: str, description: str) -> None:
     try:
         if command_line.asks_for_completion(None):
             from saber.games import games

@@ -35,7 +35,7 @@ class GymnasiumEnvironment:
     seed of its own, made from the environment's seed and the episode's number. `snapshot` saves these two together with
     the actions since the reset, and `restore` plays the actions again. Such a state is short, mostly a byte per choice,
     and four per number of a Box. It does not depend on where random numbers come from. Restoring takes as long as the
-    episode has taken to play: some 10 µs per step of CartPole, 0.1 ms and more of MuJoCo. `restore` raises RunError if
+    episode has taken to play: some 10 µs per step of CartPole, 50 to 230 µs of MuJoCo. `restore` raises RunError if
     the promise is not kept: by an environment that draws from elsewhere, or carries something over from one episode to
     the next, or by one whose rounding errors grow, as those of MuJoCo do, on a machine that rounds in another way.
     """

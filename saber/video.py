@@ -15,14 +15,16 @@ from memory.rows import Array
 from saber.results.files import written_aside
 
 MAX_SECONDS = 30 * 60  # of a video; an episode may last 100 hours
-_HEIGHT = 400  # pixels; smaller pictures are enlarged by a whole factor
+_HEIGHT = 400  # pixels
 
 
 class Video:
     """Collects pictures of equal sizes; see `write_video`."""
 
-    def __init__(self, path: Path, frames_per_second: float) -> None:
+    def __init__(self, path: Path, named: Path, frames_per_second: float, height: int) -> None:
         self._path = path
+        self._named = named  # in errors
+        self._height = height
         self._rate = frames_per_second
         self._limit = round(MAX_SECONDS * frames_per_second)
         self._written = 0
@@ -33,7 +35,7 @@ class Video:
         for picture in pictures:
             if self._written == self._limit:
                 return
-            factor = max(1, round(_HEIGHT / picture.shape[0]))
+            factor = max(1, round(self._height / picture.shape[0]))
             height, width = (size * factor + size * factor % 2 for size in picture.shape[:2])  # even, for the codec
             large = cv2.resize(picture, (width, height), interpolation=cv2.INTER_NEAREST)
             if self._writer is None:
@@ -47,7 +49,7 @@ class Video:
             codec = cv2.VideoWriter.fourcc(*"VP80")
             writer = cv2.VideoWriter(str(self._path), cv2.CAP_FFMPEG, codec, self._rate, (width, height))
         if not writer.isOpened():
-            raise OSError(f"{self._path}: this build of OpenCV cannot write WebM videos with VP8")
+            raise OSError(f"{self._named}: this build of OpenCV cannot write WebM videos with VP8")
         return writer
 
     def finish(self) -> None:
@@ -56,7 +58,7 @@ class Video:
         with _silent_stderr():
             found = cv2.VideoCapture(str(self._path), cv2.CAP_FFMPEG).get(cv2.CAP_PROP_FRAME_COUNT)
         if found != self._written:
-            raise OSError(f"{self._path}: the video is not whole; is the disk full?")
+            raise OSError(f"{self._named}: the video is not whole; is the disk full?")
 
     def release(self) -> None:
         """Close the file."""
@@ -78,10 +80,13 @@ def _silent_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def write_video(path: Path, frames_per_second: float) -> Iterator[Video]:
-    """Yield a video that becomes `path` (`*.webm`), all at once, when the block ends without an exception."""
+def write_video(path: Path, frames_per_second: float, height: int = _HEIGHT) -> Iterator[Video]:
+    """Yield a video that becomes `path` (`*.webm`), all at once, when the block ends without an exception.
+
+    Pictures that are smaller than `height` pixels are enlarged by the whole factor that comes nearest to it.
+    """
     with written_aside(path, ".webm") as aside:  # OpenCV chooses the format by the end of the name
-        video = Video(aside, frames_per_second)
+        video = Video(aside, path, frames_per_second, height)
         try:
             yield video
             video.finish()

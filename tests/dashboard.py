@@ -3,13 +3,23 @@
 import importlib.util
 import json
 import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memory.broker.connection import Client
+from memory.broker.reports import ReportStore
+from memory.broker.run_status import Owner, RunStatus
+from memory.broker.run_status import write_run as write_record
+from memory.broker.transport import Keys
+from monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from monitoring.report import Event, Report, encode
 from saber.results.training_log import HEADER, format_record
 from saber.scores import EpisodeRecord
+from tests.browser import Browser
 from tests.processes import Process, Processes
 
 needs_dashboard = pytest.mark.skipif(
@@ -51,3 +61,32 @@ def moment(at: float, step: int, **values: float) -> str:
     """Return a line of a history; in the names of values two underscores stand for a slash."""
     named = {name.replace("__", "/"): value for name, value in values.items()}
     return json.dumps({"at": at, "step": step, "values": named, "events": []}) + "\n"
+
+
+EVIL = '<img src=x onerror="document.title=1">'
+PROBLEM = "document.getElementById('problem').textContent"
+
+
+def errors(browser: Browser, address: str) -> list[str]:
+    """What has gone wrong on the page, and requests to anybody but the dashboard."""
+    return [error for error in browser.errors if f"asks the network for {address}" not in error]
+
+
+@contextmanager
+def whole_run(client: Client, run_name: str, folder: Path) -> Iterator[None]:
+    """Write a run that nobody plays, whose files and reports have everything that can be shown."""
+    write_run(folder, "pong", 40)
+    write_run(folder / "other", "pong", 60, score=12.0)
+    names = [name for name in METRICS if not name.startswith(("actor", "buffer/priorities"))]
+    values = dict.fromkeys(names, 0.25)
+    lines = (moment(60 * i, 10 * i, **{name.replace("/", "__"): i / 10 for name in names}) for i in range(40))
+    (folder / "pong_metrics.jsonl").write_text("".join(lines))
+    settings = {"game": "pong", "env": "atari", "agent": EVIL, "nb_actor": 2, "T_max": 1000}
+    write_record(client, run_name, RunStatus("id", "running", settings, 0, 0, owner=Owner.of(folder), written=5), {})
+    priorities = {"buffer/priorities": [float(i % 7) for i in range(len(PRIORITY_BOUNDS) + 1)]}
+    learner = Report("learner", 0, EVIL, 7, 1.0, 90.0, False, EVIL, values, priorities, (Event(3.0, EVIL, True),))
+    actor = Report("actor", 1, "host", 8, 1.0, 90.0, values={"share/act": 0.6, "share/wait": 0.4, "actor/steps": 5.0})
+    with closing(ReportStore(client, Keys(run_name, "id"))) as store:
+        store.write(None, encode(learner))
+        store.write(1, encode(actor))
+        yield

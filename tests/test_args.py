@@ -388,6 +388,9 @@ def test_evaluation_actors_have_numbers_of_their_own_and_no_part_in_the_run() ->
     assert both == "--id-actor, --id-eval-actor: an actor has either of them"
     plain, with_them = read(), read("--id-eval-actor", "1", "--nb-eval-actors", "2")
     assert (with_them.shared, with_them.settings) == (plain.shared, plain.settings)
+    filmed = read("--record-evaluations")
+    assert filmed.record_evaluations and not plain.record_evaluations
+    assert (filmed.shared, filmed.settings) == (plain.shared, plain.settings), "who films changes no run"
 
 
 def test_force_forces_nothing_else() -> None:

@@ -15,56 +15,34 @@ import pytest
 import redis
 
 from memory.broker.connection import Client
-from memory.broker.reports import ReportStore
-from memory.broker.run_status import Owner, RunStatus, write_run
 from memory.broker.transport import Keys
-from monitoring.metrics import METRICS, PRIORITY_BOUNDS
-from monitoring.report import Event, Report, encode
+from monitoring.sinks.film_files import FilmFiles
+from monitoring.sinks.sink import RunInfo
 from monitoring.view import View
 from monitoring.view import encode as encode_view
 from tests.browser import Browser, needs_browser
 from tests.conftest import RedisServer
-from tests.dashboard import ask, moment, needs_dashboard, start
+from tests.dashboard import EVIL, PROBLEM, ask, errors, needs_dashboard, start, whole_run
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
+from tests.monitoring.films import film
+from tests.monitoring.sinks.moments import moment as a_moment
 from tests.processes import Processes
 from tests.small import SHORT_CHAIN
 from tests.system import LEARNER, System
 
 pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
 
-EVIL = '<img src=x onerror="document.title=1">'
 NEWEST = "Math.max(0, ...(document.getElementById('scores').data ?? []).flatMap(t => t.name === 'mean' ? t.x : []))"
-PROBLEM = "document.getElementById('problem').textContent"
-
-
-def errors(browser: Browser, address: str) -> list[str]:
-    """What has gone wrong on the page, and requests to anybody but the dashboard."""
-    return [error for error in browser.errors if f"asks the network for {address}" not in error]
 
 
 @pytest.fixture
 def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, processes: Processes) -> Iterator[str]:
-    """A dashboard of a run that nobody plays, whose files and reports have everything that can be shown."""
-    folder = tmp_path / "results"
-    write_files(folder, "pong", 40)
-    write_files(folder / "other", "pong", 60, score=12.0)
-    names = [name for name in METRICS if not name.startswith(("actor", "buffer/priorities"))]
-    values = dict.fromkeys(names, 0.25)
-    lines = (moment(60 * i, 10 * i, **{name.replace("/", "__"): i / 10 for name in names}) for i in range(40))
-    (folder / "pong_metrics.jsonl").write_text("".join(lines))
-    settings = {"game": "pong", "env": "atari", "agent": EVIL, "nb_actor": 2, "T_max": 1000}
-    write_run(client, run_name, RunStatus("id", "running", settings, 0, 0, owner=Owner.of(folder), written=5), {})
-    priorities = {"buffer/priorities": [float(i % 7) for i in range(len(PRIORITY_BOUNDS) + 1)]}
-    learner = Report("learner", 0, EVIL, 7, 1.0, 2.0, False, EVIL, values, priorities, (Event(3.0, EVIL, True),))
-    actor = Report("actor", 1, "host", 8, 1.0, 2.0, values={"share/act": 0.6, "share/wait": 0.4, "actor/steps": 5.0})
-    with closing(ReportStore(client, Keys(run_name, "id"))) as store:
-        store.write(None, encode(learner))
-        store.write(1, encode(actor))
-        yield start(processes, redis_port, folder, "--run-name", run_name)[1]
+    with whole_run(client, run_name, tmp_path / "results"):
+        yield start(processes, redis_port, tmp_path / "results", "--run-name", run_name)[1]
 
 
-NAMELESS = """[...document.querySelectorAll('input, select, [role=img], [role=region], figure h3 + div')]
+NAMELESS = """[...document.querySelectorAll('input, select, video, [role=img], [role=region], figure h3 + div')]
     .filter(e => !e.closest('[hidden]') && !(e.labels?.length || e.ariaLabel || e.getAttribute('aria-labelledby')))
     .map(e => e.outerHTML.slice(0, 100))"""
 
@@ -111,7 +89,41 @@ def test_keys_choose_axis_runs_and_lines(address: str) -> None:
         browser.wait_for(
             "document.getElementById('scores').layout.shapes.some(s => s.label.text === 'world record 21')"
         )
+        names = browser.value("document.getElementById('scores').data.map(t => t.name)")
+        assert "pong" in names and "mean" not in names
         assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", "the focus is seen"
+        assert errors(browser, address) == []
+
+
+def test_films_of_evaluation_episodes_play(
+    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+) -> None:
+    # Mutation: leave `media-src` out of the policy, or replace a film that somebody watches.
+    folder = tmp_path / "results"
+    write_files(folder, "pong", 40)
+    sink = FilmFiles(RunInfo(run_name, "id", folder, "pong", {}))
+    size = {"height": 105, "width": 80}
+    sink.take(a_moment(1, films={"best": film(score=21.0, pictures=400, **size), "newest": film(pictures=40, **size)}))
+    _, address = start(processes, redis_port, folder, "--run-name", run_name)
+    with Browser() as browser:
+        browser.open(address)
+        browser.wait_for("document.querySelectorAll('#film-list video').length === 2")
+        browser.wait_for("document.querySelectorAll('#film-list figcaption')[1].textContent.length > 9")
+        best = browser.value("document.querySelector('#film-list figcaption').textContent")
+        assert best.startswith("Best episode: score 21 after 7,000 agent steps, 2 times as fast, 2017-07-")
+        video = "document.querySelector('#film-list video')"
+        asked = (f"{video}.{name}" for name in ("muted", "loop", "controls", "preload", "ariaLabel"))
+        assert browser.value(f"[{', '.join(asked)}]") == [True, True, True, "none", "Best episode"]
+        browser.value(f"{video}.play()")
+        browser.wait_for(f"{video}.currentTime > 0.2 && {video}.videoHeight === 210")
+        before = browser.value(f"{video}.src")
+        sink.take(a_moment(2, films={"best": film(score=22.0, at=1.6e9, pictures=5, **size)}))
+        time.sleep(2.5)  # the page asks every second
+        assert browser.value(f"{video}.src") == before, "somebody watches it"
+        browser.value(f"{video}.pause()")
+        browser.wait_for(f"{video}.src !== {before!r}")
+        assert "score 22 " in browser.value("document.querySelector('#film-list figcaption').textContent")
+        assert browser.value(NAMELESS) == []
         assert errors(browser, address) == []
 
 

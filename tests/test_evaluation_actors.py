@@ -22,7 +22,7 @@ ALL_RETURNS = {score for scores in RETURNS.values() for score in scores}
 
 
 def logged(folder: Path) -> list[VersionedRecord]:
-    whole = (folder / "chain_evaluation.csv").read_text("ascii").rpartition("\n")[0]  # the learner may be writing a line
+    whole = (folder / "chain_evaluation.csv").read_text("ascii").rpartition("\n")[0]  # the last may be half written
     header, *lines = whole.splitlines()
     assert header == HEADER
     return [VersionedRecord(*map(_value, line.split(","))) for line in lines]
@@ -91,6 +91,7 @@ def test_they_survive_whatever_is_killed(own_server: RedisServer, run_name: str,
     with redis.Redis(port=own_server.port) as client:
         logs: Any = client.keys("riqx:*:evaluation:log:*")
         assert [client.xlen(log) for log in logs] == [0, 0], "what is on the disk is not kept in Redis"
+        assert client.keys("riqx:*:film:*") == [] == list(folder.glob("*film*")), "nobody has asked for films"
 
 
 def grow(system: System) -> None:

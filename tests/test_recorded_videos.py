@@ -7,7 +7,6 @@ import cv2
 import numpy as np
 import pytest
 
-from memory.rows import Array
 from saber import video
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
@@ -17,21 +16,12 @@ from tests.browser import Browser, needs_browser
 from tests.processes import Processes, run
 from tests.small import save_untrained
 from tests.test_evaluation_program import BREAKOUT, Evaluations
+from tests.videos import frames_of
 
 
 @pytest.fixture
 def evaluations(processes: Processes, tmp_path: Path) -> Evaluations:
     return Evaluations(processes, tmp_path / "results")
-
-
-def frames_of(path: Path) -> list[Array]:
-    """The pictures [height, width, 3] BGR of a video."""
-    capture, frames = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG), []
-    assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(60, abs=0.1)
-    while (read := capture.read())[0]:
-        frames.append(read[1])
-    capture.release()
-    return frames
 
 
 def play_in_browser(path: Path, folder: Path) -> dict[str, float]:

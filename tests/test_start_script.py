@@ -99,6 +99,29 @@ def test_the_dashboard_is_there_as_long_as_the_run(workplace: Workplace) -> None
         wait_until(lambda: not workplace.processes("dashboard.py"), "the end of the dashboard")
 
 
+@needs_dashboard
+def test_a_dashboard_that_is_killed_is_started_again_and_what_it_prints_is_shown(workplace: Workplace) -> None:
+    # Mutations: drop the lines without an address; leave a server of pages alone that has ended.
+    (workplace.folder / "dashboard.py").write_text(
+        "import sys, time\nfrom pathlib import Path\nprint('Traceback: of a thread', file=sys.stderr)\n"
+        "print('Dashboard: http://here/', flush=True)\n"
+        "while not Path('wrong').exists():\n    print(flush=True)\n    time.sleep(0.1)\nsys.exit(2)\n"
+    )
+    workplace.start("--windows", "none")
+    workplace.wait_for_line(r"\[dashboard\] Traceback: of a thread")
+    workplace.wait_for_line(r"start_learning_atari: the dashboard shows this run at http://here/")
+    workplace.processes("dashboard.py")[0].kill()
+    workplace.wait_for_line(r"start_learning_atari: dashboard has ended with exit code 137 and is started again")
+    workplace.wait_for(lambda: workplace.output.count("shows this run at") == 2, "its address again")
+    (workplace.folder / "wrong").touch()
+    workplace.wait_for_line(r"start_learning_atari: dashboard has ended with exit code 2, and the run goes on")
+    workplace.argv("actor0")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert not re.search(r"(?m)^\[dashboard\] *$", workplace.output)
+    workplace.assert_nothing_left()
+
+
 def test_a_missing_dashboard_is_named_and_the_run_goes_on(workplace: Workplace) -> None:
     (workplace.folder / "programs" / "dashboard" / "extra.py").write_text("missing = lambda: 'not here'\n")
     workplace.start("--windows", "none")

@@ -93,12 +93,13 @@ class Client(redis.Redis):
             except redis.ResponseError as error:
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
-                if _WRONG_TYPE in str(error):
+                if is_wrong_type(error):
                     raise RunError(self._explain_type(args)) from error
                 how = _cannot_write(error)
                 if not how:
                     raise
                 waiting.instead(f"the Redis server, which {how}")
+                waiting.be_late()
                 time.sleep(0.5)
                 self.away.check(f"{how}, and start again what has stopped")
 
@@ -115,7 +116,7 @@ class Client(redis.Redis):
         try:
             super().execute_command(*probe)  # type: ignore[no-untyped-call]
         except redis.ResponseError as error:
-            return _WRONG_TYPE in str(error)
+            return is_wrong_type(error)
         return False
 
 
@@ -133,6 +134,11 @@ class Aside(redis.Redis):
             yield
         finally:
             self.away.limit(math.inf)
+
+
+def is_wrong_type(error: Exception) -> bool:
+    """Return whether a command met a value of another type than ours."""
+    return _WRONG_TYPE in str(error)
 
 
 def _cannot_write(error: redis.ResponseError) -> str | None:
@@ -197,6 +203,7 @@ class _Away(ExponentialWithJitterBackoff):
 
     def compute(self, failures: int) -> float:
         """Return the seconds to wait after so many failures."""
+        waiting.be_late()
         if not (self.over and self._began.why):  # a later failure has the lack of time as its cause
             self._began.why = sys.exception()
         self.check(f"stays away: {self._began.why}")
@@ -250,6 +257,7 @@ class _Socket:
                 patience -= _TICK_S
                 with suppress(TimeoutError):
                     return transfer(data)
+                waiting.be_late()
             raise TimeoutError
         finally:
             self._plain.settimeout(timeout)

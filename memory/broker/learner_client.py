@@ -134,7 +134,7 @@ class LearnerClient:
 
     def absent(self) -> str:
         """Return the end of a line about waiting: which actors are not running."""
-        return RollCall(self._client, self.keys, self._nb_actor, self._command).absent()
+        return RollCall(self._client, self.keys, self._nb_actor, self._command).absent_actors()
 
     def rounds_under_way(self, run_id: str, nb_actor: int, most: int) -> tuple[int, dict[int, RoundUnderWay]]:
         """Return the newest round whose weights are published, and the round of each actor that has a state.

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from memory.broker.connection import BrokerError, Client
+from memory.broker.connection import Aside, BrokerError, Client, PlainClient, is_wrong_type
 from memory.broker.transport import Keys, actor_number, sequence_of
 from memory.limiter import MAX_ACTORS
 
@@ -31,8 +31,13 @@ class RawReport(NamedTuple):
     age: float  # seconds since it was written, by the clock of the server alone
 
 
-def _is_report(data: Any) -> bool:
-    return isinstance(data, bytes) and bool(data)
+def _reply(reply: Any) -> Any:
+    """Return a reply, None of a key of another type, which somebody else has written; raises what else is an error."""
+    if not isinstance(reply, BrokerError):
+        return reply
+    if is_wrong_type(reply):
+        return None
+    raise reply
 
 
 class ViewsRefusedError(Exception):
@@ -42,8 +47,10 @@ class ViewsRefusedError(Exception):
 class ReportStore:
     """Writes and reads the reports of a run's processes."""
 
-    def __init__(self, client: Client, keys: Keys) -> None:
-        self._client = client.aside()
+    def __init__(self, client: Client | Aside, keys: Keys) -> None:
+        """Open a connection beside a `Client`; use an `Aside`, which stays open, together with others."""
+        self._own = client.aside() if isinstance(client, Client) else None
+        self._client: PlainClient = self._own or client
         self._keys = keys
 
     def write(self, actor: int | None, report: bytes) -> None:
@@ -79,11 +86,9 @@ class ReportStore:
         for actor in wanted:
             pipe.getrange(self._key(actor), 0, most)
             pipe.pttl(self._key(actor))
-        replies = pipe.execute(raise_on_error=False)
+        replies = [_reply(reply) for reply in pipe.execute(raise_on_error=False)]
         found = zip(wanted, replies[::2], replies[1::2], strict=True)
-        return {
-            actor: RawReport(data, max(0.0, _KEPT_S - left / 1000)) for actor, data, left in found if _is_report(data)
-        }
+        return {actor: RawReport(data, max(0.0, _KEPT_S - left / 1000)) for actor, data, left in found if data}
 
     def registered(self) -> set[int]:
         """Return the actors that have sent a message; raises BrokerError if that fails."""
@@ -91,7 +96,7 @@ class ReportStore:
         texts = [fields.get(b"actor", b"") for _, found in entries for _, fields in found]
         return {number for text in texts if (number := actor_number(text)) is not None}
 
-    def server(self, received: dict[int, int]) -> "ServerUse":
+    def server(self, received: dict[int, int]) -> ServerUse:
         """Return what the server holds; `received` has, by actor, the number of the last message that was read.
 
         Raises BrokerError if the server does not answer, or this user may not ask.
@@ -108,9 +113,10 @@ class ReportStore:
         return ServerUse(memory["used_memory"], memory["maxmemory"], sum(log["length"] for _, log in known), unread)
 
     def close(self) -> None:
-        """Close the connection."""
-        with suppress(BrokerError):
-            self._client.close()
+        """Close the connection that was opened for this store."""
+        if self._own:
+            with suppress(BrokerError):
+                self._own.close()
 
     def _key(self, actor: int | None) -> str:
         return self._keys.learner_report if actor is None else self._keys.report(actor)

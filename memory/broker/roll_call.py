@@ -30,6 +30,10 @@ class RollCall:
         """
         if not self._client.exists(self._keys.learner_lease):
             return f"; the learner is not running: {self._command(LEARNER)}"
+        return self.absent_actors()
+
+    def absent_actors(self) -> str:
+        """Return the same of the actors alone, for the learner: Redis may come back without the learner's own lease."""
         absent = [actor for actor in range(self._actors) if not self._client.exists(self._keys.actor_lease(actor))]
         if not absent:
             return ""

@@ -16,6 +16,7 @@ from memory.limiter import MAX_ACTORS, Crew, check_crews
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
 _FIRST_VERSION = b"1"  # of the wire, in releases that did not write their version down yet
+_MOST = 1e300  # of a setting, so that anybody can compute with it
 _MAX_FOLDER = 4096  # bytes of a path, as Linux has it
 _FIELDS = ("run_id", "status", "wire", "settings", "t_learner", "t_actors", "crews", "folder", "host", "written")
 
@@ -124,9 +125,14 @@ def _moment(text: bytes | None) -> int | None:
 
 def _settings(text: bytes | None) -> dict[str, Any]:
     settings = _json(text or b"", "settings")
-    if not isinstance(settings, dict) or not all(isinstance(v, str | int | float | None) for v in settings.values()):
-        raise ValueError("its settings are no JSON object of plain values")
+    if not isinstance(settings, dict) or not all(map(_is_plain, settings.values())):
+        raise ValueError("its settings are no JSON object of plain values, or one of them is too large")
     return settings
+
+
+def _is_plain(value: Any) -> bool:
+    is_number = isinstance(value, int | float)
+    return abs(value) <= _MOST if is_number else isinstance(value, str | None)  # not so of NaN, either
 
 
 def _json(text: bytes, what: str) -> Any:

@@ -15,6 +15,7 @@ All keys of a run carry the hash tag `{<run name>}`: they live on one node of a 
     riqx:{name}:<id>:learner:report        and the learner
     riqx:{name}:<id>:view:<actor>   channel: what the actor sees, while somebody listens, see views.py
     riqx:{name}:<id>:evaluation:...      actors, log, state, actor and quarantine again, of the evaluation actors
+    riqx:{name}:<id>:evaluation:actor:film:<place>  film of the best or the newest evaluation episode, see films.py
 
 The run id is new with every fresh start, so that nothing of an abandoned run can reach its successor. Only commands of
 Redis 6.2 are used, and none that touches keys of anybody else.
@@ -109,6 +110,10 @@ class Keys:
     def view(self, actor: int) -> str:
         """Channel of what the actor sees."""
         return self._actors_own(f"view:{actor}")
+
+    def film(self, place: str) -> str:
+        """Film of the best or the newest episode; users of earlier releases may write keys of this beginning, too."""
+        return self._actors_own(f"actor:film:{place}")
 
     def quarantine(self, actor: int) -> str:
         """Stream of an actor's messages that could not be read."""

@@ -1,13 +1,15 @@
 """Makes moments of the learner's reports, and hands them to the sinks."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from memory.broker.connection import BrokerError
 from memory.errors import RunError
+from monitoring.film import Film, Place
 from monitoring.overview import OverviewReader
 from monitoring.report import Report
+from monitoring.sinks.films import FilmReader
 from monitoring.sinks.guarded import Guarded
 from monitoring.sinks.sink import Moment, Sink
 
@@ -19,14 +21,16 @@ _RUNNING = ("working", "waiting")
 class Feeder:
     """Observes the learner's reports, one a second.
 
-    The longer a run, the longer the time between two moments, but for live sinks. `reader` finds the reports of the
-    other processes. All calls but `close` belong to the reporter's thread.
+    The longer a run, the longer the time between two moments, but for live sinks. For these, `reader` finds the reports
+    of the other processes. `films` finds those of evaluation episodes. All calls but `close` belong to the reporter's
+    thread.
     """
 
-    def __init__(self, sinks: Sequence[Sink], reader: OverviewReader) -> None:
+    def __init__(self, sinks: Sequence[Sink], reader: OverviewReader, films: FilmReader | None = None) -> None:
         self._sinks = [Guarded(sink) for sink in sinks]
         self._live = [sink for sink in self._sinks if sink.is_live]
         self._reader = reader
+        self._films = films
         self._next = self._next_live = 0.0
         self._newest = 0.0  # event that the sinks have
 
@@ -35,7 +39,7 @@ class Feeder:
         is_due = report.ended or report.written >= self._next
         if not is_due and not (self._live and report.written >= self._next_live):
             return
-        moment = self._moment(report)
+        moment = self._moment(report, self._new_films(report) if is_due else {})
         for sink in self._sinks if is_due else self._live:
             sink.take(moment)
         self._next_live = report.written + _INTERVAL_S
@@ -46,14 +50,20 @@ class Feeder:
     def close(self) -> None:
         """Close sinks and reader."""
         self._reader.close()
+        if self._films:
+            self._films.close()
         for sink in self._sinks:
             sink.close()
 
-    def _moment(self, report: Report) -> Moment:
+    def _moment(self, report: Report, films: Mapping[Place, Film]) -> Moment:
         values = {name: value for name, value in report.values.items() if math.isfinite(value)}
         step = int(values.get("time/total_timesteps", 0))
+        others = self._others() if self._live else ()  # for which nobody else asks
         events = tuple(event for event in report.events if event.at > self._newest)
-        return Moment(report.written, step, values, report.histograms, events, self._others())
+        return Moment(report.written, step, values, report.histograms, events, others, films)
+
+    def _new_films(self, report: Report) -> Mapping[Place, Film]:
+        return self._films.read(report.written, last=report.ended) if self._films else {}
 
     def _others(self) -> tuple[Report, ...]:
         """Return the newest reports of actors and evaluation actors that run; none if Redis does not answer."""

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memory.broker.holder import is_moment
 from monitoring.metrics import METRICS
 from monitoring.report import Event
 from monitoring.sinks.sink import Moment
 
 _SIGNIFICANT = 6  # digits
+_MOST_STEPS = 2**63
 
 
 class Line(NamedTuple):
@@ -62,8 +64,16 @@ def parse(data: bytes) -> Iterator[Line]:
 
 def _line(content: Any) -> Line:
     values = {str(name): _finite(value) for name, value in content["values"].items() if name in METRICS}
-    events = tuple(Event(_finite(at), str(text), alarm is True) for at, text, alarm in content["events"])
-    return Line(_finite(content["at"]), int(_finite(content["step"])), values, events)
+    events = tuple(Event(_moment(at), str(text), alarm is True) for at, text, alarm in content["events"])
+    if not 0 <= (step := _finite(content["step"])) < _MOST_STEPS:
+        raise ValueError("a number of agent steps is none")
+    return Line(_moment(content["at"]), int(step), values, events)
+
+
+def _moment(value: Any) -> float:
+    if not is_moment(int(moment := _finite(value))):
+        raise ValueError("a time is none")
+    return moment
 
 
 def _finite(value: Any) -> float:

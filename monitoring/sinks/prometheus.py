@@ -71,15 +71,16 @@ class PrometheusSink:
 
 def exposed_name(metric: Metric) -> str:
     """Return the name that expressions have for a metric."""
-    name = "riqx_" + metric.name.replace("/", "_")
-    return name + {"counter": "_total", "histogram": "_bucket", "gauge": ""}[metric.kind]
+    return _prefixed(metric) + {"counter": "_total", "histogram": "_bucket", "gauge": ""}[metric.kind]
 
 
 def _family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily:
     kinds = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
-    return kinds[metric.kind](
-        "riqx_" + metric.name.replace("/", "_"), f"{metric.unit} {metric.meaning}", labels=_LABELS
-    )
+    return kinds[metric.kind](_prefixed(metric), f"{metric.unit} {metric.meaning}", labels=_LABELS)
+
+
+def _prefixed(metric: Metric) -> str:
+    return "riqx_" + metric.name.replace("/", "_")
 
 
 def _buckets(counts: list[float]) -> list[tuple[str, float]]:

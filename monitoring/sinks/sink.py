@@ -7,10 +7,12 @@ What a sink raises is printed in one line: the run goes on, and the sink is trie
 that may wait for a network is put into a thread of its own, see `monitoring.sinks.guarded`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from monitoring.film import Film, Place
 from monitoring.report import Event, Report
 
 
@@ -33,7 +35,8 @@ class Moment:
     values: dict[str, float]  # the learner's, by the names of METRICS
     histograms: dict[str, list[float]]
     events: tuple[Event, ...]  # of the learner, since the last moment
-    others: tuple[Report, ...] = field(default=())  # the newest reports of the other processes that run
+    others: tuple[Report, ...] = field(default=())  # the newest reports of the others that run, if a sink is live
+    films: Mapping[Place, Film] = field(default_factory=dict)  # of evaluation episodes, since the last moment
 
 
 class Sink(Protocol):

@@ -15,7 +15,10 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, SummaryMetadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from monitoring.film import Film
 from monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from monitoring.sinks.films import TAGS, KeptFilms
+from monitoring.sinks.gif import animate
 from monitoring.sinks.sink import Moment
 
 
@@ -28,6 +31,7 @@ class TensorBoardSink:
         self._folder = folder
         self._file: BinaryIO | None = None
         self._described: set[str] = set()  # metrics whose unit and meaning the file has
+        self._films = KeptFilms()
 
     def take(self, moment: Moment) -> None:
         """Append the metrics of a moment; raises OSError if that fails, and leaves no torn event."""
@@ -42,6 +46,9 @@ class TensorBoardSink:
             events.insert(1, Event(wall_time=moment.at, step=moment.step, session_log=restart))
         _append(file, events)
         self._described = described
+        for place, film in self._films.choose(moment).items():  # last: without a film the metrics are there
+            value = Summary.Value(tag=TAGS[place], image=_image(film))
+            _append(file, [Event(wall_time=film.info.at, step=film.info.step, summary=Summary(value=[value]))])
 
     def close(self) -> None:
         """Close the file: all is written."""
@@ -72,6 +79,11 @@ class TensorBoardSink:
         return (
             None if name in self._described else SummaryMetadata(summary_description=f"{metric.unit} {metric.meaning}")
         )
+
+
+def _image(film: Film) -> Summary.Image:
+    height, width, colours = film.pictures.shape[1:]
+    return Summary.Image(height=height, width=width, colorspace=colours, encoded_image_string=animate(film))
 
 
 def _append(file: BinaryIO, events: list[Event]) -> None:

@@ -2,6 +2,8 @@
 
 import trackio
 
+from monitoring.sinks.film_files import as_video
+from monitoring.sinks.films import TAGS, KeptFilms
 from monitoring.sinks.sink import Moment, RunInfo
 
 PROJECT = "rainbow-iqn-apex"
@@ -15,6 +17,7 @@ class TrackioSink:
     def __init__(self, run: RunInfo) -> None:
         self._info = run
         self._run: trackio.Run | None = None
+        self._films = KeptFilms()
 
     def take(self, moment: Moment) -> None:
         """Log the metrics of a moment; the package writes them from a thread of its own."""
@@ -22,6 +25,9 @@ class TrackioSink:
             name, settings = f"{self._info.name} {self._info.run_id}", self._info.settings
             self._run = trackio.init(PROJECT, name, resume="allow", config=settings, embed=False, auto_log_cpu=False)
         self._run.log(moment.values, step=moment.step)
+        for place, film in self._films.choose(moment).items():
+            with as_video(film) as path:
+                self._run.log({TAGS[place]: trackio.Video(path, film.info.caption)}, step=moment.step)
 
     def close(self) -> None:
         """Write what is left."""

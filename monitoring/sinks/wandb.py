@@ -4,6 +4,8 @@ import os
 
 import wandb
 
+from monitoring.sinks.film_files import as_video
+from monitoring.sinks.films import TAGS, KeptFilms
 from monitoring.sinks.sink import Moment, RunInfo
 
 PROJECT = "rainbow-iqn-apex"
@@ -20,6 +22,7 @@ class WandbSink:
         self._info = run
         self._run: wandb.Run | None = None
         self._begun = False
+        self._films = KeptFilms()
 
     def take(self, moment: Moment) -> None:
         """Log the metrics of a moment; the package sends them from a process of its own."""
@@ -28,6 +31,11 @@ class WandbSink:
             self._run = self._begin()
         if self._run:
             self._run.log({_AXIS: moment.step} | moment.values)
+            for place, film in self._films.choose(moment).items():
+                with as_video(film) as path:
+                    self._run.log(
+                        {_AXIS: moment.step, TAGS[place]: wandb.Video(path, film.info.caption, format="webm")}
+                    )
 
     def close(self) -> None:
         """Send what is left."""

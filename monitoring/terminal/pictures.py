@@ -1,8 +1,8 @@
-"""Pictures of a process, and of a whole run, for terminals of 80 columns and more."""
+"""Pictures of a process, and of a whole run, for terminals of 40 columns and more."""
 
 import time
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -10,22 +10,33 @@ from rich.text import Text
 
 from monitoring import formats
 from monitoring.overview import Overview
-from monitoring.report import Report
+from monitoring.report import Report, title_of
 from monitoring.terminal.status import COLUMNS, alert_lines, cells, line_of, newest_version, waiting_lines
 
 _SMALL = 0.005  # share of the time that is not worth a line
 _PART_WIDTH = 10  # of a part's bar, in characters
 _AROUND = 18  # lines of a run's picture beside its processes
-_STYLES = {"missing": "red", "silent": "red", "left": "dim", "waiting": "yellow", "working": "green"}
+_STYLES = {"missing": "red", "silent": "red", "left": "dim", "starting": "yellow", "waiting": "yellow"}  # others: green
+_NARROW = 60  # columns of a terminal, below which nothing stands side by side
+_SHOWN = COLUMNS[:-1]  # what processes wait for stands below their table
+_NUMBERS = ("rate", "version", "lag", "unread", "memory", "seen", "pid")
+_LEFT_OUT = ("host", "pid", "memory", "version", "seen", "unread", "lag", "rate")  # in this order, for want of room
+
+
+class _ByWidth:
+    """Draws one of two pictures, as the terminal is wide or narrow."""
+
+    def __init__(self, wide: RenderableType, narrow: RenderableType) -> None:
+        self._wide = wide
+        self._narrow = narrow
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._narrow if options.size.width < _NARROW else self._wide
 
 
 def process_picture(report: Report, run: str, T_max: int) -> RenderableType:
     """Return the picture of a learner or actor of a run."""
-    grid = Table.grid(padding=(0, 3), expand=True)
-    grid.add_column(ratio=1)
-    grid.add_column()
-    grid.add_row(_facts(report), _time_tree(report))
-    return _panel(Group(_bar(report, T_max), Text(""), grid), f"{report.title} of run {run}")
+    return _panel(_body(report, T_max), f"{title_of(report.role, report.number)} of run {run}")
 
 
 def run_picture(overview: Overview, height: int) -> RenderableType:
@@ -34,33 +45,56 @@ def run_picture(overview: Overview, height: int) -> RenderableType:
     T_max = overview.setting("T_max")
     parts: list[RenderableType] = [Text(line, style="bold red") for line in alert_lines(overview)]
     if learner:
-        grid = Table.grid(padding=(0, 3), expand=True)
-        grid.add_column(ratio=1)
-        grid.add_column()
-        grid.add_row(_facts(learner), _time_tree(learner))
-        parts = [_bar(learner, T_max if type(T_max) is int else 0), *parts, Text(""), grid, Text("")]
+        parts = [_body(learner, T_max if type(T_max) is int else 0, *parts), Text("")]
     parts.append(processes_table(overview, max(3, height - _AROUND)))
-    return _panel(Group(*parts), f"run {overview.name}: {overview.record.status}")
+    return _panel(Group(*parts), f"run {overview.name}: {overview.status}")
+
+
+def _body(report: Report, T_max: int, *between: RenderableType) -> RenderableType:
+    """Return the bar, what stands below it, and the facts beside the time, or above it on a narrow terminal."""
+    facts, time_tree = _facts(report), _time_tree(report)
+    grid = Table.grid(padding=(0, 3), expand=True)
+    grid.add_column(ratio=1)
+    grid.add_column()
+    grid.add_row(facts, time_tree)
+    return Group(_bar(report, T_max), *between, Text(""), _ByWidth(grid, Group(facts, Text(""), time_tree)))
+
+
+class _Processes:
+    """A table of processes with the columns that there is room for; the least needed ones are left out first."""
+
+    def __init__(self, rows: list[list[Text]]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = dict(zip(_SHOWN, zip(*self._rows, strict=True), strict=False))
+        widths = {name: max(len(name), *map(len, cells)) for name, cells in columns.items()}
+        for name in _LEFT_OUT:
+            if sum(widths.values()) + len(widths) - 1 > options.max_width:
+                del widths[name]
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+        for name, width in widths.items():
+            table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True, min_width=width)
+        for row in zip(*(columns[name] for name in widths), strict=True):
+            table.add_row(*row)
+        yield table
 
 
 def processes_table(overview: Overview, most: int) -> RenderableType:
     """Return a table of the first `most` processes of a run, those that need a look first if there are more."""
     newest = newest_version(overview)
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    for name in COLUMNS[:-1]:
-        right = name in ("rate", "version", "lag", "unread", "memory", "seen", "pid")
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "host", overflow="ellipsis")
     urgent = ("missing", "silent")
     shown = sorted(overview.processes, key=lambda process: process.state not in urgent)[:most]
+    places, rows = {(process.role, process.number) for process in shown}, []
     for process in overview.processes:
-        if process in shown:
+        if (process.role, process.number) in places:
             texts = [Text(text) for text in cells(line_of(process, newest))[:-1]]
-            texts[1].stylize(_STYLES[process.state])
-            table.add_row(*texts)
+            texts[1].stylize(_STYLES.get(process.state, "green"))
+            rows.append(texts)
     more = [Text(line, style="yellow") for line in waiting_lines(overview)]
     if hidden := len(overview.processes) - len(shown):
         more.insert(0, Text(f"and {hidden} more: run_status.py shows all", style="dim"))
-    return Group(table, *more)
+    return Group(_Processes(rows), *more)
 
 
 def _panel(content: RenderableType, title: str) -> RenderableType:
@@ -74,10 +108,14 @@ def _bar(report: Report, T_max: int) -> RenderableType:
     left = report.values.get("time/remaining")
     told = [formats.share(progress, 1), f"T = {formats.number(steps)} of {formats.number(T_max)}"]
     told.append("no speed yet" if left is None else f"{formats.duration(left)} left")
+    bar = ProgressBar(total=1.0, completed=progress)
     row = Table.grid(padding=(0, 2, 0, 0), expand=True)
     row.add_column(ratio=1)
-    row.add_row(ProgressBar(total=1.0, completed=progress), *map(Text, told))
-    return row
+    row.add_row(bar, *map(Text, told))
+    stacked = Table.grid(expand=True)
+    stacked.add_row(bar)
+    stacked.add_row(Text("  ".join(told)))
+    return _ByWidth(row, stacked)
 
 
 def _facts(report: Report) -> RenderableType:
@@ -112,6 +150,8 @@ def _facts(report: Report) -> RenderableType:
         newest = report.events[-1]
         facts["newest"] = f"{newest.text}, {formats.duration(time.time() - newest.at)} ago"
     grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, min_width=max(map(len, facts)))
+    grid.add_column()
     for name, text in facts.items():
         if text:
             alarming = name == "newest" and report.events[-1].is_alarm
@@ -150,9 +190,9 @@ def _time_tree(report: Report) -> RenderableType:
     parts = {name.removeprefix("share/"): part for name, part in report.values.items() if name.startswith("share/")}
     shown = sorted((part, name) for name, part in parts.items() if part >= _SMALL)[::-1]
     grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column()
+    grid.add_column(no_wrap=True, min_width=2 + max((len(name) for _, name in shown), default=0))
     grid.add_column(width=_PART_WIDTH)
-    grid.add_column(justify="right")
+    grid.add_column(justify="right", no_wrap=True, min_width=5)
     if shown:
         grid.add_row(Text("time", style="dim"))
     for row, (part, name) in enumerate(shown, 1):

@@ -11,7 +11,7 @@ from memory.errors import RunError
 from monitoring.overview import Overview, OverviewReader
 from monitoring.terminal.status import line_of, newest_version
 
-_MOST_RUNS = 50  # of a server, as each takes connections
+_MOST_RUNS = 50  # of a server
 _MOST_TEXT = 300  # characters of a failure
 
 
@@ -38,7 +38,7 @@ class RunLook:
             asdict(line_of(process, newest)) | {"metrics": process.report.values if process.report else {}}
             for process in self.overview.processes
         ]
-        counts = {"status": record.status, "t_learner": record.t_learner, "t_actors": record.t_actors}
+        counts = {"status": self.overview.status, "t_learner": record.t_learner, "t_actors": record.t_actors}
         return content | counts | {"alerts": list(self.overview.alerts), "processes": processes}
 
 
@@ -63,23 +63,19 @@ class Look:
 
 
 class ServerReader:
-    """Looks at a server, on connections that give up at once; `close` it in the end."""
+    """Looks at a server, on a connection that gives up at once; `close` it in the end."""
 
     def __init__(self, client: Client, server: str, run: str) -> None:
         """`run` is the name of the only run to look at; empty: all."""
-        self._client = client
         self._aside = client.aside()
         self._server = server
         self._run = run
-        self._readers: dict[str, OverviewReader] = {}
 
     def look(self) -> Look:
         """Return the server as it is now."""
         at, runs = time.time(), list[RunLook]()
         try:
             names = [self._run] if self._run else run_names(self._aside)
-            for name in self._readers.keys() - set(names):
-                self._readers.pop(name).close()
             for name in names[:_MOST_RUNS]:
                 if run := self._look_at(name):
                     runs.append(run)
@@ -92,24 +88,16 @@ class ServerReader:
 
     def _look_at(self, name: str) -> RunLook | None:
         """Return a run; None if it was deleted just now. Raises BrokerError if the server does not answer."""
-        reader = self._reader_of(name)
         try:
-            overview = reader.read()
+            overview = OverviewReader(self._aside, name).read()
         except (ResponseError, RunError) as error:
             return RunLook(name, None, _text(error))
         if overview is None and not self._run:
             return None
         return RunLook(name, overview, "" if overview else "the server has no run of this name")
 
-    def _reader_of(self, name: str) -> OverviewReader:
-        if name not in self._readers:
-            self._readers[name] = OverviewReader(self._client, name)
-        return self._readers[name]
-
     def close(self) -> None:
-        """Close the connections."""
-        for reader in self._readers.values():
-            reader.close()
+        """Close the connection."""
         self._aside.close()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -70,9 +71,25 @@ def _display(watch: bool, as_json: bool) -> Iterator[Callable[[Look], None]]:
         yield lambda look: print("\n".join(text_of(look)), flush=True)
     elif watch:
         with closing(screen.Screen()) as drawn:
-            yield lambda look: drawn.draw(picture_of(look))
+            yield _whole(lambda look: drawn.draw(picture_of(look)))
     else:
         yield lambda look: Console(highlight=False).print(picture_of(look))
+
+
+def _whole(show: Callable[[Look], None]) -> Callable[[Look], None]:
+    """Let Ctrl-C wait until a look is shown: a picture that is half drawn cannot be removed."""
+
+    def shown(look: Look) -> None:
+        pressed: list[int] = []
+        before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+        try:
+            show(look)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if pressed:
+            raise KeyboardInterrupt
+
+    return shown
 
 
 def text_of(look: Look) -> list[str]:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from monitoring import formats
-from monitoring.overview import Overview, Process
+from monitoring.overview import Overview, Process, names_of
+from monitoring.report import title_of
 
 COLUMNS = ("process", "state", "rate", "version", "lag", "unread", "memory", "seen", "pid", "host", "waits for")
-_MOST_NAMES = 4  # of processes in a line
 _EXACT = 1e15  # below which a float with a whole value is written as a whole number
 
 
@@ -17,7 +17,7 @@ class Line:
 
     role: str  # learner, actor, evaluation actor
     number: int  # of the actor; 0 of the learner
-    state: str  # missing, left, silent, waiting, working
+    state: str  # starting, missing, left, silent, waiting, working
     host: str | None
     pid: int | None
     seen: float | None  # seconds since its last report
@@ -28,11 +28,6 @@ class Line:
     unread: float | None  # messages that the learner has not read: all, or the actor's
     memory: float | None  # bytes
     waits_for: str  # empty: nothing
-
-    @property
-    def title(self) -> str:
-        """The process's name, in few characters."""
-        return {"learner": "learner", "actor": f"actor {self.number}"}.get(self.role, f"evaluator {self.number}")
 
 
 def newest_version(overview: Overview) -> float | None:
@@ -66,7 +61,7 @@ def cells(line: Line) -> tuple[str, ...]:
     """Return the texts of a line, in the order of COLUMNS."""
     unit = line.rate_unit.replace("updates", "upd")
     return (
-        line.title,
+        title_of(line.role, line.number),
         line.state,
         "" if line.rate is None else f"{formats.rate(line.rate)} {unit}",
         _text(line.version, formats.number),
@@ -87,22 +82,17 @@ def alert_lines(overview: Overview) -> list[str]:
 
 def waiting_lines(overview: Overview) -> list[str]:
     """Return what processes wait for, a line each thing."""
-    waiting: dict[str, list[str]] = {}
+    waiting: dict[str, list[Process]] = {}
     for process in overview.processes:
         if process.state == "waiting" and process.report:
-            waiting.setdefault(process.report.waits_for, []).append(line_of(process, None).title)
-    return [f"{_names(titles)}: waiting for {what}" for what, titles in waiting.items()]
-
-
-def _names(titles: list[str]) -> str:
-    more = len(titles) - _MOST_NAMES
-    return ", ".join(titles[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+            waiting.setdefault(process.report.waits_for, []).append(process)
+    return [f"{names_of(processes)}: waiting for {what}" for what, processes in waiting.items()]
 
 
 def headline(overview: Overview) -> str:
     """Return one line about a run."""
     record, learner, T_max = overview.record, overview.learner, overview.setting("T_max")
-    told = f"run {overview.name}: {record.status}, T = {formats.number(record.t_learner)}"
+    told = f"run {overview.name}: {overview.status}, T = {formats.number(record.t_learner)}"
     if type(T_max) is int and T_max > 0:
         told += f" of {formats.number(T_max)} ({formats.share(min(1.0, record.t_learner / T_max))})"
     if not record.over and (left := learner.value("time/remaining")) is not None:

@@ -6,7 +6,7 @@ keeps no state but the number of its last message: an episode under way is lost 
 
 import threading
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -16,8 +16,10 @@ from torch import Tensor
 from agents.interface import Agent
 from agents.randomness import derive_seed
 from args import Args
-from memory import weights_packet
+from memory import waiting, weights_packet
 from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
+from memory.broker.connection import Client
+from memory.broker.films import FilmStore
 from memory.broker.roll_call import RollCall
 from memory.broker.run_status import RunStatus
 from memory.broker.transport import Keys
@@ -30,6 +32,7 @@ from monitoring.reporter import Reporter
 from monitoring.terminal.pictures import process_picture
 from monitoring.terminal.screen import drawn
 from monitoring.viewer import Viewer
+from programs.actor.filming import Filmer
 from programs.actor.gauges import ActorGauges
 from programs.actor.watching import make_view
 from programs.common import (
@@ -42,23 +45,27 @@ from programs.common import (
 )
 from programs.evaluation.workers import play_episode, seed_agent
 from programs.learner import budget
+from programs.recording import EVALUATIONS
 from saber.plural import counted
 from saber.scores import SCORE_EPISODES, EpisodeRecord
 
 _MOST_UNREAD = 100  # episodes in Redis that the learner has not read, as while it is not running
 _MOST_EPISODES = SCORE_EPISODES  # with the same weights: where episodes take milliseconds, more tell nothing
-PARTS = ("other", "pull", "play", "send")  # of its clock
+PARTS = ("other", "pull", "play", "send", "wait")  # of its clock
 _LOOK_S = 1.0  # between looks at the run's record during an episode
 
 
 class EvaluationActor:
     """Plays episode after episode, each from a seed of its own; its number in the run decides that seed."""
 
-    def __init__(self, args: Args, link: ActorClient, agent: Agent, stop: threading.Event) -> None:
+    def __init__(
+        self, args: Args, link: ActorClient, agent: Agent, stop: threading.Event, filmer: Filmer | None = None
+    ) -> None:
         self._args = args
         self._link = link
         self._agent = agent
         self._stop = stop
+        self._filmer = filmer
         self._next_look = 0.0
         self._weights: dict[str, Tensor] = {}
         self._version = -1
@@ -71,6 +78,7 @@ class EvaluationActor:
 
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
+        waiting.book_on(self._clock)
         self._link.saved()  # finds the number of the last message
         log = IntervalLog(self._link.title, self._args, 0)
         while True:
@@ -126,8 +134,9 @@ class EvaluationActor:
         number, args = self._link.sequence, self._args
         seed = derive_seed(args.seed, 5, args.id_eval_actor, number)
         seed_agent(self._agent, self._weights, seed)
-        with closing(open_environment(args, seed)) as environment:
-            return play_episode(self._agent, environment, number, self, watch=self._watch)
+        with closing(open_environment(args, seed, recorded_by=EVALUATIONS if self._filmer else "")) as environment:
+            camera = self._filmer.begin(environment) if self._filmer else None
+            return play_episode(self._agent, environment, number, self, camera=camera, watch=self._watch)
 
     def _watch(self, rows: Rows, state: Arrays) -> None:
         self.viewer.give(lambda: make_view(self._agent, rows, state, self.gauges.steps, self._version))
@@ -137,6 +146,8 @@ class EvaluationActor:
         values = {name: value for name, value in asdict(record).items() if name not in ("actor", "env", "episode")}
         steps = {"T_actors": self._began.t_actors, "T_learner": self._began.t_learner}
         self._link.commit([Episode(values | steps | {"version": self._version})], b"")
+        if self._filmer:
+            self._filmer.keep(record, self._began, self._version)
         self._episodes += 1
         self.gauges.finish(record.score_saber)
         self._scores.append(record.score_saber)
@@ -145,6 +156,8 @@ class EvaluationActor:
 def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
     """Evaluate the run of these settings until it is over or this process shall stop."""
     torch.set_num_threads(1)
+    if args.record_evaluations:
+        open_environment(args, args.seed, recorded_by=EVALUATIONS).close()  # fails now, not after a wait
     budget.check_actor(args)
     client = connect_to_redis(args, stop)
     command = partial(launch_command, args)
@@ -153,18 +166,21 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
     with closing(open_environment(replace(args, render=False), args.seed)) as environment:
         spec = environment.spec
     agent = make_agent(args, spec, device, learns=False, seed=derive_seed(args.seed, 5, args.id_eval_actor))
-    with ActorClient(
-        client,
-        args.name,
-        run.run_id,
-        args.id_eval_actor,
-        stop,
-        evaluation=True,
-        roll_call=RollCall(client, Keys(args.name, run.run_id), 0, command),
-        break_stale=args.abandon_other_run,
-    ) as link:
+    with (
+        ActorClient(
+            client,
+            args.name,
+            run.run_id,
+            args.id_eval_actor,
+            stop,
+            evaluation=True,
+            roll_call=RollCall(client, Keys(args.name, run.run_id), 0, command),
+            break_stale=args.abandon_other_run,
+        ) as link,
+        _filmer(args, client, run.run_id) as filmer,
+    ):
         print(f"{link.title.capitalize()} plays {args.task} on {device}", flush=True)
-        actor = EvaluationActor(args, link, agent, stop)
+        actor = EvaluationActor(args, link, agent, stop, filmer)
         try:
             with (
                 drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
@@ -184,3 +200,9 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
         except Stopped:
             print(f"{link.title.capitalize()} stops, and leaves out the episode under way", flush=True)
             raise
+
+
+def _filmer(args: Args, client: Client, run_id: str) -> AbstractContextManager[Filmer | None]:
+    if not args.record_evaluations:
+        return nullcontext()
+    return closing(Filmer(FilmStore(client, args.name, run_id), args.id_eval_actor))

@@ -7,7 +7,7 @@ import torch
 
 from agents.randomness import derive_seed
 from args import Args
-from memory import weights_packet
+from memory import waiting, weights_packet
 from memory.broker.actor_client import ActorClient, RunOver, Saved, wait_for_run
 from memory.broker.connection import Client
 from memory.broker.roll_call import LEARNER, RollCall
@@ -61,6 +61,7 @@ class Actor:
 
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
+        waiting.book_on(self._clock)
         self._begin()
         log = IntervalLog(f"actor {self._args.id_actor}", self._args, self._total_steps(0))
         while True:

@@ -24,9 +24,7 @@ from programs.learner.budget import row_bytes
 from saber.scores import EpisodeRecord
 from saber.vector import VectorEnvironment
 
-_ENVIRONMENT_BYTES = (
-    1 << 24
-)  # of one environment's state: 14 KB of an emulator, or an episode's actions
+_ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, or an episode's actions
 # Errors that arrays of wrong names, sizes or dtypes cause, wherever they are first used; WireError is a ValueError.
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 

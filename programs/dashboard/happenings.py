@@ -21,6 +21,11 @@ class Happening(NamedTuple):
     is_alarm: bool
 
 
+def happenings(who: str, events: Iterable[Event]) -> list[Happening]:
+    """Return what happened to a process; equal for one event in a report and in a history."""
+    return [Happening(round(event.at, 1), who, event.text, event.is_alarm) for event in events]
+
+
 class Happenings:
     """Holds the newest events, each once; all threads may call it."""
 
@@ -28,7 +33,7 @@ class Happenings:
         self._lock = threading.Lock()
         self._found: set[Happening] = set()
         self._processes: dict[str, Process] = {}  # of the last look, by title
-        self._run_id = ""
+        self._name = self._run_id = ""  # of the run of the last look
 
     def note(self, text: str, who: str = "", *, is_alarm: bool = False) -> None:
         """Add an event of this moment."""
@@ -37,17 +42,19 @@ class Happenings:
     def add(self, who: str, events: Iterable[Event]) -> None:
         """Add events of a process that may be known already."""
         with self._lock:
-            self._found |= {Happening(round(event.at, 1), who, event.text, event.is_alarm) for event in events}
+            self._found |= set(happenings(who, events))
             if len(self._found) > 2 * _KEPT:
                 self._found = set(heapq.nlargest(_KEPT, self._found))
 
-    def newest(self) -> list[Happening]:
-        """Return the newest events, the newest first."""
+    def newest(self, more: Iterable[Happening] = ()) -> list[Happening]:
+        """Return the newest of these events and of `more`, each once, the newest first."""
         with self._lock:
-            return heapq.nlargest(_KEPT, self._found)
+            return heapq.nlargest(_KEPT, self._found | set(more))
 
     def see(self, overview: Overview) -> None:
         """Take the events of all reports, and compare the processes with those of the last look."""
+        if overview.name != self._name:
+            self._forget(overview.name)
         for process in overview.processes:
             if process.report:
                 self.add(process.title, process.report.events)
@@ -58,6 +65,12 @@ class Happenings:
         elif self._run_id:
             self.note("another run has begun under this name")
         self._run_id, self._processes = overview.record.run_id, seen
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            if self._name:  # else there are only events of the search for a run
+                self._found.clear()
+        self._name, self._run_id, self._processes = name, "", {}
 
     def _compare(self, before: Process | None, now: Process) -> None:
         if now.report is None:

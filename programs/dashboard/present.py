@@ -7,15 +7,17 @@ from monitoring.metrics import PRIORITY_BOUNDS
 from monitoring.overview import Overview, Process
 from programs.dashboard.happenings import Happening
 from programs.dashboard.watcher import Look
+from saber.results.task import Task
 
 SHOWN_EVENTS = 60
 _MAX_TEXT = 300  # characters
 _MAX_NAME = 100
+_MOST_STEPS = 2**53  # that a browser counts exactly
 
 
 def present(look: Look) -> dict[str, Any]:
     """Return the present state of the run, as far as Redis has shown it."""
-    shown: dict[str, Any] = {"problem": look.problem, "at": look.at}
+    shown: dict[str, Any] = {"problem": text(look.problem), "at": look.at}
     if overview := look.overview:
         shown |= {
             "run": _run(overview),
@@ -49,12 +51,18 @@ def _run(overview: Overview) -> dict[str, Any]:
         "name": text(overview.name, _MAX_NAME),
         "id": text(record.run_id, _MAX_NAME),
         "status": record.status,
+        "is_over": record.over,
         "owner": text(record.owner) if record.owner else "",
         "agent": text(overview.setting("agent") or "", _MAX_NAME),
-        "task": text(task_of(overview), _MAX_NAME),
+        "task": text(Task(task_of(overview), str(overview.setting("env") or "atari")).title, _MAX_NAME),
         "lockstep": overview.setting("synchronize_actors_with_learner") is True,
-        "t_max": overview.setting("T_max"),
+        "t_max": _steps(overview.setting("T_max")),
     }
+
+
+def _steps(value: object) -> int | None:
+    """Return a number of agent steps that anybody may have written into Redis; None if it is none."""
+    return int(value) if isinstance(value, int | float) and 0 <= value <= _MOST_STEPS else None  # not NaN, either
 
 
 def _priorities(learner: Process) -> dict[str, Any] | None:

@@ -3,7 +3,8 @@
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,27 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the search; each run has its own
         self._next_search = 0.0
         self._runs: dict[str, RunFiles] = {}  # by title
 
     def titles(self) -> list[str]:
-        """Return the names of the runs, the one that was written last first."""
+        """Return the names of the runs, in an order that stays."""
         with self._lock:
-            return list(self._find())
+            return sorted(self._find())
+
+    def newest(self) -> str:
+        """Return the run whose log was written last; empty if there is none."""
+        with self._lock:
+            return next(iter(self._find()), "")
+
+    def title_in(self, folder: Path, task: str) -> str:
+        """Return the run whose files are in this folder, an absolute one; empty if it is none of these."""
+        if not folder.is_relative_to(root := self._folder.resolve()):
+            return ""
+        title = RunKey(folder.relative_to(root).as_posix(), task).title
+        with self._lock:
+            return title if title in self._find() else ""
 
     def stamp(self, title: str) -> str:
         """Return a text that changes with a run's files."""
@@ -43,23 +57,25 @@ class Results:
 
     def scores(self, titles: Sequence[str]) -> dict[str, Any]:
         """Return the score curves of some runs, and for the first of them the scores to compare with."""
-        with self._lock:
-            found = self._look(titles)
-            curves = [run.scores() for run in found]
-            return {"runs": curves, "lines": _lines(found[0], curves[0]) if found else []}
+        curves: list[dict[str, Any]] = []
+        lines: list[dict[str, Any]] = []
+        for title in list(dict.fromkeys(titles))[:_MOST_COMPARED]:
+            with self._read(title) as run:
+                if run:
+                    curves.append(run.scores())
+                    lines = lines if len(curves) > 1 else _lines(run, curves[0])
+        return {"runs": curves, "lines": lines}
 
     def metrics(self, title: str, names: Sequence[str]) -> dict[str, Any]:
         """Return the history of some of a run's metrics; unknown names are left out."""
-        with self._lock:
-            runs = self._look([title])
-            return runs[0].metrics([name for name in names if name in METRICS]) if runs else {}
+        with self._read(title) as run:
+            return run.metrics([name for name in names if name in METRICS]) if run else {}
 
     def facts(self, title: str) -> dict[str, Any]:
         """Return what a run plays, how it is set, and the scores of its newest episodes beside the references."""
-        with self._lock:
-            if not (runs := self._look([title])):
+        with self._read(title) as run:
+            if not run:
                 return {}
-            (run,) = runs
             settings = run.record.starts[-1].settings if run.record else {}
             newest, scores = run.newest(), run.task.scores
             return {
@@ -74,17 +90,33 @@ class Results:
                 "references": references(scores),
             }
 
+    def films(self, title: str) -> list[dict[str, Any]]:
+        """Return what a run's videos of evaluation episodes show."""
+        with self._lock:
+            run = self._find().get(title)
+            return run.films() if run else []
+
+    def film(self, title: str, place: str) -> Path | None:
+        """Return the file of a run's video; None if there is no such run, or no such video."""
+        with self._lock:
+            run = self._find().get(title)
+            path = run.film_paths.get(place) if run else None
+            return path if path and path.is_file() else None
+
     def events(self, title: str) -> list[Event]:
         """Return the events in a run's history, the oldest first."""
-        with self._lock:
-            return [event for run in self._look([title]) for line in run.history.lines for event in line.events]
+        with self._read(title) as run:
+            return [event for line in run.history.lines for event in line.events] if run else []
 
-    def _look(self, titles: Sequence[str]) -> list[RunFiles]:
-        known = self._find()
-        found = [known[title] for title in dict.fromkeys(titles) if title in known][:_MOST_COMPARED]
-        for run in found:
-            run.look()
-        return found
+    @contextmanager
+    def _read(self, title: str) -> Iterator[RunFiles | None]:
+        """Look at a run, None if there is none of this name, and let no other thread at it; other runs are free."""
+        with self._lock:
+            run = self._find().get(title)
+        with run.lock if run else nullcontext():
+            if run:
+                run.look()
+            yield run
 
     def _find(self) -> dict[str, RunFiles]:
         if time.monotonic() >= self._next_search:

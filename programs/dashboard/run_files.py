@@ -1,12 +1,16 @@
 """The files of one run in a results folder, as far as they have been read: its logs, its record, its history."""
 
+import math
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from monitoring.film import PLACES
 from monitoring.sinks import history
+from monitoring.sinks.film_files import read_shown, video_path
 from monitoring.sinks.history import Line
 from programs.dashboard.tail import Tail
 from saber.results.episode_fields import FIELDS, is_sound
@@ -17,8 +21,12 @@ from saber.results.training_log import header_of, parse_csv
 from saber.scores import EpisodeRecord, VersionedRecord
 
 _MOMENTS = 500  # of a curve
+_NEWEST = 1000  # episodes, of which those are that the newest moment tells of: they may be out of step
 _MOST_LINES = 20_000  # of a history: every second one is left out beyond
-_PAUSE_S = 600.0  # between two lines of a history, beyond which the learner was not running
+# Between two lines of a history, beyond which the learner was not running; monitoring/sinks/feeder.py pauses for a
+# two-thousandth of the learner's age at the most.
+_PAUSE_S = 600.0
+_PAUSE_SHARE = 3 / 2000  # of the age
 
 
 class EpisodeLog:
@@ -29,18 +37,22 @@ class EpisodeLog:
         self._path = path
         self._records: list[EpisodeRecord] = []
         self._fault: ValueError | None = None  # of a line that is no episode
-        self._drawn = 0  # episodes in the curve
+        self._whole = self._drawn = 0  # episodes in a curve that was made of all, and in the curve as it is
+        self._base: Sequence[Moment] = ()  # the curve that was made of all
         self.curve: Sequence[Moment] = ()
 
+    @property
+    def has_more(self) -> bool:
+        """Whether a part of the file is still to be read."""
+        return self._tail.has_more
+
     def look(self) -> None:
-        """Read what is new; raises OSError without a file, ValueError for a foreign one."""
+        """Read what is new, of a large file a part; raises OSError without a file, ValueError for a foreign one."""
         kinds, header = [field.type for field in FIELDS[self._type].values()], header_of(self._type)
-        while True:
-            lines, anew = self._tail.read()
-            if anew:
-                self._records, self._drawn, self._fault = [], -1, None
-            if not lines:
-                break
+        lines, anew = self._tail.read()
+        if anew:
+            self._records, self._whole, self._drawn, self._fault = [], 0, -1, None
+        if lines:
             content = lines if anew else f"{header}\n".encode() + lines
             try:
                 found = [self._type(*values) for values in parse_csv(content, self._path, header, kinds)]
@@ -48,9 +60,18 @@ class EpisodeLog:
                 self._fault, found = error, []
             self._records += filter(is_sound, found)
         if len(self._records) != self._drawn:
-            self.curve, self._drawn = rolling_summaries(self._records, max_moments=_MOMENTS), len(self._records)
+            self._drawn = len(self._records)
+            self._draw()
         if self._fault:
             raise self._fault
+
+    def _draw(self) -> None:
+        """Bring the curve up to date: its end with each episode, and the whole, which takes long, when it has grown."""
+        if not self._whole or self._drawn - self._whole > self._whole // _MOMENTS:
+            self._whole = self._drawn
+            self.curve = self._base = rolling_summaries(self._records, max_moments=_MOMENTS)
+        else:
+            self.curve = [*self._base, rolling_summaries(self._records[-_NEWEST:], max_moments=2)[-1]]
 
 
 class History:
@@ -58,24 +79,25 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self._tail = Tail(path)
+        self._clock = _Clock()
         self.lines: list[Line] = []
+        self.hours: list[float] = []  # for each line, those that the learner had been running
 
     def look(self) -> None:
-        """Read what is new; raises OSError without a file."""
-        while True:
-            data, anew = self._tail.read()
-            self.lines = [] if anew else self.lines
-            if not data:
-                return
-            self.lines += history.parse(data)
-            while len(self.lines) > _MOST_LINES:
-                self.lines = self.lines[::2]
+        """Read what is new, of a large file a part; raises OSError without a file."""
+        data, anew = self._tail.read()
+        if anew:
+            self._clock, self.lines, self.hours = _Clock(), [], []
+        found = list(history.parse(data))
+        self.lines += found
+        self.hours += [self._clock.hours_at(line.at) for line in found]
+        while len(self.lines) > _MOST_LINES:
+            self.lines, self.hours = self.lines[::2], self.hours[::2]
 
-    def hours(self) -> list[float]:
-        """Return for each line the hours that the learner had been running."""
-        passed = [b.at - a.at for a, b in zip(self.lines, self.lines[1:], strict=False)]
-        running = [seconds if 0 <= seconds <= _PAUSE_S else 0.0 for seconds in passed]
-        return [float(hour) for hour in np.cumsum([0.0, *running]) / 3600] if self.lines else []
+    @property
+    def has_more(self) -> bool:
+        """Whether a part of the file is still to be read."""
+        return self._tail.has_more
 
     def hours_at(self, steps: Sequence[int]) -> list[float] | None:
         """Return when these agent steps were played, None without a history.
@@ -83,13 +105,31 @@ class History:
         A learner that went back to its checkpoint played some steps twice: the last time counts.
         """
         known: list[tuple[int, float]] = []
-        for line, hour in zip(reversed(self.lines), reversed(self.hours()), strict=True):
+        for line, hour in zip(reversed(self.lines), reversed(self.hours), strict=True):
             if not known or line.step < known[-1][0]:
                 known.append((line.step, hour))
         if not known:
             return None
         xp, fp = zip(*reversed(known), strict=True)
         return [round(float(hour), 5) for hour in np.interp(steps, xp, fp)]
+
+
+class _Clock:
+    """Counts the hours that a learner had been running, from the times of its lines."""
+
+    def __init__(self) -> None:
+        self._began = self._newest = -math.inf  # [s] since 1970; the start of the learner as it runs now
+        self._seconds = 0.0
+
+    def hours_at(self, at: float) -> float:
+        """Return the hours at the next line."""
+        passed = at - self._newest
+        if 0 <= passed <= max(_PAUSE_S, _PAUSE_SHARE * (self._newest - self._began)):
+            self._seconds += passed
+        else:
+            self._began = at
+        self._newest = at
+        return self._seconds / 3600
 
 
 class RunKey(NamedTuple):
@@ -105,15 +145,18 @@ class RunKey(NamedTuple):
 
 
 class RunFiles:
-    """Reads one run's files; a missing one counts as empty."""
+    """Reads one run's files; a missing one counts as empty. One thread at a time may do that, which holds `lock`."""
 
     def __init__(self, results: Path, key: RunKey) -> None:
         folder, task = results / key.folder, key.task
         self.key = key
+        self.lock = threading.Lock()
         self._record_path = folder / f"{task}.json"
         self._training = EpisodeLog(folder / f"{task}.csv", EpisodeRecord)
         self._evaluation = EpisodeLog(folder / f"{task}_evaluation.csv", VersionedRecord)
         self.history = History(history.path_of(folder, task))
+        self.film_paths: dict[str, Path] = {place: video_path(folder, task, place) for place in PLACES}
+        self._folder = folder
         self.problem = ""  # why a file is not shown
         self.record: RunRecord | None = None
 
@@ -122,8 +165,13 @@ class RunFiles:
         """Return the task that the run plays."""
         return self.record.task if self.record else task_without_record(self.key.task)
 
+    @property
+    def has_more(self) -> bool:
+        """Whether a part of a file is still to be read: the page asks again."""
+        return self._training.has_more or self._evaluation.has_more or self.history.has_more
+
     def look(self) -> None:
-        """Read what is new in all files."""
+        """Read what is new in all files, of large ones a part."""
         self.problem = ""
         for part in (self._read_record, self._training.look, self._evaluation.look, self.history.look):
             try:
@@ -132,6 +180,12 @@ class RunFiles:
                 continue
             except (OSError, ValueError) as error:
                 self.problem = str(error)[:300]
+
+    def films(self) -> list[dict[str, Any]]:
+        """Return what the run's videos show, for the page."""
+        shown = read_shown(self._folder, self.key.task).films
+        found = [(place, info) for place, info in shown.items() if self.film_paths[place].is_file()]
+        return [{"place": place, "at": info.at, "caption": info.caption} for place, info in found]
 
     def _read_record(self) -> None:
         self.record = read_record(self._record_path)
@@ -147,7 +201,7 @@ class RunFiles:
     def scores(self) -> dict[str, Any]:
         """Return the curves of the scores for the page."""
         repeat = self.record.action_repeat if self.record else 4
-        return {"title": self.key.title, "repeat": repeat, "problem": self.problem} | {
+        return {"title": self.key.title, "repeat": repeat, "problem": self.problem, "has_more": self.has_more} | {
             name: self._curve(moments) for name, moments in self._curves.items()
         }
 
@@ -168,8 +222,9 @@ class RunFiles:
         """Return the history of some metrics for the page, at no more moments than a curve has."""
         every = max(1, -(-len(self.history.lines) // _MOMENTS))
         first = (len(self.history.lines) - 1) % every if self.history.lines else 0  # so that the newest is there
-        lines, hours = self.history.lines[first::every], self.history.hours()[first::every]
+        lines, hours = self.history.lines[first::every], self.history.hours[first::every]
         return {
+            "has_more": self.has_more,
             "steps": [line.step for line in lines],
             "hours": [round(hour, 5) for hour in hours],
             "values": {name: [line.values.get(name) for line in lines] for name in names},

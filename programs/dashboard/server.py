@@ -21,16 +21,19 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from memory.broker.holder import this_host
+from monitoring.overview import Overview
 from programs.dashboard import present
+from programs.dashboard.happenings import happenings
 from programs.dashboard.results import Results
 from programs.dashboard.views import Views
 from programs.dashboard.watcher import Watcher
 
 _STATIC = Path(__file__).with_name("static")
-_COOKIE = "dashboard_token"
+_COOKIE = "dashboard_token_"  # and the port, as a browser sends a cookie to all ports of a host
 _MOST_NAMES = 30  # metrics, or runs, in one request
 _POLICY = (
-    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
     "style-src 'self' 'unsafe-inline'; "  # plotly sets styles of its own
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -63,6 +66,7 @@ class Pages:
             Route("/api/scores", self._scores),
             Route("/api/metrics", self._metrics),
             Route("/api/view", self._view),
+            Route("/api/film", self._film),
         ]
 
     async def _page(self, _: Request) -> Response:
@@ -91,27 +95,36 @@ class Pages:
             return PlainTextResponse("who: expected 'actor 3' or 'evaluation actor 3'", 400)
         return await _json(partial(self._views.ask, evaluation=bool(asked[1])), int(asked[2]))
 
+    async def _film(self, request: Request) -> Response:
+        run, place = (request.query_params.get(name, "") for name in ("run", "place"))
+        path = await asyncio.to_thread(self._results.film, run, place)
+        headers = {"Cache-Control": "no-store"}
+        return FileResponse(path, headers=headers) if path else PlainTextResponse("no such film", 404)
+
     def _present(self, asked: str) -> dict[str, Any]:
         """Return the state of the run on the Redis server and of a run's files, its own unless another is asked for."""
         look, titles = self._watcher.look, self._results.titles()
-        title = asked if asked in titles else self._own_files(titles)
-        happenings = self._watcher.happenings
-        happenings.add("learner", self._results.events(title)[-present.SHOWN_EVENTS :])
+        own = self._own_files(look.overview)
+        title = asked if asked in titles else own or self._results.newest()
+        told = self._results.events(own if look.overview else title)[-present.SHOWN_EVENTS :]
         return present.present(look) | {
             "files": {
                 "runs": titles,
                 "shown": title,
+                "own": own,
                 "stamp": self._results.stamp(title) if title else "",
                 "facts": self._results.facts(title),
+                "films": self._results.films(title),
             },
-            "events": present.events(happenings.newest()),
+            "events": present.events(self._watcher.happenings.newest(happenings("learner", told))),
         }
 
-    def _own_files(self, titles: list[str]) -> str:
-        """Return the run whose files belong to the run on the server, else the one that was written last."""
-        overview = self._watcher.look.overview
-        task = present.task_of(overview) if overview else ""
-        return task if task in titles else titles[0] if titles else ""
+    def _own_files(self, overview: Overview | None) -> str:
+        """Return the run of the results folder that is the one on the Redis server; empty if none is."""
+        owner = overview.record.owner if overview else None
+        if not overview or not owner or owner.host != this_host():
+            return ""
+        return self._results.title_in(Path(owner.folder), present.task_of(overview))
 
 
 async def _json(answer: Callable[..., Any], *arguments: Any) -> Response:
@@ -151,11 +164,12 @@ class Guard:
         await answer(scope, receive, send_with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        if not self._token or self._matches(request.cookies.get(_COOKIE, "")):
+        cookie = f"{_COOKIE}{request.scope['server'][1]}"
+        if not self._token or self._matches(request.cookies.get(cookie, "")):
             return None
         if self._matches(request.query_params.get("token", "")):
             response: Response = RedirectResponse("/", 303)  # without the token, which a history would keep
-            response.set_cookie(_COOKIE, self._token, httponly=True, samesite="strict")
+            response.set_cookie(cookie, self._token, httponly=True, samesite="strict")
             return response
         return PlainTextResponse("Open the address that dashboard.py has printed: it holds a token.\n", 403)
 

@@ -1,8 +1,9 @@
 """Reads what is appended to a file, and begins anew when the file is replaced or shorter than before."""
 
+import os
 from pathlib import Path
 
-_AT_ONCE = 1 << 24  # bytes
+_AT_ONCE = 1 << 22  # bytes: a second's work for who parses them
 MOST_BYTES = 1 << 28  # of a file; what lies behind is left out
 
 
@@ -13,6 +14,7 @@ class Tail:
         self._path = path
         self._file = (0, 0)  # device and inode
         self._offset = 0
+        self.has_more = False  # for the next call
 
     def read(self) -> tuple[bytes, bool]:
         """Return the next whole lines, and whether the file has begun anew; raises OSError.
@@ -20,12 +22,13 @@ class Tail:
         A large file takes several calls.
         """
         with self._path.open("rb") as file:
-            found = self._path.stat()
+            found = os.fstat(file.fileno())  # not of the path, where another file may lie by now
             anew = (found.st_dev, found.st_ino) != self._file or found.st_size < self._offset
             if anew:
                 self._file, self._offset = (found.st_dev, found.st_ino), 0
             file.seek(self._offset)
             data = file.read(min(_AT_ONCE, MOST_BYTES - self._offset))
+        self.has_more = len(data) == _AT_ONCE
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         return whole, anew

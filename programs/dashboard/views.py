@@ -8,7 +8,7 @@ from memory.broker.connection import BrokerError
 from memory.broker.transport import Keys
 from memory.broker.views import ViewListener
 from monitoring.view import MAX_BYTES, ViewError, decode
-from programs.dashboard.watcher import Watcher
+from programs.dashboard.watcher import Watcher, one_line
 
 _WATCHED_S = 5.0  # after a browser's last question
 _MOST_WATCHED = 8  # actors at a time
@@ -63,10 +63,15 @@ class Views:
             try:
                 self._problem = self._listen()
             except BrokerError as error:
-                self._problem = f"no views come from Redis ({' '.join(str(error).split())[:200]})"
-                self._hang_up()
-                self._left.wait(_AGAIN_S)
+                self._miss(f"no views come from Redis ({' '.join(str(error).split())[:200]})")
+            except Exception as error:  # noqa: BLE001 - whatever a peer has sent may cost views, and no thread
+                self._miss(f"the dashboard cannot read the views ({one_line(error)})")
         self._hang_up()
+
+    def _miss(self, why: str) -> None:
+        self._problem = why
+        self._hang_up()
+        self._left.wait(_AGAIN_S)
 
     def _listen(self) -> str:
         """Listen for a moment to the actors that are watched; return what is wrong with what came."""

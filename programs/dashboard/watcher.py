@@ -11,7 +11,7 @@ from pathlib import Path
 from memory.broker.access import Server, hide_passwords
 from memory.broker.connection import BrokerError, Client, PlainClient, connect
 from memory.broker.holder import this_host
-from memory.broker.run_status import read_run
+from memory.broker.run_status import Owner, read_run
 from memory.broker.runs import run_names
 from memory.errors import RunError, Stopped, UserError
 from monitoring.overview import Overview, OverviewReader
@@ -20,6 +20,7 @@ from programs.dashboard.happenings import Happenings
 _INTERVAL_S = 1.0
 _CHOICE_S = 10.0  # between looks at which runs there are, unless one is named
 _MOST_RUNS = 100
+_GONE_S = 60.0  # without a report of its learner, after which a run gives way to another one
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Watcher:
     def __init__(self, server: Server, name: str, folder: Path) -> None:
         self._server = server
         self._wanted = name
-        self._folder = str(folder.resolve())
+        self._folder = folder.resolve()
         self._left = threading.Event()
         self._client: Client | None = None
         self._reader: OverviewReader | None = None
@@ -68,6 +69,8 @@ class Watcher:
                 break
             except (BrokerError, RunError, UserError) as error:
                 self._miss(hide_passwords(" ".join(str(error).split())))
+            except Exception as error:  # noqa: BLE001 - whatever a peer has written may cost looks, and no thread
+                self._miss(f"the dashboard cannot look at it ({hide_passwords(one_line(error))})")
             self._left.wait(_INTERVAL_S)
         if self._reader:
             self._reader.close()
@@ -92,7 +95,10 @@ class Watcher:
         self.look = Look(self.look.overview, self.look.at, why)
 
     def _choose(self, client: Client) -> None:
-        """Look at the run that is wanted, else at one of this results folder, else at the newest."""
+        """Look at the run that is wanted, else at one of this results folder, else at any.
+
+        Of several, the run that is looked at stays as long as it goes on, else the newest is chosen.
+        """
         if self._reader and (self._wanted or time.monotonic() < self._next_choice):
             return
         self._next_choice = time.monotonic() + _CHOICE_S
@@ -103,7 +109,8 @@ class Watcher:
             self._name, self._reader = name, OverviewReader(client, name)
 
     def _newest(self, plain: PlainClient) -> str:
-        best, newest = "", (False, -1)
+        best, most = "", (False, False, -1)
+        kept = self._goes_on()
         with plain:
             for name in run_names(plain)[:_MOST_RUNS]:
                 try:
@@ -111,7 +118,21 @@ class Watcher:
                 except RunError:  # damaged: another run may be whole
                     continue
                 if record:
-                    owner = record.owner
-                    is_ours = owner is not None and (owner.folder, owner.host) == (self._folder, this_host())
-                    best, newest = max((best, newest), (name, (is_ours, record.written or 0)), key=lambda pair: pair[1])
+                    rank = (self._is_ours(record.owner), name == kept, record.written or 0)
+                    best, most = max((best, most), (name, rank), key=lambda pair: pair[1])
         return best
+
+    def _goes_on(self) -> str:
+        """Return the run that is looked at, unless its learner has left or is gone."""
+        overview = self.look.overview
+        goes_on = overview and not overview.record.over and overview.learner.age < _GONE_S
+        return overview.name if overview and goes_on else ""
+
+    def _is_ours(self, owner: Owner | None) -> bool:
+        """Return whether a run's files are in the results folder, or in a folder below."""
+        return owner is not None and owner.host == this_host() and Path(owner.folder).is_relative_to(self._folder)
+
+
+def one_line(error: Exception) -> str:
+    """Return what an error that nobody has foreseen is, for people."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

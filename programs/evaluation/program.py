@@ -4,7 +4,6 @@ import glob
 import os
 import tempfile
 import threading
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,14 @@ from programs.common import device_name, open_environment, select_device
 from programs.evaluation.progress import Bar, Lines, make_progress
 from programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps
 from programs.evaluation.workers import OwnProcess, Processes, Task, make_players, number_of_workers
+from programs.recording import try_to_record
 from saber.plural import counted
 from saber.results import task
 from saber.results.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
 from saber.results.evaluation_summary import format_evaluation
 from saber.results.files import folder_to_write
 from saber.results.run_record import commit, versions
-from saber.video import MAX_SECONDS, write_video
+from saber.video import MAX_SECONDS
 
 
 def run_evaluation(args: Args, stop: threading.Event) -> None:
@@ -36,7 +36,7 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     args, saved = load_model(args)
     folder = folder_to_write("--path-to-results", args.path_to_results / "evaluations")
     if args.record is not None:
-        _try_to_record(args, folder_to_write("--record", args.record))
+        try_to_record(args, "--record", folder_to_write("--record", args.record))
     if args.render:
         open_environment(args, args.seed).close()  # fails now if no window can be opened
     device = select_device(args)
@@ -67,20 +67,6 @@ def csv_name(args: Args) -> str:
     assert args.model is not None
     drawn = "_stochastic" if args.get("stochastic") else ""
     return f"{args.task}_{args.model.stem}_seed{args.seed}{drawn}.csv"
-
-
-def _try_to_record(args: Args, folder: Path) -> None:
-    """Film one picture, to fail now if anything for films is missing; raises UserError."""
-    with closing(open_environment(args, args.seed, record=True)) as environment:
-        environment.reset()
-        try:
-            with (
-                tempfile.TemporaryDirectory(dir=folder) as place,
-                write_video(Path(place) / "x.webm", environment.pictures_per_second) as video,
-            ):
-                video.add(environment.pictures())
-        except OSError as error:
-            raise UserError(f"--record: {error}") from error
 
 
 def _from_folder(folder: Path, model: Path) -> str:

@@ -27,13 +27,13 @@ from agents.registry import AGENTS
 from args import Args
 from memory.environment_spec import Discrete, EnvironmentSpec
 from memory.errors import RunError, Stopped
-from memory.rows import Arrays, Rows, StepType
+from memory.rows import Array, Arrays, Rows, StepType
 from programs import processor, snapshot
 from programs.common import make_agent, open_environment, select_device
 from saber.environment import Environment
 from saber.games import PUBLISHED_ACTIONS
 from saber.scores import EpisodeRecord, EpisodeScore
-from saber.video import Video, write_video
+from saber.video import write_video
 
 _SIGNAL_S = 1.0  # until a signal that has ended another process is noticed here
 _TICK_S = 0.2  # from a request to stop until it is noticed
@@ -48,6 +48,13 @@ class Stop(Protocol):
 
     def is_set(self) -> bool:
         """Return whether playing shall stop; may raise what ends it."""
+
+
+class Camera(Protocol):
+    """Films an episode."""
+
+    def add(self, pictures: list[Array]) -> None:
+        """Take the pictures [height, width, 3] uint8 RGB of a step or reset."""
 
 
 class Task(NamedTuple):
@@ -79,7 +86,9 @@ class EpisodePlayer:
     def play(self, task: Task) -> EpisodeRecord:
         """Play an episode from its beginning to its end; raises Stopped."""
         seed_agent(self._agent, self._weights, task.seed)
-        with closing(open_environment(self._args, task.seed, record=task.film is not None)) as environment:
+        with closing(
+            open_environment(self._args, task.seed, recorded_by="--record" if task.film else "")
+        ) as environment:
             if task.film is None:
                 return play_episode(self._agent, environment, task.episode, self._stop, self._codes)
             with write_video(task.film, environment.pictures_per_second) as video:
@@ -109,17 +118,17 @@ def play_episode(
     episode: int,
     stop: Stop,
     codes: Sequence[int] = (),
-    video: Video | None = None,
+    camera: Camera | None = None,
     watch: Callable[[Rows, Arrays], None] = lambda _rows, _state: None,
 ) -> EpisodeRecord:
     """Play an episode of this number from its beginning to its end; `codes` as of `action_codes`. Raises Stopped.
 
-    `watch` sees what the agent is about to act on.
+    A camera needs an environment that keeps its pictures; `watch` sees what the agent is about to act on.
     """
     score, row, state = EpisodeScore(environment.action_repeat), environment.reset(), Arrays()
     while True:
-        if video is not None:
-            video.add(environment.pictures())
+        if camera is not None:
+            camera.add(environment.pictures())
         if row.step_type == StepType.LAST:
             return score.record(0, episode, environment.end)
         if stop.is_set():

@@ -7,6 +7,7 @@ import torch
 from agents.interface import Agent
 from agents.trainer import Metrics, make_trainer
 from args import Args
+from memory import waiting
 from memory.broker.connection import BrokerError
 from memory.broker.learner_client import LearnerClient
 from memory.broker.reports import ReportStore
@@ -68,6 +69,7 @@ class Learner:
     def run(self) -> None:
         """Train until T-max; raises Stopped if the process shall stop before."""
         progress, args, ingest = self._progress, self._args, self._ingest
+        waiting.book_on(self._clock)
         try:
             ingest.tell()
             self._publisher.begin(progress.round)

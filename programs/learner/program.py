@@ -47,7 +47,9 @@ from programs.learner.saved_run import SavedRun, damage_named, parse
 from programs.learner.saved_settings import write_settings
 from programs.learner.sinks import make_feeder
 from programs.presets import announce_preset, describe_preset
+from programs.recording import EVALUATIONS, try_to_record
 from programs.sink_options import check_sinks
+from saber.results.files import folder_to_write
 from saber.results.run_record import present_start
 
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
@@ -60,6 +62,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     if args.learner_threads:
         torch.set_num_threads(args.learner_threads)
     check_sinks(args)
+    if args.record_evaluations:
+        try_to_record(args, EVALUATIONS, folder_to_write("--path-to-results", args.path_to_results))
     client = connect_to_redis(args, stop)
     device = select_device(args)
     environment = open_environment(replace(args, render=False), args.seed)

@@ -76,10 +76,10 @@ class ResultsFolder:
     def _remove_torn_files(self) -> None:
         """Delete the unfinished files, as large as a snapshot, that a learner killed during a write has left."""
         game = re.escape(self.game)
-        logs = rf"{game}(_evaluation)?\.csv|{game}\.(json|yaml)"
+        logs = rf"{game}(_evaluation)?\.csv|{game}(_films)?\.(json|yaml)|{game}_(best|newest)_evaluation\.webm"
         whole = rf"((last_)?model_{game}_\d+\.pth|best_model_{game}\.pth|Reward_{game}\.html|{logs})"
         for path in self.folder.iterdir():
-            if re.fullmatch(rf"\.{whole}\.[0-9a-f]+\.tmp", path.name):
+            if re.fullmatch(rf"\.{whole}\.[0-9a-f]+\.(tmp|webm)", path.name):
                 path.unlink()
 
     def __enter__(self) -> "ResultsFolder":

@@ -4,8 +4,10 @@ from typing import Any
 
 from args import Args
 from memory.broker.connection import Client
+from memory.broker.films import FilmStore
 from monitoring.overview import OverviewReader
 from monitoring.sinks.feeder import Feeder
+from monitoring.sinks.films import FilmReader
 from monitoring.sinks.guarded import InThread
 from monitoring.sinks.history import HistorySink, path_of
 from monitoring.sinks.sink import RunInfo, Sink
@@ -15,7 +17,13 @@ from programs.sink_options import tensorboard_folder
 def make_feeder(args: Args, client: Client, run_id: str, settings: dict[str, Any]) -> Feeder:
     """Make what hands the learner's metrics to all sinks of a run."""
     run = RunInfo(args.name, run_id, args.path_to_results, args.task, settings)
-    return Feeder(_make_sinks(args, run), OverviewReader(client, args.name))
+    sinks, films = _make_sinks(args, run), None
+    if args.record_evaluations:
+        from monitoring.sinks.film_files import FilmFiles, read_shown  # needs OpenCV, which other environments do not
+
+        films = FilmReader(FilmStore(client, run.name, run_id), read_shown(run.folder, run.game).of_run(run_id))
+        sinks.append(InThread(FilmFiles(run)))
+    return Feeder(sinks, OverviewReader(client, args.name), films)
 
 
 def _make_sinks(args: Args, run: RunInfo) -> list[Sink]:

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
@@ -48,9 +48,11 @@ def _write(descriptor: int, data: bytes) -> None:
 class Output:
     """Copies the lines of a process to a window (the descriptor of its pipe), or to this terminal with a prefix."""
 
-    def __init__(self, source: IO[bytes], name: str, window: int | None) -> None:
+    def __init__(self, source: IO[bytes], name: str, window: int | None, takes: Callable[[bytes], bool]) -> None:
+        """`takes` is as in `Process`."""
         self._source = source
         self._window = window
+        self._takes = takes
         self._prefix = f"[{name}] ".encode() if window is None else b""
         self._thread = threading.Thread(target=self._copy, name=f"output of {name}", daemon=True)
         self._thread.start()
@@ -58,7 +60,8 @@ class Output:
     def _copy(self) -> None:
         descriptor = _TERMINAL if self._window is None else self._window
         for line in self._source:
-            _write(descriptor, self._prefix + line.removesuffix(b"\n") + b"\n")
+            if not self._takes(line):
+                _write(descriptor, self._prefix + line.removesuffix(b"\n") + b"\n")
 
     def close(self, last_words: bytes) -> None:
         """Copy what is left of a process that has ended; only a window gets the last words."""

@@ -1,4 +1,4 @@
-"""Start, watch and stop the learner or an actor as a child of the start script."""
+"""Start, watch and stop the learner, an actor or a server of pages as a child of the start script."""
 
 import os
 import signal
@@ -20,14 +20,20 @@ _MOST_RESTARTS = 5  # without work in between
 OpenWindow = Callable[[str, int], int | None]
 
 
+def no_window(_name: str, _process_id: int) -> None:
+    """Open none: all lines go to this terminal."""
+
+
 class Process:
     """A process in a session of its own, so that the terminal's Ctrl-C does not reach it."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(self, name: str, command: Sequence[str], takes: Callable[[bytes], bool] = lambda _: False) -> None:
+        """`takes` is told each line of the process first, and returns whether it need not be printed."""
         self.name = name
         self.exit_code: int | None = None  # None while it runs, and before
         self.started = self.ended = 0.0  # by the monotonic clock
         self._command = command
+        self._takes = takes
         self._restarts = 0
         self._stopping = False
         self._popen: subprocess.Popen[bytes] | None = None
@@ -46,7 +52,7 @@ class Process:
         self.started, self.exit_code, self._output = time.monotonic(), None, None
         window = open_window(self.name, self._popen.pid)
         assert self._popen.stdout is not None
-        self._output = Output(self._popen.stdout, self.name, window)
+        self._output = Output(self._popen.stdout, self.name, window, self._takes)
 
     def runs(self) -> bool:
         """Tell whether it runs; when it has ended, what it left behind is cleaned up."""

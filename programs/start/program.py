@@ -8,6 +8,7 @@ from memory.errors import RunError, Stopped, UserError
 from programs import command_line
 from programs.start import options, windows
 from programs.start.output import complain, say
+from programs.start.process import no_window
 from programs.start.screen import shown
 from programs.start.stop_request import StopRequest
 from programs.start.supervisor import Supervisor
@@ -26,7 +27,7 @@ def start(script: str, words: Sequence[str], stop: StopRequest) -> int:
                 f"no GPU: --preset {asked.preset_chosen} trains a small network, which learns in minutes; --preset "
                 "paper trains the full one"
             )
-        open_window = partial(windows.open_window, kind, stop=stop) if kind else _no_window
+        open_window = partial(windows.open_window, kind, stop=stop) if kind else no_window
         return _run(Supervisor(asked, open_window, stop), asked, options.continuation(script, words))
     except UserError as error:
         command_line.fail(options.PROGRAM, error)
@@ -38,10 +39,6 @@ def count_gpus() -> int:
     import torch  # takes seconds
 
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def _no_window(_name: str, _process_id: int) -> None:
-    """Open none: all lines go to this terminal."""
 
 
 def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str) -> int:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 
 from memory.broker.access import Server
 from memory.broker.connection import BrokerError, connect
@@ -35,15 +35,21 @@ def shown(server: Server, run: str) -> Iterator[None]:
 
 
 def _draw(screen: Screen, server: Server, run: str, left: threading.Event) -> None:
-    """Draw the run once a second; the picture stays as it is while Redis does not answer."""
+    """Draw the run once a second; the picture stays as it is while Redis does not answer, or after a fault in here."""
     try:
         client = connect(server.host, server.port, left, server.access)
     except (UserError, Stopped):
         return  # learner and actors print why
-    began = time.time()
+    began, told = time.time(), set[str]()
     with closing(OverviewReader(client, run)) as reader:
         while not left.wait(_INTERVAL_S):
-            with suppress(BrokerError, RunError):
+            try:
                 overview = reader.read()
                 if overview and (overview.record.written or 0) >= int(began):  # not as an earlier start has left it
                     screen.draw(run_picture(overview, screen.console.height))
+            except (BrokerError, RunError):
+                continue
+            except Exception as error:  # noqa: BLE001 - a fault in here may cost the picture, and no run
+                if (fault := f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") not in told:
+                    told.add(fault)
+                    output.complain(f"the run cannot be drawn ({fault})")

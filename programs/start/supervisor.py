@@ -6,12 +6,13 @@ from memory.broker.roll_call import LEARNER
 from programs.start import redis_server
 from programs.start.options import StartOptions
 from programs.start.output import complain, say
-from programs.start.page_server import PageServer, page_servers
-from programs.start.process import OpenWindow, Process
+from programs.start.page_server import page_servers
+from programs.start.process import OpenWindow, Process, no_window
 from programs.start.redis_server import RedisServer
 from programs.start.stop_request import StopRequest
 
 _LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start
+_PAGES_END_S = 5.0
 _LEARNER_ENDS_S = 5.0  # a learner that finishes ends so soon after its actors
 
 
@@ -30,7 +31,7 @@ class Supervisor:
         ]
         self._all = [self.learner, *self._actors, *self._evaluation_actors]
         self._given_up: set[Process] = set()
-        self._page_servers: list[PageServer] = []
+        self._page_servers: list[Process] = []
 
     def prepare_redis(self) -> None:
         """Start a Redis server, or see that the one to be used answers."""
@@ -48,13 +49,15 @@ class Supervisor:
             process.start(self._open_window)
         self._page_servers = page_servers(self._options.args)
         for server in self._page_servers:
-            server.start()
+            server.start(no_window)
         while self.learner.runs() or self._starts_again(self.learner, self.learner.may_go_on()):
             if self._redis:
                 self._redis.keep_alive()
             for actors in (self._actors, self._evaluation_actors):
                 for actor in actors:
                     self._look_after(actor, actors)
+            for server in self._page_servers:
+                self._look_after_pages(server)
             failures = [actor.exit_code for actor in self._actors if actor.exit_code]
             if self._given_up.issuperset(self._actors) and failures:
                 complain("no actor is left")
@@ -74,6 +77,14 @@ class Supervisor:
             left = f"{len(actors) - len(self._given_up.intersection(actors))} of {len(actors)} still run"
             say(f"{actor.name} has ended with exit code {actor.exit_code}; {left}")
 
+    def _look_after_pages(self, server: Process) -> None:
+        """Start a server of pages again as the other processes; the run goes on without one that fails again."""
+        if server.runs() or server in self._given_up:
+            return
+        if not self._starts_again(server, server.may_go_on(), no_window):
+            self._given_up.add(server)
+            say(f"{server.name} has ended with exit code {server.exit_code}, and the run goes on")
+
     def _was_sent_home(self, actor: Process) -> bool:
         """Tell whether an actor has ended in good order though this learner, which has just been started, goes on.
 
@@ -84,10 +95,10 @@ class Supervisor:
         is_new = now - self.learner.started < _LEARNER_STARTS_S
         return actor.exit_code == 0 and is_new and now - actor.ended >= _LEARNER_ENDS_S
 
-    def _starts_again(self, process: Process, makes_sense: bool) -> bool:
+    def _starts_again(self, process: Process, makes_sense: bool, open_window: OpenWindow | None = None) -> bool:
         if makes_sense:
             say(f"{process.name} has ended with exit code {process.exit_code} and is started again")
-            process.start_again(self._open_window)
+            process.start_again(open_window or self._open_window)
         return makes_sense
 
     def stop(self) -> bool:
@@ -107,8 +118,17 @@ class Supervisor:
                 process.kill()
             if not process.has_stopped_in_order():
                 complain(f"{process.name} ended with exit code {process.exit_code}")
-        for server in self._page_servers:
-            server.stop()
+        self._stop_pages()
         if self._redis:
             self._redis.stop(patience_s)
         return all(process.has_stopped_in_order() for process in running)
+
+    def _stop_pages(self) -> None:
+        running = [server for server in self._page_servers if server.runs()]
+        for server in running:
+            server.ask_to_stop()
+        deadline = time.monotonic() + _PAGES_END_S
+        for server in running:
+            while server.runs() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            server.kill()

@@ -16,6 +16,7 @@ import redis
 from memory.broker.access import find_server
 from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
 from memory.broker.connection import Client, connect
+from memory.broker.films import FilmStore
 from memory.broker.learner_client import LearnerClient
 from memory.broker.lease import Lease
 from memory.broker.reports import ReportStore
@@ -127,6 +128,11 @@ def evaluate(guarded: Guarded, learner: LearnerClient, run_id: str) -> None:
     ):
         assert evaluator.saved() is None
         evaluator.commit([score], b"")
+        with closing(FilmStore(guarded.actor, "run", run_id)) as films:
+            films.write("best", b"film")
+            assert films.read(["best", "newest"], 3) == {"best": b"fil"}
+        with closing(FilmStore(guarded.learner, "run", run_id)) as films:
+            assert films.read(["best", "newest"], 9) == {"best": b"film"}
         inbox.wait(WaitReporter("the score"))
         assert [entry.message for entry in inbox.take_rest()] == [score]
         learner.progress("running", 4, 4, {0: 0}, inbox.received)

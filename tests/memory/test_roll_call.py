@@ -64,6 +64,15 @@ def test_the_plain_commands(client: Client, run_name: str) -> None:
     assert RollCall(client, keys, 2).absent().endswith(": python launch_actor.py --id-actor 1")
 
 
+def test_a_learner_whose_lease_redis_has_lost_does_not_call_itself_absent(client: Client, run_name: str) -> None:
+    # Mutation: ask for the learner's lease, too.
+    with LearnerClient(client, run_name, {}, 2, command=command) as learner:
+        learner.lead("id")
+        hold(client, learner.keys, 0)
+        leave(client, learner.keys, LEARNER)
+        assert learner.absent() == "; actor 1 is not running: start 1"
+
+
 class Stopper:
     """Stops what waits as soon as it asks for a command, or has not for so long that it never will."""
 

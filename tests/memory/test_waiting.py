@@ -14,6 +14,7 @@ from memory.broker import connection
 from memory.broker.connection import BrokerError, Client, connect
 from memory.broker.transport import Commit, Keys, Scripts
 from memory.errors import RunError, Stopped
+from memory.loop_clock import LoopClock
 from memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, Deadline
@@ -110,6 +111,35 @@ def test_a_password_that_is_changed_is_told(
         with pytest.raises(RunError, match=r"stays away: .*[Aa]uthentication") as error:
             own_client.get("key")
     assert "s3cret" not in str(error.value)
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("how", ["gone", "frozen", "full"])
+def test_time_without_a_server_is_time_of_waiting(own_server: RedisServer, own_client: Client, how: str) -> None:
+    # Mutations: `be_late` that is not called at one of its places; a wait whose end does not give the part back.
+    away, back = {
+        "gone": (own_server.stop, own_server.start),
+        "frozen": (own_server.pause, own_server.go_on),
+        "full": (lambda: fill(own_client), lambda: own_client.delete("ballast")),
+    }[how]
+    clock, late = LoopClock("other", "send", "wait"), list[dict[str, float]]()
+
+    def send() -> None:
+        waiting.book_on(clock)
+        with clock.part("send"):
+            own_client.set("key", b"x")
+            away()
+            with after(3.0, lambda: (late.append(clock.seconds()), back())):
+                own_client.set("key", b"y")
+            time.sleep(0.2)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    sending.join()
+    spent = clock.seconds()
+    assert late[0]["wait"] >= 1.5 > late[0]["send"], "while it waits"
+    assert spent["wait"] >= 1.5 and 0.2 <= spent["send"] < 1.5
+    assert clock.enter("other") == "other"
 
 
 # --- a process that shall stop ---

@@ -12,19 +12,27 @@ HOSTILE = (0.0, -1.0, 1e-300, 1e300, -1e300, 999.95, 1e12)
     [
         (0, "0 s"),
         (59, "59 s"),
+        (59.7, "1 min"),
         (750, "12 min"),
+        (3599, "1 h 00 min"),
         (12000, "3 h 20 min"),
+        (2 * 86400 - 1, "2 d 0 h"),
         (2 * 86400 + 3600, "2 d 1 h"),
         (1e9, "over a year"),
     ],
 )
 def test_a_time_span_has_two_units(seconds: float, text: str) -> None:
+    # Mutation: choose the unit before rounding.
     assert formats.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1500, "1.5 kB"), (123_456_789, "123 MB"), (2.5e9, "2.5 GB"), (1e15, "1,000.0 TB")]
-)
+    ("count", "text"),
+    [
+        (0, "0 B"), (999.96, "1.0 kB"), (1500, "1.5 kB"), (99_960, "100 kB"), (999_960, "1.0 MB"),
+        (123_456_789, "123 MB"), (2.5e9, "2.5 GB"), (1e15, "1,000.0 TB"),
+    ],
+)  # fmt: skip
 def test_a_size_has_a_unit(count: float, text: str) -> None:
     assert formats.size(count) == text
 

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,41 @@ def test_shares_are_those_of_the_newest_readings(hands: Hands) -> None:
         hands.now += 1
         newest = shares.read()
     assert newest == {"other": 1, "act": 0, "send": 0, "wait": 0}
+
+
+class Interrupted(dict[str, float]):
+    """A clock's seconds, within whose change and copy something else happens, as another thread may make it happen."""
+
+    changed: Callable[[], object] = staticmethod(lambda: None)
+    copied: Callable[[], object] = staticmethod(lambda: None)
+
+    def __setitem__(self, part: str, seconds: float) -> None:
+        super().__setitem__(part, seconds)
+        self.changed()
+
+    def copy(self) -> dict[str, float]:
+        self.copied()
+        return dict(self)
+
+
+def test_a_moment_counts_once_where_another_thread_reads_meanwhile(hands: Hands) -> None:
+    # Mutations: add to what `_seconds` holds of the part under way; return the first copy.
+    clock = LoopClock(*PARTS)
+    seconds = clock._seconds = Interrupted(clock._seconds)
+    read: list[float] = []
+    seconds.changed = lambda: read.append(sum(clock.seconds().values()))
+    hands.now = 3
+    clock.enter("act")
+    assert read == [3]
+
+    def go_on() -> None:
+        seconds.copied = seconds.changed = lambda: None
+        clock.enter("send")
+        hands.now += 2
+        clock.enter("act")
+
+    seconds.changed, seconds.copied = lambda: None, go_on
+    assert clock.seconds() == {"other": 3, "act": 0, "send": 2, "wait": 0}
 
 
 def test_a_clock_costs_microseconds() -> None:

@@ -133,7 +133,6 @@ def test_a_process_reports_until_it_leaves(client: Client, run_name: str) -> Non
         wait_until(lambda: reports(client, keys)[0].values["actor/steps"] > first.values["actor/steps"], "a report")
     (last,) = reports(client, keys)
     assert (first.ended, last.ended) == (False, True)
-    assert last.title == "actor 3"
     assert last.events[0].text == "joined"
     assert last.values["process/memory"] > 10_000_000
 
@@ -170,6 +169,13 @@ def test_a_user_who_may_not_report_is_told_once(own_server: RedisServer, capfd: 
         ):
             wait_until(lambda: len(gathered) > 3, "a report")
     assert capfd.readouterr().out.count("Redis takes no report") == 1
+
+
+def test_a_user_who_may_not_read_reports_writes_them(own_server: RedisServer) -> None:
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        client.execute_command("ACL", "SETUSER", "default", "-getrange")
+        with Reporter(ReportStore(client, Keys("run", "id")), "actor", 0, lambda: Reading({}), EventLog()):
+            wait_until(lambda: client.exists(Keys("run", "id").report(0)), "a report")
 
 
 @pytest.mark.redis
@@ -214,8 +220,10 @@ class FullDisk:
 
 
 class NobodyElse:
+    reads = 0
+
     def read(self) -> None:
-        return None
+        self.reads += 1
 
     def close(self) -> None:
         pass
@@ -240,6 +248,22 @@ def test_an_event_is_handed_over_once(tmp_path: Path) -> None:
     for second in (0, 10, 20):
         feeder.observe(replace(REPORT, written=REPORT.began + second))
     assert [len(line.events) for line in moments(tmp_path)] == [2, 0, 0]
+
+
+class Newest:
+    is_live = True
+
+    def take(self, moment: Moment) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_others_are_looked_for_where_a_live_sink_shows_them(tmp_path: Path) -> None:
+    for sinks, reads in (([HistorySink(tmp_path / "x.jsonl")], 0), ([HistorySink(tmp_path / "y.jsonl"), Newest()], 3)):
+        feeder = Feeder(sinks, nobody := NobodyElse())  # type: ignore[arg-type]
+        for second in (0, 10, 20):
+            feeder.observe(replace(REPORT, written=REPORT.began + second))
+        assert nobody.reads == reads
 
 
 def test_a_sink_that_fails_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

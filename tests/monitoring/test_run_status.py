@@ -1,9 +1,11 @@
 """run_status.py: on a server of its own, with runs and reports as programs write them, and as others may."""
 
+import io
 import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -44,19 +46,22 @@ def client(server: RedisServer) -> Iterator[Client]:
 class WrittenRun:
     """A run as its processes have written it: a learner and two actors."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Client, name: str, nb_actor: int = 2) -> None:
         self.client, self.keys = client, Keys(name, f"id-{name}")
-        settings = {"nb_actor": 2, "T_max": 1000}
+        settings = {"nb_actor": nb_actor, "T_max": 1000}
         write_run(client, name, RunStatus(self.keys.run_id, "running", settings, 400, 500), {})
         self.report("learner", 0, VALUES | {"time/remaining": 750.0, "rollout/ep_rew_mean": 12.4})
         self.report("actor", 0, PLAYED)
         self.report("actor", 1, PLAYED | {"actor/version": 41.0}, waits_for="the learner to publish weights version 42")
 
-    def report(self, role: Role, number: int, values: dict[str, float], age: float = 0, waits_for: str = "") -> None:
+    def report(
+        self, role: Role, number: int, values: dict[str, float], age: float = 0, waits_for: str = "", began: float = 60
+    ) -> None:
         now = time.time()
-        report = Report(role, number, "here", 1234 + number, now - 60, now, waits_for=waits_for, values=values)
+        report = Report(role, number, "here", 1234 + number, now - began, now, waits_for=waits_for, values=values)
         actor = None if role == "learner" else number
-        ReportStore(self.client, self.keys).write(actor, encode(report))
+        with closing(ReportStore(self.client, self.keys)) as store:
+            store.write(actor, encode(report))
         self.client.expire(self.keys.report(number) if role == "actor" else self.keys.learner_report, int(KEPT_S - age))
 
 
@@ -65,11 +70,8 @@ def status(server: RedisServer, *options: str) -> Ended:
 
 
 def look(client: Client) -> Look:
-    reader = ServerReader(client, "here", "")
-    try:
+    with closing(ServerReader(client, "here", "")) as reader:
         return reader.look()
-    finally:
-        reader.close()
 
 
 def test_a_server_without_a_run_is_healthy(server: RedisServer) -> None:
@@ -94,6 +96,15 @@ def test_all_processes_of_several_runs_are_shown(server: RedisServer, client: Cl
     assert status(server, "--run-name", "other")[:2] == (1, "run other\n! the server has no run of this name\n\n")
 
 
+def test_all_runs_are_read_on_one_connection(client: Client) -> None:
+    for name in ("pong", "qbert", "breakout"):
+        WrittenRun(client, name)
+    before = len(client.client_list())
+    with closing(ServerReader(client, "here", "")) as reader:
+        assert len(reader.look().runs) == 3
+        assert len(client.client_list()) == before + 1
+
+
 def test_json_has_the_names_that_are_promised(server: RedisServer, client: Client) -> None:
     WrittenRun(client, "pong")
     code, out, _ = status(server, "--json")
@@ -115,6 +126,58 @@ def test_json_has_the_names_that_are_promised(server: RedisServer, client: Clien
 HELP = run("run_status.py", "--help").out
 
 
+def test_many_that_are_missing_are_told_in_one_line(client: Client) -> None:
+    # Mutation: a line for each process.
+    written = WrittenRun(client, "pong", nb_actor=10**9)
+    client.delete(written.keys.report(1))
+    for actor in (2, 3):
+        written.report("actor", actor, PLAYED, age=20 + actor)
+    (pong,) = look(client).runs
+    assert pong.overview
+    missing, silent = pong.overview.alerts
+    assert missing == "actors 1, 4, 5, 6 and 4089 more have not reported"
+    assert re.fullmatch(r"actors 2, 3 have been silent for up to \d\d s", silent)
+
+
+def test_nobody_is_missing_just_after_a_start(server: RedisServer, client: Client) -> None:
+    # Mutations: no state "starting"; one that outlasts the learner's first 30 seconds, or is that of newer reports.
+    written, now = WrittenRun(client, "pong"), int(time.time())
+
+    def states() -> list[str]:
+        (pong,) = look(client).runs
+        return [process.state for process in pong.overview.processes] if pong.overview else []
+
+    written.report("learner", 0, VALUES, began=2)
+    client.delete(written.keys.report(0))
+    written.report("actor", 1, PLAYED, age=25)
+    assert (states(), status(server).code) == (["working", "starting", "starting"], 0)
+    written.report("learner", 0, VALUES, began=22)
+    written.report("actor", 1, PLAYED, age=17)
+    assert states() == ["working", "starting", "silent"]
+    written.report("learner", 0, VALUES, began=40)
+    assert states() == ["working", "missing", "silent"]
+    written.report("learner", 0, VALUES, age=60)
+    for began, learner in ((now, "starting"), (now - 40, "silent")):
+        write_run(client, "pong", RunStatus("id-pong", "starting", {"nb_actor": 1}, 4, 5, written=began), {})
+        assert states()[0] == learner
+
+
+def test_a_run_that_nobody_has_led_for_a_day_is_abandoned(server: RedisServer, client: Client) -> None:
+    # Mutation: a run whose learner still reports.
+    written, now = WrittenRun(client, "pong"), int(time.time())
+    for hours, code in ((23, 1), (25, 0)):
+        for key in (written.keys.learner_report, written.keys.report(0), written.keys.report(1)):
+            client.delete(key)
+        record = RunStatus("id-pong", "running", {"nb_actor": 2, "T_max": 1000}, 400, 500, written=now - hours * 3600)
+        write_run(client, "pong", record, {})
+        found = status(server)
+        assert (found.code, "! " in found.out) == (code, bool(code))
+        assert f"run pong: {'running' if code else 'abandoned'}, T = 400" in found.out
+    assert json.loads(status(server, "--json").out)["runs"][0]["status"] == "abandoned"
+    written.report("learner", 0, VALUES)
+    assert "run pong: running" in status(server).out, "its clock may be wrong"
+
+
 @pytest.mark.parametrize("how", ["killed", "never started", "starved"])
 def test_what_is_wrong_is_named(server: RedisServer, client: Client, how: str) -> None:
     written = WrittenRun(client, "pong")
@@ -125,7 +188,7 @@ def test_what_is_wrong_is_named(server: RedisServer, client: Client, how: str) -
     else:
         client.delete(written.keys.report(1))
     told = {
-        "killed": "actor 1 has been silent for 2. s",
+        "killed": r"actor 1 has been silent for \d\d s",
         "never started": "actor 1 has not reported",
         "starved": "starved",
     }
@@ -167,6 +230,31 @@ def test_hostile_reports_count_as_missing(client: Client, how: str) -> None:
     assert_harmless(seen)
 
 
+@pytest.mark.parametrize("right", ["pttl", "getrange", "hmget"])
+def test_a_right_that_is_lacking_is_named(server: RedisServer, client: Client, right: str) -> None:
+    # Mutation: take any error for no report.
+    WrittenRun(client, "pong")
+    client.execute_command("ACL", "SETUSER", "default", f"-{right}")
+    code, out, errors = status(server)
+    assert (code, errors, len(out.splitlines())) == (1, "", 3)
+    assert re.search(rf"run pong\n! .*permission.* '{right}' command", out)
+
+
+@pytest.mark.parametrize("T_max", ["1" + "0" * 400, "NaN", "-Infinity", "1e400", "[1]"])
+def test_a_setting_that_nobody_can_have_given_damages_its_run_alone(
+    server: RedisServer, client: Client, T_max: str
+) -> None:
+    # Mutation: take any number.
+    for name in ("pong", "qbert"):
+        WrittenRun(client, name)
+    client.hset("riqx:{pong}", "settings", f'{{"T_max": {T_max}}}')
+    code, out, errors = status(server)
+    assert (code, errors) == (1, "")
+    assert re.search(
+        r"run pong\n! the record of run 'pong' .* is damaged: its settings are no .*\n\nrun qbert: run", out
+    )
+
+
 def test_texts_and_numbers_of_others_are_harmless(client: Client) -> None:
     written = WrittenRun(client, "pong")
     own = json.loads(client.get(written.keys.report(1)) or b"")  # type: ignore[arg-type]
@@ -186,9 +274,10 @@ def test_texts_and_numbers_of_others_are_harmless(client: Client) -> None:
 
 def assert_harmless(look: Look) -> None:
     """Nothing that is shown has a character that a terminal would obey."""
-    console = Console(width=80, record=True, quiet=True, color_system=None)
+    console = Console(width=80, record=True, file=io.StringIO(), color_system=None)
     console.print(picture_of(look))
-    texts = [*text_of(look), *console.export_text().split("\n")]
+    texts = [*text_of(look), *(drawn := console.export_text().split("\n"))]
+    assert len(drawn) > 3
     assert all(line.isprintable() for line in texts)
     assert json.dumps(look.content(), allow_nan=False).isprintable()
 
@@ -221,7 +310,8 @@ def test_a_terminal_shows_a_table_until_ctrl_c(server: RedisServer, client: Clie
         (["--port-redis", "0"], "--port-redis"),
         (["--host-redis", "a", "--redis-url", "redis://b"], "--host-redis, --port-redis: "),
         (["--redis-url", "redis://u:s3cret@b"], "--redis-url: must not hold a password"),
-        (["redis://u:s3cret@b"], "unrecognized arguments"),
+        (["redis://u:s3cret@b"], "redis://***@b: no such option, see --help"),
+        (["--wacth"], "--wacth: no such option; did you mean --watch?"),
         (["--port-redis", "1"], "no Redis server answers"),
     ],
 )

@@ -1,12 +1,23 @@
 """What the dashboard reads of a results folder: each line once, whatever somebody has written there."""
 
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
+from typing import IO, Any, cast
 
 import pytest
 
+from monitoring.overview import OverviewReader
+from monitoring.report import Report
+from monitoring.sinks.feeder import Feeder
+from monitoring.sinks.history import HistorySink
+from programs.dashboard import run_files, tail
 from programs.dashboard.results import Results, find_runs
 from programs.dashboard.run_files import History, RunKey
 from programs.dashboard.tail import Tail
+from saber.results.summary import Moment, rolling_summaries
+from saber.scores import EpisodeRecord
 from tests.dashboard import episodes, moment, write_run
 
 
@@ -27,6 +38,26 @@ def test_a_tail_gives_whole_lines_once_and_begins_anew_with_a_new_file(tmp_path:
     assert tail.read() == (b"longer than the one before\n", True)
     path.write_bytes(b"short\n")
     assert tail.read() == (b"short\n", True)
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_from_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "log", tmp_path / "other"
+    path.write_bytes(b"a\nb\n")
+    other.write_bytes(b"c\nd\ne\n")
+    open_path = Path.open
+
+    def replaced_at_once(self: Path, mode: str) -> IO[bytes]:
+        file = open_path(self, mode)
+        other.replace(path)
+        return cast(IO[bytes], file)
+
+    tail = Tail(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", replaced_at_once)
+        assert tail.read() == (b"a\nb\n", True)
+    assert tail.read() == (b"c\nd\ne\n", True)
 
 
 def test_runs_are_found_below_the_folder_and_foreign_files_are_not(tmp_path: Path) -> None:
@@ -65,6 +96,59 @@ def test_curves_grow_with_their_file(tmp_path: Path) -> None:
     assert facts["normalised"]["human"]["training"] == pytest.approx((5.0 + 20.7) / (14.6 + 20.7), abs=0.01)
 
 
+def test_a_large_log_is_read_in_parts_and_blocks_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: one lock for all runs, or read a file to its end at each look.
+    monkeypatch.setattr(tail, "_AT_ONCE", 4000)
+    write_run(tmp_path, "pong", 300)
+    write_run(tmp_path / "other", "pong", 5)
+    results = Results(tmp_path)
+    read = [run for _ in range(9) for run in results.scores(["pong"])["runs"]]
+    assert read[0]["has_more"] and 0 < read[0]["training"]["steps"][-1] < 2000
+    assert not read[-1]["has_more"] and read[-1]["training"]["steps"][-1] == 2990
+    reading, done = threading.Event(), threading.Event()
+
+    def parse_slowly(*_: object) -> Iterator[list[Any]]:
+        reading.set()
+        assert done.wait(60)
+        return iter(())
+
+    with (tmp_path / "pong.csv").open("a") as file:
+        file.write(episodes(301, first=300))
+    with monkeypatch.context() as patch:
+        patch.setattr(run_files, "parse_csv", parse_slowly)
+        reader = threading.Thread(target=results.facts, args=("pong",))
+        reader.start()
+        assert reading.wait(60)
+    other = threading.Thread(target=results.facts, args=("other/pong",))
+    other.start()
+    other.join(60)
+    was_blocked = other.is_alive()
+    done.set()
+    reader.join()
+    assert not was_blocked
+
+
+def test_the_end_of_a_long_curve_grows_without_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutation: sum up all episodes at each look.
+    made: list[int] = []
+
+    def counted(records: Sequence[EpisodeRecord], **options: int) -> list[Moment]:
+        made.append(len(records))
+        return rolling_summaries(records, **options)
+
+    monkeypatch.setattr(run_files, "rolling_summaries", counted)
+    write_run(tmp_path, "pong", 3000)
+    results = Results(tmp_path)
+    for count in range(3000, 3020):
+        training = results.scores(["pong"])["runs"][0]["training"]
+        newest = [3.0] * 100 + [float(score) for score in range(3000, count)]
+        assert training["steps"][-1] == 10 * (count - 1) and training["mean"][-1] == pytest.approx(fmean(newest[-100:]))
+        assert training["steps"] == sorted(set(training["steps"]))
+        with (tmp_path / "pong.csv").open("a") as file:
+            file.write(episodes(count + 1, float(count), first=count))
+    assert [size for size in made if size > 1000] == [3000, 3007, 3014]
+
+
 def test_a_damaged_log_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
     write_run(tmp_path, "pong", 3)
     (tmp_path / "pong_metrics.jsonl").write_text(moment(0, 0) + moment(3600, 20, train__loss=0.5))
@@ -82,11 +166,34 @@ def test_hours_leave_out_the_time_in_which_the_learner_was_down(tmp_path: Path) 
     path.write_text(moment(0, 0) + moment(360, 100) + moment(720, 200) + moment(90_000, 100) + moment(90_360, 300))
     history = History(path)
     history.look()
-    assert history.hours() == pytest.approx([0, 0.1, 0.2, 0.2, 0.3])
+    assert history.hours == pytest.approx([0, 0.1, 0.2, 0.2, 0.3])
     assert history.hours_at([0, 100, 200, 300]) == pytest.approx([0, 0.2, 0.25, 0.3]), (
         "steps played twice: the last time"
     )
     assert History(tmp_path / "none").hours_at([1]) is None
+
+
+class Nobody(OverviewReader):
+    """A reader of reports that finds none."""
+
+    def __init__(self) -> None:
+        pass
+
+    def read(self) -> None:
+        return None
+
+
+def test_hours_of_a_long_run_are_all_counted(tmp_path: Path) -> None:
+    # Mutation: count no gap of more than ten minutes, or halve the lines before the gaps are taken.
+    path, began, hours, downtime = tmp_path / "pong_metrics.jsonl", 1e9, 720, 3 * 3600
+    for learner in range(2):
+        feeder = Feeder([HistorySink(path)], Nobody())
+        for second in range(0, hours * 3600 + 1, 120):
+            feeder.observe(Report("learner", 0, "host", 7, began, began + second))
+        began += hours * 3600 + downtime
+        history = History(path)
+        history.look()
+        assert history.hours[-1] == pytest.approx(hours * (learner + 1), rel=0.001)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +201,9 @@ def test_hours_leave_out_the_time_in_which_the_learner_was_down(tmp_path: Path) 
     [
         "[]", "{}", "null", '"x"', "\x00", "[" * 100_000,
         '{"at": 1, "step": 1e999, "values": {}, "events": []}',
+        '{"at": 1, "step": 1e30, "values": {}, "events": []}',
+        '{"at": 1e30, "step": 1, "values": {}, "events": []}',
+        '{"at": 1, "step": 1, "values": {}, "events": [[1e30, "", false]]}',
         '{"at": NaN, "step": 1, "values": {}, "events": []}',
         '{"at": 1, "step": 1, "values": {"train/loss": Infinity}, "events": []}',
         '{"at": 1, "step": 1, "values": [], "events": []}',

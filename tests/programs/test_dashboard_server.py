@@ -2,13 +2,16 @@
 
 import http.cookiejar
 import json
+import os
 import socket
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,9 +19,17 @@ from memory.broker.connection import Client
 from memory.broker.reports import ReportStore
 from memory.broker.run_status import Owner, RunStatus, write_run
 from memory.broker.transport import Keys
+from monitoring.overview import Overview, Process
 from monitoring.report import Event, Report, encode
-from tests.dashboard import ask, needs_dashboard, start
+from monitoring.sinks.film_files import FilmFiles
+from monitoring.sinks.sink import RunInfo
+from programs.dashboard.present import present
+from programs.dashboard.watcher import Look
+from tests.dashboard import ask, moment, needs_dashboard, start
+from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
+from tests.monitoring.films import film
+from tests.monitoring.sinks.moments import moment as a_moment
 from tests.processes import Processes, run
 
 pytestmark = [pytest.mark.redis, needs_dashboard]
@@ -43,7 +54,7 @@ def store(client: Client, run_name: str, folder: Path) -> Iterator[ReportStore]:
 def report(began: float = 1.0, **values: float) -> Report:
     events = (Event(2.0, "<script>alert(1)</script>", True),)
     named = {name.replace("__", "/"): value for name, value in values.items()}
-    return Report("learner", 0, "<b>host", 7, began, began + 1, values=named, events=events)
+    return Report("learner", 0, "<b>host", 7, began, began + 90, values=named, events=events)
 
 
 def test_the_page_has_what_the_run_s_processes_tell(
@@ -67,8 +78,41 @@ def test_the_page_has_what_the_run_s_processes_tell(
     wait_until(lambda: now()["processes"][0]["state"] == "missing", "the damaged report to count as none")
 
 
+@pytest.mark.parametrize(("t_max", "shown"), [(nan, None), (inf, None), (10**4000, None), (-1, None), (7.0, 7)])
+def test_a_length_of_the_run_that_is_none_is_left_out(t_max: float, shown: int | None) -> None:
+    # Mutation: hand `T_max` on as it is.
+    record = RunStatus("id", "running", {"game": "pong", "T_max": t_max}, 0, 0)
+    overview = Overview("run", record, (Process("learner", 0, None, 0.0),), ())
+    found = present(Look(overview, 1.0, ""))
+    assert json.loads(json.dumps(found, allow_nan=False))["run"]["t_max"] == shown
+
+
 def texts(shown: Any) -> list[str]:
     return [event["text"] for event in shown["events"]]
+
+
+def test_files_and_events_are_those_of_the_run_on_the_server(
+    processes: Processes, client: Client, redis_port: int, run_name: str, folder: Path
+) -> None:
+    # Mutation: add the events of the files that are shown, or show the files that were written last.
+    for number, name in enumerate(("t2", "t3")):
+        write_files(folder / name, "pong", 5)
+        os.utime(folder / name / "pong.csv", (1e9 + number, 1e9 + number))
+        history = json.loads(moment(5, 5)) | {"events": [[5.0, f"of {name}", False]]}
+        (folder / name / "pong_metrics.jsonl").write_text(json.dumps(history) + "\n")
+    settings = {"game": "pong", "env": "atari", "T_max": 1000}
+    record = RunStatus("id", "running", settings, 0, 0, owner=Owner.of(folder / "t2"), written=5)
+    write_run(client, run_name, record, {})
+    _, address = start(processes, redis_port, folder, "--run-name", run_name)
+    wait_until(lambda: ask(address).get("run"), "the run")
+    for asked, shown in (("", "t2/pong"), ("?run=t3/pong", "t3/pong"), ("", "t2/pong")):
+        found = ask(address, f"api/now{asked}")
+        assert (found["files"]["own"], found["files"]["shown"]) == ("t2/pong", shown)
+        assert [text for text in texts(found) if text.startswith("of ")] == ["of t2"]
+    elsewhere = RunStatus("id", "running", settings, 0, 0, owner=Owner(str(folder / "t2"), "elsewhere"))
+    write_run(client, run_name, elsewhere, {})
+    wait_until(lambda: ask(address)["files"]["own"] == "", "a run on another machine")
+    assert ask(address)["files"]["shown"] == "t3/pong", "the newest"
 
 
 def test_all_answers_carry_the_policy_and_no_script_is_in_the_page(
@@ -103,14 +147,13 @@ def test_a_page_of_somebody_else_cannot_read_under_another_name(
 def test_other_machines_need_the_token(processes: Processes, redis_port: int, folder: Path) -> None:
     # Mutation: `Guard` without a comparison.
     process, address = start(processes, redis_port, folder, "--host", "0.0.0.0")
-    plain, _, token = address.partition("?token=")
-    plain = f"http://127.0.0.1:{plain.rsplit(':', 1)[1]}"
+    plain, token = here(address)
     assert len(token) >= 40
     for path, headers in (
         ("", {}),
         ("?token=", {}),
         ("static/main.js", {}),
-        ("api/now", {"Cookie": "dashboard_token=x"}),
+        ("api/now", {"Cookie": f"dashboard_token_{urlsplit(plain).port}=x"}),
     ):
         with pytest.raises(HTTPError, match="403") as refused:
             ask(plain, path, **headers)
@@ -124,6 +167,51 @@ def test_other_machines_need_the_token(processes: Processes, redis_port: int, fo
     with browser.open(f"{plain}api/now", timeout=60) as answer:
         assert json.load(answer)["files"]
     assert process.output.count(token) == 1 and token not in process.errors
+
+
+def here(address: str) -> tuple[str, str]:
+    """The address of a dashboard that asks for a token, by this machine's own name, and the token."""
+    plain, _, token = address.partition("?token=")
+    return f"http://127.0.0.1:{urlsplit(plain).port}/", token
+
+
+def test_two_dashboards_of_a_machine_do_not_lock_each_other_out(
+    processes: Processes, redis_port: int, folder: Path
+) -> None:
+    # Mutation: name the cookie without the port.
+    addresses = [here(start(processes, redis_port, folder, "--host", "0.0.0.0")[1]) for _ in range(2)]
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+    for plain, token in addresses:
+        browser.open(f"{plain}?token={token}", timeout=60).close()
+    for plain, _ in addresses:
+        with browser.open(f"{plain}api/now", timeout=60) as answer:
+            assert answer.status == 200
+
+
+def test_only_the_two_videos_of_a_known_run_are_served(processes: Processes, redis_port: int, folder: Path) -> None:
+    # Mutation: join the place to the folder's path without a look at the list.
+    write_files(folder, "pong", 3)
+    sink = FilmFiles(RunInfo("run", "id", folder, "pong", {}))
+    sink.take(a_moment(1, films={"best": film(height=105, width=80)}))
+    (folder / "secret_best_evaluation.webm").write_bytes(b"secret")
+    (folder.parent / "pong_best_evaluation.webm").write_bytes(b"secret")
+    process, address = start(processes, redis_port, folder, "--host", "0.0.0.0")
+    plain, token = here(address)
+    known = {"Cookie": f"dashboard_token_{urlsplit(plain).port}={token}"}
+    shown = ask(plain, **known)["files"]["films"]
+    assert [(one["place"], one["at"]) for one in shown] == [("best", 1.5e9)]
+    request = urllib.request.Request(f"{plain}api/film?run=pong&place=best", headers=known | {"Range": "bytes=0-99"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert (answer.status, answer.headers["Content-Type"], len(answer.read())) == (206, "video/webm", 100)
+    for asked in (
+        "run=pong&place=newest", "run=pong&place=../pong_best", "run=secret&place=best", "run=../pong&place=best",
+        "run=../results/pong&place=best", "place=best", "run=pong&place=/etc/passwd",
+    ):  # fmt: skip
+        with pytest.raises(HTTPError, match="404"):
+            ask(plain, f"api/film?{asked}", **known)
+    with pytest.raises(HTTPError, match="403"):
+        ask(plain, "api/film?run=pong&place=best")
+    assert process.errors == ""
 
 
 @pytest.mark.parametrize(

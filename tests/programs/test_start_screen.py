@@ -25,6 +25,7 @@ signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
 if given.id_actor < 0:
     client = connect(given.host_redis, given.port_redis)
     keys = Keys(given.name, "run")
+    began = time.time() - 60
     settings = {"nb_actor": given.nb_actor, "T_max": given.T_max}
     values = {"time/progress": 0.413, "train/timesteps": 413.0, "time/remaining": 750.0, "share/update": 0.62}
 line = 0
@@ -34,7 +35,7 @@ while not stop:
         write_run(client, given.name, RunStatus("run", "running", settings, 413, 500, written=int(now)), {})
         for actor in (None, 0):
             role = "learner" if actor is None else "actor"
-            report = Report(role, 0, "here", os.getpid(), now, now, values=values)
+            report = Report(role, 0, "here", os.getpid(), began, now, values=values)
             ReportStore(client, keys).write(actor, encode(report))
     line += 1
     print("line", line, flush=True)
@@ -62,6 +63,8 @@ def test_a_terminal_shows_the_whole_run_below_the_lines_of_its_processes(workpla
         terminal.wait_for(r"└ update +[━╸╺]+ +62 %")
         terminal.wait_for(r"actor 0 +working ")
         terminal.wait_for(r"\] line \d+\n╭─ run pong")
+        for who in ("learner", "actor 0", "actor 1"):
+            terminal.wait_for(rf"\[{who}\] line 1")  # from now on it saves when it shall stop
         assert terminal.display.cursor_is_visible
         terminal.type("\x03")
         assert terminal.end() == 0
@@ -71,6 +74,23 @@ def test_a_terminal_shows_the_whole_run_below_the_lines_of_its_processes(workpla
             assert numbers == list(range(1, len(numbers) + 1)), "no line is lost or broken"
             assert f"\n[{who}] has saved\n" in terminal.text
         assert "\nstart_learning_atari: all is stopped and saved\n" in terminal.text
+    workplace.assert_nothing_left()
+
+
+def test_a_fault_of_the_picture_ends_no_run_and_is_told_once(workplace: Workplace) -> None:
+    with (workplace.folder / "monitoring" / "terminal" / "pictures.py").open("a") as file:
+        file.write("\n\ndef run_picture(*_):\n    raise ZeroDivisionError('no\\nrate')\n")
+    program, *words = workplace.command("--windows", "none", "--T-max", "100000", "--game", "pong")
+    bash = shutil.which(program)
+    assert bash
+    with Terminal(words, program=bash, environment=workplace.environment, cwd=workplace.folder) as terminal:
+        terminal.wait_for(r"start_learning_atari: the run cannot be drawn \(ZeroDivisionError: no rate\)")
+        lines = terminal.text.count("] line ")
+        terminal.wait_until(lambda: terminal.text.count("] line ") > lines + 20, "more lines")
+        terminal.type("\x03")
+        assert terminal.end() == 0
+        assert terminal.text.count("ZeroDivisionError") == 1
+        assert "Traceback" not in terminal.text
     workplace.assert_nothing_left()
 
 

@@ -22,16 +22,27 @@ export function setChildren(element, description, build) {
   element.replaceChildren(...build());
 }
 
-// Fills a fieldset with boxes, by label; keeps those that are checked, or else takes `checked` of a new one.
+// Leaves one child for each key, in their order, behind those without a key. Those that stay are not touched: one of
+// them may have the focus, or be in a list that is open.
+export function setKeyed(element, keys, build) {
+  const known = new Map([...element.querySelectorAll(":scope > [data-key]")].map(child => [child.dataset.key, child]));
+  for (const [key, child] of known) if (!keys.includes(key)) child.remove();
+  let place = element.querySelector(":scope > [data-key]");
+  for (const key of keys) {
+    const child = known.get(key) ?? build(key);
+    child.dataset.key = key;
+    if (child === place) place = place.nextElementSibling;
+    else element.insertBefore(child, place);
+  }
+}
+
+// Fills a folded fieldset with boxes, by label; a new one is checked if `checked` tells so. Hides an empty one.
 export function setBoxes(fieldset, labels, checked, changed) {
-  setChildren(fieldset, labels, () => {
-    const before = new Map([...fieldset.querySelectorAll("input")].map(box => [box.value, box.checked]));
-    const boxes = labels.map(label => {
-      const box = make("input", { type: "checkbox", value: label, checked: before.get(label) ?? checked(label) });
-      box.addEventListener("change", changed);
-      return make("label", {}, box, ` ${label}`);
-    });
-    return [fieldset.querySelector("legend"), ...boxes];
+  fieldset.closest("details").hidden = !labels.length;
+  setKeyed(fieldset, labels, label => {
+    const box = make("input", { type: "checkbox", value: label, checked: checked(label) });
+    box.addEventListener("change", changed);
+    return make("label", {}, box, ` ${label}`);
   });
 }
 

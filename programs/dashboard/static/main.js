@@ -1,36 +1,43 @@
 // Asks the server for news once a second while the page can be seen, and shows them.
 
-import { checkedBoxes, find, make, setBoxes, setChildren, setText } from "./elements.js";
+import { checkedBoxes, find, make, setBoxes, setKeyed, setText } from "./elements.js";
+import { showFilms } from "./films.js";
 import { NAMES, drawMetrics } from "./metrics.js";
 import { showPresent } from "./present.js";
 import { drawScores } from "./scores.js";
 import { showActors, watchView } from "./view.js";
 
 const INTERVAL_MS = 1000;
-let chosen = "";  // the run whose files are shown; empty: that of the run on the Redis server
+let chosen = "";  // the run whose files are shown; empty: that of the run on the Redis server, else the newest
+let kept = "";  // the newest, when it was shown first: it stays while others train
 let drawn = "";  // what the curves on the page were made of
 let curves = null;
 
 async function ask(address, parameters = []) {
   const response = await fetch(`${address}?${new URLSearchParams(parameters)}`, { signal: AbortSignal.timeout(20000) });
+  if (response.status === 403) {
+    throw new Error("This dashboard asks for another token than this page has, as one does that was started again. " +
+      "Open the address that dashboard.py has printed anew.");
+  }
   if (!response.ok) throw new Error(`the dashboard answers ${response.status}`);
   return response.json();
 }
 
 async function look() {
-  const now = await ask("/api/now", chosen ? [["run", chosen]] : []);
+  const wanted = chosen;
+  const now = await ask("/api/now", [["run", wanted || kept]]);
+  if (!wanted && !chosen) kept = now.files.own ? "" : now.files.shown;
   showPresent(now);
   showRuns(now.files);
-  showActors(now.processes || []);
+  showFilms(now.files);
+  showActors(now.run?.is_over ? [] : now.processes || []);
   await bringCurves(now.files);
 }
 
 function showRuns({ runs, shown }) {
   const select = find("shown-run");
-  setChildren(select, [runs, chosen], () => {
-    const own = make("option", { value: "", textContent: "the newest, or that of the Redis server" });
-    return [own, ...runs.map(run => make("option", { value: run, textContent: run, selected: run === chosen }))];
-  });
+  setKeyed(select, runs, run => make("option", { value: run, textContent: run }));
+  chosen = select.value;  // perhaps it has gone
   setBoxes(find("other-runs"), runs.filter(run => run !== shown), () => false, () => lookSoon());
 }
 
@@ -45,7 +52,7 @@ async function bringCurves({ shown, stamp }) {
   ]);
   curves = { scores, metrics };
   drawCurves();
-  drawn = wanted;
+  drawn = [...scores.runs, metrics].some(part => part.has_more) ? "" : wanted;
 }
 
 function drawCurves() {
@@ -62,12 +69,10 @@ async function lookSoon() {
   try {
     if (!document.hidden) await look();
   } catch (error) {
-    if (error instanceof TypeError || error instanceof DOMException) {
-      setText(find("problem"), "The dashboard's own process does not answer: is dashboard.py still running?");
-      document.documentElement.classList.add("stale");
-    } else {
-      setText(find("problem"), String(error.message));
-    }
+    const isAway = error instanceof TypeError || error instanceof DOMException;
+    const away = "The dashboard's own process does not answer: is dashboard.py still running?";
+    setText(find("problem"), isAway ? away : String(error.message));
+    document.documentElement.classList.add("stale");
   }
   isLooking = false;
   timer = setTimeout(lookSoon, INTERVAL_MS);
@@ -75,6 +80,7 @@ async function lookSoon() {
 
 find("shown-run").addEventListener("change", event => {
   chosen = event.target.value;
+  kept = "";
   lookSoon();
 });
 for (const radio of document.querySelectorAll("input[name=axis]")) radio.addEventListener("change", drawCurves);

@@ -2,7 +2,7 @@
 
 import { find, make, setText } from "./elements.js";
 import { number } from "./format.js";
-import { draw, faint, line } from "./plots.js";
+import { draw, faint, line, mode } from "./plots.js";
 import { AXES, along, chosenAxis } from "./scores.js";
 
 const PLOTS = [
@@ -53,10 +53,10 @@ export function drawMetrics({ steps = [], hours = [], values = {} }, repeat) {
     place(plot).hidden = !names.length;
     if (!names.length) continue;
     const traces = names.map((name, index) => ({
-      type: "scatter", name: plot.names[name], x, y: values[name], mode: x.length > 1 ? "lines" : "markers",
+      type: "scatter", name: plot.names[name], x, y: values[name], mode: mode(values[name]),
       line: { width: plot.stacked ? 0.5 : 2, color: line(index) },
       hovertemplate: plot.percent ? "%{y:.1%}" : "%{y:,.4~g}",
-      ...(plot.stacked && { stackgroup: "all", fillcolor: faint(line(index)) }),
+      ...(plot.stacked ? { stackgroup: "all", fillcolor: faint(line(index)) } : { connectgaps: true }),
     }));
     const newest = names.map(name => `${plot.names[name]} ${number(values[name].findLast(value => value !== null))}`);
     const text = `${plot.title}: newest ${newest.join(", ")}`;

@@ -10,6 +10,11 @@ export function faint(rgb, share = 0.18) {
   return `rgba(${parts.join(",")},${share})`;
 }
 
+// Returns plotly's mode for a curve: a line through a single point would not be seen.
+export function mode(values) {
+  return values.filter(value => value !== null).length > 1 ? "lines" : "markers";
+}
+
 function axis(own) {
   const title = own.title ? { title: { text: own.title, standoff: 6, font: { size: 12 } } } : {};
   return {

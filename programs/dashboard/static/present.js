@@ -13,19 +13,23 @@ const named = part => part.replace("_", " ");
 
 export function showPresent(now) {
   const { run, metrics = {}, files } = now;
-  const game = files.facts.game || run?.task || "";
-  const agent = files.facts.agent || run?.agent || "";
+  const isMixed = Boolean(run && files.shown && files.shown !== files.own);
+  const facts = isMixed ? {} : files.facts;
+  const game = facts.game || run?.task || "";
+  const agent = facts.agent || run?.agent || "";
   const title = game ? `${game}${agent ? ` · ${agent}` : ""}` : "No run yet";
   setText(find("title"), title);
   document.title = `${title} – dashboard`;
   setText(find("run"), run ? `Run ${run.name}, ${run.status}, in ${run.owner || "an unknown folder"}` : "");
   showProblem(now);
   showAlerts(now.alerts || []);
-  showFacts(metrics, files.facts, run);
+  showMixture(isMixed, run, files.shown);
+  const isAlive = !run?.is_over && ["working", "waiting"].includes(now.processes?.[0].state);
+  showFacts(metrics, facts, run, isAlive);
   setChildren(find("processes"), now.processes || [], () => (now.processes || []).map(processRow));
   setChildren(find("events"), now.events, () => now.events.map(eventItem));
   drawShares(now.processes || []);
-  drawPriorities(now.priorities);
+  drawPriorities(isMixed ? null : now.priorities);  // they stand among the curves of the files
 }
 
 function showProblem({ problem, at, run }) {
@@ -34,19 +38,29 @@ function showProblem({ problem, at, run }) {
   document.documentElement.classList.toggle("stale", Boolean(problem && run));
 }
 
+// The files of another run than that on the Redis server may be chosen, or be all there are: names which is which.
+function showMixture(isMixed, run, shown) {
+  const text = isMixed ? `What stands under Scores and Learning is of ${shown}, all else of run ${run.name}.` : "";
+  setText(find("mixed"), text);
+  setText(find("progress-title"), isMixed ? `Progress of run ${run.name}` : "Progress");
+  setText(find("scores-title"), isMixed ? `Scores of ${shown}` : "Scores");
+  setText(find("learning-title"), isMixed ? `Learning of ${shown}` : "Learning");
+}
+
 function showAlerts(alerts) {
   find("alerts").hidden = !alerts.length;
   setChildren(find("alert-list"), alerts, () => alerts.map(alert => make("li", { textContent: alert })));
 }
 
-function showFacts(metrics, facts, run) {
+function showFacts(metrics, facts, run, isAlive) {
   const done = metrics["time/progress"];
   find("progress").value = done ?? 0;
   setText(find("progress"), percent(done));
+  const left = isAlive ? [["Remaining", duration(metrics["time/remaining"]), "at the speed of the last minutes"]] : [];
   const entries = [
     ["Agent steps", whole(metrics["time/total_timesteps"]), run?.t_max ? `of ${whole(run.t_max)}: ${percent(done)} learned` : ""],
-    ["Frames", whole(metrics["time/frames"]), `${number(metrics["time/fps"])} a second`],
-    ["Remaining", duration(metrics["time/remaining"]), "at the speed of the last minutes"],
+    ["Frames", whole(metrics["time/frames"]), isAlive ? `${number(metrics["time/fps"])} a second` : ""],
+    ...left,
     ["Weights", `version ${whole(metrics["train/version"])}`, `${whole(metrics["train/n_updates"])} updates`],
     ["Replay or queue", percent(metrics["buffer/fill"]), `${whole(metrics["buffer/rows"])} agent steps held`],
     ["Redis", bytes(metrics["redis/used_memory"]), `${whole(metrics["redis/unread"])} messages not read yet`],
@@ -115,8 +129,8 @@ function drawShares(processes) {
 
 function drawPriorities(priorities) {
   const figure = find("priorities").parentElement;
-  figure.hidden = !priorities;
-  if (!priorities) return;
+  figure.hidden = !priorities?.counts.some(count => count > 0);
+  if (figure.hidden) return;
   const { bounds, counts } = priorities;
   const names = counts.map((_, i) => (i < bounds.length ? `≤ ${number(bounds[i], 2)}` : `> ${number(bounds.at(-1), 2)}`));
   const trace = { type: "bar", x: names, y: counts, marker: { color: line(0) }, hovertemplate: "%{x}: %{y}<extra></extra>" };

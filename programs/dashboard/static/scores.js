@@ -2,7 +2,7 @@
 
 import { checkedBoxes, find, setBoxes, setText } from "./elements.js";
 import { number, whole } from "./format.js";
-import { draw, faint, line, reference } from "./plots.js";
+import { draw, faint, line, mode, reference } from "./plots.js";
 
 export const AXES = { steps: "agent steps", frames: "frames", hours: "hours of the learner" };
 
@@ -15,14 +15,13 @@ export function along(axis, curve, repeat) {
   return axis === "frames" ? curve.steps.map(step => step * repeat) : curve[axis];
 }
 
-function curveTraces(run, index, axis) {
+function curveTraces(run, index, axis, isCompared) {
   const { training, evaluation, repeat, title } = run;
   const colour = line(index && index + 3), traces = [];  // max, min and evaluation have the colours between
   const add = (curve, name, values, style) => {
     const x = along(axis, curve, repeat);
     if (!x || !x.length) return;
-    const mode = x.length > 1 ? "lines" : "markers";
-    traces.push({ type: "scatter", name, x, y: values, mode, hovertemplate: "%{y:,.4~g}", ...style });
+    traces.push({ type: "scatter", name, x, y: values, mode: mode(values), hovertemplate: "%{y:,.4~g}", ...style });
   };
   const edge = { mode: "lines", line: { width: 0 }, showlegend: false, hoverinfo: "skip", hovertemplate: null };
   if (index === 0) {
@@ -32,8 +31,8 @@ function curveTraces(run, index, axis) {
     add(training, "max", training.most, { line: { width: 1, color: line(1) } });
     add(training, "min", training.least, { line: { width: 1, color: line(2) } });
   }
-  add(training, index === 0 ? "mean" : title, training.mean, { line: { width: 2.5, color: colour } });
-  const name = index === 0 ? "evaluation" : `${title}, evaluation`;
+  add(training, isCompared ? title : "mean", training.mean, { line: { width: 2.5, color: colour } });
+  const name = isCompared ? `${title}, evaluation` : "evaluation";
   const dashed = { width: 2.5, color: index === 0 ? line(3) : colour, dash: index === 0 ? "solid" : "dot" };
   add(evaluation, name, evaluation.mean, { line: dashed });
   return traces;
@@ -62,7 +61,7 @@ export function drawScores({ runs, lines }, changed) {
   const wanted = new Set(checkedBoxes(find("lines")));
   const drawnLines = lines.filter(({ name }) => wanted.has(name));
   const axis = chosenAxis();
-  const traces = runs.flatMap((run, index) => curveTraces(run, index, axis));
+  const traces = runs.flatMap((run, index) => curveTraces(run, index, axis, runs.length > 1));
   const first = traces.length ? traces[0].x[0] : 0;
   const text = describe(runs, axis);
   setText(find("scores-text"), text);

@@ -1,6 +1,6 @@
 // What an actor sees and thinks. It is asked for only while it can be seen here: otherwise no actor makes a view.
 
-import { find, make, setChildren, setText } from "./elements.js";
+import { find, make, setChildren, setKeyed, setText } from "./elements.js";
 import { moment, number, percent, whole } from "./format.js";
 import { draw, line, reference } from "./plots.js";
 
@@ -16,9 +16,7 @@ let isVisible = false, newest = null;
 export function showActors(processes) {
   const actors = processes.filter(({ role }) => role.endsWith("actor")).map(({ title }) => title);
   find("view").hidden = !actors.length;
-  const before = find("watched").value;
-  setChildren(find("watched"), actors, () => actors.map(
-    actor => make("option", { value: actor, textContent: actor, selected: actor === before })));
+  setKeyed(find("watched"), actors, actor => make("option", { value: actor, textContent: actor }));
 }
 
 export function watchView(ask) {

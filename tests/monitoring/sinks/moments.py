@@ -2,7 +2,9 @@
 
 import os
 import time
+from collections.abc import Mapping
 
+from monitoring.film import Film, Place
 from monitoring.metrics import METRICS, PRIORITY_BOUNDS
 from monitoring.report import Event, Report
 from monitoring.sinks.sink import Moment
@@ -16,7 +18,9 @@ ACTORS = tuple(
 )
 
 
-def moment(step: int, loss: float = 0.25) -> Moment:
+def moment(step: int, loss: float = 0.25, films: Mapping[Place, Film] | None = None) -> Moment:
     """Return a moment that has a value of every metric."""
     values = VALUES | {"train/loss": loss, "time/total_timesteps": float(step)}
-    return Moment(BEGAN + step, step, values, {"buffer/priorities": COUNTS}, (Event(BEGAN, "resumed"),), ACTORS)
+    return Moment(
+        BEGAN + step, step, values, {"buffer/priorities": COUNTS}, (Event(BEGAN, "resumed"),), ACTORS, films or {}
+    )

@@ -1,5 +1,6 @@
 """Weights & Biases and Trackio without a network, in processes of their own: they work until a process ends."""
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import Processes, clean_environment
+from tests.videos import frames_of
 
 LOG = """
 import sys
@@ -14,13 +16,15 @@ from pathlib import Path
 from monitoring.sinks.guarded import InThread
 from monitoring.sinks.sink import RunInfo
 from programs.sink_options import SinkOptions, check_sinks
+from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import moment
 
 def log(kind):
     check_sinks(SinkOptions(**{sys.argv[1]: True}))
     sink = InThread(kind(RunInfo("pong", "abc", Path(sys.argv[2]), "pong", {"batch_size": 32, "model": None})))
     for step in (100, 200, 150):
-        sink.take(moment(step, loss=step / 8))
+        films = {"best": film(score=21.5, pictures=9, height=105, width=80)} if step == 200 else {}
+        sink.take(moment(step, loss=step / 8, films=films))
     sink.close()
 """
 WANDB = LOG + "from monitoring.sinks.wandb import WandbSink\nlog(WandbSink)"
@@ -45,6 +49,9 @@ def test_wandb_stays_in_the_folder(tmp_path: Path) -> None:
     (stored,) = tmp_path.glob("wandb/offline-run-*/run-abc.wandb")
     data = stored.read_bytes()
     assert all(text in data for text in (b"rainbow-iqn-apex", b"batch_size", b"train/loss", b"12.5", b"18.75"))
+    assert b"evaluation/best_episode" in data and b"score 21.5 after 7,000 agent steps" in data
+    (video,) = stored.parent.glob("files/media/videos/evaluation/best_episode_*.webm")
+    assert len(frames_of(video, 15)) == 9
 
 
 @pytest.mark.slow
@@ -60,7 +67,12 @@ def test_trackio_goes_on_with_a_run(tmp_path: Path) -> None:
     for _ in range(2):
         log(TRACKIO, "trackio", tmp_path, TRACKIO_DIR=str(tmp_path / "trackio"))
     with closing(sqlite3.connect(tmp_path / "trackio" / "rainbow-iqn-apex.db")) as database:
-        rows = database.execute(
-            "select run_name, step, json_extract(metrics, '$.\"train/loss\"') from metrics"
-        ).fetchall()
+        value = "json_extract(metrics, '$.\"{0}\"')"
+        asked = f"select run_name, step, {value} from metrics where {value} is not null"
+        rows = database.execute(asked.format("train/loss")).fetchall()
+        films = database.execute(asked.format("evaluation/best_episode")).fetchall()
+    assert [step for _, step, _ in films] == [200, 200]
+    for *_, text in films:
+        assert json.loads(text)["caption"] == "score 21.5 after 7,000 agent steps, 2 times as fast"
+        assert len(frames_of(tmp_path / "trackio" / "media" / json.loads(text)["file_path"], 15)) == 9
     assert rows == 2 * [("pong abc", 100, 12.5), ("pong abc", 200, 25.0), ("pong abc", 150, 18.75)]

@@ -1,26 +1,32 @@
 """Event files as TensorBoard itself reads them."""
 
+import io
 import resource
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import COUNTS, VALUES, moment
 
 pytest.importorskip("tensorboard", reason="an extra: pip install -r requirements-extra.txt")
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from monitoring.sinks.gif import MAX_BYTES, animate
 from monitoring.sinks.tensorboard import TensorBoardSink
 
 
 def read(folder: Path) -> Any:
-    events = EventAccumulator(str(folder), {"scalars": 0, "tensors": 0, "histograms": 0})
+    events = EventAccumulator(str(folder), dict.fromkeys(("scalars", "tensors", "histograms", "images"), 0))
     return events.Reload()
 
 
@@ -52,6 +58,36 @@ def test_the_histogram_has_the_bins_between_the_outermost_that_hold_something(tm
     assert (bins.min, bins.max, bins.num) == (PRIORITY_BOUNDS[6], PRIORITY_BOUNDS[9], sum(COUNTS))
     assert list(bins.bucket) == [5, 0, 3]
     assert list(bins.bucket_limit) == list(PRIORITY_BOUNDS[7:10])
+
+
+def test_films_are_images_that_move(tmp_path: Path) -> None:
+    # Mutation: write the film before the metrics, at the moment's step.
+    sink = TensorBoardSink(tmp_path)
+    best, newest = film(score=3.0, pictures=4), film(pictures=5, step=90)
+    sink.take(moment(100, films={"best": best, "newest": newest}))
+    sink.take(moment(200))
+    sink.close()
+    events = read(tmp_path)
+    assert set(events.Tags()["images"]) == {"evaluation/best_episode", "evaluation/newest_episode"}
+    for tag, step, shown in (("best", 7000, best), ("newest", 90, newest)):
+        (event,) = events.Images(f"evaluation/{tag}_episode")
+        assert (event.step, event.height, event.width) == (step, 5, 7)
+        with Image.open(io.BytesIO(event.encoded_image_string)) as image:
+            assert (image.format, getattr(image, "n_frames", 1), image.size) == ("GIF", shown.info.pictures, (7, 5))
+    assert [event.step for event in events.Scalars("train/loss")] == [100, 200]
+
+
+def test_a_gif_shows_a_film_and_stays_small() -> None:
+    # Mutation: no second try with fewer pictures.
+    shown = film(pictures=250, height=105, width=80)
+    with Image.open(io.BytesIO(animate(shown))) as image:
+        assert (getattr(image, "n_frames", 1), image.info["loop"]) == (250, 0)
+        image.seek(100)
+        error = np.abs(np.array(image.convert("RGB")).astype(int) - shown.pictures[100])
+        assert error.mean() < 16
+    noisy = replace(shown, pictures=np.random.default_rng(1).integers(0, 256, shown.pictures.shape, np.uint8))
+    data = animate(noisy)
+    assert MAX_BYTES / 3 < len(data) <= MAX_BYTES
 
 
 @pytest.mark.parametrize("place", [0, len(PRIORITY_BOUNDS)])

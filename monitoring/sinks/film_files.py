@@ -1,0 +1,93 @@
+"""The sink of `--record-evaluations`: two videos in the results folder, and what they show.
+
+`<game>_best_evaluation.webm` and `<game>_newest_evaluation.webm` are replaced as a whole. `<game>_films.json` tells
+what they show: {"run": run id, "best": {...}, "newest": {...}} with the fields of `monitoring.film.FilmInfo`.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import NamedTuple
+
+from monitoring.film import PLACES, Film, FilmError, FilmInfo, Place, from_json
+from monitoring.sinks.sink import Moment, RunInfo
+from saber.results.files import replace_file
+from saber.video import write_video
+
+_HEIGHT = 240  # pixels: 400 would take twice as long, and a browser enlarges them as well
+
+
+class FilmFiles:
+    """Replaces the videos by those of a moment."""
+
+    is_live = False
+
+    def __init__(self, run: RunInfo) -> None:
+        self._run = run
+        self._shown = read_shown(run.folder, run.game).of_run(run.run_id)
+
+    def take(self, moment: Moment) -> None:
+        """Write the films of a moment; raises OSError if that fails."""
+        for place, film in moment.films.items():
+            write_film(film, video_path(self._run.folder, self._run.game, place))
+            self._shown[place] = film.info
+            content = {"run": self._run.run_id} | {known: asdict(info) for known, info in self._shown.items()}
+            with replace_file(_shown_path(self._run.folder, self._run.game)) as file:
+                file.write(json.dumps(content).encode())
+
+    def close(self) -> None:
+        """Do nothing: every video is written at once."""
+
+
+def write_film(film: Film, path: Path) -> None:
+    """Write a film as a video (`*.webm`), all or nothing; raises OSError."""
+    with write_video(path, film.info.rate, _HEIGHT) as video:
+        video.add(film.pictures)
+
+
+@contextmanager
+def as_video(film: Film) -> Iterator[Path]:
+    """Yield the path of a video that is there until the block ends, for packages that take a copy; raises OSError."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "episode.webm"
+        try:
+            write_film(film, path)
+        except OSError as error:  # without the folder's random name, so that it is told once
+            raise OSError(f"{gettempdir()}: a film cannot be written; is the disk full?") from error
+        yield path
+
+
+def video_path(folder: Path, game: str, place: Place) -> Path:
+    """Return where the video of the best or the newest episode is."""
+    return folder / f"{game}_{place}_evaluation.webm"
+
+
+def _shown_path(folder: Path, game: str) -> Path:
+    return folder / f"{game}_films.json"
+
+
+class Shown(NamedTuple):
+    """What the videos of a folder show."""
+
+    run_id: str
+    films: dict[Place, FilmInfo]
+
+    def of_run(self, run_id: str) -> dict[Place, FilmInfo]:
+        """Return what they show of a run; nothing if they are another's."""
+        return self.films.copy() if self.run_id == run_id else {}
+
+
+def read_shown(folder: Path, game: str) -> Shown:
+    """Return what the videos in a folder show; nothing if there are none, or the file that tells it is damaged."""
+    films: dict[Place, FilmInfo] = {}
+    run_id = ""
+    with suppress(OSError, ValueError, RecursionError, TypeError, LookupError):
+        content = json.loads(_shown_path(folder, game).read_bytes())
+        run_id = str(content["run"])
+        for place in PLACES:
+            with suppress(FilmError, LookupError):
+                films[place] = from_json(content[place])
+    return Shown(run_id, films)

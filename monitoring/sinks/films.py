@@ -1,0 +1,100 @@
+"""Finds the films that evaluation actors have left in Redis, and chooses from them for sinks that keep all."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from memory.broker.connection import BrokerError
+from memory.errors import RunError
+from monitoring.film import HEADER_BYTES, MAX_BYTES, PLACES, Film, FilmError, FilmInfo, Place, decode, decode_info
+from monitoring.sinks.sink import Moment
+
+_NEWEST_S = 60.0  # between two films of the newest episode, however many evaluation actors there are
+_KEPT = 100  # films of the newest episode, per e-fold of a run's length: a week's run keeps some 600
+TAGS: dict[Place, str] = {"best": "evaluation/best_episode", "newest": "evaluation/newest_episode"}
+
+
+class Store(Protocol):
+    """Where the films are: `memory.broker.films.FilmStore`."""
+
+    def read(self, places: tuple[Place, ...], most: int) -> dict[str, bytes]:
+        """Return the first `most` bytes of the films that there are."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class FilmReader:
+    """Returns each film once. `shown` are the films that the run has shown before this process began."""
+
+    def __init__(self, store: Store, shown: dict[Place, FilmInfo]) -> None:
+        self._store = store
+        self._seen = shown.copy()  # good or bad
+        self._best = shown["best"].score if "best" in shown else None
+        self._next_newest = 0.0
+        self._told = False
+
+    def read(self, now: float, *, last: bool = False) -> dict[Place, Film]:
+        """Return the films that are new; none if Redis does not answer, and `last` a newest one in any case."""
+        places = tuple(place for place in PLACES if place == "best" or last or now >= self._next_newest)
+        found: dict[Place, Film] = {}
+        with suppress(BrokerError, RunError):
+            headers = self._store.read(places, HEADER_BYTES)
+            for place in places:
+                try:
+                    if place in headers and (film := self._film(place, decode_info(headers[place]))):
+                        found[place] = film
+                except FilmError as error:
+                    self._tell(error)
+        if "newest" in found:
+            self._next_newest = now + _NEWEST_S
+        if "best" in found:
+            self._best = found["best"].info.score
+        return found
+
+    def _film(self, place: Place, info: FilmInfo) -> Film | None:
+        """Return the film of a header that was not seen before; raises FilmError, BrokerError."""
+        if not self._is_new(place, info):
+            return None
+        data = self._store.read((place,), MAX_BYTES + 1).get(place, b"")
+        self._seen[place] = info  # also if it is damaged: it is not read again and again
+        film = decode(data)
+        if not self._is_better(place, film.info):  # it was replaced just now
+            return None
+        self._seen[place] = film.info
+        return film
+
+    def _is_new(self, place: Place, info: FilmInfo) -> bool:
+        return info != self._seen.get(place) and self._is_better(place, info)
+
+    def _is_better(self, place: Place, info: FilmInfo) -> bool:
+        """Return whether a film may be shown: the best one is worse where Redis has lost a better one."""
+        return place != "best" or self._best is None or info.score > self._best
+
+    def _tell(self, error: FilmError) -> None:
+        """Print one line in the life of a process."""
+        if not self._told:
+            self._told = True
+            print(f"A film of an evaluation episode is not shown: Redis holds {error}", flush=True)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._store.close()
+
+
+class KeptFilms:
+    """Chooses films for a sink that keeps all: every best one, but the longer a run, the fewer of the newest."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._next = 0.0
+
+    def choose(self, moment: Moment) -> Mapping[Place, Film]:
+        """Return the films of a moment that shall be kept."""
+        began = self._began = moment.at if self._began is None else self._began
+        films = moment.films
+        if "newest" in films:
+            if moment.at < self._next:
+                return {place: film for place, film in films.items() if place != "newest"}
+            self._next = moment.at + max(_NEWEST_S, (moment.at - began) / _KEPT)
+        return films

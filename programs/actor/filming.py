@@ -1,0 +1,93 @@
+"""Films the episodes of an evaluation actor, and leaves the newest and the best in Redis for the learner.
+
+Nothing here ends a run or keeps it waiting: a film that cannot be written is left out, and one line is printed.
+"""
+
+import time
+
+from memory.broker.connection import BrokerError
+from memory.broker.films import FilmStore
+from memory.broker.run_status import RunStatus
+from monitoring.film import HEADER_BYTES, Film, FilmError, FilmInfo, decode_info, encode
+from monitoring.time_lapse import TimeLapse
+from saber.environment import Environment
+from saber.scores import EpisodeRecord
+
+_NEWEST_S = 60.0  # between two films of the newest episode
+_AGAIN_S = 60.0  # after a film could not be written
+
+
+class Filmer:
+    """Films one episode after the other.
+
+    It holds its own best film, and writes it again if Redis has lost it, or another actor has just written a worse one.
+    """
+
+    def __init__(self, store: FilmStore, actor: int) -> None:
+        self._store = store
+        self._actor = actor
+        self._lapse, self._rate = TimeLapse(), 1.0
+        self._next_newest = self._next_try = 0.0
+        self._best: tuple[float, bytes] | None = None  # score and film
+        self._told = False
+
+    def begin(self, environment: Environment) -> TimeLapse:
+        """Return what takes the pictures of the episode that begins."""
+        self._lapse, self._rate = TimeLapse(), environment.pictures_per_second / environment.action_repeat
+        return self._lapse
+
+    def keep(self, record: EpisodeRecord, began: RunStatus, version: int) -> None:
+        """Write the film of the episode that has ended where it belongs.
+
+        The run was `began` when the weights of this version were pulled.
+        """
+        if (now := time.monotonic()) < self._next_try:
+            return
+        score, film = float(record.score_saber), b""
+        is_best = self._best is None or score > self._best[0]
+        if is_best or now >= self._next_newest:
+            film = self._encode(record, began, version)
+        if is_best:
+            self._best = score, film
+        try:
+            self._write(film, now)
+        except BrokerError as error:
+            self._next_try = now + _AGAIN_S
+            self._tell(error)
+
+    def _encode(self, record: EpisodeRecord, began: RunStatus, version: int) -> bytes:
+        pictures = self._lapse.pictures()
+        count, height, width, _ = pictures.shape
+        info = FilmInfo(
+            score=float(record.score_saber), at=time.time(), rate=self._rate, step=began.t_actors, version=version,
+            actor=self._actor, episode=record.episode, stride=self._lapse.stride, pictures=count, height=height,
+            width=width,
+        )  # fmt: skip
+        return encode(Film(info, pictures))
+
+    def _write(self, film: bytes, now: float) -> None:
+        """Write the film as the newest if one is due, and the best film if Redis has a worse one or none."""
+        if now >= self._next_newest:
+            self._next_newest = now + _NEWEST_S
+            self._store.write("newest", film)
+        there = self._best_there()
+        if self._best and (there is None or self._best[0] > there):
+            self._store.write("best", self._best[1])
+
+    def _best_there(self) -> float | None:
+        """Return the score of the best film in Redis; None if there is none, or it is damaged."""
+        found = self._store.read(["best"], HEADER_BYTES)
+        try:
+            return decode_info(found["best"]).score if found else None
+        except FilmError:
+            return None
+
+    def _tell(self, error: Exception) -> None:
+        """Print one line in the life of a process."""
+        if not self._told:
+            self._told = True
+            print(f"Not shown: Redis takes no film of an episode ({' '.join(str(error).split())[:200]})", flush=True)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._store.close()

@@ -1,0 +1,26 @@
+"""Checks, before hours are spent, that an environment can be filmed."""
+
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from args import Args
+from memory.errors import UserError
+from programs.common import open_environment
+from saber.video import write_video
+
+EVALUATIONS = "--record-evaluations"
+
+
+def try_to_record(args: Args, option: str, folder: Path) -> None:
+    """Film one picture in a folder, to fail now if anything for films is missing; raises UserError."""
+    with closing(open_environment(args, args.seed, recorded_by=option)) as environment:
+        environment.reset()
+        try:
+            with (
+                tempfile.TemporaryDirectory(dir=folder) as place,
+                write_video(Path(place) / "x.webm", environment.pictures_per_second) as video,
+            ):
+                video.add(environment.pictures())
+        except OSError as error:
+            raise UserError(f"{option}: {error}") from error

@@ -1,0 +1,24 @@
+"""What a program does when its standard output takes no more: nobody reads it, or the disk is full."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def checked(program: str) -> Iterator[None]:
+    """End the program with exit code 1 if the block, or what is left of its output, cannot be written.
+
+    One line tells why, none if nobody reads: `| head` has had enough.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()  # here: what Python fails to write at the very end is a traceback
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(1)

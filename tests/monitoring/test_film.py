@@ -1,0 +1,216 @@
+"""Films: what is written is read again, and what nobody can have written is refused without harm."""
+
+import json
+import math
+import random
+import resource
+import zlib
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memory.rows import Array
+from monitoring import film as module
+from monitoring.film import (
+    HEADER_BYTES,
+    MAX_BYTES,
+    MAX_HEIGHT,
+    MAX_PICTURES,
+    MAX_WIDTH,
+    Film,
+    FilmError,
+    FilmInfo,
+    decode,
+    decode_info,
+    encode,
+    from_json,
+)
+from monitoring.time_lapse import TimeLapse, small_size
+from tests.monitoring.films import INFO, film
+
+
+def test_a_film_is_read_as_it_was_written() -> None:
+    # Mutation: the changes between pictures in a type that does not wrap around.
+    written = film()
+    read = decode(encode(written))
+    assert read.info == written.info
+    assert read.pictures.dtype == np.uint8 and np.array_equal(read.pictures, written.pictures)
+    assert decode_info(encode(written)[:HEADER_BYTES]) == written.info
+    assert from_json(json.loads(json.dumps(asdict(written.info)))) == written.info
+
+
+def noise(pictures: int) -> Film:
+    """Return a film that cannot be compressed, of the largest pictures."""
+    values = INFO.__dict__ | {"pictures": pictures, "height": MAX_HEIGHT, "width": MAX_WIDTH}
+    shape = (pictures, MAX_HEIGHT, MAX_WIDTH, 3)
+    return Film(FilmInfo(**values), np.random.default_rng(1).integers(0, 256, shape, np.uint8))
+
+
+def test_a_film_that_would_be_too_large_gets_fewer_pictures() -> None:
+    large = noise(90)
+    data = encode(large)
+    assert MAX_BYTES / 2 < len(data) <= MAX_BYTES
+    read = decode(data)
+    assert (read.info.pictures, read.info.stride) == (45, 2 * INFO.stride)
+    assert np.array_equal(read.pictures, large.pictures[::2])
+
+
+def test_a_film_is_thinned_evenly() -> None:
+    whole = film(pictures=10)
+    assert whole.thinned(10) is whole
+    for most in range(1, 10):
+        thin = whole.thinned(most)
+        every = thin.info.stride // whole.info.stride
+        assert len(thin.pictures) == thin.info.pictures <= most
+        assert np.array_equal(thin.pictures, whole.pictures[::every])
+
+
+# --- hostile bytes ---
+
+WRONG: dict[str, list[Any]] = {
+    "score": [math.nan, math.inf, "1", None],
+    "at": [-1.0, 1e300, math.nan, "now"],
+    "rate": [0.0, -1.0, 1e9, math.nan],
+    "step": [-1, 2**60, 1.5, None],
+    "version": [-1, 2**60],
+    "actor": [-1, 10**6, True],
+    "episode": [-1, 2**60],
+    "stride": [0, -1, 2**60],
+    "pictures": [0, MAX_PICTURES + 1, -1],
+    "height": [0, MAX_HEIGHT + 1],
+    "width": [0, MAX_WIDTH + 1, 1.0],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in WRONG.items() for value in values])
+def test_a_film_that_nobody_makes_is_refused(field: str, value: Any) -> None:
+    assert WRONG.keys() == INFO.__dict__.keys()
+    with pytest.raises(FilmError):
+        from_json(INFO.__dict__ | {field: value})
+
+
+@pytest.mark.parametrize("content", [None, [], {}, 1, INFO.__dict__ | {"more": 1}])
+def test_json_that_tells_of_no_film_is_refused(content: Any) -> None:
+    with pytest.raises(FilmError):
+        from_json(content)
+
+
+@pytest.mark.parametrize("data", [b"", b"RIQF0001", b"\xff" * HEADER_BYTES, bytes(MAX_BYTES + 1), bytes(1000)])
+def test_bytes_that_are_no_film_are_refused(data: bytes) -> None:
+    with pytest.raises(FilmError):
+        decode(data)
+
+
+def claimed(data: bytes, **claims: int) -> bytes:
+    """Return a film whose header claims other sizes than its pictures have."""
+    values = INFO.__dict__ | claims
+    return module._HEADER.pack(module._MAGIC, *values.values()) + data
+
+
+def test_other_pictures_than_claimed_are_refused() -> None:
+    whole = bytes(INFO.raw_bytes)
+    assert decode(claimed(zlib.compress(whole))).pictures.shape == (6, 5, 7, 3)
+    for wrong in (
+        claimed(zlib.compress(whole[:-1])),
+        claimed(zlib.compress(whole + b"x")),
+        claimed(zlib.compress(whole)[:-1]),
+        claimed(zlib.compress(whole) + b"x"),
+        claimed(whole),
+        claimed(b""),
+        claimed(zlib.compress(whole), pictures=7),
+        claimed(zlib.compress(whole), pictures=65535, height=65535, width=65535),
+    ):
+        with pytest.raises(FilmError):
+            decode(wrong)
+
+
+def test_a_bomb_does_not_go_off() -> None:
+    # Mutation: decompress without a limit.
+    expander = zlib.compressobj()
+    zeros = b"".join(expander.compress(bytes(1 << 20)) for _ in range(120)) + expander.flush()
+    bombs = [claimed(zeros), claimed(zeros, pictures=MAX_PICTURES, height=MAX_HEIGHT, width=MAX_WIDTH)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for bomb in bombs:
+        assert len(bomb) < MAX_BYTES
+        with pytest.raises(FilmError):
+            decode(bomb)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+
+
+def test_damaged_bytes_are_refused_or_give_a_film() -> None:
+    rng, data, read, refused = random.Random(1), encode(film()), 0, 0
+    for _ in range(3000):
+        damaged = bytearray(data)
+        for _ in range(rng.randrange(1, 4)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            found = decode(bytes(damaged[: rng.choice((len(damaged), rng.randrange(len(damaged))))]))
+            assert found.pictures.nbytes == found.info.raw_bytes
+            encode(found)
+            assert len(found.info.caption) < 200
+            read += 1
+        except FilmError:
+            refused += 1
+    assert min(read, refused) > 20, "both happen"
+
+
+# --- pictures of an episode ---
+
+
+def picture(number: int, height: int = 6, width: int = 8) -> Array:
+    return np.full((height, width, 3), number % 251, np.uint8)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 8])
+def test_an_episode_of_any_length_gives_evenly_spaced_pictures(most: int) -> None:
+    # Mutation: go on with the old stride after pictures were dropped.
+    lapse = TimeLapse(most)
+    for step in range(200):
+        lapse.add([picture(step)])
+        pictures = lapse.pictures()
+        shown = pictures[:, 0, 0, 0].tolist()
+        assert shown == list(range(0, step + 1, lapse.stride)), "from the first on, and up to the newest"
+        assert len(shown) <= most and (lapse.stride == 1 or 2 * len(shown) >= most)
+
+
+def test_a_long_episode_fills_a_film() -> None:
+    lapse = TimeLapse()
+    for step in range(5 * MAX_PICTURES):
+        lapse.add([picture(step)])
+    assert (len(lapse.pictures()), lapse.stride) == (5 * MAX_PICTURES // 8 + 1, 8)
+
+
+def test_what_blinks_is_seen() -> None:
+    # Mutation: the last picture of a step alone.
+    lapse = TimeLapse()
+    lapse.add([picture(9), picture(7), picture(3)])
+    lapse.add([picture(2)])
+    assert lapse.pictures()[:, 0, 0, 0].tolist() == [7, 2]
+
+
+@pytest.mark.parametrize(
+    ("size", "small"),
+    [
+        ((210, 160), (105, 80)),
+        ((250, 160), (125, 80)),
+        ((400, 600), (100, 150)),
+        ((3, 5000), (1, 156)),
+        ((5, 7), (5, 7)),
+    ],
+)
+def test_pictures_are_halved_until_they_fit(size: tuple[int, int], small: tuple[int, int]) -> None:
+    assert small_size(*size) == small
+    lapse = TimeLapse()
+    lapse.add([np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)])
+    lapse.add([picture(1, 20, 30)])
+    assert lapse.pictures().shape == (2, *small, 3)
+    decode(
+        encode(
+            Film(
+                FilmInfo(**INFO.__dict__ | dict(zip(("pictures", "height", "width"), (2, *small), strict=True))),
+                lapse.pictures(),
+            )
+        )
+    )

@@ -1,0 +1,63 @@
+"""Pictures of a run on terminals of several widths."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from memory.broker.run_status import RunStatus
+from monitoring.overview import Overview, Process
+from monitoring.report import Report
+from monitoring.terminal.pictures import process_picture, run_picture
+
+VALUES = {
+    "time/progress": 0.413, "train/timesteps": 413e3, "time/remaining": 750.0, "train/version": 4100.0,
+    "train/updates_per_second": 9.2, "redis/unread": 3.0, "process/memory": 1.2e9, "rollout/ep_rew_mean": 12.4,
+    "share/update": 0.6, "share/take_in": 0.3, "share/wait": 0.1,
+}  # fmt: skip
+PLAYED = {"actor/version": 4099.0, "actor/steps_per_second": 311.0, "actor/unread": 12.0, "process/memory": 4e8}
+LEARNER = Report("learner", 0, "gpu-machine-17.example", 1234567, 0.0, 5.0, values=VALUES)
+ACTORS = [Report("actor", i, "gpu-machine-17.example", 1234568 + i, 0.0, 5.0, values=PLAYED) for i in (0, 1)]
+PROCESSES = (
+    Process("learner", 0, LEARNER, 0.0), *(Process("actor", report.number, report, 1.0) for report in ACTORS),
+    Process("actor", 2, None, 0.0),
+)  # fmt: skip
+RUN = Overview("pong", RunStatus("id", "running", {"T_max": 1_000_000}, 0, 0), PROCESSES, (), "running")
+
+
+def drawn(picture: object, width: int) -> list[str]:
+    console = Console(width=width, record=True, file=io.StringIO(), color_system=None)
+    console.print(picture)
+    return console.export_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (40, "process state rate lag"),
+        (50, "process state rate lag unread seen"),
+        (60, "process state rate version lag unread seen"),
+        (80, "process state rate version lag unread memory seen pid"),
+        (120, "process state rate version lag unread memory seen pid host"),
+    ],
+)
+def test_columns_that_have_no_room_are_left_out_and_none_is_cut(width: int, columns: str) -> None:
+    # Mutations: let the table shorten its cells; draw the time beside the facts on any terminal.
+    lines = drawn(run_picture(RUN, 50), width)
+    assert {len(line) for line in lines} == {width}
+    text = "\n".join(line[2:-2].rstrip() for line in lines[1:-1])
+    assert "…" not in text
+    (header,) = re.findall("(?m)^process.*$", text)
+    assert header.split() == columns.split()
+    states = {"learner": "working", "actor 0": "working", "actor 1": "working", "actor 2": "missing"}
+    for process, state in states.items():
+        assert re.search(rf"(?m)^{process} +{state}\b", text)
+
+
+@pytest.mark.parametrize("width", [40, 59, 60, 80, 120])
+def test_every_fact_and_part_keeps_its_name(width: int) -> None:
+    text = "\n".join(drawn(process_picture(LEARNER, "pong", 1_000_000), width))
+    for name in ("score", "learning", "weights", "waits for", "update", "take in", "wait", "41.3 %", "12 min left"):
+        assert re.search(name.replace(" ", r"[\s│]+"), text), name
+    assert ("score" in next(line for line in text.splitlines() if " time " in line)) == (width >= 60)

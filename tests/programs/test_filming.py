@@ -1,0 +1,134 @@
+"""What an evaluation actor leaves of its films in Redis, whoever else writes there."""
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from memory.broker.connection import Client, connect
+from memory.broker.films import FilmStore
+from memory.broker.run_status import RunStatus
+from memory.broker.transport import Keys
+from monitoring.film import HEADER_BYTES, MAX_BYTES, FilmInfo, decode, decode_info, encode
+from programs.actor import filming
+from programs.actor.filming import Filmer
+from saber.environment import EnvironmentSettings
+from saber.registry import make_environment
+from saber.scores import EpisodeRecord
+from tests.conftest import RedisServer
+from tests.monitoring.films import film
+
+pytestmark = pytest.mark.redis
+BEGAN = RunStatus("id", "running", {}, t_learner=40, t_actors=50)
+
+
+@pytest.fixture
+def store(client: Client, run_name: str) -> Iterator[FilmStore]:
+    with closing(FilmStore(client, run_name, "id")) as store:
+        yield store
+
+
+@pytest.fixture
+def filmer(client: Client, run_name: str) -> Iterator[Filmer]:
+    with closing(Filmer(FilmStore(client, run_name, "id"), 3)) as filmer:
+        yield filmer
+
+
+def play(filmer: Filmer, score: float, episode: int = 0, steps: int = 5) -> None:
+    """Film a short episode that has this score."""
+    environment = make_environment(EnvironmentSettings(game="pong", record=True), 1)
+    lapse = filmer.begin(environment)
+    environment.reset()
+    for _ in range(steps):
+        lapse.add(environment.pictures())
+        environment.step(0)
+    filmer.keep(EpisodeRecord(episode=episode, score_saber=int(score)), BEGAN, 7)
+
+
+def there(store: FilmStore) -> dict[str, FilmInfo]:
+    return {place: decode_info(data) for place, data in store.read(("best", "newest"), HEADER_BYTES).items()}
+
+
+def scores(store: FilmStore) -> tuple[float, float]:
+    found = there(store)
+    return found["best"].score, found["newest"].score
+
+
+def test_the_first_film_is_newest_and_best(store: FilmStore, filmer: Filmer) -> None:
+    play(filmer, 5, episode=11)
+    films = {place: decode(data) for place, data in store.read(("best", "newest"), MAX_BYTES).items()}
+    assert films["best"].info == films["newest"].info
+    info = films["best"].info
+    assert (info.score, info.actor, info.episode, info.step, info.version) == (5, 3, 11, 50, 7)
+    assert (info.rate, info.stride, info.pictures, info.height, info.width) == (15, 1, 5, 105, 80)
+    assert films["best"].pictures.std() > 1, "it is no black picture"
+
+
+def test_a_better_one_is_written_at_once_and_a_newer_one_in_time(
+    store: FilmStore, filmer: Filmer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutation: write every episode as the newest, or a best one that is worse.
+    for score, expected in ((5, (5, 5)), (4, (5, 5)), (8, (8, 5)), (6, (8, 5))):
+        play(filmer, score)
+        assert scores(store) == expected
+    monkeypatch.setattr(filming, "_NEWEST_S", -1)
+    filmer._next_newest = 0
+    for score, expected in ((3, (8, 3)), (2, (8, 2))):
+        play(filmer, score)
+        assert scores(store) == expected
+
+
+def test_another_actor_s_best_stays_and_a_lost_one_is_written_again(store: FilmStore, filmer: Filmer) -> None:
+    # Mutation: compare with this actor's own films alone.
+    store.write("best", encode(film(score=20.0)))
+    play(filmer, 10)
+    assert scores(store) == (20, 10)
+    store.write("best", encode(film(score=9.0)))
+    play(filmer, 1)
+    assert scores(store) == (10, 10), "the other has read before this actor wrote"
+
+
+def test_what_others_write_there_ends_nothing(
+    client: Client, run_name: str, store: FilmStore, filmer: Filmer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutation: let FilmError, or WRONGTYPE, pass.
+    keys, rng = Keys(run_name, "id", evaluation=True), random.Random(1)
+    for score in range(1, 9):
+        for place in ("best", "newest"):
+            client.delete(keys.film(place))
+            match score % 4:
+                case 0:
+                    client.rpush(keys.film(place), "x")
+                case 1:
+                    client.set(keys.film(place), rng.randbytes(300))
+                case 2:
+                    client.set(keys.film(place), "")
+                case _:
+                    client.hset(keys.film(place), "x", "y")
+        filmer._next_newest = 0
+        play(filmer, score, steps=2)
+        assert scores(store) == (score, score)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_server_that_takes_no_film_is_told_once_and_left_in_peace(
+    own_server: RedisServer, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(connect("127.0.0.1", own_server.port)) as client:
+        client.execute_command("ACL", "SETUSER", "default", "-set")
+        with closing(Filmer(FilmStore(client, "run", "id"), 0)) as filmer:
+            play(filmer, 1)
+            tried = filmer._next_try
+            play(filmer, 2)
+            assert filmer._next_try == tried > 0, "not again so soon"
+            monkeypatch.setattr(filmer, "_next_try", 0.0)
+            own_server.stop()
+            play(filmer, 3)
+            own_server.start()
+            monkeypatch.setattr(filmer, "_next_try", 0.0)
+            filmer._next_newest = 0
+            play(filmer, 2)
+        with closing(FilmStore(client, "run", "id")) as store:
+            assert scores(store) == (3, 2), "the restarted server has all rights again"
+    assert capfd.readouterr().out.count("Not shown: Redis takes no film of an episode (") == 1

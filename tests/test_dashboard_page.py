@@ -1,0 +1,160 @@
+"""The page in a real browser: which run is which, what is hidden, what can be read, and where the focus stays."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from memory.broker.connection import Client
+from memory.broker.reports import ReportStore
+from memory.broker.run_status import Owner, RunStatus, write_run
+from memory.broker.transport import Keys
+from monitoring.metrics import PRIORITY_BOUNDS
+from monitoring.report import Report, encode
+from tests.browser import Browser, needs_browser
+from tests.dashboard import PROBLEM, errors, moment, needs_dashboard, start, whole_run
+from tests.dashboard import write_run as write_files
+from tests.processes import Processes
+
+pytestmark = [pytest.mark.redis, needs_browser, needs_dashboard]
+
+
+@pytest.fixture
+def address(client: Client, redis_port: int, run_name: str, tmp_path: Path, processes: Processes) -> Iterator[str]:
+    with whole_run(client, run_name, tmp_path / "results"):
+        yield start(processes, redis_port, tmp_path / "results", "--run-name", run_name)[1]
+
+
+def text_of(element: str) -> str:
+    return f"document.getElementById('{element}').textContent"
+
+
+def test_a_run_that_is_over_does_not_look_alive(address: str, client: Client, run_name: str, tmp_path: Path) -> None:
+    # Mutation: show the remaining time of the last report whatever the record holds.
+    values = {"time/remaining": 3240.0, "time/fps": 585.0}
+    learner = Report("learner", 0, "host", 7, 1.0, 3.0, values=values)
+    empty = {"buffer/priorities": [0.0] * (len(PRIORITY_BOUNDS) + 1)}
+    with closing(ReportStore(client, Keys(run_name, "id"))) as store, Browser() as browser:
+        store.write(None, encode(learner))
+        browser.open(address)
+        browser.wait_for(f"{text_of('facts')}.includes('Remaining54 min')")
+        assert "585 a second" in browser.value(text_of("facts"))
+        assert browser.value("!document.getElementById('view').hidden && document.getElementById('thoughts').hidden")
+        owner = Owner.of(tmp_path / "results")
+        write_run(client, run_name, RunStatus("id", "stopped", {"game": "pong"}, 0, 0, owner=owner), {})
+        store.write(None, encode(replace(learner, histograms=empty)))
+        browser.wait_for("document.getElementById('view').hidden")
+        told = browser.value(text_of("facts"))
+        assert "Remaining" not in told and "a second" not in told and "Agent steps" in told
+        browser.wait_for("document.getElementById('priorities').parentElement.hidden")
+        assert errors(browser, address) == []
+
+
+def test_a_curve_of_one_point_is_seen_and_empty_choices_are_not(
+    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+) -> None:
+    # Mutation: count the points of the axis, or offer known scores that there are not.
+    write_files(tmp_path, "CartPole-v1", 1)
+    (tmp_path / "CartPole-v1_metrics.jsonl").write_text(moment(0, 0) + moment(60, 10, train__loss=0.5))
+    _, address = start(processes, redis_port, tmp_path, "--run-name", run_name)
+    with Browser() as browser:
+        browser.open(address)
+        browser.wait_for("document.querySelectorAll('#loss .scatterlayer .point').length === 1")
+        browser.wait_for("document.querySelectorAll('#scores .scatterlayer .point').length > 0")
+        for choices in ("lines", "other-runs"):
+            assert browser.value(f"document.getElementById('{choices}').closest('details').hidden"), choices
+        assert errors(browser, address) == []
+
+
+# The least contrast of a text with the page, as WCAG 2.2 counts it, with the opacity and the greying of what is stale.
+CONTRAST = """(() => {
+    document.documentElement.classList.add('stale');
+    const numbers = text => text.match(/[0-9.]+/g).map(Number).slice(0, 3);
+    const luminance = rgb => rgb.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const paper = numbers(getComputedStyle(document.body).backgroundColor);
+    const contrasts = [...document.querySelectorAll('main *')].filter(e => e.offsetHeight && e.innerText).map(e => {
+        let rgb = numbers(getComputedStyle(e).color);
+        for (let around = e; around; around = around.parentElement) {
+            const style = getComputedStyle(around), gray = Number(style.filter.match(/grayscale[(](.*)[)]/)?.[1] ?? 0);
+            const mean = 0.2126 * rgb[0] + 0.7152 * rgb[1] + 0.0722 * rgb[2];
+            rgb = rgb.map(v => v + gray * (mean - v)).map((v, i) => paper[i] + style.opacity * (v - paper[i]));
+        }
+        const [less, more] = [luminance(rgb), luminance(paper)].sort((a, b) => a - b);
+        return (more + 0.05) / (less + 0.05);
+    });
+    return Math.min(...contrasts);
+})()"""
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_what_is_stale_can_be_read(address: str, dark: bool) -> None:
+    # Mutation: an opacity of 0.6.
+    with Browser() as browser:
+        browser.open(address, dark=dark)
+        browser.wait_for("document.querySelectorAll('#processes tr').length === 3")
+        assert browser.value(CONTRAST) >= 4.5
+
+
+def test_a_page_of_a_dashboard_that_was_started_again_tells_what_to_do(
+    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+) -> None:
+    open_to_all = ["--host", "0.0.0.0", "--run-name", run_name]
+    dashboard, address = start(processes, redis_port, tmp_path, *open_to_all)
+    port = urlsplit(address).port
+    with Browser() as browser:
+        browser.open(f"http://127.0.0.1:{port}/?{urlsplit(address).query}")
+        browser.wait_for("document.getElementById('title').textContent === 'No run yet'")
+        dashboard.terminate()
+        dashboard.finish()
+        start(processes, redis_port, tmp_path, *open_to_all, "--port", str(port))
+        browser.wait_for(f"{PROBLEM}.includes('Open the address that dashboard.py has printed anew')")
+
+
+def test_files_of_another_run_are_told_apart_from_the_run_on_the_server(address: str, run_name: str) -> None:
+    # Mutation: show the score of the files that are chosen among the figures of the run.
+    with Browser() as browser:
+        browser.open(address)
+        browser.wait_for(f"{text_of('facts')}.includes('Score in training')")
+        assert browser.value(text_of("mixed")) == ""
+        select = "document.getElementById('shown-run')"
+        for chosen, heading in (("other/pong", "Scores of other/pong"), ("", "Scores")):
+            browser.value(f"{select}.value = '{chosen}'; {select}.dispatchEvent(new Event('change'))")
+            browser.wait_for(f"{text_of('scores-title')} === '{heading}'")
+            assert browser.value(f"{text_of('facts')}.includes('Score in training')") == (chosen == "")
+            assert browser.value(text_of("title")).startswith("Pong · ")
+            hidden = browser.value("document.getElementById('priorities').parentElement.hidden")
+            assert hidden == (chosen != ""), "these are the run's, not of the files"
+            told = f"What stands under Scores and Learning is of other/pong, all else of run {run_name}."
+            assert browser.value(text_of("mixed")) == (told if chosen else "")
+            assert browser.value(text_of("progress-title")) == (f"Progress of run {run_name}" if chosen else "Progress")
+        assert errors(browser, address) == []
+
+
+def test_the_focus_and_the_shown_run_stay_while_others_train(
+    redis_port: int, run_name: str, tmp_path: Path, processes: Processes
+) -> None:
+    # Mutation: order the runs by time, or make all boxes anew when there is one more.
+    for number, name in enumerate("cab"):
+        write_files(tmp_path / name, "pong", 5)
+        os.utime(tmp_path / name / "pong.csv", (1e9 - number, 1e9 - number))
+    _, address = start(processes, redis_port, tmp_path, "--run-name", run_name)
+    with Browser() as browser:
+        browser.open(address)
+        browser.wait_for(f"{text_of('scores-text')}.startsWith('c/pong: mean')")
+        browser.value("document.getElementById('other-runs').parentElement.open = true")
+        browser.value("document.querySelector('input[value=\"b/pong\"]').focus()")
+        browser.value("window.option = document.querySelector('#shown-run option[value=\"b/pong\"]')")
+        write_files(tmp_path / "b", "pong", 6)
+        write_files(tmp_path / "aa", "pong", 6)
+        browser.wait_for("document.querySelectorAll('#other-runs input').length === 3")
+        assert browser.value("document.activeElement.value") == "b/pong"
+        assert browser.value("window.option.isConnected"), "a list that is open would be closed"
+        order = "[...document.querySelectorAll('#shown-run option')].map(e => e.value)"
+        assert browser.value(order) == ["", "a/pong", "aa/pong", "b/pong", "c/pong"]
+        assert browser.value(f"{text_of('scores-text')}.startsWith('c/pong: mean')")
+        assert errors(browser, address) == []

@@ -1,0 +1,69 @@
+"""Films of evaluation episodes in whole runs: they reach the sinks, and whoever asks for the impossible is told."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from monitoring.sinks.film_files import read_shown
+from tests.deadline import wait_until
+from tests.processes import run
+from tests.small import CARTPOLE, FREE, TINY
+from tests.system import EVALUATORS, LEARNER, Run
+from tests.videos import frames_of
+
+PLACES = ("best", "newest")
+ATARI = [*TINY, *"--game breakout --T-max 1000000 --learn-start 400 --memory-capacity 4000".split(), *FREE, "--force"]
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_best_and_newest_episode_reach_files_and_tensorboard(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    # Mutation: an evaluation actor that does not open its environment for recording.
+    pytest.importorskip("tensorboard", reason="an extra: pip install -r requirements-extra.txt")
+    from PIL import Image
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with Run(redis_port, run_name, tmp_path, [*ATARI, "--record-evaluations", "--tensorboard"]) as run:
+        learner, evaluator = run.start(LEARNER), run.start(EVALUATORS[0])
+        actor = run.start("0")
+        videos = [tmp_path / f"breakout_{place}_evaluation.webm" for place in PLACES]
+        wait_until(lambda: all(video.exists() for video in videos), run.last_words, 400)
+        learner.press_ctrl_c()
+        assert [process.finish(60) for process in (learner, evaluator, actor)] == [0, 0, 0], run.last_words()
+        for process in (learner, evaluator):
+            assert "Metrics are not written" not in process.output and "Not shown" not in process.output
+    shown = read_shown(tmp_path, "breakout").films
+    scores = [float(line.split(",")[7]) for line in (tmp_path / "breakout_evaluation.csv").read_text().splitlines()[1:]]
+    assert {shown[place].score for place in PLACES} <= set(scores)
+    events = EventAccumulator(str(tmp_path / "breakout_tensorboard"), {"images": 0}).Reload()
+    for place, video in zip(PLACES, videos, strict=True):
+        frames = frames_of(video, 15)
+        assert len(frames) == shown[place].pictures > 20 and frames[0].shape == (210, 160, 3)
+        assert any((frame != frames[0]).mean() > 0.001 for frame in frames), "something moves"
+        newest = events.Images(f"evaluation/{place}_episode")[-1]
+        with Image.open(io.BytesIO(newest.encoded_image_string)) as image:
+            assert image.format == "GIF" and getattr(image, "n_frames", 1) > 20
+
+
+@pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py --id-eval-actor 0"])
+def test_an_environment_without_pictures_is_refused_at_once(program: str, tmp_path: Path) -> None:
+    # Mutation: look for pictures only when the first episode begins.
+    code = """
+import runpy, sys
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+class Plain(CartPoleEnv):
+    metadata = {"render_modes": []}
+    def render(self):
+        return None
+gymnasium.register("Plain-v0", Plain)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    words = [*program.split(), *CARTPOLE, "--env", "gymnasium:Plain-v0", *TINY, "--path-to-results", tmp_path / "x"]
+    ended = run("-c", code, *words, "--port-redis", "1", "--record-evaluations")
+    (line,) = ended.errors.splitlines()
+    assert (ended.code, ended.out) == (2, "")
+    name = program.split()[0]
+    assert line.startswith(f"{name}: error: --record-evaluations: cannot record Plain-v0: it draws no pictures"), line
