@@ -1,0 +1,178 @@
+"""The on-policy family: rounds that are learned from whole, and statistics that count each row once."""
+
+import copy
+from collections.abc import Iterator
+from itertools import chain
+from types import MethodType
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import args as options
+from agents.on_policy.agent import OnPolicy
+from agents.on_policy.rounds import Played, deal_rows, deal_sequences
+from args import Args
+from memory.batch import Batch
+from memory.chunk import Chunk, ChunkId
+from memory.queue import Queue
+from memory.rows import StepType
+from programs.actor.rollout import Rollout
+from programs.common import make_agent, open_environment
+from saber.vector import VectorEnvironment
+
+CPU = torch.device("cpu")
+MEMBERS = ["ppo", "vmpo", "awr", "vpg", "vtrace"]
+TASKS = {"box": "gymnasium:Pendulum-v1", "discrete": "gymnasium:CartPole-v1"}
+SHORT = "--unroll-length 16 --minibatches 3 --epochs 2 --nb-env-per-actor 2 --T-max 1000 --mlp-size 8".split()
+
+
+class Play:
+    """A learner and its actors, in one process, which take turns."""
+
+    def __init__(self, words: list[str], actors: int = 1) -> None:
+        self.args: Args = options.parse([*SHORT, "--nb-actor", str(actors), *words], "test", "")
+        self.rollouts = [self._rollout(actor) for actor in range(actors)]
+        agent = make_agent(self.args, self._environments(0)[0].spec, CPU, learns=True, seed=1)
+        assert isinstance(agent, OnPolicy)
+        self.learner = agent
+        self._sent = 0
+
+    def _environments(self, actor: int) -> list:
+        return [open_environment(self.args, 10 * actor + env) for env in range(self.args.nb_env_per_actor)]
+
+    def _rollout(self, actor: int) -> Rollout:
+        environments = self._environments(actor)
+        agent = make_agent(self.args, environments[0].spec, CPU, learns=False, seed=5 + actor)
+        return Rollout(self.args, agent, VectorEnvironment(environments))
+
+    def play(self) -> Batch:
+        """Play a round with the learner's weights; return all that was played."""
+        queue = Queue(self.learner.spec, 10_000, None, torch.Generator(), CPU)
+        for rollout in self.rollouts:
+            rollout.load(self.learner.model.published(), 0)
+            messages = [message for step in range(self.args.own.round_rows) for message in rollout.play(step, step)]
+            for message in (*messages, *rollout.finish_round()):
+                if isinstance(message, Chunk):
+                    self._sent += 1
+                    queue.add(ChunkId(0, self._sent), message)
+        return queue.sample(None)
+
+
+def watch_steps(agent: OnPolicy) -> list[tuple[Played, Tensor]]:
+    """Keep the rows of each update, and the logarithms of its ratios [1, N] before it."""
+    seen: list[tuple[Played, Tensor]] = []
+    step = agent._step
+
+    def watched(_self: OnPolicy, rows: Played) -> dict[str, Tensor]:
+        pi, mu = (
+            agent._policy.distribution(of) for of in (agent.network(rows.obs[0])[0].unsqueeze(0), rows.parameters)
+        )
+        seen.append((rows, (pi.log_prob(rows.raw) - mu.log_prob(rows.raw)).detach()))
+        return step(rows)
+
+    agent._step = MethodType(watched, agent)  # type: ignore[method-assign]
+    return seen
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("actors", [1, 3])
+def test_the_first_update_of_a_round_is_exactly_on_policy(task: str, actors: int) -> None:
+    # Mutation: publish the new statistics of observations a round late, or act with other parameters than recorded.
+    play = Play(["--agent", "ppo", "--env", TASKS[task], "--lr-on-policy", "0.01"], actors)
+    seen = watch_steps(play.learner)
+    for _ in range(3):
+        seen.clear()
+        play.learner.update(play.play(), 0.0)
+        assert seen[0][1].abs().max() < 1e-5
+        assert seen[-1][1].abs().max() > 1e-3, "later ones are not"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_each_learnable_row_is_dealt_out_once_an_epoch(task: str) -> None:
+    play = Play(["--agent", "ppo", "--env", TASKS[task]], 2)
+    seen = watch_steps(play.learner)
+    for _ in range(8):  # some episodes of CartPole end
+        seen.clear()
+        batch = play.play()
+        play.learner.update(batch, 0.0)
+        learnable = int((batch.step_type[:-1] != StepType.LAST).sum())
+        assert learnable == play.args.round_steps
+        for epoch in (seen[:3], seen[3:]):
+            dealt = torch.cat([rows.obs[0].flatten(1) for rows, _ in epoch])  # [N, numbers]
+            assert len(dealt) == learnable and len(dealt.unique(dim=0)) == learnable
+
+
+def test_rows_and_sequences_are_dealt_out_whole_and_shuffled() -> None:
+    learnable = torch.rand(7, 5, generator=torch.Generator().manual_seed(1)) < 0.8
+    generator = torch.Generator().manual_seed(2)
+    rows = [part.tolist() for part in deal_rows(learnable, 4, generator)]
+    dealt = list(chain.from_iterable(rows))
+    assert sorted(dealt) == learnable.flatten().nonzero().flatten().tolist() != dealt
+    assert {len(part) for part in rows} <= {len(dealt) // 4, len(dealt) // 4 + 1}
+    parts = [part.view(7, -1) for part in deal_sequences(learnable, 2, generator)]
+    assert sorted(torch.cat([part[0] for part in parts]).tolist()) == [0, 1, 2, 3, 4]
+    assert all(torch.equal(part - part[0], (5 * torch.arange(7)).unsqueeze(1).expand_as(part)) for part in parts)
+    for deal in (deal_rows, deal_sequences):
+        with pytest.raises(ValueError, match="--minibatches: 99 updates share"):
+            next(deal(learnable, 99, generator))
+
+
+def rounds(play: Play, count: int) -> Iterator[Batch]:
+    for _ in range(count):
+        batch = play.play()
+        yield batch
+        play.learner.update(batch, 0.5)
+
+
+def test_statistics_count_each_row_and_each_reward_once() -> None:
+    # Mutation: count the row after the sequence, too, which is the next one's first.
+    play = Play("--agent ppo --env gymnasium:Pendulum-v1".split(), 2)
+    obs, returns, sums = [], [], np.zeros(4)  # discounted rewards, by environment
+    for batch in rounds(play, 6):
+        obs.append(batch.obs[:-1].numpy())
+        for reward in batch.reward[1:].numpy():
+            sums = 0.99 * sums + reward
+            returns.append(sums)
+    seen, statistics, normaliser = (
+        np.concatenate(obs).astype(float),
+        play.learner._statistics,
+        play.learner.network.normaliser,
+    )
+    assert statistics._observations.mean.numpy() == pytest.approx(seen.mean((0, 1)), abs=1e-9)
+    assert statistics._returns.variance.item() == pytest.approx(np.var(returns), rel=1e-5)
+    assert normaliser is not None
+    assert normaliser.mean.numpy() == pytest.approx(seen.mean((0, 1)), abs=1e-6)
+    assert normaliser.scale.numpy() == pytest.approx(1 / seen.std((0, 1)), rel=1e-4)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("task", TASKS)
+def test_a_restored_agent_learns_on_exactly(member: str, task: str) -> None:
+    # Mutation: leave the statistics, the learned weights or the reference out of `parts`.
+    more = "--reference-kl-cost 0.1 --reference-period 2 --popart True".split()
+    play = Play(["--agent", member, "--env", TASKS[task], *more])
+    list(rounds(play, 3))
+    other = Play(["--agent", member, "--env", TASKS[task], *more])
+    for name, part in play.learner.parts.items():
+        other.learner.parts[name].load_state_dict(copy.deepcopy(part.state_dict()))
+    for _ in range(2):
+        batch = play.play()
+        made = [learner.update(batch, 0.5) for learner in (play.learner, other.learner)]
+        assert made[0].metrics == made[1].metrics
+    for name, parameter in play.learner.model.named_parameters():
+        assert torch.equal(parameter, other.learner.model.get_parameter(name)), name
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("more", ["", "--minibatch-split sequences --minibatches 2", "--popart True --value-clip 0.2"])
+def test_every_member_learns_from_every_kind_of_action(member: str, more: str) -> None:
+    for env in TASKS.values():
+        play = Play(["--agent", member, "--env", env, *more.split()])
+        before = play.learner.model.published()
+        for batch in rounds(play, 2):
+            assert set(batch.extras) >= {"parameters", "return"}
+        after = play.learner.model.published()
+        assert all(tensor.isfinite().all() for tensor in after.values())
+        assert any(not torch.equal(before[name], after[name]) for name in before)
