@@ -67,8 +67,12 @@ class LearnerGauges:
         metrics = list(self._metrics)
         return {name: torch.stack([m[name] for m in metrics]).mean().item() for name in metrics[0]} if metrics else {}
 
+    def read_anew(self) -> None:
+        """Let the next reading have no value of an earlier one: the last report of a run tells how it ended."""
+        self._next_slow = 0.0
+
     def read(self) -> Reading:
-        """Return all metrics of this moment."""
+        """Return all metrics of this moment; scores, ages, priorities and Redis may be some seconds old."""
         if time.monotonic() >= self._next_slow:
             self._next_slow = time.monotonic() + _SLOW_S
             self._slow = self._read_slowly()

@@ -140,6 +140,7 @@ class Learner:
             self._saver.finished = True
             self._saver.save()
         self._saver.try_to(lambda: self._results.plot(now=True))
+        self.gauges.read_anew()
         hash_ = weights_hash(self._model)
         print(f"[{timestamp()}] {status.capitalize()} at T = {self._progress.T_learner}, weights {hash_}", flush=True)
 

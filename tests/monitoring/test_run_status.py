@@ -55,8 +55,15 @@ class WrittenRun:
         self.report("actor", 1, PLAYED | {"actor/version": 41.0}, waits_for="the learner to publish weights version 42")
 
     def report(
-        self, role: Role, number: int, values: dict[str, float], age: float = 0, waits_for: str = "", began: float = 60
+        self,
+        role: Role,
+        number: int,
+        values: dict[str, float],
+        age: float = -60,
+        waits_for: str = "",
+        began: float = 60,
     ) -> None:
+        """Write a report of this age; one below 0 stays new for as long, as a program may need to start."""
         now = time.time()
         report = Report(role, number, "here", 1234 + number, now - began, now, waits_for=waits_for, values=values)
         actor = None if role == "learner" else number
@@ -141,7 +148,7 @@ def test_many_that_are_missing_are_told_in_one_line(client: Client) -> None:
 
 def test_nobody_is_missing_just_after_a_start(server: RedisServer, client: Client) -> None:
     # Mutations: no state "starting"; one that outlasts the learner's first 30 seconds, or is that of newer reports.
-    written, now = WrittenRun(client, "pong"), int(time.time())
+    written = WrittenRun(client, "pong")
 
     def states() -> list[str]:
         (pong,) = look(client).runs
@@ -157,8 +164,9 @@ def test_nobody_is_missing_just_after_a_start(server: RedisServer, client: Clien
     written.report("learner", 0, VALUES, began=40)
     assert states() == ["working", "missing", "silent"]
     written.report("learner", 0, VALUES, age=60)
-    for began, learner in ((now, "starting"), (now - 40, "silent")):
-        write_run(client, "pong", RunStatus("id-pong", "starting", {"nb_actor": 1}, 4, 5, written=began), {})
+    for ago, learner in ((0, "starting"), (40, "silent")):
+        record = RunStatus("id-pong", "starting", {"nb_actor": 1}, 4, 5, written=int(time.time()) - ago)
+        write_run(client, "pong", record, {})
         assert states()[0] == learner
 
 
