@@ -53,10 +53,14 @@ class Losses(nn.Module):
         value_loss_ = self._value_loss(rows, look.value, popart)
         loss = policy_loss + self._options.baseline_cost * value_loss_
         for name, quantity in self._quantities(rows, look, pi, mu).items():
-            loss = loss + self.regularisers[name](quantity) if name in self.regularisers else loss
             metrics[name] = -quantity if name == "entropy" else quantity
+            if name in self.regularisers:
+                regulariser = self.regularisers[name]
+                loss = loss + regulariser(quantity)
+                if isinstance(regulariser, Constraint):
+                    metrics[f"{name}_cost"] = regulariser.price()
         metrics |= {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss_}
-        return loss, metrics | {"value": masked_mean(look.value, rows.learnable)}
+        return loss, {"value": masked_mean(look.value, rows.learnable)} | metrics
 
     def _policy_loss(self, rows: Played, pi: Distribution, mu: Distribution) -> tuple[Tensor, dict[str, Tensor]]:
         options, kept, advantage = self._options, rows.learnable, rows.advantage

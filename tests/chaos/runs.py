@@ -67,6 +67,14 @@ def _impala(batch: int, lstm: int) -> Family:
     )
 
 
+def _on_policy(agent: str, more: str, lstm: int = 0) -> Family:
+    rows = ROUND // (ACTORS * ENVS)
+    words = f"--agent {agent} --unroll-length {rows} --epochs 2 --mlp-size 9 --hidden-size 9 {more}".split()
+    extras = (("parameters", Field((ACTIONS,), "float32")), ("return", Field((), "float32")))
+    state = state_fields(lstm, Discrete(ACTIONS))
+    return Family(ChunkSpec(2, 0, rows, 1, rows, rows, extras, state, prioritised=False), 30, words)
+
+
 # Replays turn over on the way.
 RAINBOW = Family(ChunkSpec(2, 0, 64, 3, 64, 1), 60, "--multi-step 3 --learn-start 400".split())
 FAMILIES = {
@@ -80,7 +88,10 @@ FAMILIES = {
         # An update stands for 60 steps, so that it is the learner that waits for rows.
         + f"--samples-per-insert 0.5 --lstm-size {LSTM_SIZE} --target-period 50 --exploration-base 0.9".split(),
     ),
+    "ppo": _on_policy("ppo", "--minibatches 2"),
+    "vmpo-lstm": _on_policy("vmpo", f"--lstm-size {LSTM_SIZE} --minibatch-split sequences --minibatches 1", LSTM_SIZE),
 }
+TAKE_TURNS = {"ppo", "vmpo-lstm"}  # these are in lockstep always
 
 
 class Result(NamedTuple):
