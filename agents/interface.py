@@ -141,8 +141,8 @@ class Agent(Policy):
         """Make one step of the optimiser, with a batch on the agent's device.
 
         `progress` is the share of learning that is done: 0 at learn-start, 1 at T-max.
-        On a GPU this is recorded once and then replayed, so it may neither look at a tensor's values nor depend on
-        anything in Python that changes.
+        On a GPU the update from a replay is recorded once and then replayed, so it may neither look at a tensor's
+        values nor depend on anything in Python that changes.
         """
 
     def count_update(self, step: int) -> None:

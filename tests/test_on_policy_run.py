@@ -28,7 +28,10 @@ def test_the_first_ratio_of_each_round_is_1(
 ) -> None:
     # Mutations: let actors play on with older weights (MAX_POLICY_LAG 1); act in bfloat16; publish the statistics of
     # observations a round late.
-    words = [*RUNS[family], *f"--nb-env-per-actor 2 --lr-on-policy 0.01 --T-max {ROUNDS * 40 * actors}".split()]
+    words = [
+        *RUNS[family],
+        *f"--nb-env-per-actor 2 --lr-on-policy 0.01 --learn-start 1 --T-max {ROUNDS * 40 * actors}".split(),
+    ]
     with System(redis_port, run_name, tmp_path, words, actors=actors, launch="launch_telling") as system:
         system.finish()
         found = [float(ratio) for ratio in re.findall(r"Largest log ratio (\S+)", system.printed(LEARNER))]

@@ -20,6 +20,9 @@ ENVIRONMENT = discrete((5,), "uint8", ACTIONS)
 SETTINGS = {
     "impala": "--agent impala --unroll-length 7 --hidden-size 9 --batch-size 4",
     "impala-lstm": "--agent impala --unroll-length 7 --hidden-size 9 --lstm-size 6 --batch-size 4",
+    "ppo": "--agent ppo --unroll-length 7 --mlp-size 9 --minibatches 2 --epochs 2",
+    "vmpo-lstm": "--agent vmpo --unroll-length 7 --hidden-size 9 --lstm-size 6 --minibatches 2 --epochs 2 "
+    "--minibatch-split sequences",
     "r2d2": "--agent r2d2 --burn-in 4 --sequence-length 8 --sequence-period 4 --multi-step 3 --hidden-size 9 "
     "--lstm-size 6 --batch-size 4 --learn-start 60 --memory-capacity 400",
 }
