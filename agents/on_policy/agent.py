@@ -25,11 +25,12 @@ from agents.ops import LAST
 from agents.ops.clipping import clip_reward
 from agents.ops.frames import push_frame, stacks
 from agents.optimisers import Adam
+from agents.policy_inspection import inspection_of
 from agents.precision import select_precision
 from agents.randomness import RandomState
 from memory.batch import Batch
 from memory.chunk import ChunkSpec
-from memory.environment_spec import Box, Discrete, Field
+from memory.environment_spec import Box, Field
 from memory.rows import Arrays, Rows, StepType
 
 _ROWS_AT_ONCE = 4096  # of a round whose values are computed without gradient
@@ -105,12 +106,10 @@ class OnPolicy(Agent):
         return push_frame(torch.from_numpy(state["stack"]), obs, torch.from_numpy(rows.step_type == StepType.FIRST))
 
     @torch.inference_mode()
-    def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:
-        """Return the probabilities of a discrete policy, and the value."""
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection:
+        """Return the policy and the value."""
         parameters, value = self.network(self._push(rows, state).to(self._device))  # [1, P], [1]
-        if not isinstance(self._environment.action, Discrete):
-            return None
-        return Inspection("probabilities", parameters[0].softmax(0).cpu().numpy(), value.item())
+        return inspection_of(self._policy.distribution(parameters), value.item())
 
     # --- learning ---
 
