@@ -29,6 +29,8 @@ CHAIN = (
 ).split()
 # The same run, which trains after a few rounds; in one thread, as its results are compared byte by byte.
 SHORT_CHAIN = [*CHAIN, *"--learn-start 600 --log-interval 50 --learner-threads 1".split()]
+# Rounds of 20 rows in each environment.
+ON_POLICY = "--unroll-length 20 --minibatches 3 --epochs 2 --mlp-size 16 --nb-env-per-actor 1"
 # The same for agents that learn from sequences: of these options the last ones count.
 FAMILIES = {
     "impala": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 4 --hidden-size 16".split()],
@@ -39,6 +41,16 @@ FAMILIES = {
         *"--agent r2d2 --burn-in 3 --sequence-length 8 --sequence-period 4 --batch-size 6 --lstm-size 7".split(),
         *"--samples-per-insert 2 --target-period 50 --exploration-base 0.9".split(),
     ],
+    "ppo": [*SHORT_CHAIN, *f"--agent ppo {ON_POLICY} --normalise-observations True".split()],
+    "vmpo": [*SHORT_CHAIN, *f"--agent vmpo {ON_POLICY} --popart True --fresh-advantages True".split()],
+    "vmpo-lstm": [
+        *SHORT_CHAIN,
+        *f"--agent vmpo {ON_POLICY} --lstm-size 7 --minibatch-split sequences --minibatches 1".split(),
+    ],
+}
+# The same where actions are numbers; an episode is one of 200 steps that is truncated.
+BOXES = {
+    "ppo-box": f"--env gymnasium:Pendulum-v1 --learner-threads 1 --disable-cuda --agent ppo {ON_POLICY}".split(),
 }
 # Each process goes on at its own speed.
 FREE = ["--synchronize-actors-with-learner", "False"]

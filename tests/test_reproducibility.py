@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.small import FAMILIES, SHORT_CHAIN
+from tests.small import BOXES, FAMILIES, SHORT_CHAIN
 from tests.system import LEARNER, Result, Stalls, System
 
 # Rounds that are short beside a stall: whoever is frozen finds that the others have gone as far as they may.
@@ -42,6 +42,7 @@ LEARNER_SLOW = Case(seed=1, slow=LEARNER, launch="launch_saving")
 ACTORS_SLOW = Case(seed=1, slow="actors")
 OTHER_SEED = Case(seed=2, slow="nobody")
 
+SLOW = pytest.mark.slow
 Run = Callable[..., list[Result]]
 
 
@@ -81,10 +82,18 @@ def test_one_actor(run: Run) -> None:
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("family", ["impala-lstm", "r2d2", "reinforce"])
+@pytest.mark.parametrize(
+    "family", ["impala-lstm", "r2d2", "reinforce", *(pytest.param(name, marks=SLOW) for name in ("ppo", "vmpo-lstm"))]
+)
 def test_other_families(run: Run, family: str) -> None:
     options = [*FAMILIES[family], *ROUNDS[len(SHORT_CHAIN) + 2 :], "--nb-env-per-actor", "2"]
     assert_equal_but_not_empty(*run(options, 2, LEARNER_SLOW, ACTORS_SLOW))
+
+
+@pytest.mark.redis
+def test_actions_that_are_numbers(run: Run) -> None:
+    options = [*BOXES["ppo-box"], *"--T-max 1600 --evaluation-interval 500 --log-interval 400".split()]
+    assert_equal_but_not_empty(*run([*options, "--nb-env-per-actor", "2"], 2, LEARNER_SLOW, ACTORS_SLOW))
 
 
 @pytest.mark.slow

@@ -62,5 +62,6 @@ def test_a_watched_run_is_the_same_run(
         systems[1].start(EVALUATORS[0])
         alone, watched = (system.finish() for system in systems)
     for kinds in watcher.kinds:
-        assert len(kinds) >= 2 and set(kinds) == {kind}, "it was watched"
+        told = kinds[1:] if kinds[:1] == [""] else kinds  # before its first action a Rainbow cannot tell
+        assert len(told) >= 2 and set(told) == {kind}, "it was watched"
     assert watched == alone

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from agents.distributions.spec import PolicySpec
-from agents.interface import ActorOutput, Agent, Inspection, Setup, Update
-from agents.networks.torso import TorsoSpec
+from agents.interface import ActorOutput, Inspection, Setup, Update
+from agents.networks.core import Inputs, Memory
 from agents.on_policy.losses import Look, Losses
 from agents.on_policy.network import NetworkSpec, PolicyValueNetwork
 from agents.on_policy.options import OnPolicyOptions
@@ -23,11 +23,10 @@ from agents.on_policy.statistics import Statistics
 from agents.on_policy.targets import estimate
 from agents.ops import LAST
 from agents.ops.clipping import clip_reward
-from agents.ops.frames import push_frame, stacks
 from agents.optimisers import Adam
 from agents.policy_inspection import inspection_of
-from agents.precision import select_precision
 from agents.randomness import RandomState
+from agents.sequences import SequenceAgent, core_spec, state_fields
 from memory.batch import Batch
 from memory.chunk import ChunkSpec
 from memory.environment_spec import Box, Field
@@ -36,7 +35,7 @@ from memory.rows import Arrays, Rows, StepType
 _ROWS_AT_ONCE = 4096  # of a round whose values are computed without gradient
 
 
-class OnPolicy(Agent):
+class OnPolicy(SequenceAgent):
     """The agent of `--agent ppo`, `vmpo`, `awr`, `vpg` and `vtrace`."""
 
     buffer = "queue"
@@ -51,12 +50,10 @@ class OnPolicy(Agent):
         if isinstance(setup.environment.action, Box):  # discrete ones are the rows' actions
             extras.append(("raw", self._policy.raw_field))
         length, stack = options.unroll_length, learning.history_length
-        self.spec = ChunkSpec(stack, 0, length, 1, length, length, tuple(extras), prioritised=False)
-        precision = select_precision(learning.precision, self._device)
-        torso = TorsoSpec(
-            setup.environment.observation, stack, options.architecture, options.hidden_size, precision, setup.learns
-        )
-        sizes = NetworkSpec(torso, options.mlp_size, self._policy, options.normalise_observations, options.popart)
+        state = state_fields(options.lstm_size, setup.environment.action)
+        self.spec = ChunkSpec(stack, 0, length, 1, length, length, tuple(extras), state, prioritised=False)
+        core = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
+        sizes = NetworkSpec(core, options.mlp_size, self._policy, options.normalise_observations, options.popart)
         self.network = PolicyValueNetwork(sizes).to(self._device)
         self.parts = {"model": self.network, "generator": RandomState(self.generator)}
         if setup.learns:
@@ -76,40 +73,34 @@ class OnPolicy(Agent):
 
     # --- acting ---
 
-    def load(self, weights: dict[str, Tensor]) -> None:
-        """Take over published weights, with the observations' mean and scale that belong to them."""
-        with torch.no_grad():
-            for name, parameter in self.network.named_parameters():
-                parameter.copy_(weights[name])
-
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Draw actions from the policy; in an evaluation take its mode, unless it is `stochastic`."""
-        first = rows.step_type == StepType.FIRST  # [E]
-        stack = self._push(rows, state)  # [E, S, ...]
-        parameters, _ = self.network(stack.to(self._device))  # [E, P]
+        inputs, memory, stack = self.acting_inputs(rows, state)
+        parameters, _, memory = self.network(inputs, memory)  # [1, E, P]
+        parameters = parameters[0]
         policy = self._policy.distribution(parameters)
         raw = policy.mode() if step is None and not self._options.stochastic else policy.sample(self.generator)
-        before = np.where(first, 0, state.get("return", np.float32(0)))  # [E]
-        discounted = (before * self._learning.discount + rows.reward * ~first).astype(np.float32)  # [E]
+        before = np.where(rows.step_type == StepType.FIRST, 0, state.get("return", np.float32(0)))  # [E]
+        arrived = np.where(rows.step_type == StepType.FIRST, 0, rows.reward)  # [E]
+        discounted = (before * self._learning.discount + arrived).astype(np.float32)  # [E]
         extras = {"parameters": parameters.cpu().numpy(), "return": discounted}
         if "raw" in dict(self.spec.extras):
             extras["raw"] = raw.cpu().numpy()
-        actions = policy.to_action(raw).cpu().numpy()
-        return ActorOutput(actions, extras), {"stack": stack.numpy(), "return": discounted}
-
-    def _push(self, rows: Rows, state: Arrays) -> Tensor:
-        """Return the stacks [E, S, ...] that end in the current rows."""
-        obs = torch.from_numpy(rows.obs)  # [E, ...]
-        if not state:
-            return push_frame(obs.new_zeros(len(obs), self.spec.stack, *obs.shape[1:]), obs, torch.ones(len(obs)) > 0)
-        return push_frame(torch.from_numpy(state["stack"]), obs, torch.from_numpy(rows.step_type == StepType.FIRST))
+        actions = policy.to_action(raw)  # [E, ...]
+        kept = self.next_state(stack, actions, memory) | {"return": discounted}
+        return ActorOutput(actions.cpu().numpy(), extras), kept
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:
         """Return the policy and the value."""
-        parameters, value = self.network(self._push(rows, state).to(self._device))  # [1, P], [1]
-        return inspection_of(self._policy.distribution(parameters), value.item())
+        inputs, memory, _ = self.acting_inputs(rows, state)
+        parameters, value, _ = self.network(inputs, memory)  # [1, 1, P], [1, 1]
+        return inspection_of(self._policy.distribution(parameters[0]), value.item())
+
+    def shown_reward(self, reward: Tensor) -> Tensor:
+        """Return rewards as an LSTM sees them: clipped, but not divided, as actors know no deviation."""
+        return clip_reward(reward, self._learning.reward_clip)
 
     # --- learning ---
 
@@ -117,45 +108,54 @@ class OnPolicy(Agent):
         """Make the updates of a round, then let its observations and rewards count for what comes after them."""
         options = self._options
         self._optimiser.set_rate(options.lr_on_policy * (1 - float(progress)))
-        obs = stacks(batch.obs, batch.step_type, self.spec.stack)  # [T + 1, B, S, ...]
+        inputs, memory = self.learning_inputs(batch)  # [T + 1, B, ...]
         reward = self._statistics.scaled(batch.reward) if options.normalise_rewards else batch.reward
         reward = clip_reward(reward, self._learning.reward_clip)
-        begun = self._look(obs)[1]  # [T + 1, B]
+        begun = self._look(inputs, memory)[1]  # [T + 1, B]
         made: list[dict[str, Tensor]] = []
         for epoch in range(options.epochs):
             if not epoch or options.fresh_advantages:
-                played = self._played(batch, obs, reward, begun)
+                played = self._played(batch, inputs, memory, reward, begun)
             if not epoch and self.network.popart is not None:
                 self.network.popart.observe(played.target, played.learnable)
-            made += [self._step(played.part(chosen)) for chosen in self._deal(played.learnable)]
+            made += [self._step(played.part(places), memory, places) for places in self._deal(played.learnable)]
         self._end_round(batch)
         return Update(None, {name: torch.stack([metrics[name] for metrics in made]).mean() for name in made[0]})
 
-    def _played(self, batch: Batch, obs: Tensor, reward: Tensor, begun: Tensor) -> Played:
+    def update_bytes(self, batch_size: int) -> int:
+        """Estimate the bytes of an update: a round's stacks, and the activations of a minibatch."""
+        if self.network.core is None:
+            return 0
+        rows = batch_size * (self.spec.length + 1)
+        return self.network.core.update_bytes(rows, -(-rows // self._options.minibatches))
+
+    def _played(self, batch: Batch, inputs: Inputs, memory: Memory, reward: Tensor, begun: Tensor) -> Played:
         """Return what the updates of an epoch read, its rows flattened to [T * B, ...]."""
         prefix = self.spec.prefix
         rows = slice(prefix, prefix + self.spec.length)
-        raw = batch.rows.get("extras.raw", batch.action)  # [T', B, ...]
+        raw = batch.rows.get("extras.raw", batch.action)[rows]  # [T, B, ...]
         parameters = batch.rows["extras.parameters"][rows]  # [T, B, P] of the policy that acted
         log_ratio, value = torch.zeros_like(begun[:-1]), begun
         if self._options.fresh_advantages:
-            present, value = self._look(obs)  # [T + 1, B, P], [T + 1, B]
+            present, value = self._look(inputs, memory)  # [T + 1, B, P], [T + 1, B]
             pi, mu = (self._policy.distribution(of) for of in (present[:-1], parameters))
-            log_ratio = pi.log_prob(raw[rows]) - mu.log_prob(raw[rows])  # [T, B]
+            log_ratio = pi.log_prob(raw) - mu.log_prob(raw)  # [T, B]
         arrived = (reward[prefix:], batch.discount[prefix:], batch.step_type[prefix:])
         target = estimate(self._options, log_ratio, value, *arrived, self._learning.discount)
-        fields = (obs[:-1], raw[rows], parameters, begun[:-1], target.advantage, target.value, target.learnable)
-        return Played(*(field.flatten(0, 1) for field in fields))
+        fields = (raw, parameters, begun[:-1], target.advantage, target.value, target.learnable)
+        flat = Inputs(*(part[:-1].flatten(0, 1) for part in inputs))
+        return Played(flat, *(field.flatten(0, 1) for field in fields))
 
     def _deal(self, learnable: Tensor) -> Iterator[Tensor]:
         split = deal_rows if self._options.minibatch_split == "rows" else deal_sequences
         return split(learnable.view(self.spec.length, -1), self._options.minibatches, self.generator)
 
-    def _step(self, rows: Played) -> dict[str, Tensor]:
-        """Make one step of Adam on some of the round's rows; returns metrics."""
-        obs = rows.obs[0]  # [N, S, ...]
-        parameters, value = (part.unsqueeze(0) for part in self.network(obs))  # [1, N, P], [1, N]
-        reference = self._reference(obs).unsqueeze(0) if self._reference else None
+    def _step(self, rows: Played, memory: Memory, places: Tensor) -> dict[str, Tensor]:
+        """Make one step of Adam on the round's rows [t, n, ...] at some places [t, n]; returns metrics."""
+        if memory:  # then they are whole sequences, whose first rows lie in the columns that they are numbered by
+            memory = tuple(part[places[0]] for part in memory)  # [n, H]
+        parameters, value, _ = self.network(rows.inputs, memory)  # [t, n, P], [t, n]
+        reference = self._reference(rows.inputs, memory) if self._reference else None
         loss, metrics = self._losses(rows, Look(parameters, value, reference), self.network.popart)
         self._optimiser.zero_grad()
         loss.backward()
@@ -165,11 +165,15 @@ class OnPolicy(Agent):
         return {name: metric.detach() for name, metric in metrics.items()}
 
     @torch.no_grad()
-    def _look(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the present parameters [T, B, P] and values [T, B] of stacked observations [T, B, S, ...]."""
-        parts = [self.network(part) for part in torch.split(obs.flatten(0, 1), _ROWS_AT_ONCE)]
-        parameters, value = (torch.cat(found) for found in zip(*parts, strict=True))
-        return parameters.view(*obs.shape[:2], -1), value.view(obs.shape[:2])
+    def _look(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Return the present parameters [T, B, P] and values [T, B], a stretch of rows after the other."""
+        T, B = inputs.first.shape
+        stretch, found = max(1, _ROWS_AT_ONCE // B), []
+        for start in range(0, T, stretch):
+            parameters, value, memory = self.network(inputs.rows(start, start + stretch), memory)
+            found.append((parameters, value))
+        parameters, value = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return parameters, value
 
     def _end_round(self, batch: Batch) -> None:
         """Count the round's observations and returns, for the rows that are played with the next weights."""

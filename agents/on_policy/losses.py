@@ -1,6 +1,6 @@
 """The loss of the on-policy family, put together from its options.
 
-Letters: N rows of an update, behind an axis of one, P parameters of a policy's distribution.
+Letters: T rows and B batch of an update (or one row of single rows), P parameters of a policy's distribution.
 """
 
 from typing import NamedTuple
@@ -26,9 +26,9 @@ _HUBER = 1.0
 class Look(NamedTuple):
     """Holds what the network says of an update's rows."""
 
-    parameters: Tensor  # [1, N, P], with gradient
-    value: Tensor  # [1, N], with gradient
-    reference: Tensor | None  # [1, N, P] of the reference policy
+    parameters: Tensor  # [T, B, P], with gradient
+    value: Tensor  # [T, B], with gradient
+    reference: Tensor | None  # [T, B, P] of the reference policy
 
 
 class Losses(nn.Module):
@@ -47,16 +47,20 @@ class Losses(nn.Module):
         self.regularisers = nn.ModuleDict({name: module for name, module in chosen.items() if module is not None})
 
     def forward(self, rows: Played, look: Look, popart: PopArt | None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of an update's rows [1, N, ...], and metrics."""
+        """Return the loss of an update's rows [T, B, ...], and metrics."""
         pi, mu = (self._policy.distribution(of) for of in (look.parameters, rows.parameters))
         policy_loss, metrics = self._policy_loss(rows, pi, mu)
         value_loss_ = self._value_loss(rows, look.value, popart)
         loss = policy_loss + self._options.baseline_cost * value_loss_
         for name, quantity in self._quantities(rows, look, pi, mu).items():
-            loss = loss + self.regularisers[name](quantity) if name in self.regularisers else loss
             metrics[name] = -quantity if name == "entropy" else quantity
+            if name in self.regularisers:
+                regulariser = self.regularisers[name]
+                loss = loss + regulariser(quantity)
+                if isinstance(regulariser, Constraint):
+                    metrics[f"{name}_cost"] = regulariser.price()
         metrics |= {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss_}
-        return loss, metrics | {"value": masked_mean(look.value, rows.learnable)}
+        return loss, {"value": masked_mean(look.value, rows.learnable)} | metrics
 
     def _policy_loss(self, rows: Played, pi: Distribution, mu: Distribution) -> tuple[Tensor, dict[str, Tensor]]:
         options, kept, advantage = self._options, rows.learnable, rows.advantage
@@ -64,9 +68,9 @@ class Losses(nn.Module):
             advantage = normalised(advantage, kept)
         if options.kept_advantages != "all":
             kept = (positive_rows if options.kept_advantages == "positive" else better_half)(advantage, kept)
-        log_pi = pi.log_prob(rows.raw)  # [1, N]
+        log_pi = pi.log_prob(rows.raw)  # [T, B]
         if options.policy_loss == "ppo":
-            log_ratio = log_pi - mu.log_prob(rows.raw)  # [1, N]
+            log_ratio = log_pi - mu.log_prob(rows.raw)  # [T, B]
             loss = ppo_loss(log_ratio, advantage, kept, options.clip_epsilon, options.clip_form == "logarithmic")
             beyond = (log_ratio.detach().exp() - 1).abs() > options.clip_epsilon
             return loss, {"clipped": masked_mean(beyond.float(), kept)}

@@ -1,7 +1,8 @@
 """The network of the on-policy family: parameters of a policy's distribution, and the value of the state.
 
 Pictures go through one torso for both, numbers through two layers of tanh for each (Andrychowicz et al. 2020, arXiv
-2006.05990, section 3.2). Letters: N rows, S stack, P parameters, F features.
+2006.05990, section 3.2). With an LSTM both share it, and the torso before it.
+Letters: T rows, B batch, S stack, P parameters, F features.
 """
 
 import math
@@ -12,8 +13,9 @@ from torch import Tensor, nn
 
 from agents.distributions.spec import PolicySpec
 from agents.interface import Network
+from agents.networks.core import Core, CoreSpec, Inputs, Memory
 from agents.networks.policy_head import PolicyHead
-from agents.networks.torso import FRAME, Torso, TorsoSpec
+from agents.networks.torso import FRAME
 from agents.ops.popart import PopArt
 
 MOST = 10.0  # of a normalised observation's numbers
@@ -24,7 +26,7 @@ _POLICY_GAIN, _VALUE_GAIN = 0.01, 1.0  # of the heads' first weights
 class NetworkSpec:
     """Sizes of the network."""
 
-    torso: TorsoSpec  # of no account for numbers, but for their shape and stack
+    core: CoreSpec  # for numbers without an LSTM their shape and stack alone count
     mlp: int  # units of a hidden layer, for numbers
     policy: PolicySpec
     normalises: bool  # observations that are numbers
@@ -49,39 +51,40 @@ class Normaliser(nn.Module):
 
 
 class PolicyValueNetwork(Network):
-    """Parameters [N, P] and values [N] of stacked observations [N, S, ...]."""
+    """Parameters and values of sequences of stacked observations, and the memory after them."""
 
     def __init__(self, spec: NetworkSpec) -> None:
         super().__init__()
-        observation = spec.torso.observation
+        torso = spec.core.torso
+        self.core: Core | None = None
         self.normaliser: Normaliser | None = None
-        if observation.shape == FRAME:
-            self.torso = Torso(spec.torso)
-            _initialise(self.torso)
-            features = spec.torso.features
+        is_picture = torso.observation.shape == FRAME
+        self._scale = 1 / 255 if torso.observation.dtype == "uint8" else 1.0
+        if spec.normalises and not is_picture:
+            self.normaliser = Normaliser(torso.observation.shape)
+        if is_picture or spec.core.lstm:
+            self.core = Core(spec.core)
+            _initialise(self.core)
+            features = self.core.nb_features
         else:
-            if spec.normalises:
-                self.normaliser = Normaliser(observation.shape)
-            inputs = spec.torso.stack * math.prod(observation.shape)
+            inputs = torso.stack * math.prod(torso.observation.shape)
             self.policy_body, self.value_body = _mlp(inputs, spec.mlp), _mlp(inputs, spec.mlp)
             features = spec.mlp
-        self._is_picture = observation.shape == FRAME
-        self._scale = 1 / 255 if observation.dtype == "uint8" else 1.0
         self.policy = PolicyHead(features, spec.policy, orthogonal_gain=_POLICY_GAIN)
         self.popart = PopArt(features) if spec.popart else None
-        self.value = self.popart or nn.Sequential(nn.Linear(features, 1), nn.Flatten(0))
+        self.value = self.popart or nn.Sequential(nn.Linear(features, 1), nn.Flatten(-2))
         _initialise(self.value, _VALUE_GAIN)
 
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return parameters and values."""
-        if self._is_picture:
-            features = self.torso(obs)  # [N, F]
-            return self.policy(features), self.value(features)
-        x = obs.float() * self._scale  # [N, S, ...]
+    def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
+        """Return parameters [T, B, P], values [T, B] and the memory after the sequence."""
         if self.normaliser is not None:
-            x = self.normaliser(x)
-        x = x.flatten(1)  # [N, S * numbers]
-        return self.policy(self.policy_body(x)), self.value(self.value_body(x))
+            inputs = inputs._replace(obs=self.normaliser(inputs.obs.float() * self._scale))
+        if self.core is not None:
+            features, memory = self.core(inputs, memory)  # [T, B, F]
+            return self.policy(features), self.value(features), memory
+        x = inputs.obs if self.normaliser is not None else inputs.obs.float() * self._scale  # [T, B, S, ...]
+        x = x.flatten(2)  # [T, B, S * numbers]
+        return self.policy(self.policy_body(x)), self.value(self.value_body(x)), ()
 
 
 def _mlp(inputs: int, units: int) -> nn.Sequential:

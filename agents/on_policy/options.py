@@ -8,6 +8,7 @@ from agents.sequence_options import SequenceOptions
 
 _ATARI: dict[str, Any] = {
     "learn_start": 1, "memory_capacity": 2048, "nb_env_per_actor": 8, "max_gradient_norm": 0.5,
+    "precision": "float32",  # a ratio of two policies needs more digits than bfloat16 has
 }  # fmt: skip
 _ELSEWHERE: dict[str, Any] = {
     "history_length": 1, "nb_env_per_actor": 1, "memory_capacity": 4096, "reward_clip": 10.0, "unroll_length": 2048,
@@ -33,7 +34,9 @@ class OnPolicyOptions(SequenceOptions):
     MAX_POLICY_LAG: ClassVar[int] = 0  # what is played is learned from before more is played
     WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
 
-    hidden_size: int = option(512, "features of a picture", above=0, most=10_000, shared=True, policy=True)
+    hidden_size: int = option(
+        512, "features of a picture, or of numbers before an LSTM", above=0, most=10_000, shared=True, policy=True
+    )
     mlp_size: int = option(
         64,
         "units of both hidden layers of policy and value, for observations that are numbers",
@@ -42,6 +45,10 @@ class OnPolicyOptions(SequenceOptions):
         shared=True,
         policy=True,
     )
+    lstm_size: int = option(
+        0, "units of an LSTM behind the features, which policy and value then share; 0: none", least=0, most=10_000,
+        shared=True, policy=True,
+    )  # fmt: skip
     box_policy: str = option(
         "clipped-normal",
         "of actions that are numbers: a normal distribution, clipped or squashed",
@@ -112,6 +119,12 @@ class OnPolicyOptions(SequenceOptions):
     stochastic: bool = option(
         False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
     )
+
+    def errors(self) -> list[str]:
+        """Return what is wrong with the options together."""
+        if self.lstm_size and self.minibatch_split == "rows":
+            return ["--minibatch-split: an LSTM learns from whole sequences, give sequences"]
+        return []
 
     @property
     def box(self) -> Literal["clipped-normal", "tanh-normal"]:

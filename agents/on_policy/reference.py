@@ -5,6 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from agents.networks.core import Inputs, Memory
 from agents.on_policy.network import PolicyValueNetwork
 
 
@@ -18,9 +19,9 @@ class Reference(nn.Module):
         self._period = period
 
     @torch.no_grad()
-    def forward(self, obs: Tensor) -> Tensor:
-        """Return its policy's parameters [N, P] for stacked observations [N, S, ...]."""
-        parameters: Tensor = self.network(obs)[0]
+    def forward(self, inputs: Inputs, memory: Memory) -> Tensor:
+        """Return its policy's parameters [T, B, P]; an LSTM goes on from the acting policy's memory."""
+        parameters: Tensor = self.network(inputs, memory)[0]
         return parameters
 
     def count_round(self, network: PolicyValueNetwork) -> None:

@@ -1,6 +1,6 @@
 """A round's rows as the on-policy family learns from them, and how they are dealt out to updates.
 
-Letters: T rows of a sequence, B sequences, S stack, P parameters.
+Letters: T rows of a sequence, B sequences, P parameters.
 """
 
 from collections.abc import Iterator
@@ -9,37 +9,40 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from agents.networks.core import Inputs
 from agents.ops.shapes import check_shapes
 
 
 class Played(NamedTuple):
-    """Holds what updates read of each row at which an action may have been chosen."""
+    """Holds what updates read of each row at which an action may have been chosen, [T * B, ...]."""
 
-    obs: Tensor  # [T, B, S, ...]
-    raw: Tensor  # [T, B, ...] sample of the policy that acted, before it became an action
-    parameters: Tensor  # [T, B, P] of that policy
-    value: Tensor  # [T, B] at the round's beginning
-    advantage: Tensor  # [T, B]
-    target: Tensor  # [T, B] of the value
-    learnable: Tensor  # [T, B] bool
+    inputs: Inputs  # of the network
+    raw: Tensor  # [T * B, ...] sample of the policy that acted, before it became an action
+    parameters: Tensor  # [T * B, P] of that policy
+    value: Tensor  # [T * B] at the round's beginning
+    advantage: Tensor  # [T * B]
+    target: Tensor  # [T * B] of the value
+    learnable: Tensor  # [T * B] bool
 
-    def part(self, chosen: Tensor) -> "Played":
-        """Return rows [1, N, ...] of a round that was flattened to [T * B, ...], by their places [N] int64."""
-        return Played(*(field[chosen].unsqueeze(0) for field in self))
+    def part(self, places: Tensor) -> "Played":
+        """Return the rows [t, n, ...] at some places [t, n] int64."""
+        inputs, *fields = self
+        return Played(Inputs(*(part[places] for part in inputs)), *(field[places] for field in fields))
 
 
 def deal_rows(learnable: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield, for each of so many updates, places [N] int64 among rows [T * B], shuffled: all learnable ones once.
+    """Yield, for each of so many updates, places [1, N] int64 among rows [T * B], shuffled: all learnable ones once.
 
     Raises ValueError if there are fewer learnable rows than updates.
     """
     check_shapes(learnable=(learnable, "T B"))
     places = learnable.flatten().nonzero().squeeze(1)  # [rows]
-    yield from _dealt(places, parts, generator)
+    for chosen in _dealt(places, parts, generator):
+        yield chosen.unsqueeze(0)
 
 
 def deal_sequences(learnable: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield, for each of so many updates, places [T * b] int64 among rows [T * B]: whole sequences, shuffled.
+    """Yield, for each of so many updates, places [T, b] int64 among rows [T * B]: whole sequences, shuffled.
 
     Raises ValueError if there are fewer sequences than updates.
     """
@@ -47,7 +50,7 @@ def deal_sequences(learnable: Tensor, parts: int, generator: torch.Generator) ->
     T, B = learnable.shape
     rows = torch.arange(T, device=learnable.device).unsqueeze(1) * B  # [T, 1]
     for chosen in _dealt(torch.arange(B, device=learnable.device), parts, generator):
-        yield (rows + chosen).flatten()
+        yield rows + chosen
 
 
 def _dealt(places: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:

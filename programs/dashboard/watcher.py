@@ -19,7 +19,7 @@ from programs.dashboard.happenings import Happenings
 
 _INTERVAL_S = 1.0
 _CHOICE_S = 10.0  # between looks at which runs there are, unless one is named
-_MOST_RUNS = 100
+_MOST_RUNS = 1000  # of a server, among which to choose
 _GONE_S = 60.0  # without a report of its learner, after which a run gives way to another one
 
 

@@ -29,7 +29,8 @@ AGENTS = {
 }
 KINDS = {
     "rainbow_iqn": "quantiles", "rainbow": "atoms", "impala": "probabilities", "impala-lstm": "probabilities",
-    "reinforce": "probabilities", "r2d2": "values",
+    "reinforce": "probabilities", "r2d2": "values", "ppo": "probabilities", "vmpo": "probabilities",
+    "vmpo-lstm": "probabilities",
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import args as options
+from agents.networks.core import Memory
 from agents.on_policy.agent import OnPolicy
 from agents.on_policy.rounds import Played, deal_rows, deal_sequences
 from args import Args
@@ -26,6 +27,8 @@ CPU = torch.device("cpu")
 MEMBERS = ["ppo", "vmpo", "awr", "vpg", "vtrace"]
 TASKS = {"box": "gymnasium:Pendulum-v1", "discrete": "gymnasium:CartPole-v1"}
 SHORT = "--unroll-length 16 --minibatches 3 --epochs 2 --nb-env-per-actor 2 --T-max 1000 --mlp-size 8".split()
+
+LSTM = "--lstm-size 6 --hidden-size 9 --minibatch-split sequences --minibatches 1"
 
 
 class Play:
@@ -61,16 +64,17 @@ class Play:
 
 
 def watch_steps(agent: OnPolicy) -> list[tuple[Played, Tensor]]:
-    """Keep the rows of each update, and the logarithms of its ratios [1, N] before it."""
+    """Keep the rows of each update, and the logarithms of its ratios [t, n] before it."""
     seen: list[tuple[Played, Tensor]] = []
     step = agent._step
 
-    def watched(_self: OnPolicy, rows: Played) -> dict[str, Tensor]:
-        pi, mu = (
-            agent._policy.distribution(of) for of in (agent.network(rows.obs[0])[0].unsqueeze(0), rows.parameters)
-        )
-        seen.append((rows, (pi.log_prob(rows.raw) - mu.log_prob(rows.raw)).detach()))
-        return step(rows)
+    def watched(_self: OnPolicy, rows: Played, memory: Memory, places: Tensor) -> dict[str, Tensor]:
+        begun = tuple(part[places[0]] for part in memory)
+        present = agent.network(rows.inputs, begun)[0]  # [t, n, P]
+        pi, mu = (agent._policy.distribution(of) for of in (present, rows.parameters))
+        ratio = pi.log_prob(rows.raw) - mu.log_prob(rows.raw)  # [t, n]
+        seen.append((rows, torch.where(rows.learnable, ratio, 0).detach()))
+        return step(rows, memory, places)
 
     agent._step = MethodType(watched, agent)  # type: ignore[method-assign]
     return seen
@@ -78,9 +82,11 @@ def watch_steps(agent: OnPolicy) -> list[tuple[Played, Tensor]]:
 
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("actors", [1, 3])
-def test_the_first_update_of_a_round_is_exactly_on_policy(task: str, actors: int) -> None:
-    # Mutation: publish the new statistics of observations a round late, or act with other parameters than recorded.
-    play = Play(["--agent", "ppo", "--env", TASKS[task], "--lr-on-policy", "0.01"], actors)
+@pytest.mark.parametrize("network", ["", LSTM])
+def test_the_first_update_of_a_round_is_exactly_on_policy(task: str, actors: int, network: str) -> None:
+    # Mutations: publish the new statistics of observations a round late; act with other parameters than recorded;
+    # take the memory of another sequence, or of the row after.
+    play = Play(["--agent", "ppo", "--env", TASKS[task], "--lr-on-policy", "0.01", *network.split()], actors)
     seen = watch_steps(play.learner)
     for _ in range(3):
         seen.clear()
@@ -100,18 +106,18 @@ def test_each_learnable_row_is_dealt_out_once_an_epoch(task: str) -> None:
         learnable = int((batch.step_type[:-1] != StepType.LAST).sum())
         assert learnable == play.args.round_steps
         for epoch in (seen[:3], seen[3:]):
-            dealt = torch.cat([rows.obs[0].flatten(1) for rows, _ in epoch])  # [N, numbers]
+            dealt = torch.cat([rows.inputs.obs[0].flatten(1) for rows, _ in epoch])  # [N, numbers]
             assert len(dealt) == learnable and len(dealt.unique(dim=0)) == learnable
 
 
 def test_rows_and_sequences_are_dealt_out_whole_and_shuffled() -> None:
     learnable = torch.rand(7, 5, generator=torch.Generator().manual_seed(1)) < 0.8
     generator = torch.Generator().manual_seed(2)
-    rows = [part.tolist() for part in deal_rows(learnable, 4, generator)]
+    rows = [part[0].tolist() for part in deal_rows(learnable, 4, generator)]
     dealt = list(chain.from_iterable(rows))
     assert sorted(dealt) == learnable.flatten().nonzero().flatten().tolist() != dealt
     assert {len(part) for part in rows} <= {len(dealt) // 4, len(dealt) // 4 + 1}
-    parts = [part.view(7, -1) for part in deal_sequences(learnable, 2, generator)]
+    parts = list(deal_sequences(learnable, 2, generator))
     assert sorted(torch.cat([part[0] for part in parts]).tolist()) == [0, 1, 2, 3, 4]
     assert all(torch.equal(part - part[0], (5 * torch.arange(7)).unsqueeze(1).expand_as(part)) for part in parts)
     for deal in (deal_rows, deal_sequences):
@@ -149,9 +155,10 @@ def test_statistics_count_each_row_and_each_reward_once() -> None:
 
 @pytest.mark.parametrize("member", MEMBERS)
 @pytest.mark.parametrize("task", TASKS)
-def test_a_restored_agent_learns_on_exactly(member: str, task: str) -> None:
+@pytest.mark.parametrize("network", ["", LSTM])
+def test_a_restored_agent_learns_on_exactly(member: str, task: str, network: str) -> None:
     # Mutation: leave the statistics, the learned weights or the reference out of `parts`.
-    more = "--reference-kl-cost 0.1 --reference-period 2 --popart True".split()
+    more = f"--reference-kl-cost 0.1 --reference-period 2 --popart True {network}".split()
     play = Play(["--agent", member, "--env", TASKS[task], *more])
     list(rounds(play, 3))
     other = Play(["--agent", member, "--env", TASKS[task], *more])
@@ -166,7 +173,7 @@ def test_a_restored_agent_learns_on_exactly(member: str, task: str) -> None:
 
 
 @pytest.mark.parametrize("member", MEMBERS)
-@pytest.mark.parametrize("more", ["", "--minibatch-split sequences --minibatches 2", "--popart True --value-clip 0.2"])
+@pytest.mark.parametrize("more", ["", f"{LSTM} --minibatches 2", "--popart True --value-clip 0.2"])
 def test_every_member_learns_from_every_kind_of_action(member: str, more: str) -> None:
     for env in TASKS.values():
         play = Play(["--agent", member, "--env", env, *more.split()])

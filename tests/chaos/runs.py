@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from agents.sequences import state_fields
 from memory.broker.transport import Keys
 from memory.chunk import ChunkSpec
-from memory.environment_spec import Field
+from memory.environment_spec import Discrete, Field
 from programs import snapshot
 from tests.chaos.checks import (
     Messages,
@@ -60,7 +60,19 @@ class Family(NamedTuple):
 def _impala(batch: int, lstm: int) -> Family:
     words = f"--agent impala --unroll-length 5 --batch-size {batch} --hidden-size 9 --lstm-size {lstm}".split()
     extras = (("log_policy", Field((ACTIONS,), "float32")),)
-    return Family(ChunkSpec(2, 0, 5, 1, 5, 5, extras, state_fields(lstm), prioritised=False), 2 * batch + 1, words)
+    return Family(
+        ChunkSpec(2, 0, 5, 1, 5, 5, extras, state_fields(lstm, Discrete(ACTIONS)), prioritised=False),
+        2 * batch + 1,
+        words,
+    )
+
+
+def _on_policy(agent: str, more: str, lstm: int = 0) -> Family:
+    rows = ROUND // (ACTORS * ENVS)
+    words = f"--agent {agent} --unroll-length {rows} --epochs 2 --mlp-size 9 --hidden-size 9 {more}".split()
+    extras = (("parameters", Field((ACTIONS,), "float32")), ("return", Field((), "float32")))
+    state = state_fields(lstm, Discrete(ACTIONS))
+    return Family(ChunkSpec(2, 0, rows, 1, rows, rows, extras, state, prioritised=False), 30, words)
 
 
 # Replays turn over on the way.
@@ -70,13 +82,16 @@ FAMILIES = {
     "impala": _impala(4, 0),
     "impala-lstm": _impala(3, LSTM_SIZE),
     "r2d2": Family(
-        ChunkSpec(2, 3, 8, 3, 5, 8, state=state_fields(LSTM_SIZE)),
+        ChunkSpec(2, 3, 8, 3, 5, 8, state=state_fields(LSTM_SIZE, Discrete(ACTIONS))),
         100,
         "--agent r2d2 --burn-in 3 --sequence-length 8 --sequence-period 5 --multi-step 3 --learn-start 400".split()
         # An update stands for 60 steps, so that it is the learner that waits for rows.
         + f"--samples-per-insert 0.5 --lstm-size {LSTM_SIZE} --target-period 50 --exploration-base 0.9".split(),
     ),
+    "ppo": _on_policy("ppo", "--minibatches 2"),
+    "vmpo-lstm": _on_policy("vmpo", f"--lstm-size {LSTM_SIZE} --minibatch-split sequences --minibatches 1", LSTM_SIZE),
 }
+TAKE_TURNS = {"ppo", "vmpo-lstm"}  # these are in lockstep always
 
 
 class Result(NamedTuple):

@@ -36,9 +36,10 @@ pytestmark = [pytest.mark.redis, needs_dashboard]
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "results").mkdir()
-    return tmp_path / "results"
+def folder(tmp_path: Path, run_name: str) -> Path:
+    folder = tmp_path / run_name  # a test of a like name has perhaps had this path before, and its run is there still
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture

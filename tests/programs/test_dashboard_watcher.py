@@ -118,3 +118,15 @@ def test_a_run_in_a_folder_below_is_preferred_to_a_newer_one_elsewhere(
     write(client, foreign, tmp_path / "results-of-others", 2**31)
     with Watcher(server, "", tmp_path / "results") as watcher:
         wait_until(lambda: shown(watcher) == own, "the run of this folder")
+
+
+def test_the_run_of_the_folder_is_found_among_very_many(
+    client: Client, server: Server, run_name: str, tmp_path: Path
+) -> None:
+    # Mutation: look at the first 100 names.
+    for number in range(120):
+        write(client, f"{run_name}-{number:03}", tmp_path / "elsewhere", 7)
+    write(client, f"{run_name}-last", tmp_path / "ours", 5)
+    with Watcher(server, "", tmp_path / "ours") as watcher:
+        wait_until(lambda: shown(watcher) != "", "a run")
+        assert shown(watcher) == f"{run_name}-last"

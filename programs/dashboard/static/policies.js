@@ -29,8 +29,9 @@ export function drawSeveral(view, seen) {
 function intervals({ actions, curves }) {
   return curves.map((curve, i) => {
     const [low, from, , to, high] = curve.map(value => number(value));
-    const short = number(actions[i]);
-    return { short, curve, action: actions[i], long: `${i}: ${short}, mostly ${from} to ${to}, rarely beyond ${low} to ${high}` };
+    const short = number(actions[i]), action = actions[i];
+    const long = `${i}: ${short}, half of what is drawn from ${from} to ${to}, nine tenths from ${low} to ${high}`;
+    return { short, curve, action, long };
   });
 }
 
@@ -61,7 +62,7 @@ function choices({ actions, places }) {
   return places.map((count, i) => {
     const shares = actions.slice(start, start += count), best = shares.indexOf(Math.max(...shares));
     const order = shares.map((_, k) => k).sort((a, b) => shares[b] - shares[a]);
-    const long = `choice ${i}: ${order.map(k => `${k} ${percent(shares[k])}`).join(", ")}`;
+    const long = `choice ${i} – ${order.map(k => `${k}: ${percent(shares[k])}`).join(", ")}`;
     return { shares, best, long, short: `${best} (${percent(shares[best])})` };
   });
 }
@@ -79,7 +80,7 @@ function drawChoices(rows, _, text) {
     type: "bar", x: bars.map(bar => bar.x), y: bars.map(bar => bar.share), marker: { color: bars.map(bar => bar.color) },
     customdata: bars.map(bar => bar.label), hovertemplate: "%{customdata}: %{y:.3~g}<extra></extra>",
   };
-  const xaxis = { title: "choice", tickvals: ticked.map(i => groups[i].middle), ticktext: ticked.map(String), showgrid: false };
+  const xaxis = { title: "choice", tickvals: ticked.map(i => groups[i].middle), ticktext: ticked.map(String), showgrid: false, zeroline: false };
   const yaxis = { title: "probability", range: [0, 1], tickformat: ".0%" };
   draw("thoughts", [trace], { xaxis, yaxis, bargap: 0.15, hovermode: "closest" }, text);
 }

@@ -76,9 +76,10 @@ function listNumbers({ numbers, parts, more_numbers: more }) {
   const named = parts.length ? parts : numbers.map((_, i) => [String(i), 1]);
   const lines = named.map(([name, count]) => [name, numbers.slice(start, start += count).map(value => number(value)).join(", ")]);
   if (more) lines.push(["…", `${whole(more)} more numbers are not shown`]);
-  setChildren(find("numbers"), lines, () => lines.flatMap(([name, text]) => [
-    make("dt", { textContent: name }), make("dd", { textContent: text }),
-  ]));
+  find("numbers").classList.toggle("nameless", !parts.length);
+  setChildren(find("numbers"), lines, () => lines.map(([name, text]) => (
+    make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: text }))
+  )));
 }
 
 function drawThoughts(view) {
