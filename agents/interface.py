@@ -78,15 +78,20 @@ class ActorOutput(NamedTuple):
 
 
 class Inspection(NamedTuple):
-    """Holds what an agent thinks of one environment's row, for people who watch it: a number for each of A actions.
+    """Holds what an agent thinks of one environment's row, for people who watch it, as `kind` tells.
 
-    The numbers are mean returns behind a distribution, "probabilities" of the policy, or "values", as `kind` tells.
+    - "quantiles" and "atoms": mean returns of A actions, and the distributions behind them;
+    - "values" of A actions, or "probabilities" of the policy;
+    - "choices": probabilities of a policy that makes K choices at once, those of one choice behind those before it;
+    - "intervals": A numbers that a policy takes without exploration, and quantiles of what it draws with it.
     """
 
-    kind: Literal["quantiles", "atoms", "probabilities", "values"]
+    kind: Literal["quantiles", "atoms", "probabilities", "values", "choices", "intervals"]
     actions: Array  # [A] float32
     value: float | None = None  # of the state, for an agent that estimates one
-    places: Array | None = None  # [N] fractions of the quantiles, or returns of the atoms
+    places: Array | None = (
+        None  # [N] fractions of quantiles, or returns of the atoms; [K] how many each choice is among
+    )
     curves: Array | None = None  # [A, N] quantiles, or probabilities of the atoms
 
 

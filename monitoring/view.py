@@ -8,20 +8,27 @@ import binascii
 import json
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from memory.environment_spec import Part
 from memory.rows import Array
 from monitoring.bounded import moment, number, read_object
 
 MAX_BYTES = 1 << 18  # of a view
 _MAX_SIDE = 256  # pixels of a frame; a larger one is left out
-_MAX_NUMBERS = 64  # of an observation that is no frame; the others are left out
+_MAX_NUMBERS = 512  # of an observation that is no frame; the others are left out
+_MAX_NAME = 80  # characters of a part's name; the others are left out
 _MAX_ACTIONS, _MAX_PLACES = 512, 256
 _MAX_CURVES = 1 << 13  # numbers of all actions together; more are left out
-_KINDS = ("", "quantiles", "atoms", "probabilities", "values")
-_FIELDS = {"at", "step", "version", "frame", "numbers", "kind", "actions", "value", "places", "curves"}
+_NB_QUANTILES = 5  # of each number of "intervals": the page draws two ranges around a median
+_KINDS = ("", "quantiles", "atoms", "probabilities", "values", "choices", "intervals")
+_FIELDS = {
+    "at", "step", "version", "frame", "numbers", "parts", "more_numbers",
+    "kind", "actions", "value", "places", "curves", "more_actions",
+}  # fmt: skip
 
 
 class ViewError(ValueError):
@@ -41,31 +48,58 @@ class View:
     value: float | None = None
     places: tuple[float, ...] = ()
     curves: tuple[tuple[float, ...], ...] = ()  # by action, at the places
+    parts: tuple[Part, ...] = ()  # of the observation's numbers, if these have names
 
 
 def encode(view: View) -> bytes:
     """Return a view's bytes; what is too large is left out."""
-    obs = view.observation
-    is_frame = obs.ndim == 2 and obs.dtype == np.uint8
-    content: dict[str, Any] = {
-        "at": view.at,
-        "step": view.step,
-        "version": view.version,
-        "frame": _gray(obs) if is_frame and max(obs.shape) <= _MAX_SIDE else None,
-        "numbers": [] if is_frame else _plain(obs.ravel()[:_MAX_NUMBERS].tolist()),
-    }
-    if 0 < len(view.actions) <= _MAX_ACTIONS:
-        has_curves = len(view.places) <= _MAX_PLACES and len(view.places) * len(view.curves) <= _MAX_CURVES
-        content |= {
-            "kind": view.kind,
-            "actions": _plain(view.actions),
-            "value": _plain([view.value])[0] if view.value is not None else None,
-            "places": _plain(view.places) if has_curves else [],
-            "curves": [_plain(curve) for curve in view.curves] if has_curves else [],
-        }
-    else:
-        content |= {"kind": "", "actions": [], "value": None, "places": [], "curves": []}
+    content = {"at": view.at, "step": view.step, "version": view.version, **_seen(view), **_thought(view)}
     return json.dumps(content, allow_nan=False).encode()
+
+
+def _seen(view: View) -> dict[str, Any]:
+    obs = view.observation
+    if obs.ndim == 2 and obs.dtype == np.uint8:
+        frame = _gray(obs) if max(obs.shape) <= _MAX_SIDE else None
+        return {"frame": frame, "numbers": [], "parts": [], "more_numbers": 0}
+    sent = obs.ravel()[:_MAX_NUMBERS]
+    parts = [
+        [part.name[:_MAX_NAME], min(part.stop, len(sent)) - part.start]
+        for part in view.parts
+        if part.start < min(part.stop, len(sent))
+    ]
+    return {"frame": None, "numbers": _plain(sent.tolist()), "parts": parts, "more_numbers": obs.size - len(sent)}
+
+
+def _thought(view: View) -> dict[str, Any]:
+    actions, places, curves = view.actions, view.places, view.curves
+    if view.kind == "choices":
+        places = _leading(places)
+        actions = actions[: int(sum(places))]
+        more = len(view.places) - len(places)
+    elif view.kind == "intervals":
+        actions, curves = actions[:_MAX_ACTIONS], curves[:_MAX_ACTIONS]
+        more = len(view.actions) - len(actions)
+    else:
+        more = 0
+    if not 0 < len(actions) <= _MAX_ACTIONS:
+        return {"kind": "", "actions": [], "value": None, "places": [], "curves": [], "more_actions": 0}
+    fits = len(places) <= _MAX_PLACES and len(places) * len(curves) <= _MAX_CURVES
+    return {
+        "kind": view.kind,
+        "actions": _plain(actions),
+        "value": _plain([view.value])[0] if view.value is not None else None,
+        "places": _plain(places) if fits else [],
+        "curves": [_plain(curve) for curve in curves] if fits else [],
+        "more_actions": more,
+    }
+
+
+def _leading(counts: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the first choices' counts, as many as have room whole."""
+    return tuple(
+        count for count, total in zip(counts[:_MAX_PLACES], accumulate(counts), strict=False) if total <= _MAX_ACTIONS
+    )
 
 
 def _gray(frame: Array) -> dict[str, Any]:
@@ -93,18 +127,42 @@ def _view(content: dict[str, Any]) -> dict[str, Any]:
     curves = content["curves"]
     if not isinstance(curves, list) or len(curves) not in (0, len(actions)):
         raise ValueError("has no curve for each action")
+    if content["kind"] == "intervals" and (len(places) != _NB_QUANTILES or not curves):
+        raise ValueError("has other quantiles than this release writes")
+    if content["kind"] == "choices":
+        _check_counts(places, len(actions))
+    numbers = _numbers(content["numbers"], _MAX_NUMBERS)
     return {
         "at": moment(content["at"]),
         "step": number(content["step"]),
         "version": number(content["version"]),
         "frame": _frame(content["frame"]),
-        "numbers": _numbers(content["numbers"], _MAX_NUMBERS),
+        "numbers": numbers,
+        "parts": _parts(content["parts"], len(numbers)),
+        "more_numbers": number(content["more_numbers"]),
         "kind": content["kind"],
         "actions": actions,
         "value": None if content["value"] is None else number(content["value"]),
         "places": places,
         "curves": [_numbers(curve, len(places), least=len(places)) for curve in curves],
+        "more_actions": number(content["more_actions"]),
     }
+
+
+def _parts(value: Any, total: int) -> list[list[Any]]:
+    """Return names, and how many numbers each names: all numbers, or there are no names."""
+    if not isinstance(value, list) or not all(isinstance(part, list) and len(part) == 2 for part in value):
+        raise ValueError("has parts that are none")
+    if not all(isinstance(name, str) and len(name) <= _MAX_NAME for name, _ in value):
+        raise ValueError("has a name that is none, or is too long")
+    if value:
+        _check_counts([number(count) for _, count in value], total)
+    return value
+
+
+def _check_counts(counts: list[float], total: int) -> None:
+    if not all(count >= 1 and count.is_integer() for count in counts) or sum(counts) != total:
+        raise ValueError("has counts that do not add up")
 
 
 def _frame(value: Any) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from urllib.error import HTTPError
@@ -16,6 +17,7 @@ import redis
 
 from memory.broker.connection import Client
 from memory.broker.transport import Keys
+from memory.environment_spec import Part
 from monitoring.sinks.film_files import FilmFiles
 from monitoring.sinks.sink import RunInfo
 from monitoring.view import View
@@ -127,26 +129,29 @@ def test_films_of_evaluation_episodes_play(
         assert errors(browser, address) == []
 
 
+def quantiles() -> View:
+    curves = tuple(tuple(float(action + place) for place in range(4)) for action in range(18))
+    frame = np.zeros((84, 84), np.uint8)
+    frame[2, 3] = 200
+    return View(0.0, 7, 3, frame, "quantiles", tuple(map(fmean, curves)), None, (0.1, 0.3, 0.6, 0.9), curves)
+
+
 class Player(threading.Thread):
     """Publishes views on an actor's channel, while somebody listens."""
 
-    def __init__(self, port: int, channel: str) -> None:
+    def __init__(self, port: int, channel: str, view: View | None = None) -> None:
         super().__init__(name="player")
+        self.view = view or quantiles()
         self._client = redis.Redis(port=port)
         self._channel = channel
         self._done = threading.Event()
         self.listeners = 0
 
     def run(self) -> None:
-        curves = tuple(tuple(float(action + place) for place in range(4)) for action in range(18))
-        means = tuple(map(fmean, curves))
-        frame = np.zeros((84, 84), np.uint8)
-        frame[2, 3] = 200
         while not self._done.wait(0.2):
             self.listeners = self._client.pubsub_numsub(self._channel)[0][1]
             if self.listeners:
-                view = View(time.time(), 7, 3, frame, "quantiles", means, None, (0.1, 0.3, 0.6, 0.9), curves)
-                self._client.publish(self._channel, encode_view(view))
+                self._client.publish(self._channel, encode_view(replace(self.view, at=time.time())))
         self._client.close()
 
     def close(self) -> None:
@@ -175,6 +180,37 @@ def test_what_an_actor_sees_is_drawn_while_somebody_looks(address: str, redis_po
         press(browser, " ")
         wait_until(lambda: player.listeners == 0, "nobody to listen any more")
         assert errors(browser, address) == []
+
+
+def test_a_policy_over_several_actions_is_drawn_beside_the_numbers_that_it_sees(
+    address: str, redis_port: int, run_name: str
+) -> None:
+    # Mutation: take all probabilities for those of one choice.
+    parts = (Part("goal", 0, 2), Part(EVIL, 2, 3))
+    fractions, ranges = (0.05, 0.25, 0.5, 0.75, 0.95), ((-1.0, -0.6, -0.2, 0.3, 1.0), (0.1, 0.2, 0.4, 0.5, 0.6))
+    seen = View(0.0, 7, 3, np.array([1.5, -2, 0.25], np.float32), parts=parts)
+    box = replace(seen, kind="intervals", actions=(-0.2, 0.4), value=2.5, places=fractions, curves=ranges)
+    choices = replace(seen, kind="choices", actions=(0.1, 0.9, 0.2, 0.5, 0.3), places=(2.0, 3.0), parts=())
+    player = Player(redis_port, Keys(run_name, "id").view(0), box)
+    player.start()
+    text, bars = "document.getElementById('thoughts-text').textContent", "document.getElementById('thoughts').data"
+    items = "[...document.querySelectorAll('#{} > *')].map(e => [...e.children].map(c => c.textContent).join(': '))"
+    with closing(player), Browser() as browser:
+        for width, dark in ((1280, False), (400, True)):
+            player.view = box
+            browser.open(address, width=width, dark=dark)
+            browser.wait_for("document.querySelectorAll('#watched option').length === 2")
+            browser.value("document.getElementById('view').scrollIntoView()")
+            browser.wait_for(f"{text}.includes('takes without exploration: -0.2, 0.4; value of the state 2.5')")
+            assert browser.value(items.format("numbers")) == ["goal: 1.5, -2", f"{EVIL}: 0.25"]
+            assert browser.value(f"{bars}[0].y") == [-1, 1, None, 0.1, 0.6, None]
+            player.view = choices
+            browser.wait_for(f"{text}.includes('the likeliest: 1 (90 %), 1 (50 %)')")
+            assert browser.value(f"{bars}[0].x") == [0, 1, 3, 4, 5], "a gap parts the choices"
+            assert browser.value(items.format("numbers")) == ["0: 1.5", "1: -2", "2: 0.25"]
+            assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+            assert browser.value(NAMELESS) == []
+            assert errors(browser, address) == []
 
 
 def test_an_evaluation_actor_is_watched_as_an_actor_is(address: str, redis_port: int, run_name: str) -> None:

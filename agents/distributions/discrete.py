@@ -55,6 +55,11 @@ class Categoricals(Distribution):
         parts = torch.split(parameters, list(counts), -1)  # [..., counts[k]] each
         self._choices = [Categorical(part, count) for part, count in zip(parts, counts, strict=True)]
 
+    @property
+    def log_probabilities(self) -> list[Tensor]:
+        """Return log p [..., counts[k]] of the actions of each choice."""
+        return [choice.log_probabilities for choice in self._choices]
+
     def sample(self, generator: torch.Generator) -> Tensor:
         """Draw actions [..., K] int64."""
         return torch.stack([choice.sample(generator) for choice in self._choices], -1)

@@ -37,6 +37,16 @@ class Normal(Distribution):
         """Return the mean [..., K]; behind tanh it is the median, from which the mode differs."""
         return self._mean.detach()
 
+    def quantiles(self, fractions: Tensor) -> Tensor:
+        """Return quantiles of the actions [..., K, N] at fractions [N], exactly and without gradient.
+
+        Neither tanh nor the clip changes the order of samples: an action's quantile is that of the raw sample, brought
+        into [-1, 1].
+        """
+        deviations = torch.special.ndtri(fractions.to(self._mean))  # [N]
+        raw = self._mean.unsqueeze(-1) + self._log_std.exp().unsqueeze(-1) * deviations  # [..., K, N]
+        return self.to_action(raw.detach())
+
     def log_prob(self, raw: Tensor) -> Tensor:
         """Return the logarithm of the normal density at raw samples [...]."""
         deviation = (raw - self._mean) * (-self._log_std).exp()  # [..., K]

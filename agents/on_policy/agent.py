@@ -24,11 +24,12 @@ from agents.on_policy.targets import estimate
 from agents.ops import LAST
 from agents.ops.clipping import clip_reward
 from agents.optimisers import Adam
+from agents.policy_inspection import inspection_of
 from agents.randomness import RandomState
 from agents.sequences import SequenceAgent, core_spec, state_fields
 from memory.batch import Batch
 from memory.chunk import ChunkSpec
-from memory.environment_spec import Box, Discrete, Field
+from memory.environment_spec import Box, Field
 from memory.rows import Arrays, Rows, StepType
 
 _ROWS_AT_ONCE = 4096  # of a round whose values are computed without gradient
@@ -91,13 +92,11 @@ class OnPolicy(SequenceAgent):
         return ActorOutput(actions.cpu().numpy(), extras), kept
 
     @torch.inference_mode()
-    def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:
-        """Return the probabilities of a discrete policy, and the value."""
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection:
+        """Return the policy and the value."""
         inputs, memory, _ = self.acting_inputs(rows, state)
         parameters, value, _ = self.network(inputs, memory)  # [1, 1, P], [1, 1]
-        if not isinstance(self._environment.action, Discrete):
-            return None
-        return Inspection("probabilities", parameters[0, 0].softmax(0).cpu().numpy(), value.item())
+        return inspection_of(self._policy.distribution(parameters[0]), value.item())
 
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return rewards as an LSTM sees them: clipped, but not divided, as actors know no deviation."""

@@ -23,6 +23,7 @@ from memory.broker.films import FilmStore
 from memory.broker.roll_call import RollCall
 from memory.broker.run_status import RunStatus
 from memory.broker.transport import Keys
+from memory.environment_spec import EnvironmentSpec
 from memory.errors import Stopped
 from memory.loop_clock import LoopClock
 from memory.messages import Episode
@@ -136,10 +137,11 @@ class EvaluationActor:
         seed_agent(self._agent, self._weights, seed)
         with closing(open_environment(args, seed, recorded_by=EVALUATIONS if self._filmer else "")) as environment:
             camera = self._filmer.begin(environment) if self._filmer else None
-            return play_episode(self._agent, environment, number, self, camera=camera, watch=self._watch)
+            watch = partial(self._watch, environment.spec)
+            return play_episode(self._agent, environment, number, self, camera=camera, watch=watch)
 
-    def _watch(self, rows: Rows, state: Arrays) -> None:
-        self.viewer.give(lambda: make_view(self._agent, rows, state, self.gauges.steps, self._version))
+    def _watch(self, spec: EnvironmentSpec, rows: Rows, state: Arrays) -> None:
+        self.viewer.give(lambda: make_view(self._agent, spec, rows, state, self.gauges.steps, self._version))
 
     def _send(self, record: EpisodeRecord) -> None:
         """Append the episode to this actor's log; the learner takes the episode's number from its place there."""

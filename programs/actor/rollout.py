@@ -94,7 +94,8 @@ class Rollout:
 
     def view(self, version: int) -> View:
         """Return what is seen in environment 0, and thought of it by weights of this version; changes nothing."""
-        return make_view(self.agent, self._rows, self._state, self.step, version)
+        spec = self._environments.environments[0].spec
+        return make_view(self.agent, spec, self._rows, self._state, self.step, version)
 
     def finish_round(self) -> list[Message]:
         """Return the chunks under way of an agent that takes turns with its actors: it learns from all of the round."""

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 from agents.interface import Agent, Inspection
+from memory.environment_spec import EnvironmentSpec
 from memory.rows import Array, Arrays, Rows
 from monitoring.view import View
 
@@ -25,10 +26,10 @@ def inspect(agent: Agent, rows: Rows, state: Arrays) -> tuple[Array, Inspection 
         agent.generator.set_state(drawn)
 
 
-def make_view(agent: Agent, rows: Rows, state: Arrays, step: int, version: int) -> View:
+def make_view(agent: Agent, spec: EnvironmentSpec, rows: Rows, state: Arrays, step: int, version: int) -> View:
     """Return a view of environment 0, after `step` of its agent steps, with weights of this version."""
     observation, thought = inspect(agent, rows, state)
-    seen = View(time.time(), step, version, observation)
+    seen = View(time.time(), step, version, observation, parts=spec.parts)
     if thought is None:
         return seen
     curves = () if thought.curves is None else tuple(map(tuple, thought.curves.tolist()))

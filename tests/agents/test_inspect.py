@@ -5,14 +5,18 @@ from types import MethodType
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import args as options
 from agents.interface import Agent, Inspection
+from agents.on_policy.agent import OnPolicy
 from agents.ops.rescaling import unscale
+from memory.environment_spec import ActionSpec, Box, Discrete, EnvironmentSpec, Field, MultiDiscrete, Part
 from memory.messages import encode_message
 from memory.rows import Array, Arrays, Rows
+from monitoring.view import decode, encode
 from programs.actor.rollout import Place, Rollout
-from programs.actor.watching import inspect
+from programs.actor.watching import inspect, make_view
 from programs.common import make_agent
 from saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
@@ -66,6 +70,69 @@ def check(thought: Inspection, count: int) -> None:
         assert thought.curves.shape == (count, len(thought.places))
         means = thought.curves.mean(1) if thought.kind == "quantiles" else thought.curves @ thought.places
         assert means == pytest.approx(thought.actions, abs=1e-4)
+
+
+MEMBERS = ["ppo", "vmpo", "awr", "vpg", "vtrace"]
+BOX, CHOICES = Box(3), MultiDiscrete((2, 4, 3))
+
+
+def policy_over(action: ActionSpec, words: str) -> tuple[OnPolicy, Tensor, Inspection]:
+    """Return an agent over observations of 5 numbers, the parameters [P] of its policy, and what it tells of it."""
+    spec = EnvironmentSpec(Field((5,), "float32"), action)
+    args = options.parse(["--env", "gymnasium:Pendulum-v1", *words.split(), "--disable-cuda"], "test", "")
+    agent = make_agent(args, spec, torch.device("cpu"), learns=False, seed=1)
+    assert isinstance(agent, OnPolicy)
+    with torch.no_grad():
+        for parameter in agent.network.policy.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
+    obs = np.linspace(-1, 1, 5, dtype=np.float32)[None]
+    rows = Rows(obs, np.array([0], np.uint8), np.zeros(1, np.float32), np.ones(1, np.float32))
+    output, _ = agent.act(rows, {}, None)
+    thought = agent.inspect(rows, {})
+    assert isinstance(thought.value, float)
+    if thought.kind == "intervals":
+        assert thought.actions == pytest.approx(output.actions[0])
+    return agent, torch.tensor(output.extras["parameters"][0]), thought
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("box", ["tanh-normal", "clipped-normal"])
+def test_intervals_are_those_of_the_actions_that_are_drawn(member: str, box: str) -> None:
+    # Mutation: return quantiles of the raw samples.
+    agent, parameters, thought = policy_over(BOX, f"--agent {member} --box-policy {box}")
+    assert thought.kind == "intervals" and thought.places is not None and thought.curves is not None
+    assert thought.curves.shape == (3, len(thought.places))
+    assert (np.diff(thought.curves, axis=1) >= 0).all() and np.abs(thought.curves).max() <= 1
+    policy = agent._policy.distribution(parameters.expand(200_000, -1))
+    drawn = policy.to_action(policy.sample(torch.Generator().manual_seed(3))).numpy()  # [N, K]
+    assert thought.curves == pytest.approx(np.quantile(drawn, thought.places, axis=0).T, abs=0.02)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_probabilities_of_each_choice_stand_behind_one_another(member: str) -> None:
+    # Mutation: one softmax over all of them.
+    _, parameters, thought = policy_over(CHOICES, f"--agent {member}")
+    assert thought.kind == "choices" and thought.places is not None
+    assert thought.places.tolist() == [2, 4, 3]
+    expected = torch.cat([part.softmax(0) for part in parameters.split([2, 4, 3])])
+    assert thought.actions == pytest.approx(expected.numpy(), abs=1e-6)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_single_choice_has_probabilities(member: str) -> None:
+    _, parameters, thought = policy_over(Discrete(4), f"--agent {member}")
+    assert thought.kind == "probabilities"
+    assert thought.actions == pytest.approx(parameters.softmax(0).numpy(), abs=1e-6)
+
+
+def test_a_view_has_the_names_of_what_is_seen() -> None:
+    # Mutation: leave the parts out.
+    agent, _, _ = policy_over(BOX, "--agent ppo")
+    parts = (Part("arm", 0, 3), Part("goal", 3, 5))
+    rows = Rows(np.zeros((1, 5), np.float32), *(np.zeros(1, dtype) for dtype in ("uint8", "float32", "float32")))
+    view = make_view(agent, EnvironmentSpec(Field((5,), "float32"), BOX, parts), rows, {}, 7, 3)
+    shown = decode(encode(view))
+    assert shown["parts"] == [["arm", 3], ["goal", 2]] and shown["kind"] == "intervals" and len(shown["actions"]) == 3
 
 
 @pytest.mark.parametrize("name", ["r2d2", "impala-lstm"])

@@ -15,6 +15,7 @@ from memory.broker.connection import BrokerError, Client, connect
 from memory.broker.reports import ReportStore
 from memory.broker.transport import Keys
 from memory.broker.views import ViewListener
+from memory.environment_spec import Part
 from monitoring.report import MAX_BYTES as MOST_OF_A_REPORT
 from monitoring.report import EventLog
 from monitoring.reporter import Reading, Reporter
@@ -23,6 +24,7 @@ from monitoring.viewer import Viewer
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 
+Numbers = tuple[float, ...]
 FRAME = np.arange(84 * 84, dtype=np.uint8).reshape(84, 84)
 VIEW = View(5.0, 7, 3, FRAME, "atoms", (1.0, -2.5), None, (-1.0, 0.0, 1.0), ((0.25, 0.5, 0.25), (1.0, 0.0, 0.0)))
 
@@ -32,10 +34,38 @@ def test_a_view_arrives_as_it_was() -> None:
     assert base64.b64decode(shown.pop("frame")["gray"]) == FRAME.tobytes()
     assert shown == {
         "at": 5, "step": 7, "version": 3, "numbers": [], "kind": "atoms", "actions": [1, -2.5], "value": None,
-        "places": [-1, 0, 1], "curves": [[0.25, 0.5, 0.25], [1, 0, 0]],
+        "places": [-1, 0, 1], "curves": [[0.25, 0.5, 0.25], [1, 0, 0]], "parts": [], "more_numbers": 0,
+        "more_actions": 0,
     }  # fmt: skip
     numbers = decode(encode(View(5.0, 7, 3, np.array([0.5, np.nan, -3.0], np.float32))))
     assert (numbers["numbers"], numbers["frame"], numbers["kind"]) == ([0.5, 0, -3], None, "")
+
+
+def test_names_of_numbers_arrive_with_them() -> None:
+    # Mutation: send the parts of numbers that are left out.
+    parts = (Part("arm" * 100, 0, 3), Part("goal", 3, 700), Part("unseen", 700, 705))
+    shown = decode(encode(View(5.0, 7, 3, np.zeros(705, np.float32), parts=parts)))
+    assert shown["parts"] == [[("arm" * 100)[:80], 3], ["goal", 509]]
+    assert (len(shown["numbers"]), shown["more_numbers"]) == (512, 193)
+
+
+def test_a_policy_of_many_actions_is_shown_in_part() -> None:
+    # Mutation: cut a choice in two.
+    intervals = decode(encode(many("intervals", (0.5,) * 600, FRACTIONS, ((0.1, 0.2, 0.5, 0.6, 0.7),) * 600)))
+    assert len(intervals["actions"]) == len(intervals["curves"]) == 512 and intervals["more_actions"] == 88
+    counts = (300.0, 200.0, 50.0, 2.0)
+    choices = decode(encode(many("choices", (0.25,) * 552, counts, ())))
+    assert (choices["places"], len(choices["actions"]), choices["more_actions"]) == ([300, 200], 500, 2)
+    choices = decode(encode(many("choices", (0.5,) * 600, (2.0,) * 300, ())))
+    assert (len(choices["places"]), len(choices["actions"]), choices["more_actions"]) == (256, 512, 44)
+    assert decode(encode(many("choices", (0.0,) * 1002, (1000.0, 2.0), ())))["kind"] == ""
+
+
+FRACTIONS = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+def many(kind: str, actions: Numbers, places: Numbers, curves: tuple[Numbers, ...]) -> View:
+    return View(1.0, 1, 1, FRAME, kind, actions, 0.5, places, curves)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +86,13 @@ def test_views_are_bounded(view: View) -> None:
     decode(data)
 
 
-def changed(**values: Any) -> bytes:
-    return json.dumps(json.loads(encode(VIEW)) | values).encode()
+def changed(view: View = VIEW, **values: Any) -> bytes:
+    return json.dumps(json.loads(encode(view)) | values).encode()
+
+
+ARM = View(5.0, 7, 3, np.zeros(3, np.float32), parts=(Part("arm", 0, 2), Part("goal", 2, 3)))
+INTERVALS = many("intervals", (0.5,), FRACTIONS, ((0.1, 0.2, 0.5, 0.6, 0.7),))
+CHOICES = many("choices", (0.25, 0.75, 1.0), (2.0, 1.0), ())
 
 
 @pytest.mark.parametrize(
@@ -71,6 +106,16 @@ def changed(**values: Any) -> bytes:
         changed(frame={"height": 10**9, "width": 1, "gray": ""}),
         changed(frame={"height": 1, "width": 3, "gray": "A!=="}),
         changed(frame={"height": 1, "width": 3, "gray": 7}), changed(numbers=[1.0] * 1000), changed(numbers=None),
+        changed(more_numbers="1"), changed(more_actions=None), changed(kind="intervals"), changed(kind="choices"),
+        changed(ARM, parts={}), changed(ARM, parts=["arm"]), changed(ARM, parts=[["arm"]]),
+        changed(ARM, parts=[[1, 3]]),
+        changed(ARM, parts=[["arm", 2]]), changed(ARM, parts=[["arm", 1.5], ["goal", 1.5]]),
+        changed(ARM, parts=[["arm", "3"]]), changed(ARM, parts=[["arm", 4], ["goal", -1]]),
+        changed(ARM, parts=[["x" * 81, 3]]), changed(ARM, numbers=[1]),
+        changed(INTERVALS, curves=[]), changed(INTERVALS, curves=[[0.1] * 4]),
+        changed(INTERVALS, places=[0.5], curves=[[0.5]]), changed(INTERVALS, actions=[]),
+        changed(CHOICES, places=[]), changed(CHOICES, places=[2, 2]), changed(CHOICES, places=[1.5, 1.5]),
+        changed(CHOICES, places=[4, -1]), changed(CHOICES, places=[3, 0]), changed(CHOICES, places=["3"]),
     ],
 )  # fmt: skip
 def test_what_no_actor_publishes_is_refused(data: bytes) -> None:

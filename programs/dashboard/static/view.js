@@ -3,6 +3,7 @@
 import { find, make, setChildren, setKeyed, setText } from "./elements.js";
 import { moment, number, percent, whole } from "./format.js";
 import { draw, line, reference } from "./plots.js";
+import { drawSeveral, drawsSeveral } from "./policies.js";
 
 const INTERVAL_MS = 1000;
 const TITLES = {
@@ -44,33 +45,54 @@ function show({ problem, view }) {
   setText(find("view-problem"), problem || (view ? "" : waiting));
   if (!view || view.at === newest?.at) return;
   newest = view;
-  drawFrame(view);
+  drawSeen(view);
   drawThoughts(view);
 }
 
-function drawFrame({ frame, numbers, step, version, at }) {
+function drawSeen(view) {
+  const { frame, numbers, step, version, at } = view;
   const canvas = find("frame");
   canvas.hidden = !frame;
+  find("seen").hidden = !numbers.length;
   const when = `at its step ${whole(step)}, with weights ${whole(version)}, ${moment(at)}`;
-  if (!frame) {
-    canvas.dataset.text = `Observation ${when}: ${numbers.map(value => number(value)).join(", ")}`;
-    return;
-  }
+  canvas.dataset.text = `${frame ? "Frame" : "Observation"} ${when}`;
+  if (frame) drawFrame(canvas, frame);
+  else listNumbers(view);
+}
+
+function drawFrame(canvas, frame) {
   const { width, height, gray } = frame;
   const bytes = Uint8Array.from(atob(gray), character => character.charCodeAt(0));
   [canvas.width, canvas.height] = [width, height];
   const image = new ImageData(width, height);
   bytes.forEach((level, i) => image.data.set([level, level, level, 255], 4 * i));
   canvas.getContext("2d").putImageData(image, 0, 0);
-  canvas.dataset.text = `Frame ${when}`;
   canvas.setAttribute("aria-label", canvas.dataset.text);
 }
 
-function drawThoughts({ kind, actions, value, places, curves, names }) {
+// One line for each part of the observation that has a name; where none has one, for each number.
+function listNumbers({ numbers, parts, more_numbers: more }) {
+  let start = 0;
+  const named = parts.length ? parts : numbers.map((_, i) => [String(i), 1]);
+  const lines = named.map(([name, count]) => [name, numbers.slice(start, start += count).map(value => number(value)).join(", ")]);
+  if (more) lines.push(["…", `${whole(more)} more numbers are not shown`]);
+  find("numbers").classList.toggle("nameless", !parts.length);
+  setChildren(find("numbers"), lines, () => lines.map(([name, text]) => (
+    make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: text }))
+  )));
+}
+
+function drawThoughts(view) {
+  const { kind, actions, value, places, curves, names } = view;
   const seen = find("frame").dataset.text;
   for (const part of [find("thoughts"), find("all-actions")]) part.hidden = !kind;
   if (!kind) {
     setText(find("thoughts-text"), `${seen}. This agent does not tell what it thinks.`);
+    return;
+  }
+  find("action-list").classList.toggle("several", drawsSeveral(kind));
+  if (drawsSeveral(kind)) {
+    drawSeveral(view, seen);
     return;
   }
   const best = actions.indexOf(Math.max(...actions)), [x, y, title] = TITLES[kind];
