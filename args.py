@@ -336,4 +336,5 @@ def _combinations(args: Args) -> list[str]:
     if args.model is not None and not plays and not (args.model.is_file() or args.model.is_dir()):
         errors.append(f"--model: no such file or folder: {args.model}")
     lockstep = args.synchronize_actors_with_learner
+    errors += args.own.round_errors(args.nb_env)
     return errors + lockstep_errors(args.agent, args.own, args.nb_actor, lockstep=lockstep, force=args.force)

@@ -137,3 +137,7 @@ class AgentOptions:
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""
         return []
+
+    def round_errors(self, environments: int) -> list[str]:  # noqa: ARG002 - most do not divide a round
+        """Return what is wrong with the options of a run with so many environments, one line each."""
+        return []

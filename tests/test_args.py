@@ -370,7 +370,7 @@ def test_many_synchronised_actors_are_told_what_they_can_do_instead(agent: str) 
     if "or --synchronize-actors-with-learner False" in error:
         assert not read(*chosen, *ASYNCHRONOUS).synchronize_actors_with_learner
     else:
-        assert agent == "reinforce"
+        assert AGENTS[agent].options.MAX_POLICY_LAG == 0
 
 
 def test_numbers_of_actors_below_zero_get_one_line() -> None:
@@ -416,7 +416,7 @@ def test_the_agent_can_be_named_in_two_ways() -> None:
         (error,) = errors_of(*argv)
         assert error.startswith("--rainbow-only: ") and "contradicts --agent" in error
     assert errors_of("--agent", "dqn") == [
-        "--agent: expected rainbow_iqn, rainbow, impala, r2d2 or reinforce, got 'dqn'"
+        "--agent: expected rainbow_iqn, rainbow, impala, r2d2, ppo, vmpo, awr, vpg, vtrace or reinforce, got 'dqn'"
     ]
 
 

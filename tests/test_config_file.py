@@ -126,7 +126,10 @@ def test_another_name_of_a_setting_goes_before_the_file_as_well(file: Path) -> N
         ("proba-sticky-actions: 2", "proba-sticky-actions: must lie in 0 to 1, is 2.0"),
         ("atoms: 1", "atoms: must lie in 2 to 10000, is 1"),
         ("replay_device: gpu", "replay_device: expected auto, cpu or cuda, got 'gpu'"),
-        ("agent: dqn", "agent: expected rainbow_iqn, rainbow, impala, r2d2 or reinforce, got 'dqn'"),
+        (
+            "agent: dqn",
+            "agent: expected rainbow_iqn, rainbow, impala, r2d2, ppo, vmpo, awr, vpg, vtrace or reinforce, got 'dqn'",
+        ),
         ("preset: tpu", "preset: expected paper or cpu, got 'tpu'"),
         ("game: PongNoFrameskip-v4", "game: unknown game 'PongNoFrameskip-v4'; did you mean pong?"),
         ("T_max: 5", "T_max: must exceed --learn-start 80000, is 5"),

@@ -11,8 +11,8 @@ _ATARI: dict[str, Any] = {
     "precision": "float32",  # a ratio of two policies needs more digits than bfloat16 has
 }  # fmt: skip
 _ELSEWHERE: dict[str, Any] = {
-    "history_length": 1, "nb_env_per_actor": 1, "memory_capacity": 4096, "reward_clip": 10.0, "unroll_length": 2048,
-    "epochs": 10, "minibatches": 32, "clip_epsilon": 0.2, "entropy_cost": 0.0, "lr_on_policy": 3e-4,
+    "history_length": 1, "nb_env_per_actor": 1, "memory_capacity": 4096, "length_actor_buffer": 10_000, "reward_clip": 10.0,
+    "unroll_length": 2048, "epochs": 10, "minibatches": 32, "clip_epsilon": 0.2, "entropy_cost": 0.0, "lr_on_policy": 3e-4,
     "normalise_observations": True, "normalise_rewards": True,
 }  # fmt: skip
 
@@ -125,6 +125,15 @@ class OnPolicyOptions(SequenceOptions):
         if self.lstm_size and self.minibatch_split == "rows":
             return ["--minibatch-split: an LSTM learns from whole sequences, give sequences"]
         return []
+
+    def round_errors(self, environments: int) -> list[str]:
+        """Return whether a round has too little for its updates."""
+        whole = self.minibatch_split == "sequences"
+        parts = environments * (1 if whole else self.unroll_length)
+        if self.minibatches <= parts:
+            return []
+        what = "sequences, one of each environment" if whole else "rows"
+        return [f"--minibatches: a round has {parts} {what}: give as many at most, is {self.minibatches}"]
 
     @property
     def box(self) -> Literal["clipped-normal", "tanh-normal"]:

@@ -17,6 +17,7 @@ from agents.on_policy.rounds import Played, deal_rows, deal_sequences
 from args import Args
 from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId
+from memory.errors import UserError
 from memory.queue import Queue
 from memory.rows import StepType
 from programs.actor.rollout import Rollout
@@ -183,3 +184,20 @@ def test_every_member_learns_from_every_kind_of_action(member: str, more: str) -
         after = play.learner.model.published()
         assert all(tensor.isfinite().all() for tensor in after.values())
         assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--minibatches 33", "--minibatches: a round has 32 rows: give as many at most, is 33"),
+        (
+            "--minibatches 3 --minibatch-split sequences",
+            "--minibatches: a round has 2 sequences, one of each environment: give as many at most, is 3",
+        ),
+        ("--lstm-size 5", "--minibatch-split: an LSTM learns from whole sequences, give sequences"),
+    ],
+)
+def test_what_a_round_cannot_give_is_said_before_the_run(words: str, error: str) -> None:
+    with pytest.raises(UserError) as raised:
+        options.parse([*SHORT, "--agent", "ppo", "--env", TASKS["box"], *words.split()], "test", "")
+    assert str(raised.value) == error
