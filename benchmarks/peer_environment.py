@@ -41,7 +41,7 @@ def _folder() -> Path:
 
 
 def _install(python: Path, *words: str) -> bool:
-    command = [python, "-m", "pip", "install", "-q", "--no-input", *words]
+    command = [str(python), "-m", "pip", "install", "-q", "--no-input", *words]
     return subprocess.run(command, check=False, env=os.environ | {"PIP_USER": "0"}).returncode == 0
 
 

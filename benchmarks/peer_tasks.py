@@ -2,11 +2,11 @@
 
 Hyperparameters are arguments of its algorithms, as JSON: a learning rate ["linear", x] falls from x to 0 at the end.
 Sources: RL Baselines3 Zoo (hyperparams/ppo.yml, sac.yml) for Pendulum and for SAC; for PPO on HalfCheetah CleanRL's
-defaults of ppo_continuous_action.py, which are our own defaults. Value losses are not clipped here, as in neither system
-by default, and an error's square counts 0.5 with Stable-Baselines3 where it counts 0.25 with ours and CleanRL.
+defaults of ppo_continuous_action.py, which are our own. CleanRL clips the values' loss, which neither of the two does
+here; a `vf_coef` of 0.5 weighs half as much with CleanRL and ours, which halve the square of an error.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -20,7 +20,7 @@ class PeerRun:
     ours: str | None = None
     environments: int = 1
     normalises: bool = False  # observations and rewards, by VecNormalize
-    episodes: int = field(default=100)  # the last ones, which make the score
+    episodes: int = 100  # the last ones, which make the score
 
 
 # The zoo trains PPO on Pendulum for 100 000 steps; these are as many as ours has.
