@@ -39,8 +39,8 @@ def _on_policy(words: str, steps: dict[str, int]) -> Configuration:
     return Configuration((*words.split(), "--learner-threads", "1"), steps, episodes=100, ends=True)
 
 
-_ROUNDS = "--nb-env-per-actor 8 --unroll-length 64 --minibatches 4 --lr-on-policy 1e-3"
-_CONTROL = {"cartpole": 500_000, "pendulum": 500_000}
+_CARTPOLE = "--nb-env-per-actor 8 --unroll-length 64 --minibatches 4 --lr-on-policy 1e-3"
+_PENDULUM = "--nb-env-per-actor 8 --unroll-length 128 --minibatches 8 --discount 0.9 --lr-on-policy 1e-3"
 _IMPALA_SUM = "--loss-reduction sum --rms-eps-IMPALA 0.01 --max-gradient-norm 40"  # as published
 _CUE = "--unroll-length 22 --batch-size 16 --weight-synchro-frequency 352 --lr-IMPALA 3e-3 --entropy-cost 0.001"
 CONFIGURATIONS = {
@@ -97,10 +97,17 @@ CONFIGURATIONS = {
         {"pendulum": 200_000},
     ),
     "ppo-mujoco": _on_policy("--agent ppo", {"halfcheetah": 1_000_000}),
-    "vmpo": _on_policy(f"--agent vmpo {_ROUNDS} --epochs 4", _CONTROL),
-    "awr": _on_policy(f"--agent awr {_ROUNDS} --epochs 4", _CONTROL),
-    "vpg": _on_policy(f"--agent vpg {_ROUNDS}", _CONTROL),
-    "vtrace": _on_policy(f"--agent vtrace {_ROUNDS} --epochs 4", _CONTROL),
+    "vmpo-cartpole": _on_policy(f"--agent vmpo --epochs 4 {_CARTPOLE}", {"cartpole": 200_000}),
+    "awr-cartpole": _on_policy(f"--agent awr --epochs 4 {_CARTPOLE}", {"cartpole": 500_000}),
+    "vtrace-cartpole": _on_policy(f"--agent vtrace --epochs 4 {_CARTPOLE}", {"cartpole": 500_000}),
+    "vpg-cartpole": _on_policy(
+        "--agent vpg --nb-env-per-actor 8 --unroll-length 32 --minibatches 4 --lr-on-policy 2e-3",
+        {"cartpole": 500_000},
+    ),
+    "vmpo-pendulum": _on_policy(f"--agent vmpo --epochs 4 {_PENDULUM}", {"pendulum": 500_000}),
+    "awr-pendulum": _on_policy(f"--agent awr --epochs 4 {_PENDULUM}", {"pendulum": 300_000}),
+    "vtrace-pendulum": _on_policy(f"--agent vtrace --epochs 4 {_PENDULUM}", {"pendulum": 1_000_000}),
+    "vpg-pendulum": _on_policy(f"--agent vpg {_PENDULUM}", {"pendulum": 1_000_000}),
 }
 
 
