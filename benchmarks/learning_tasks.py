@@ -93,10 +93,11 @@ CONFIGURATIONS = {
     # Its hyperparameters are those that peer_tasks gives to Stable-Baselines3, whose exploration it has not.
     "ppo-pendulum": _on_policy(
         "--agent ppo --nb-env-per-actor 4 --unroll-length 1024 --minibatches 64 --discount 0.9 --lr-on-policy 1e-3 "
-        "--normalise-observations False --normalise-rewards False --reward-clip 0 --baseline-cost 1",
+        "--normalise-observations False --normalise-rewards False --reward-clip 0 --baseline-cost 1 "
+        "--length-actor-buffer 2000",
         {"pendulum": 200_000},
     ),
-    "ppo-mujoco": _on_policy("--agent ppo", {"halfcheetah": 1_000_000}),
+    "ppo-mujoco": _on_policy("--agent ppo --length-actor-buffer 4000", {"halfcheetah": 1_000_000}),
     "vmpo-cartpole": _on_policy(f"--agent vmpo --epochs 4 {_CARTPOLE}", {"cartpole": 200_000}),
     "awr-cartpole": _on_policy(f"--agent awr --epochs 4 {_CARTPOLE}", {"cartpole": 500_000}),
     "vtrace-cartpole": _on_policy(f"--agent vtrace --epochs 4 {_CARTPOLE}", {"cartpole": 500_000}),

@@ -29,7 +29,7 @@ _SYSTEM = f"--agent ppo --game {GAME} --disable-cuda --log-interval {ROUND} --wi
 OURS = {
     "ours": "--precision float32",
     "ours, 2 actors": "--precision float32 --nb-actor 2 --nb-env-per-actor 4",
-    "ours, 2 actors, bfloat16 if there is": "--nb-actor 2 --nb-env-per-actor 4",
+    "ours, 2 actors, bfloat16 if there is": "--precision auto --nb-actor 2 --nb-env-per-actor 4",
 }
 PEERS = {
     "SB3, one process": "one-process",
