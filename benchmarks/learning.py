@@ -155,18 +155,19 @@ def main() -> None:
         elif given.command == "run":
             if given.game not in (steps := CONFIGURATIONS[given.configuration].steps):
                 parser.error(f"--game: {given.configuration} is for {', '.join(steps)}")
-            _write(run(given.configuration, given.game, given.seed, given.port))
+            write(run(given.configuration, given.game, given.seed, given.port))
         else:
             try:
                 environment_of(given.game)
             except ValueError as error:
                 parser.error(f"--game: {error}")
-            _write(baselines(given.game))
+            write(baselines(given.game))
     except (RuntimeError, ValueError) as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
 
 
-def _write(result: dict[str, Any]) -> None:
+def write(result: dict[str, Any]) -> None:
+    """Write a result into the folder of results, and show what is short of it."""
     path = RESULTS / f"{result['configuration']}_{result['game']}_{result['seed']}.json"
     path.write_text(json.dumps(result) + "\n")
     shown = {name: value for name, value in result.items() if name not in ("settings", "episodes", "clock")}

@@ -2,11 +2,16 @@
 
 import json
 import math
+import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scipy import stats
+
 from benchmarks.learning_plot import draw
-from benchmarks.learning_tasks import TASKS
+from benchmarks.learning_tasks import CONFIGURATIONS, TASKS
+from benchmarks.peer_tasks import PEERS
 
 Score = dict[str, Any]  # episodes, mean, standard_error (None of a single episode)
 
@@ -26,7 +31,8 @@ def report(results: Path, plot: Path) -> str:
         "| run | seed | agent steps | minutes | commit | last episodes | random | t | best constant action | t |",
         "|" + "---|" * 10,
     ]
-    return "\n".join([*lines, *(_line(run, baselines[run["game"]]) for run in runs)])
+    lines += [_line(run, baselines[run["game"]]) for run in runs]
+    return "\n".join([*lines, *comparison(runs)])
 
 
 def _line(result: dict[str, Any], baseline: dict[str, Any]) -> str:
@@ -43,6 +49,38 @@ def _line(result: dict[str, Any], baseline: dict[str, Any]) -> str:
         _number(constant["mean"]),
         f"{welch(score, constant):.1f}",
     ]
+    return f"| {' | '.join(cells)} |"
+
+
+def comparison(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a table of ours beside Stable-Baselines3, over the seeds that both have run; empty if there are none.
+
+    The difference has Welch's interval of 95 %, of the last episodes of all those seeds. Speeds are of whole runs.
+    """
+    found = {(run["configuration"], run["game"], run["seed"]): run for run in runs}
+    lines = []
+    for name, tasks in PEERS.items():
+        for game, peer in tasks.items():
+            seeds = [seed for of, task, seed in found if (of, task) == (name, game)]
+            seeds = sorted(seed for seed in seeds if (peer.ours, game, seed) in found)
+            if peer.ours and seeds:
+                pairs = [(found[peer.ours, game, seed], found[name, game, seed]) for seed in seeds]
+                lines.append(_compared(game, peer.ours, name, pairs))
+    head = "| task | ours | peer | seeds | ours, last episodes | peer's | difference, 95 % | steps/s, ratio |"
+    return ["", head, "|" + "---|" * 8, *lines] if lines else []
+
+
+def _compared(game: str, ours: str, peer: str, pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> str:
+    last = CONFIGURATIONS[ours].episodes
+    scores = [[score for run in runs for _, score, _ in run["episodes"][-last:]] for runs in zip(*pairs, strict=True)]
+    low, high = stats.ttest_ind(*scores, equal_var=False).confidence_interval(0.95)
+    speeds = [[run["agent_steps"] / run["wall_clock_s"] for run in runs] for runs in zip(*pairs, strict=True)]
+    ratios = [mine / other for mine, other in zip(*speeds, strict=True)]
+    cells = [game, ours, peer, ", ".join(str(run["seed"]) for run, _ in pairs)]
+    cells += [f"{len(of)}: {_number(statistics.mean(of))}" for of in scores]
+    cells.append(f"{_number(statistics.mean(scores[0]) - statistics.mean(scores[1]))} ({low:.0f} to {high:.0f})")
+    rates = " against ".join(f"{statistics.mean(of):.0f}" for of in speeds)
+    cells.append(f"{rates}, {statistics.mean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
     return f"| {' | '.join(cells)} |"
 
 

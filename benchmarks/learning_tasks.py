@@ -9,7 +9,12 @@ from benchmarks.learning_plot import LAST
 from saber.environment import EnvironmentSettings
 from saber.games import check_game
 
-TASKS = {"cartpole": "gymnasium:CartPole-v1", "cue": "gymnasium:benchmarks.cue:Cue-v0"}
+TASKS = {
+    "cartpole": "gymnasium:CartPole-v1",
+    "cue": "gymnasium:benchmarks.cue:Cue-v0",
+    "pendulum": "gymnasium:Pendulum-v1",
+    "halfcheetah": "gymnasium:HalfCheetah-v5",
+}
 STEPS = 200_000  # agent steps of a run without a GPU: fixed with the preset, before any run with it was made
 GAMES = ("road_runner", "kung_fu_master", "krull", "crazy_climber", "ms_pacman", "space_invaders")
 
@@ -29,6 +34,13 @@ def _small(words: str) -> tuple[str, ...]:
     return ("--preset", "cpu", "--history-length", "1", *words.split())
 
 
+def _on_policy(words: str, steps: dict[str, int]) -> Configuration:
+    """Return a run of the on-policy family on numbers, in one thread as the peers have it; its learning rate falls."""
+    return Configuration((*words.split(), "--learner-threads", "1"), steps, episodes=100, ends=True)
+
+
+_CARTPOLE = "--nb-env-per-actor 8 --unroll-length 64 --minibatches 4 --lr-on-policy 1e-3"
+_PENDULUM = "--nb-env-per-actor 8 --unroll-length 128 --minibatches 8 --discount 0.9 --lr-on-policy 1e-3"
 _IMPALA_SUM = "--loss-reduction sum --rms-eps-IMPALA 0.01 --max-gradient-norm 40"  # as published
 _CUE = "--unroll-length 22 --batch-size 16 --weight-synchro-frequency 352 --lr-IMPALA 3e-3 --entropy-cost 0.001"
 CONFIGURATIONS = {
@@ -45,6 +57,7 @@ CONFIGURATIONS = {
     "impala-cpu": Configuration(
         ("--preset", "cpu", "--agent", "impala"), dict.fromkeys((*GAMES, "pong", "breakout"), 3 * STEPS), ends=True
     ),
+    "ppo-cpu": Configuration(("--preset", "cpu", "--agent", "ppo"), dict.fromkeys(GAMES, 3 * STEPS), ends=True),
     "r2d2-cpu": Configuration(("--preset", "cpu", "--agent", "r2d2"), dict.fromkeys(GAMES, STEPS)),
     "impala-cartpole": Configuration(
         _small(
@@ -77,6 +90,25 @@ CONFIGURATIONS = {
         episodes=100,
         ends=True,
     ),
+    # Its hyperparameters are those that peer_tasks gives to Stable-Baselines3, whose exploration it has not.
+    "ppo-pendulum": _on_policy(
+        "--agent ppo --nb-env-per-actor 4 --unroll-length 1024 --minibatches 64 --discount 0.9 --lr-on-policy 1e-3 "
+        "--normalise-observations False --normalise-rewards False --reward-clip 0 --baseline-cost 1 "
+        "--length-actor-buffer 2000",
+        {"pendulum": 200_000},
+    ),
+    "ppo-mujoco": _on_policy("--agent ppo --length-actor-buffer 4000", {"halfcheetah": 1_000_000}),
+    "vmpo-cartpole": _on_policy(f"--agent vmpo --epochs 4 {_CARTPOLE}", {"cartpole": 200_000}),
+    "awr-cartpole": _on_policy(f"--agent awr --epochs 4 {_CARTPOLE}", {"cartpole": 500_000}),
+    "vtrace-cartpole": _on_policy(f"--agent vtrace --epochs 4 {_CARTPOLE}", {"cartpole": 500_000}),
+    "vpg-cartpole": _on_policy(
+        "--agent vpg --nb-env-per-actor 8 --unroll-length 32 --minibatches 4 --lr-on-policy 2e-3",
+        {"cartpole": 500_000},
+    ),
+    "vmpo-pendulum": _on_policy(f"--agent vmpo --epochs 4 {_PENDULUM}", {"pendulum": 500_000}),
+    "awr-pendulum": _on_policy(f"--agent awr --epochs 4 {_PENDULUM}", {"pendulum": 300_000}),
+    "vtrace-pendulum": _on_policy(f"--agent vtrace --epochs 4 {_PENDULUM}", {"pendulum": 1_000_000}),
+    "vpg-pendulum": _on_policy(f"--agent vpg {_PENDULUM}", {"pendulum": 1_000_000}),
 }
 
 

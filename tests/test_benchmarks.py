@@ -11,8 +11,9 @@ import pytest
 
 from benchmarks.learning import main, summary, thinned
 from benchmarks.learning_plot import LAST, draw
-from benchmarks.learning_report import report, welch
+from benchmarks.learning_report import comparison, report, welch
 from benchmarks.learning_tasks import CONFIGURATIONS, GAMES, TASKS, environment_of
+from benchmarks.peer_tasks import PEERS, PeerRun
 from benchmarks.policies import play, random_policy
 from tests.processes import ROOT, run
 
@@ -71,6 +72,28 @@ def test_the_report_has_a_line_for_each_run_and_a_panel_for_each_game(tmp_path: 
     assert sorted(map(len, curves)) == [6, 11, 21], "one point for each episode from the 20th on"
 
 
+def test_ours_and_a_peer_are_compared_over_the_seeds_that_both_have() -> None:
+    # Mutation: compare all seeds of either.
+    scores = {"ppo-pendulum": [-150.0, -170.0] * 60, "sb3-ppo": [-160.0, -200.0] * 60}
+    runs = [
+        a_run("pendulum", seed, scores[name]) | {"configuration": name, "wall_clock_s": seconds}
+        for name, seed, seconds in (("ppo-pendulum", 1, 60.0), ("ppo-pendulum", 2, 40.0), ("sb3-ppo", 1, 120.0))
+    ]
+    *_, line = comparison(runs)
+    assert line == (
+        "| pendulum | ppo-pendulum | sb3-ppo | 1 | 100: -160 | 100: -180 | 20 (16 to 24) | 200 against 100, 2.00 (2.00 "
+        "to 2.00) |"
+    )
+    assert comparison(runs[1:]) == []
+
+
+def test_every_peer_has_our_steps_and_a_known_task() -> None:
+    for tasks in PEERS.values():
+        for game, peer in tasks.items():
+            assert game in TASKS
+            assert peer.ours is None or CONFIGURATIONS[peer.ours].steps[game] == peer.steps
+
+
 def test_a_curve_is_the_mean_of_the_last_episodes() -> None:
     drawing = draw([a_run("pong", 1, [0.0] * 20 + [100.0] * 20)], {"pong": a_baseline("pong")})
     points = ElementTree.fromstring(drawing).find(".//{http://www.w3.org/2000/svg}polyline")
@@ -108,8 +131,11 @@ def test_what_is_committed_has_baselines_and_complete_runs() -> None:
     wanted = {f"cpu_{game}_123" for game in GAMES}
     assert runs.keys() >= wanted and found.keys() >= {f"baselines_{game}_123" for game in GAMES}
     for result in runs.values():
-        configuration = CONFIGURATIONS[result["configuration"]]
-        assert result["agent_steps"] == configuration.steps[result["game"]]
+        name, game = result["configuration"], result["game"]
+        configuration = PEERS[name][game] if name in PEERS else CONFIGURATIONS[name]
+        assert result["agent_steps"] == (
+            configuration.steps if isinstance(configuration, PeerRun) else configuration.steps[game]
+        )
         scores = [score for _, score, _ in result["episodes"][-configuration.episodes :]]
         assert result["last_episodes"] == summary(scores)
         chosen = result["settings"]["env" if result["game"] in TASKS else "game"]

@@ -1,0 +1,114 @@
+"""How fast PPO trains on Atari: our system as its users start it against Stable-Baselines3, in frames a second.
+
+    python -m benchmarks.peer_environment
+    python -m benchmarks.ppo_speed --json benchmarks/results/ppo_speed.json
+
+All have the network of DQN's paper with 512 features, 8 environments that play 128 steps a round, 4 epochs of 4
+updates, 18 actions, and sticky actions. They run in turn, each for a while in every repeat, as whole programs: Redis,
+learner and actors of ours, one process of the peer or nine. Only whole rounds after a warm-up count. "environment" is
+our environment alone with random actions, on one core, in the same repeat.
+"""
+
+import argparse
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+
+from benchmarks.environment import play_together, players
+from benchmarks.harness import Comparison, Rate, run
+from benchmarks.peer_environment import peer_python
+from saber.results.run_record import ROOT
+
+GAME = "space_invaders"
+ROUND, FRAMES = 1024, 4  # agent steps of a round, frames of a step
+WANTED = 1.3  # least ratio to the fastest peer
+_SYSTEM = f"--agent ppo --game {GAME} --disable-cuda --log-interval {ROUND} --windows none"
+# Two actors play on both cores while the learner waits; together they have as many environments.
+OURS = {
+    "ours": "--precision float32",
+    "ours, 2 actors": "--precision float32 --nb-actor 2 --nb-env-per-actor 4",
+    "ours, 2 actors, bfloat16 if there is": "--precision auto --nb-actor 2 --nb-env-per-actor 4",
+}
+PEERS = {
+    "SB3, one process": "one-process",
+    "SB3, SubprocVecEnv": "subprocesses",
+    "SB3, ale-py's vector": "ale-vector",
+}
+_BEST = "the fastest peer"
+_LEAST_LINES = 3  # of the learner: one before the warm-up, two around a round
+
+
+def measure(args: argparse.Namespace) -> list[Comparison]:
+    """Compare ours with the fastest peer of each repeat."""
+    warm_up_s, seconds = (1.0, 3.0) if args.quick else (args.warm_up, args.seconds)
+    works: dict[str, Callable[[], float]] = {
+        name: lambda options=options: ours(options, args.port, warm_up_s, seconds)  # type: ignore[misc]
+        for name, options in OURS.items()
+    }
+    works |= {name: lambda kind=kind: peer(kind, warm_up_s, seconds) for name, kind in PEERS.items()}  # type: ignore[misc]
+    with players(1) as connections:
+        works["environment"] = lambda: play_together(connections, min(seconds, 10.0))
+        measured = [_repeat(works, number) for number in range(args.repeats)]
+    rates = [
+        Rate(name, "frames/s", tuple(m[name] for m in measured), tuple(m[name] / m[_BEST] for m in measured))
+        for name in (_BEST, *works)
+    ]
+    return [Comparison("training PPO", tuple(rates), {"ours": WANTED, "ours, 2 actors": WANTED})]
+
+
+def _repeat(works: dict[str, Callable[[], float]], number: int) -> dict[str, float]:
+    found = {}
+    for name, work in works.items():
+        found[name] = work()
+        print(f"repeat {number + 1}, {name}: {found[name]:,.0f} frames/s", flush=True)
+    return found | {_BEST: max(found[name] for name in PEERS)}
+
+
+def peer(kind: str, warm_up_s: float, seconds: float) -> float:
+    """Return the frames a second of Stable-Baselines3."""
+    words = [kind, "--game", GAME, "--seconds", str(seconds), "--warm-up", str(warm_up_s)]
+    command = [str(peer_python()), "-P", str(ROOT / "benchmarks" / "sb3_speed.py"), *words]
+    return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def ours(options: str, port: int, warm_up_s: float, seconds: float) -> float:
+    """Return the frames a second of our system between two lines of its learner; the warm-up begins at the first."""
+    with tempfile.TemporaryDirectory(prefix="ppo_speed_") as folder:
+        place = ["--path-to-results", folder, "--port-redis", str(port)]
+        command = ["bash", "start_learning_atari.sh", *_SYSTEM.split(), *options.split(), *place]
+        passed = _watch(command, warm_up_s + seconds)
+    begun = min(passed[0][0] + warm_up_s, passed[-2][0])  # at least one round, on a machine that is busy
+    (first_s, first), *_, (last_s, last) = [(moment, steps) for moment, steps in passed if moment >= begun]
+    return FRAMES * (last - first) / (last_s - first_s)
+
+
+def _watch(command: list[str], seconds: float) -> list[tuple[float, int]]:
+    """Run the start script until so many seconds after its learner's first line; return moments and agent steps."""
+    said: list[str] = []
+    passed: list[tuple[float, int]] = []
+    stopping = False
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.append(line)
+            if not (match := re.match(r"\[learner\] \[.*\] T = (\d+) / ", line)) or stopping:
+                continue
+            passed.append((time.monotonic(), int(match[1])))
+            if passed[-1][0] > passed[0][0] + seconds and len(passed) >= _LEAST_LINES:
+                process.terminate()
+                stopping = True
+    if not stopping:
+        raise RuntimeError(f"{' '.join(command)} has ended by itself:\n{''.join(said[-20:])}")
+    return passed
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement [60]")
+    parser.add_argument("--warm-up", type=float, default=15.0, help="seconds before each measurement [15]")
+    parser.add_argument("--port", type=int, default=6400, help="for our system's Redis server [6400]")
+
+
+if __name__ == "__main__":
+    run(measure, "Compare how fast PPO trains on Atari with Stable-Baselines3.", add_options=_add_options)
