@@ -81,7 +81,7 @@ def test_one_actor(run: Run) -> None:
 
 
 @pytest.mark.redis
-@pytest.mark.parametrize("family", ["impala-lstm", "r2d2", "reinforce"])
+@pytest.mark.parametrize("family", ["impala-lstm", "r2d2", "reinforce", "sac", "sac-lstm"])
 def test_other_families(run: Run, family: str) -> None:
     options = [*FAMILIES[family], *ROUNDS[len(SHORT_CHAIN) + 2 :], "--nb-env-per-actor", "2"]
     assert_equal_but_not_empty(*run(options, 2, LEARNER_SLOW, ACTORS_SLOW))

@@ -141,8 +141,9 @@ class Sac(SequenceAgent):
         policy_loss = self.temperature(log_pi) - masked_mean(value, kept)
         norm = self._step(policy_loss, critic_loss)
         metrics = {
-            "value": masked_mean(q.amin(0), kept), "entropy": -log_pi, "temperature": self.temperature.price(),
-            "loss": critic_loss, "policy_loss": policy_loss, "gradient_norm": norm,
+            "value": masked_mean(q.amin(0), kept), "entropy": -log_pi, "entropy_cost": self.temperature.price(),
+            "loss": policy_loss + critic_loss, "policy_loss": policy_loss, "value_loss": critic_loss,
+            "gradient_norm": norm,
         }  # fmt: skip
         return Update(None, {name: metric.detach() for name, metric in metrics.items()})
 
@@ -160,7 +161,7 @@ class Sac(SequenceAgent):
         self._adam.step()
         with torch.no_grad():
             torch._foreach_lerp_(list(self.target.parameters()), self._judging, self._options.target_rate)
-        return torch.stack(norms).amax()
+        return torch.stack(norms).norm()
 
     def _window(self, batch: Batch) -> Window:
         """Cut the rows of an update out of a batch; the burn-in makes the LSTMs' states anew."""
