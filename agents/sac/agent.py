@@ -31,6 +31,7 @@ from agents.ops.multipliers import Constraint
 from agents.ops.n_step import NStep, n_step_rows
 from agents.optimisers import Adam
 from agents.randomness import RandomState
+from agents.sac.hindsight import with_other_goals
 from agents.sac.network import PolicyNetwork, TwinCritics
 from agents.sac.options import SacOptions
 from agents.sequences import SequenceAgent, core_spec, state_fields
@@ -38,9 +39,12 @@ from memory.batch import Batch
 from memory.chunk import ChunkSpec
 from memory.environment_spec import ActionSpec, Box, MultiDiscrete
 from memory.errors import UserError
+from memory.hindsight import DESIRED, has_goals
 from memory.rows import Arrays, Rows
 
 _CHUNK_LENGTH = 64  # rows; without an LSTM
+_GOAL_CHUNK_LENGTH = 256  # with hindsight: goals come from a row's own chunk, so few episodes should be cut
+_GOALS = 4  # that are drawn for a row (Andrychowicz et al. 2017, figure 6)
 _NETWORKS = 3  # of the size of a core, for the budget: policy, critics, target critics
 
 
@@ -68,6 +72,7 @@ class Sac(SequenceAgent):
                 "ppo takes several choices at once"
             )
         self._options, self._learning, self._action = options, setup.learning, action
+        self._desired = goal_place(setup) if options.hindsight else None
         self.generator, self._device = setup.generator, setup.generator.device
         self._policy = PolicySpec(action)
         self.spec = chunk_spec(options, setup.learning.history_length, action)
@@ -128,6 +133,8 @@ class Sac(SequenceAgent):
 
     def update(self, batch: Batch, progress: float | Tensor) -> Update:  # noqa: ARG002 - nothing is annealed
         """Make one step of Adam for policy, critics and temperature, and let the target critics follow."""
+        if self._desired is not None:
+            batch = with_other_goals(batch, self._desired, self._options.hindsight, self.generator)
         window = self._window(batch)
         target = self._targets(window)  # [T, B]
         learned = window.inputs.rows(0, self.spec.sample_length)
@@ -161,7 +168,7 @@ class Sac(SequenceAgent):
         self._adam.step()
         with torch.no_grad():
             torch._foreach_lerp_(list(self.target.parameters()), self._judging, self._options.target_rate)
-        return torch.stack(norms).norm()
+        return torch.stack(norms).square().sum().sqrt()
 
     def _window(self, batch: Batch) -> Window:
         """Cut the rows of an update out of a batch; the burn-in makes the LSTMs' states anew."""
@@ -224,10 +231,25 @@ class Sac(SequenceAgent):
 def chunk_spec(options: SacOptions, stack: int, action: ActionSpec) -> ChunkSpec:
     """Return the chunks of transitions, or with an LSTM of sequences."""
     n = options.multi_step
+    if options.hindsight:
+        rows = _GOAL_CHUNK_LENGTH
+        return ChunkSpec(stack, 0, rows, n, rows, 1, prioritised=False, hindsight=_GOALS)
     if not options.lstm_size:
         return ChunkSpec(stack, 0, _CHUNK_LENGTH, n, _CHUNK_LENGTH, 1, prioritised=False)
     length, state = options.sequence_length, state_fields(options.lstm_size, action)
     return ChunkSpec(stack, options.burn_in, length, n, options.sequence_period, length, state=state, prioritised=False)
+
+
+def goal_place(setup: Setup) -> slice:
+    """Return where in an observation the desired goal lies; raises UserError where hindsight is not possible."""
+    if not has_goals(setup.environment):
+        raise UserError(
+            "--hindsight: the environment's observations have no achieved_goal and desired_goal of the same size; "
+            "leave the option out"
+        )
+    if setup.learning.history_length > 1:
+        raise UserError(f"--history-length: must be 1 with --hindsight, is {setup.learning.history_length}")
+    return setup.environment.part(DESIRED)
 
 
 def target_entropy(action: ActionSpec, share: float) -> float:

@@ -50,6 +50,14 @@ class SacOptions(SequenceOptions):
         above=0,
         most=1,
     )
+    hindsight: float = option(
+        0.0,
+        "in a goal environment: probability that a sampled transition has a goal that was reached later (the paper's: "
+        "0.8); 0: off",
+        least=0,
+        most=1,
+        shared=True,
+    )
     lr_SAC: float = option(3e-4, "Adam's learning rate of policy, critics and temperature", above=0)
     stochastic: bool = option(
         False, "evaluate with actions drawn from the policy, not with the likeliest one", flag=True, evaluation=True
@@ -57,9 +65,15 @@ class SacOptions(SequenceOptions):
 
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""
-        if self.sequence_period <= self.sequence_length:
-            return []
-        return [
-            f"--sequence-period: must not exceed --sequence-length {self.sequence_length}, is {self.sequence_period}: "
-            "rows between two sequences would never be learned from"
-        ]
+        found = []
+        if self.sequence_period > self.sequence_length:
+            found.append(
+                f"--sequence-period: must not exceed --sequence-length {self.sequence_length}, is "
+                f"{self.sequence_period}: rows between two sequences would never be learned from"
+            )
+        if self.hindsight and (self.multi_step > 1 or self.lstm_size):
+            found.append(
+                "--hindsight: gives another goal to single transitions; leave out --multi-step and --lstm-size, or "
+                "--hindsight"
+            )
+        return found

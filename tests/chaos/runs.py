@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from agents.sequences import state_fields
 from memory.broker.transport import Keys
 from memory.chunk import ChunkSpec
-from memory.environment_spec import Field
+from memory.environment_spec import Discrete, Field
 from programs import snapshot
 from tests.chaos.checks import (
     Messages,
@@ -46,21 +46,23 @@ class Family(NamedTuple):
     spec: ChunkSpec
     slots: int
     options: list[str]
+    has_queue: bool = False
 
     @property
     def words(self) -> list[str]:
         """The command line of all its runs."""
         return [*OPTIONS, *self.options, "--memory-capacity", str(self.slots * self.spec.period)]
 
-    @property
-    def has_queue(self) -> bool:
-        return not self.spec.prioritised
-
 
 def _impala(batch: int, lstm: int) -> Family:
     words = f"--agent impala --unroll-length 5 --batch-size {batch} --hidden-size 9 --lstm-size {lstm}".split()
     extras = (("log_policy", Field((ACTIONS,), "float32")),)
-    return Family(ChunkSpec(2, 0, 5, 1, 5, 5, extras, state_fields(lstm), prioritised=False), 2 * batch + 1, words)
+    return Family(
+        ChunkSpec(2, 0, 5, 1, 5, 5, extras, state_fields(lstm, Discrete(ACTIONS)), prioritised=False),
+        2 * batch + 1,
+        words,
+        has_queue=True,
+    )
 
 
 # Replays turn over on the way.
@@ -69,8 +71,13 @@ FAMILIES = {
     "rainbow": RAINBOW,
     "impala": _impala(4, 0),
     "impala-lstm": _impala(3, LSTM_SIZE),
+    "sac": Family(
+        ChunkSpec(2, 0, 64, 2, 64, 1, prioritised=False),
+        60,
+        "--agent sac --multi-step 2 --learn-start 400 --replay-frequency 4".split(),
+    ),
     "r2d2": Family(
-        ChunkSpec(2, 3, 8, 3, 5, 8, state=state_fields(LSTM_SIZE)),
+        ChunkSpec(2, 3, 8, 3, 5, 8, state=state_fields(LSTM_SIZE, Discrete(ACTIONS))),
         100,
         "--agent r2d2 --burn-in 3 --sequence-length 8 --sequence-period 5 --multi-step 3 --learn-start 400".split()
         # An update stands for 60 steps, so that it is the learner that waits for rows.
