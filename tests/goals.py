@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-BITS = 10
+BITS = 7
 
 
 class BitFlip(gymnasium.Env[dict[str, Any], int]):
@@ -47,4 +47,5 @@ class Unjudged(BitFlip):
 
 
 gymnasium.register("BitFlip-v0", BitFlip, max_episode_steps=BITS)
+gymnasium.register("Unjudged-v0", Unjudged)
 BIT_FLIP = "--env gymnasium:tests.goals:BitFlip-v0"
