@@ -1,5 +1,6 @@
 """Hindsight: which goals are drawn, what they would have earned, how SAC samples them, and what they are good for."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,15 @@ from tests.goals import BIT_FLIP, BITS, BitFlip
 
 ACHIEVED, DESIRED = slice(0, BITS), slice(BITS, 2 * BITS)  # parts stand in the order of their names
 FIRST, MID, LAST = StepType.FIRST, StepType.MID, StepType.LAST
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Let small networks not wait for threads that other processes keep from running."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def args_of(*more: str) -> Args:
@@ -242,12 +252,9 @@ LEARNS = (
 @pytest.mark.slow
 @pytest.mark.parametrize(("probability", "least", "most"), [("0.8", 0.9, 1.0), ("0", 0.0, 0.3)])
 def test_bits_become_as_desired_with_hindsight_alone(probability: str, least: float, most: float) -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     run = Run(*LEARNS, "--hindsight", probability)
     run.play(257)
     for _ in range(500):
         run.play(2)
         run.trainer([Turn(0.0, 0)] * 2)
-    torch.set_num_threads(threads)
     assert least <= np.mean(run.successes[-100:]) <= most
