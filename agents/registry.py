@@ -13,6 +13,7 @@ from agents.r2d2.options import R2d2Options
 from agents.rainbow.options import RainbowOptions
 from agents.rainbow_iqn.options import RainbowIqnOptions
 from agents.reinforce.options import ReinforceOptions
+from agents.sac.options import SacOptions
 
 if TYPE_CHECKING:
     from agents.interface import Agent
@@ -36,6 +37,7 @@ AGENTS = {
     "rainbow": Entry(RainbowOptions, "agents.rainbow.agent", "Rainbow"),
     "impala": Entry(ImpalaOptions, "agents.impala.agent", "Impala"),
     "r2d2": Entry(R2d2Options, "agents.r2d2.agent", "R2d2"),
+    "sac": Entry(SacOptions, "agents.sac.agent", "Sac"),
     "ppo": Entry(PpoOptions, "agents.on_policy.agent", "OnPolicy"),
     "vmpo": Entry(VmpoOptions, "agents.on_policy.agent", "OnPolicy"),
     "awr": Entry(AwrOptions, "agents.on_policy.agent", "OnPolicy"),

@@ -8,6 +8,7 @@ from memory.chunk import Chunk, ChunkSpec, forms
 from memory.environment_spec import Field
 from memory.rows import Array, Arrays, Row, StepType
 
+Later = Callable[[Arrays], Arrays]  # a chunk's rows -> more arrays of them, by name
 Priorities = Callable[[Arrays], Array | None]  # a chunk's rows, "extras.*" among them -> [samples] float32
 
 _TRAVELLING = frozenset({"obs", "step_type", "reward", "discount", "action"})
@@ -18,12 +19,14 @@ class Assembler:
 
     `priorities` computes a chunk's initial priorities from its rows, among them everything that the agent put into
     `extras`; of these only the arrays named in the spec travel on. Samples of nothing but LAST rows get priority 0.
+    `later` computes the arrays that need a chunk's later rows, too: those of hindsight.
     """
 
-    def __init__(self, spec: ChunkSpec, env: int, priorities: Priorities) -> None:
+    def __init__(self, spec: ChunkSpec, env: int, priorities: Priorities, later: Later | None = None) -> None:
         self.spec = spec
         self.env = env
         self._priorities = priorities
+        self._later = later
         self._rows: list[Arrays] = []  # the window of the next chunk, as far as it is known
         self._padding = spec.prefix  # rows of that window before the first row of all
         self.version = 0  # of the weights that act now
@@ -86,10 +89,11 @@ class Assembler:
         if priorities is not None:
             priorities = np.where(learnable, priorities, 0).astype(np.float32)
         first_usable = spec.stack - 1
+        later = self._later(rows) if self._later else {}
         return Chunk(
             env=self.env,
             version=self.version,
-            rows={name: array for name, array in rows.items() if name in _TRAVELLING or name in self._declared},
+            rows={name: array for name, array in rows.items() if name in _TRAVELLING | self._declared} | later,
             state={name: np.asarray(rows[f"state.{name}"][first_usable]) for name, _ in spec.state},
             priorities=priorities,
         )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from memory.environment_spec import EnvironmentSpec, Field
+from memory.hindsight import DISCOUNT, hindsight_fields
 from memory.rows import Array, Arrays, StepType
 
 LAST_ACTION = "last_action"  # a state's entry of this name is an action, chosen at the row before
@@ -37,6 +38,7 @@ class ChunkSpec:
     extras: tuple[tuple[str, Field], ...] = ()
     state: tuple[tuple[str, Field], ...] = ()
     prioritised: bool = True
+    hindsight: int = 0  # goals that each row is given when its chunk is complete; 0: none (`memory.hindsight`)
 
     def __post_init__(self) -> None:
         if (
@@ -77,6 +79,11 @@ class ChunkSpec:
 
     def row_fields(self, environment: EnvironmentSpec) -> dict[str, Field]:
         """Return the arrays of a chunk with one entry a row."""
+        later = hindsight_fields(environment, self.hindsight) if self.hindsight else {}
+        return self.played_fields(environment) | later
+
+    def played_fields(self, environment: EnvironmentSpec) -> dict[str, Field]:
+        """Return those of them that are known when a row is played."""
         rows = {
             "obs": environment.observation,
             "step_type": Field((), "uint8"),
@@ -124,8 +131,9 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None
     for name, array in (chunk.rows | chunk.state).items():  # one NaN would make all weights NaN
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(f"chunk has a number in {name} that is not finite")
-    if np.any((chunk.rows["discount"] < 0) | (chunk.rows["discount"] > 1)):
-        raise ValueError("chunk has a discount outside 0 to 1")
+    for name in ("discount", *([DISCOUNT] if spec.hindsight else [])):
+        if np.any((chunk.rows[name] < 0) | (chunk.rows[name] > 1)):
+            raise ValueError(f"chunk has a {name} outside 0 to 1")
     for name, array in (chunk.rows | chunk.state).items():
         if array.dtype.kind == "f" and array.size and np.abs(array).max() > MOST:
             raise ValueError(f"chunk has a number in {name} beyond {MOST:g}")

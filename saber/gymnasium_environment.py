@@ -22,6 +22,7 @@ from memory.errors import RunError
 from memory.rows import Array, Arrays, Row, StepType
 from saber.display import check_display
 from saber.environment import EnvironmentSettings
+from saber.goals import judge_of
 from saber.gymnasium_extras import DM_CONTROL, missing
 from saber.gymnasium_spaces import actions_of, flaw, one_line, view_of
 
@@ -53,6 +54,7 @@ class GymnasiumEnvironment:
         except ValueError as error:
             raise ValueError(f"{self._id} cannot be played: {error}") from error
         self.spec = EnvironmentSpec(Field(view.shape, view.dtype.name), self._choice.spec, view.parts)
+        self.judge = judge_of(self._environment)
         self._show = view.show
         self._seed = seed % 2**63
         self._episode = 0  # number of the running episode, from 1; 0: none has begun

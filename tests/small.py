@@ -36,6 +36,12 @@ FAMILIES = {
     "impala": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 4 --hidden-size 16".split()],
     "impala-lstm": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 3 --lstm-size 7".split()],
     "reinforce": [*SHORT_CHAIN, *"--agent reinforce --unroll-length 5 --history-length 1".split()],
+    "sac": [*SHORT_CHAIN, *"--agent sac --hidden-size 16 --batch-size 12 --lr-SAC 1e-2 --multi-step 2".split()],
+    "sac-lstm": [
+        *SHORT_CHAIN,
+        *"--agent sac --burn-in 3 --sequence-length 8 --sequence-period 4 --batch-size 6 --lstm-size 7".split(),
+        *"--hidden-size 16 --replay-frequency 12".split(),
+    ],
     "r2d2": [
         *SHORT_CHAIN,
         *"--agent r2d2 --burn-in 3 --sequence-length 8 --sequence-period 4 --batch-size 6 --lstm-size 7".split(),

@@ -83,7 +83,13 @@ def test_one_actor(run: Run) -> None:
 
 @pytest.mark.redis
 @pytest.mark.parametrize(
-    "family", ["impala-lstm", "r2d2", "reinforce", *(pytest.param(name, marks=SLOW) for name in ("ppo", "vmpo-lstm"))]
+    "family",
+    [
+        "impala-lstm",
+        "r2d2",
+        "reinforce",
+        *(pytest.param(name, marks=SLOW) for name in ("ppo", "vmpo-lstm", "sac", "sac-lstm")),
+    ],
 )
 def test_other_families(run: Run, family: str) -> None:
     options = [*FAMILIES[family], *ROUNDS[len(SHORT_CHAIN) + 2 :], "--nb-env-per-actor", "2"]

@@ -53,6 +53,30 @@ def n_step(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float) ->
     return NStep(return_, product[-1], counts.sum(0))
 
 
+def n_step_rows(reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float, n: int) -> NStep:
+    """Return `n_step` of each row of a sequence but the last n, [T, B] each.
+
+    Args:
+        reward: [T + n, B] that arrived with each row; row 0's is not read.
+        discount: [T + n, B] that arrived with each row; row 0's is not read.
+        step_type: [T + n, B] uint8.
+        gamma: the discount of an agent step.
+        n: at least 1.
+
+    Raises:
+        ValueError: the shapes differ, or there are not more than n rows.
+    """
+    T = len(reward) - n
+    if T < 1:
+        raise ValueError(f"n-step returns of {n} steps need more than {len(reward)} rows")
+
+    def windows(rows: Tensor) -> Tensor:  # [n + 1, T * B]
+        return torch.stack([rows[k : k + T] for k in range(n + 1)]).flatten(1)
+
+    ahead = n_step(windows(reward), windows(discount), windows(step_type), gamma)
+    return NStep(*(part.view(T, -1) for part in ahead))
+
+
 def n_step_targets(value: Tensor, reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float, n: int) -> Targets:
     """Compute the n-step target of every row of a sequence, and the advantage; they carry no gradient.
 

@@ -17,7 +17,7 @@ from agents.interface import ActorOutput, Inspection, Network, Place, Setup, Sta
 from agents.networks.core import Core, CoreSpec, Inputs, Memory
 from agents.ops import LAST
 from agents.ops.clipping import clip_reward
-from agents.ops.n_step import NStep, n_step
+from agents.ops.n_step import n_step_rows
 from agents.ops.rescaling import rescale, unscale
 from agents.optimisers import Adam
 from agents.r2d2.options import R2d2Options
@@ -177,20 +177,13 @@ class R2d2(SequenceAgent):
         `bootstrap` has the values of the best actions.
         """
         options, T = self._options, self.spec.length
-        ahead = self._n_step(self.shown_reward(reward), discount, step_type)  # [T * B] each
-        steps = ahead.steps.view(T, -1) + torch.arange(T, device=reward.device).unsqueeze(1)  # [T, B]
+        gamma, n = self._learning.discount, options.multi_step
+        ahead = n_step_rows(self.shown_reward(reward), discount, step_type, gamma, n)  # [T, B] each
+        steps = ahead.steps + torch.arange(T, device=reward.device).unsqueeze(1)  # [T, B]
         value = bootstrap.gather(0, steps)
         if not options.rescaling:
-            return ahead.return_.view(T, -1) + ahead.discount.view(T, -1) * value
-        return rescale(ahead.return_.view(T, -1) + ahead.discount.view(T, -1) * unscale(value))
-
-    def _n_step(self, reward: Tensor, discount: Tensor, step_type: Tensor) -> NStep:
-        T, n = self.spec.length, self._options.multi_step
-
-        def windows(rows: Tensor) -> Tensor:  # [n + 1, T * B]
-            return torch.stack([rows[k : k + T] for k in range(n + 1)]).flatten(1)
-
-        return n_step(windows(reward), windows(discount), windows(step_type), self._learning.discount)
+            return ahead.return_ + ahead.discount * value
+        return rescale(ahead.return_ + ahead.discount * unscale(value))
 
     def _priorities(self, differences: Tensor, step_type: Tensor) -> Tensor:
         """Return the priorities [B] of differences [T, B], of which those at LAST rows do not count."""

@@ -9,7 +9,7 @@ import torch
 from agents.interface import ActorOutput, Agent, Stateful
 from args import Args
 from memory import wire
-from memory.assembler import Assembler
+from memory.assembler import Assembler, Later
 from memory.broker.actor_client import Saved
 from memory.chunk import Chunk, forms
 from memory.environment_spec import Field
@@ -18,6 +18,7 @@ from memory.loop_clock import LoopClock
 from memory.messages import Episode, Message
 from memory.rows import Arrays, Row, section, with_present_names
 from monitoring.view import View
+from programs.actor.goals import Goals
 from programs.actor.watching import make_view
 from programs.common import one_line
 from programs.learner.budget import row_bytes
@@ -55,11 +56,17 @@ class Rollout:
         self.first_episode = 0
         self._args = args
         self._environments = environments
+        self._goals = Goals(args, agent, environments) if agent.spec.hindsight else None
         self._assemblers = [
-            Assembler(agent.spec, env, agent.initial_priorities) for env in range(args.nb_env_per_actor)
+            Assembler(agent.spec, env, agent.initial_priorities, self._later(env))
+            for env in range(args.nb_env_per_actor)
         ]
         self._state: Arrays = {}
         self._rows = environments.reset()
+
+    def _later(self, env: int) -> Later | None:
+        goals = self._goals
+        return None if goals is None else lambda rows: goals.draw(rows, env, self.step)
 
     @property
     def model(self) -> torch.nn.Module:
@@ -157,7 +164,7 @@ class Rollout:
         if forms(rows._asdict()) != begun or (own and forms(own) != forms(state)):
             raise ValueError("its rows are of another kind")
         self._state, self._rows = own, rows
-        fields = self.agent.spec.row_fields(self._environments.environments[0].spec)
+        fields = self.agent.spec.played_fields(self._environments.environments[0].spec)
         fields |= {f"extras.{name}": Field(array.shape[1:], array.dtype.name) for name, array in output.extras.items()}
         fields |= {f"state.{name}": field for name, field in self.agent.spec.state}
         for env, assembler in enumerate(self._assemblers):

@@ -30,6 +30,7 @@ _REDIS = 10_000_000
 _STATE = 100_000  # of an environment: emulator, frame stack and unfinished rows, stored with every commit
 _ATARI_ROW = 250  # compressed; 40 to 130 in random play, more where more is going on
 _ROW = 36  # a row's other fields, without its action and an agent's extras
+_PLAIN = frozenset({"obs", "step_type", "reward", "discount"})
 _PLACE = 200  # of a chunk in replay or queue: its name and its priority
 _LOG_SHARE = 2  # of the replay in Redis: kept for the older of two checkpoints; half a replay may follow each of them
 _FILE_SHARE = 3  # of the log: Redis rewrites its file when the file has doubled, and keeps the old file meanwhile
@@ -143,7 +144,8 @@ def _redis_bytes(args: Args, agent: Agent, environment: EnvironmentSpec, weights
     seen = row_bytes(environment.observation)
     if environment.observation.dtype == "uint8":  # floats can hardly be compressed
         seen = min(seen, _ATARI_ROW)
-    row = seen + row_bytes(environment.action.field) + _ROW + sum(row_bytes(extra) for _, extra in spec.extras)
+    others = [field for name, field in spec.row_fields(environment).items() if name not in _PLAIN]
+    row = seen + _ROW + sum(map(row_bytes, others))
     rows = max(args.memory_capacity, LOG_ROWS) if agent.buffer == "queue" else args.memory_capacity
     log = _LOG_SHARE * rows * (row * spec.window + _state_bytes(spec)) // spec.period  # what overlaps is sent each time
     return _REDIS + log + 2 * weights + args.nb_env * _STATE

@@ -23,6 +23,8 @@ SETTINGS = {
     "ppo": "--agent ppo --unroll-length 7 --mlp-size 9 --minibatches 2 --epochs 2",
     "vmpo-lstm": "--agent vmpo --unroll-length 7 --hidden-size 9 --lstm-size 6 --minibatches 2 --epochs 2 "
     "--minibatch-split sequences",
+    "sac-lstm": "--agent sac --burn-in 4 --sequence-length 7 --sequence-period 5 --multi-step 2 --hidden-size 9 "
+    "--lstm-size 6 --batch-size 4 --learn-start 60 --memory-capacity 400",
     "r2d2": "--agent r2d2 --burn-in 4 --sequence-length 8 --sequence-period 4 --multi-step 3 --hidden-size 9 "
     "--lstm-size 6 --batch-size 4 --learn-start 60 --memory-capacity 400",
 }

@@ -60,7 +60,7 @@ def test_options_that_change_chunks_or_weights_are_shared(agent: str, field: dat
         before = built(args, environment)
         for value in tried:
             changed = args.replace(**{field.name: value})
-            if changed.own.errors():
+            if changed.own.errors() or field.name == "hindsight":  # for environments with goals: see test_hindsight
                 continue
             after = built(changed, environment)
             if after.spec != before.spec or shapes(after) != shapes(before):

@@ -33,7 +33,7 @@ def one_thread() -> Iterator[None]:
 
 every_agent = pytest.mark.parametrize("name", SETTINGS)
 ON_POLICY = {"ppo", "vmpo-lstm"}
-recurrent = pytest.mark.parametrize("name", ["impala-lstm", "vmpo-lstm", "r2d2"])
+recurrent = pytest.mark.parametrize("name", ["impala-lstm", "vmpo-lstm", "sac-lstm", "r2d2"])
 
 
 def outputs_of(agent: Any, batch: Batch) -> torch.Tensor:
@@ -48,19 +48,25 @@ def differences(agent: Any, chunks: list[Chunk]) -> float:
     """Largest difference between what the network said when acting and what it says of the chunks."""
     batch = in_order(chunks)
     found, skipped = outputs_of(agent, batch), agent.spec.stack - 1
-    if agent.buffer == "queue":
-        said = batch.rows.get("extras.log_policy", batch.rows.get("extras.parameters"))[skipped:]
-    else:
-        chosen = torch.stack([torch.from_numpy(chunk.rows["extras.chosen"]) for chunk in chunks], 1)[skipped:]
-        found, said = found.gather(2, batch.action[skipped:].long().unsqueeze(2)).squeeze(2), chosen
+    (name,) = {"chosen", "log_policy", "parameters"} & {key.removeprefix("extras.") for key in batch.rows}
+    said = batch.rows[f"extras.{name}"][skipped:]
+    if name == "chosen":
+        found = found.gather(2, batch.action[skipped:].long().unsqueeze(2)).squeeze(2)
     return float((found - said).abs().max())
 
 
-def with_q_values(agent: Any) -> Any:
-    """Let chunks of R2D2 carry the values of the actions chosen, for comparison."""
+def with_outputs(agent: Any) -> Any:
+    """Let chunks of a replay carry, for comparison, R2D2's values of the actions chosen, or the policy of SAC."""
     if agent.buffer == "replay":
-        agent.spec = replace(agent.spec, extras=(("chosen", Field((), "float32")),))
+        chosen, parameters = ("chosen", Field((), "float32")), ("parameters", Field((3,), "float32"))
+        agent.spec = replace(agent.spec, extras=(chosen if agent.spec.prioritised else parameters,))
     return agent
+
+
+def weights_of(agent: Any) -> dict[str, torch.Tensor]:
+    """All weights of an agent, not only those that act."""
+    modules = {name: part for name, part in agent.parts.items() if isinstance(part, torch.nn.Module)}
+    return {f"{name}.{key}": value for name, part in modules.items() for key, value in part.named_parameters()}
 
 
 def in_order(chunks: list[Chunk]) -> Batch:
@@ -73,7 +79,7 @@ def in_order(chunks: list[Chunk]) -> Batch:
 @every_agent
 def test_learning_sees_what_acting_saw(name: str) -> None:
     # Mutations: a state of any other row, a last action or reward shifted by a row, no reset at FIRST.
-    agent = with_q_values(agent_of(name))
+    agent = with_outputs(agent_of(name))
     chunks = play(agent, 300).chunks[2:]  # before these there is padding, at which nobody acted
     assert len(chunks) > 10
     assert differences(agent, chunks) < 1e-5
@@ -83,7 +89,7 @@ def test_learning_sees_what_acting_saw(name: str) -> None:
 @pytest.mark.parametrize("shift", [-1, 1, 4])
 def test_the_state_of_any_other_row_is_noticed(name: str, shift: int) -> None:
     """Among them the state `burn-in` rows later, a common mistake."""
-    agent = with_q_values(agent_of(name))
+    agent = with_outputs(agent_of(name))
     played = play(agent, 300, longest=100)
     period, first = agent.spec.period, agent.spec.stack - 1 - agent.spec.prefix
     wrong = []
@@ -181,8 +187,9 @@ def test_nothing_is_learned_from_a_last_row(name: str) -> None:
     for column in ("action", *(key for key in batch.rows if key.startswith("extras."))):
         batch = changed_at(batch, last, column)
     twin.update(batch, 0.1)
-    for key, value in agent.network.named_parameters():
-        assert torch.equal(value, twin.network.get_parameter(key)), key
+    found = weights_of(twin)
+    for key, value in weights_of(agent).items():
+        assert torch.equal(value, found[key]), key
 
 
 @every_agent
@@ -197,10 +204,8 @@ def test_a_true_end_is_not_bootstrapped_from_and_a_truncation_is(name: str) -> N
         one.update(batch._replace(rows=rows), 0.1)
         rows["obs"] = torch.where(last.unsqueeze(2), 255 - rows["obs"], rows["obs"])
         other.update(batch._replace(rows=rows), 0.1)
-        same = all(
-            torch.equal(value, other.network.get_parameter(key)) for key, value in one.network.named_parameters()
-        )
-        assert same != is_read
+        found = weights_of(other)
+        assert all(torch.equal(value, found[key]) for key, value in weights_of(one).items()) != is_read
 
 
 @every_agent
@@ -250,7 +255,7 @@ def test_published_weights_make_the_actor_say_the_same(name: str) -> None:
 
 @every_agent
 def test_learning_lowers_the_loss_on_a_fixed_batch(name: str) -> None:
-    rates = "--lr-IMPALA 1e-3 --lr-R2D2 1e-2 --lr-on-policy 1e-2 --entropy-cost 0"
+    rates = "--lr-IMPALA 1e-3 --lr-R2D2 1e-2 --lr-on-policy 1e-2 --lr-SAC 1e-2 --entropy-cost 0"
     learned_anew = name in ON_POLICY  # targets move with the values behind them: without discount they stay
     agent = agent_of(name, *rates.split(), *("--discount 0 --kl-limit 0 --kl-cost 0".split() if learned_anew else []))
     batch = in_order(play(agent, 100).chunks)
@@ -265,7 +270,7 @@ def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPa
     batch = in_order(play(agent, 100).chunks)
     monkeypatch.setattr(core, "_starts", lambda first: list(range(len(first))))  # as on a GPU
     agent.update(batch, torch.tensor(0.5))  # what is made once
-    if name != "r2d2":  # RMSProp's step looks at nothing on a GPU alone, where it is `capturable`
+    if agent.buffer == "queue":  # RMSProp's step looks at nothing on a GPU alone, where it is `capturable`
         monkeypatch.setattr(agent.parts["optimiser"], "step", lambda: None)
     with Refuses():
         agent.update(batch, torch.tensor(0.5))

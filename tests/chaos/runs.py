@@ -46,15 +46,12 @@ class Family(NamedTuple):
     spec: ChunkSpec
     slots: int
     options: list[str]
+    has_queue: bool = False
 
     @property
     def words(self) -> list[str]:
         """The command line of all its runs."""
         return [*OPTIONS, *self.options, "--memory-capacity", str(self.slots * self.spec.period)]
-
-    @property
-    def has_queue(self) -> bool:
-        return not self.spec.prioritised
 
 
 def _impala(batch: int, lstm: int) -> Family:
@@ -64,6 +61,7 @@ def _impala(batch: int, lstm: int) -> Family:
         ChunkSpec(2, 0, 5, 1, 5, 5, extras, state_fields(lstm, Discrete(ACTIONS)), prioritised=False),
         2 * batch + 1,
         words,
+        has_queue=True,
     )
 
 
@@ -72,7 +70,7 @@ def _on_policy(agent: str, more: str, lstm: int = 0) -> Family:
     words = f"--agent {agent} --unroll-length {rows} --epochs 2 --mlp-size 9 --hidden-size 9 {more}".split()
     extras = (("parameters", Field((ACTIONS,), "float32")), ("return", Field((), "float32")))
     state = state_fields(lstm, Discrete(ACTIONS))
-    return Family(ChunkSpec(2, 0, rows, 1, rows, rows, extras, state, prioritised=False), 30, words)
+    return Family(ChunkSpec(2, 0, rows, 1, rows, rows, extras, state, prioritised=False), 30, words, has_queue=True)
 
 
 # Replays turn over on the way.
@@ -81,6 +79,11 @@ FAMILIES = {
     "rainbow": RAINBOW,
     "impala": _impala(4, 0),
     "impala-lstm": _impala(3, LSTM_SIZE),
+    "sac": Family(
+        ChunkSpec(2, 0, 64, 2, 64, 1, prioritised=False),
+        60,
+        "--agent sac --multi-step 2 --learn-start 400 --replay-frequency 4".split(),
+    ),
     "r2d2": Family(
         ChunkSpec(2, 3, 8, 3, 5, 8, state=state_fields(LSTM_SIZE, Discrete(ACTIONS))),
         100,

@@ -1,0 +1,1 @@
+"""SAC: an actor-critic that learns off-policy, for the largest return and entropy."""

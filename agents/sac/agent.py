@@ -1,0 +1,260 @@
+"""SAC: the soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905), for numbers and for one choice among actions.
+
+Two critics learn, from a uniform replay, the return and the entropy that follow an action; what they are brought to has
+the smaller of two slowly following target critics. The policy maximises the smaller critic and the entropy, whose
+weight, the temperature α, is learned so that the entropy comes to a target. With discrete actions, the expectation
+over the policy stands in the place of a sample (Christodoulou 2019, arXiv 1910.07207). With an LSTM the agent learns
+from sequences: the policy begins with the state that the actor had there, the critics, which no actor has, with zero,
+and a burn-in makes both anew.
+
+Taken from the first implementation, github.com/haarnoja/sac: the three losses of an update are those of the weights
+before it, and the temperature's gradient goes into log α. Not implemented: the entropy of the steps within an n-step
+return, of which only the bootstrap value counts its own.
+Letters: T rows learned from, B batch, E environments, K numbers of an action, A actions, P parameters, n steps.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from agents.distributions.discrete import Categorical
+from agents.distributions.normal import TanhNormal
+from agents.distributions.spec import PolicySpec
+from agents.interface import ActorOutput, Inspection, Setup, Stateful, Update
+from agents.networks.core import Inputs, Memory
+from agents.ops import LAST
+from agents.ops.clipping import clip_reward
+from agents.ops.masks import masked_mean
+from agents.ops.multipliers import Constraint
+from agents.ops.n_step import NStep, n_step_rows
+from agents.optimisers import Adam
+from agents.policy_inspection import inspection_of
+from agents.randomness import RandomState
+from agents.sac.hindsight import with_other_goals
+from agents.sac.network import PolicyNetwork, TwinCritics
+from agents.sac.options import SacOptions
+from agents.sequences import SequenceAgent, core_spec, state_fields
+from memory.batch import Batch
+from memory.chunk import ChunkSpec
+from memory.environment_spec import ActionSpec, Box, MultiDiscrete
+from memory.errors import UserError
+from memory.hindsight import DESIRED, has_goals
+from memory.rows import Arrays, Rows
+
+_CHUNK_LENGTH = 64  # rows; without an LSTM
+_GOAL_CHUNK_LENGTH = 256  # with hindsight: goals come from a row's own chunk, so few episodes should be cut
+_GOALS = 4  # that are drawn for a row (Andrychowicz et al. 2017, figure 6)
+_NETWORKS = 3  # of the size of a core, for the budget: policy, critics, target critics
+
+
+class Window(NamedTuple):
+    """Holds the rows of an update, without those of the burn-in."""
+
+    inputs: Inputs  # [T + n, B, ...]
+    memory: Memory  # of the policy before them, as of the critics' below; empty without an LSTM
+    critics_memory: Memory
+    target_memory: Memory
+    action: Tensor  # [T, B, ...]
+    ahead: NStep  # [T, B] each
+    learnable: Tensor  # [T, B] bool
+
+
+class Sac(SequenceAgent):
+    """The agent of `--agent sac`."""
+
+    def __init__(self, setup: Setup) -> None:
+        options, action = setup.own, setup.environment.action
+        assert isinstance(options, SacOptions)
+        if isinstance(action, MultiDiscrete):
+            raise UserError(
+                f"--agent: sac chooses among discrete actions, or numbers, and the environment takes {action}; "
+                "ppo takes several choices at once"
+            )
+        self._options, self._learning, self._action = options, setup.learning, action
+        self._desired = goal_place(setup) if options.hindsight else None
+        self.generator, self._device = setup.generator, setup.generator.device
+        self._policy = PolicySpec(action)
+        self.spec = chunk_spec(options, setup.learning.history_length, action)
+        sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, self.spec.length)
+        self.network = PolicyNetwork(sizes).to(self._device)
+        self.core = self.network.core
+        self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
+        if setup.learns:
+            self.critics, self.target = (TwinCritics(sizes, options.hidden_size).to(self._device) for _ in range(2))
+            self.target.requires_grad_(False).load_state_dict(self.critics.state_dict())
+            self.temperature = Constraint(-target_entropy(action, options.entropy_share), 1.0, 1.0).to(self._device)
+            self._acting = [*self.network.parameters(), *self.temperature.parameters()]
+            self._judging: list[Tensor] = [*self.critics.parameters()]
+            on_gpu = self._device.type == "cuda"
+            self._adam = Adam([*self._acting, *self._judging], options.lr_SAC, fused=True, capturable=on_gpu)
+            self.parts |= {
+                "critics": self.critics, "target": self.target, "temperature": self.temperature,
+                "optimiser": self._adam,
+            }  # fmt: skip
+
+    # --- acting ---
+
+    @torch.inference_mode()
+    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+        """Draw actions from the policy, uniformly before learn-start; in an evaluation take the policy's mode."""
+        inputs, memory, stack = self.acting_inputs(rows, state)
+        parameters, memory = self.network(inputs, memory)  # [1, E, P]
+        policy = self._policy.distribution(parameters[0])
+        if step is not None and step < self._learning.learn_start:
+            actions = self._random_actions(len(rows.reward))
+        else:
+            is_greedy = step is None and not self._options.stochastic
+            actions = policy.to_action(policy.mode() if is_greedy else policy.sample(self.generator))
+        output = ActorOutput(actions.cpu().numpy(), {"parameters": parameters[0].cpu().numpy()})
+        return output, self.next_state(stack, actions, memory)
+
+    def _random_actions(self, count: int) -> Tensor:
+        """Draw actions [E, ...] uniformly from all that there are."""
+        if isinstance(self._action, Box):
+            numbers = torch.rand(count, self._action.size, generator=self.generator, device=self._device)
+            return 2 * numbers - 1
+        choices = self._policy.nb_parameters
+        return torch.randint(choices, (count,), generator=self.generator, device=self._device)
+
+    @torch.inference_mode()
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection:
+        """Return the policy; what states are worth only the learner's critics tell."""
+        inputs, memory, _ = self.acting_inputs(rows, state)
+        parameters, _ = self.network(inputs, memory)  # [1, 1, P]
+        return inspection_of(self._policy.distribution(parameters[0]), None)
+
+    def shown_reward(self, reward: Tensor) -> Tensor:
+        """Return rewards as the loss counts them."""
+        return clip_reward(reward, self._learning.reward_clip)
+
+    # --- learning ---
+
+    def update(self, batch: Batch, progress: float | Tensor) -> Update:  # noqa: ARG002 - nothing is annealed
+        """Make one step of Adam for policy, critics and temperature, and let the target critics follow."""
+        if self._desired is not None:
+            batch = with_other_goals(batch, self._desired, self._options.hindsight, self.generator)
+        window = self._window(batch)
+        target = self._targets(window)  # [T, B]
+        learned = window.inputs.rows(0, self.spec.sample_length)
+        features, _ = self.critics.features(learned, window.critics_memory)  # [T, B, F]
+        q = self._values(features, window.action)  # [2, T, B]
+        kept = window.learnable
+        critic_loss = 0.5 * (masked_mean((q[0] - target).square(), kept) + masked_mean((q[1] - target).square(), kept))
+        parameters, _ = self.network(learned, window.memory)  # [T, B, P]
+        value, log_pi = self._soft_value(self.critics, features.detach(), parameters)  # [T, B] each
+        log_pi = masked_mean(log_pi, kept)
+        policy_loss = self.temperature(log_pi) - masked_mean(value, kept)
+        norm = self._step(policy_loss, critic_loss)
+        metrics = {
+            "value": masked_mean(q.amin(0), kept), "entropy": -log_pi, "entropy_cost": self.temperature.price(),
+            "loss": policy_loss + critic_loss, "policy_loss": policy_loss, "value_loss": critic_loss,
+            "gradient_norm": norm,
+        }  # fmt: skip
+        return Update(None, {name: metric.detach() for name, metric in metrics.items()})
+
+    def update_bytes(self, batch_size: int) -> int:
+        """Estimate the bytes of an update's temporaries."""
+        return _NETWORKS * super().update_bytes(batch_size)
+
+    def _step(self, policy_loss: Tensor, critic_loss: Tensor) -> Tensor:
+        """Change the weights; each loss has its own, though the policy's goes through the critics. Returns the norm."""
+        self._adam.zero_grad()
+        policy_loss.backward(inputs=self._acting)  # type: ignore[no-untyped-call]
+        critic_loss.backward(inputs=self._judging)  # type: ignore[no-untyped-call]
+        limit = self._learning.max_gradient_norm or float("inf")
+        norms = [nn.utils.clip_grad_norm_(weights, limit) for weights in (self._acting, self._judging)]
+        self._adam.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.target.parameters()), self._judging, self._options.target_rate)
+        return torch.stack(norms).square().sum().sqrt()
+
+    def _window(self, batch: Batch) -> Window:
+        """Cut the rows of an update out of a batch; the burn-in makes the LSTMs' states anew."""
+        spec, (inputs, memory) = self.spec, self.learning_inputs(batch)
+        memories = self._renewed(inputs.rows(0, spec.burn_in), memory)
+        rows = slice(spec.prefix, spec.prefix + spec.sample_length + spec.bootstrap_rows)
+        reward, discount, step_type = self.shown_reward(batch.reward[rows]), batch.discount[rows], batch.step_type[rows]
+        ahead = n_step_rows(reward, discount, step_type, self._learning.discount, spec.bootstrap_rows)
+        action, learnable = (part[rows][: spec.sample_length] for part in (batch.action, batch.step_type != LAST))
+        return Window(inputs.rows(spec.burn_in), *memories, action, ahead, learnable)
+
+    @torch.no_grad()
+    def _renewed(self, before: Inputs, memory: Memory) -> tuple[Memory, Memory, Memory]:
+        """Return the memories of policy, critics and target critics after the rows of the burn-in."""
+        blank = tuple(torch.zeros_like(part) for part in memory)
+        if not len(before.first):
+            return memory, blank, blank
+        critics, target = (judges.features(before, blank)[1] for judges in (self.critics, self.target))
+        return self.network(before, memory)[1], critics, target
+
+    @torch.no_grad()
+    def _targets(self, window: Window) -> Tensor:
+        """Return what the critics are brought to, [T, B]: the n-step return and the soft value behind it."""
+        inputs, steps = window.inputs, window.ahead.steps  # [T, B]
+        if not self.spec.state:  # one row learned from, and one ahead: others would be computed for nothing
+            columns = torch.arange(steps.shape[1], device=steps.device)
+            inputs = Inputs(*(part[steps[0], columns].unsqueeze(0) for part in inputs))
+        parameters, _ = self.network(inputs, window.memory)
+        features, _ = self.target.features(inputs, window.target_memory)
+        value, log_pi = self._soft_value(self.target, features, parameters)
+        value = value - self.temperature.price() * log_pi  # [1, B], or with an LSTM [T + n, B]
+        if self.spec.state:
+            value = value.gather(0, steps + torch.arange(len(steps), device=steps.device).unsqueeze(1))
+        return window.ahead.return_ + window.ahead.discount * value
+
+    def _values(self, features: Tensor, action: Tensor) -> Tensor:
+        """Return both critics' values [2, T, B] of the actions taken [T, B, ...]."""
+        if isinstance(self._action, Box):
+            given: Tensor = self.critics(features, action)
+            return given
+        chosen = action.long().expand(2, *action.shape).unsqueeze(3)  # [2, T, B, 1]
+        all_: Tensor = self.critics(features)  # [2, T, B, A]
+        return all_.gather(3, chosen).squeeze(3)
+
+    def _soft_value(self, critics: TwinCritics, features: Tensor, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the smaller critic's value of the policy's action, and its log-probability, [T, B] each.
+
+        Of numbers both are those of a sample, of discrete actions the means over the policy.
+        """
+        policy = self._policy.distribution(parameters)
+        if isinstance(policy, Categorical):
+            probabilities = policy.log_probabilities.exp()  # [T, B, A]
+            value = critics(features).amin(0).detach()  # [T, B, A]
+            return (probabilities * value).sum(2), -policy.entropy()
+        assert isinstance(policy, TanhNormal)
+        raw = policy.rsample(self.generator)  # [T, B, K]
+        return critics(features, policy.to_action(raw)).amin(0), policy.log_prob(raw)
+
+
+def chunk_spec(options: SacOptions, stack: int, action: ActionSpec) -> ChunkSpec:
+    """Return the chunks of transitions, or with an LSTM of sequences."""
+    n = options.multi_step
+    if options.hindsight:
+        rows = _GOAL_CHUNK_LENGTH
+        return ChunkSpec(stack, 0, rows, n, rows, 1, prioritised=False, hindsight=_GOALS)
+    if not options.lstm_size:
+        return ChunkSpec(stack, 0, _CHUNK_LENGTH, n, _CHUNK_LENGTH, 1, prioritised=False)
+    length, state = options.sequence_length, state_fields(options.lstm_size, action)
+    return ChunkSpec(stack, options.burn_in, length, n, options.sequence_period, length, state=state, prioritised=False)
+
+
+def goal_place(setup: Setup) -> slice:
+    """Return where in an observation the desired goal lies; raises UserError where hindsight is not possible."""
+    if not has_goals(setup.environment):
+        raise UserError(
+            "--hindsight: the environment's observations have no achieved_goal and desired_goal of the same size; "
+            "leave the option out"
+        )
+    if setup.learning.history_length > 1:
+        raise UserError(f"--history-length: must be 1 with --hindsight, is {setup.learning.history_length}")
+    return setup.environment.part(DESIRED)
+
+
+def target_entropy(action: ActionSpec, share: float) -> float:
+    """Return the entropy [nats] that a policy shall have: -K for K numbers, else a share of that of all actions alike.
+
+    -K is that of K numbers drawn uniformly from an interval of length 1/e, and negative as all densities above 1.
+    """
+    return -action.size if isinstance(action, Box) else share * math.log(PolicySpec(action).nb_parameters)

@@ -1,0 +1,36 @@
+"""Draws the goals of hindsight in an actor."""
+
+import numpy as np
+
+from agents.interface import Agent
+from agents.randomness import derive_seed
+from args import Args
+from memory.errors import UserError
+from memory.hindsight import ACHIEVED, Hindsight, Judge
+from memory.rows import Arrays
+from saber.vector import VectorEnvironment
+
+
+class Goals:
+    """Gives the rows of chunks goals that were reached later, for an agent whose chunks have some.
+
+    What is drawn depends on the actor, the environment and its step alone. So an actor that goes on from a saved state
+    draws the same again, and has nothing of this to save.
+    """
+
+    def __init__(self, args: Args, agent: Agent, environments: VectorEnvironment) -> None:
+        """Find how the environments judge goals; raises UserError if they cannot."""
+        found: list[Judge | None] = [getattr(each, "judge", None) for each in environments.environments]
+        judges = [judge for judge in found if judge]
+        if len(judges) < len(found):
+            raise UserError("--hindsight: the environment has no compute_reward for its goals; leave the option out")
+        self._spec = agent.spec
+        achieved = environments.environments[0].spec.part(ACHIEVED)
+        self._hindsight = [Hindsight(achieved, agent.spec.hindsight, judge) for judge in judges]
+        self._seed = derive_seed(args.seed, 6, args.id_actor)
+
+    def draw(self, rows: Arrays, env: int, step: int) -> Arrays:
+        """Return goals, rewards and discounts for a chunk that an environment completes at a step of its actor."""
+        rng = np.random.default_rng([self._seed, env, step])
+        first = self._spec.prefix
+        return self._hindsight[env](rows, first, first + self._spec.length, rng)

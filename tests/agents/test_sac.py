@@ -1,0 +1,384 @@
+"""SAC: losses and gradients against a slow transcription, temperature, target critics and first actions."""
+
+import copy
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import args as options
+import memory.replay
+from agents.sac.agent import Sac
+from agents.trainer import Turn, make_trainer
+from memory.assembler import Assembler
+from memory.batch import Batch
+from memory.chunk import Chunk, ChunkId
+from memory.environment_spec import ActionSpec, Box, Discrete, EnvironmentSpec, Field, MultiDiscrete
+from memory.errors import UserError
+from memory.replay import Replay
+from memory.ring import Ring
+from memory.rows import Row, Rows, StepType
+from memory.segment_tree import SegmentTree
+from programs.common import make_agent
+from tests.agents.sequences import CPU, random_row
+from tests.agents.test_sequences import check_equal, weights_of
+from tests.agents.test_updates import Refuses
+
+NUMBERS, CHOICE, VECTOR = Box(2), Discrete(3), Field((5,), "uint8")
+GAMMA, ALL = 0.9, 10**6  # agent steps: all behind learn-start
+every_action = pytest.mark.parametrize("action", [NUMBERS, CHOICE], ids=["box", "discrete"])
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Let small networks not wait for threads that other processes keep from running."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def agent_of(action: ActionSpec, *more: str, seed: int = 3, obs: Field = VECTOR) -> Sac:
+    """Make a small agent; `more` are options."""
+    small = "--agent sac --hidden-size 9 --discount 0.9 --history-length 2 --lr-SAC 1e-2 --learn-start 60"
+    args = options.parse([*small.split(), *more], "test", "")
+    agent = make_agent(args, EnvironmentSpec(obs, action), CPU, learns=True, seed=seed)
+    assert isinstance(agent, Sac)
+    return agent
+
+
+def chunks_of(agent: Sac, steps: int = 1000, longest: int = 9) -> list[Chunk]:
+    """Play episodes of 1 to `longest` actions, which end truly or by truncation."""
+    rng, assembler, found = np.random.default_rng(0), Assembler(agent.spec, 0, agent.initial_priorities), list[Chunk]()
+    state: dict[str, Any] = {}
+    left, step_type = 0, StepType.LAST
+    for step in range(steps):
+        if step_type == StepType.LAST:
+            left = int(rng.integers(1, longest + 1))
+        row = random_row(rng, step_type, left)
+        left, step_type = left - 1, row.step_type
+        output, state = agent.act(Rows.stack([row]), state, step)
+        if chunk := assembler.add(row, output.actions[0], {}, {}):
+            found.append(chunk)
+    return found
+
+
+def replay_of(agent: Sac, environment: EnvironmentSpec, chunks: list[Chunk]) -> Replay:
+    replay = Replay(agent.spec, environment, 2000, torch.Generator().manual_seed(1), CPU)
+    for number, chunk in enumerate(chunks):
+        replay.add(ChunkId(0, number), chunk)
+    return replay
+
+
+def batch_of(agent: Sac, action: ActionSpec, size: int = 100) -> Batch:
+    """Draw a batch of what the agent has played, with LAST rows among its first ones."""
+    batch = replay_of(agent, EnvironmentSpec(VECTOR, action), chunks_of(agent)).sample(size, 0.0)
+    rows = {name: batch.rows[name].clone() for name in batch.rows}
+    rows["step_type"][agent.spec.prefix, :7] = StepType.LAST  # a uniform replay never begins there
+    return Batch(rows, {})
+
+
+def learned(action: ActionSpec, *more: str) -> tuple[Sac, Batch]:
+    """Make an agent whose target critics and temperature are no longer the first ones, and a batch."""
+    agent = agent_of(action, *more)
+    batch = batch_of(agent, action)
+    for _ in range(20):
+        agent.update(batch, 0.0)
+    return agent, batch
+
+
+# --- the slow transcription ---
+
+
+class Slow(NamedTuple):
+    """Losses of a batch, in double precision."""
+
+    value: Tensor
+    policy: Tensor
+    entropy: float
+
+
+class Reference:
+    """Computes the losses sample by sample, with the networks of an agent."""
+
+    def __init__(self, agent: Sac, action: ActionSpec, n: int) -> None:
+        self.agent, self.action, self.n = agent, action, n
+        self.network, self.critics, self.target = (
+            copy.deepcopy(part).double() for part in (agent.network, agent.critics, agent.target)
+        )
+        self.exponent = agent.temperature.multiplier.exponent.detach().double()
+        self.alpha = float(self.exponent.exp())
+
+    def losses(self, batch: Batch) -> Slow:
+        B = batch.reward.shape[1]
+        generator = torch.Generator()
+        generator.set_state(self.agent.generator.get_state())
+        size = self.action.size if isinstance(self.action, Box) else 0
+        noises = [torch.randn(1, B, size, generator=generator).double()[0] for _ in range(2)]  # [B, K] each
+        kept = [b for b in range(B) if batch.step_type[1, b] != StepType.LAST]
+        value, q, log_pi = torch.zeros(()).double(), torch.zeros(()).double(), torch.zeros(()).double()
+        for b in kept:
+            wanted = self.wanted(batch, b, noises[0][b])
+            value = value + sum((found - wanted) ** 2 for found in self.given(batch, b)) / 2
+            for probability, logarithm, worth in self.choices(self.stack(batch, 1, b), noises[1][b], self.critics):
+                q, log_pi = q + probability * worth, log_pi + probability * logarithm
+        q, log_pi, bound = q / len(kept), log_pi / len(kept), self.least_log_pi()
+        own = self.exponent * (log_pi.detach() - bound)  # the temperature's, of which the policy sees nothing
+        return Slow(value / len(kept), self.alpha * log_pi - q - own, -float(log_pi.detach()))
+
+    def least_log_pi(self) -> float:
+        """Return the mean log π at which the temperature stays as it is."""
+        return self.action.size if isinstance(self.action, Box) else -0.98 * math.log(3)
+
+    def stack(self, batch: Batch, t: int, b: int) -> Tensor:
+        """Return the observations of rows t - 1 and t, the former zero at FIRST."""
+        before = batch.obs[t - 1, b] * (batch.step_type[t, b] != StepType.FIRST)
+        return torch.stack((before, batch.obs[t, b])).double() / 255  # [2, 5]
+
+    def wanted(self, batch: Batch, b: int, noise: Tensor) -> float:
+        """Return what the critics are brought to, of the row 1 of the window."""
+        total, product = 0.0, 1.0  # of gamma and discounts up to the row before
+        for k in range(1, self.n + 1):
+            total += product * min(1, max(-1, float(batch.reward[1 + k, b])))
+            product *= GAMMA * float(batch.discount[1 + k, b])
+            if batch.step_type[1 + k, b] == StepType.LAST:
+                break
+        with torch.no_grad():
+            soft = 0.0
+            for probability, logarithm, worth in self.choices(self.stack(batch, 1 + k, b), noise, self.target):
+                soft += float(probability * (worth - self.alpha * logarithm))
+        return total + product * soft
+
+    def given(self, batch: Batch, b: int) -> list[Tensor]:
+        """Return what both critics think of the action taken."""
+        seen, action = self.stack(batch, 1, b).flatten(), batch.action[1, b]
+        if isinstance(self.action, Box):
+            return [head(torch.cat((seen, action.double())))[0] for head in self.critics.heads]
+        return [head(seen)[int(action)] for head in self.critics.heads]
+
+    def choices(self, stack: Tensor, noise: Tensor, critics: Any) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Return probability, log π and the smaller value of each action, or of the one sample of numbers."""
+        core, seen = self.network.core.torso, stack.flatten()
+        parameters = self.network.policy(core.dense(core.body(seen).relu()).relu())
+        if not isinstance(self.action, Box):
+            probabilities = parameters.softmax(0)
+            values = torch.stack([head(seen) for head in critics.heads]).amin(0)
+            return [(p, p.log(), value) for p, value in zip(probabilities, values, strict=True)]
+        mean, log_std = parameters[:2], parameters[2:]
+        raw = mean + log_std.exp() * noise
+        density = torch.distributions.Normal(mean, log_std.exp()).log_prob(raw) - (1 - raw.tanh() ** 2).log()
+        worth = torch.stack([head(torch.cat((seen, raw.tanh())))[0] for head in critics.heads]).amin()
+        return [(torch.ones(()).double(), density.sum(), worth)]
+
+
+@every_action
+@pytest.mark.parametrize("n", [1, 3])
+def test_losses_and_gradients_are_those_of_the_formulas(action: ActionSpec, n: int) -> None:
+    # Mutations: the larger or the first critic, no entropy in the target, the online critics there, rewards of one row
+    # before, LAST rows counted, the policy's loss in the critics' gradient, a target with gradient, n + 1 steps.
+    agent, batch = learned(action, "--multi-step", str(n))
+    reference = Reference(agent, action, n)
+    slow = reference.losses(batch)
+    metrics = agent.update(batch, 0.0).metrics
+    found = [float(metrics[name]) for name in ("value_loss", "policy_loss", "entropy", "loss")]
+    wanted = [float(slow.value.detach()), float(slow.policy.detach()), slow.entropy]
+    assert found == pytest.approx([*wanted, wanted[0] + wanted[1]], rel=1e-3, abs=1e-4)
+    pairs = ((slow.policy, reference.network, agent.network), (slow.value, reference.critics, agent.critics))
+    for loss, module, own in pairs:
+        gradients = torch.autograd.grad(loss, list(module.parameters()), retain_graph=True)
+        for (name, parameter), gradient in zip(own.named_parameters(), gradients, strict=True):
+            assert parameter.grad is not None
+            torch.testing.assert_close(parameter.grad.double(), gradient, rtol=2e-3, atol=1e-5, msg=name)
+
+
+def test_a_discrete_policy_is_averaged_over_and_never_drawn_from_to_learn() -> None:
+    agent, batch = learned(CHOICE)
+    before = agent.generator.get_state()
+    agent.update(batch, 0.0)
+    assert agent.generator.get_state().equal(before)
+
+
+@every_action
+def test_a_true_end_is_not_bootstrapped_from_and_a_truncation_is(action: ActionSpec) -> None:
+    agent = agent_of(action)
+    batch = batch_of(agent, action)
+    ends = (batch.step_type == StepType.LAST)[2]  # [B]
+    assert ends.sum() > 3
+    for discount, is_read in ((0.0, False), (1.0, True)):
+        rows = dict(batch.rows)
+        rows["discount"] = torch.where(ends, discount, rows["discount"])
+        one, other = copy.deepcopy(agent), copy.deepcopy(agent)
+        one.update(batch._replace(rows=rows), 0.0)
+        rows["obs"] = rows["obs"].clone()
+        rows["obs"][2, ends] = 255 - rows["obs"][2, ends]
+        other.update(batch._replace(rows=rows), 0.0)
+        found = weights_of(other)
+        assert all(torch.equal(value, found[name]) for name, value in weights_of(one).items()) != is_read
+
+
+# --- what is learned beside the policy ---
+
+
+@every_action
+def test_the_target_critics_follow_by_exactly_their_share(action: ActionSpec) -> None:
+    agent, batch = learned(action, "--target-rate", "0.125")
+    before = copy.deepcopy(agent.target)
+    agent.update(batch, 0.0)
+    for name, value in agent.target.named_parameters():
+        online = agent.critics.get_parameter(name)
+        assert torch.equal(value, before.get_parameter(name).lerp(online, 0.125))
+        assert not torch.equal(value, online)
+
+
+def bandit(agent: Sac, action: ActionSpec) -> Batch:
+    """Return episodes of one action, whose reward depends on it alone."""
+    generator = torch.Generator().manual_seed(5)
+    shape, B = (3, 256), 256
+    step_type = torch.tensor([[StepType.LAST], [StepType.FIRST], [StepType.LAST]], dtype=torch.uint8).expand(shape)
+    if isinstance(action, Box):
+        chosen = 2 * torch.rand(*shape, action.size, generator=generator) - 1
+        reward = -10 * (chosen[1] - 0.3).square().sum(1)
+    else:
+        chosen = torch.randint(3, shape, generator=generator, dtype=torch.int32)
+        reward = chosen[1].float()
+    rows = {
+        "obs": torch.ones(*shape, 5, dtype=torch.uint8),
+        "step_type": step_type,
+        "reward": torch.stack((torch.zeros(B), torch.zeros(B), reward)),
+        "discount": torch.stack((torch.ones(B), torch.ones(B), torch.zeros(B))),
+        "action": chosen,
+    }
+    assert agent.spec.sample_window == len(step_type)
+    return Batch(rows, {})
+
+
+@pytest.mark.parametrize(("action", "share", "wanted"), [(NUMBERS, 0.98, -2.0), (CHOICE, 0.6, 0.6 * math.log(3))])
+def test_the_temperature_brings_the_entropy_to_its_target(action: ActionSpec, share: float, wanted: float) -> None:
+    # Mutations: the temperature's loss with the other sign, a target entropy of +K.
+    more = f"--reward-clip 0 --entropy-share {share} --hidden-size 32 --target-rate 0.05".split()
+    agent = agent_of(action, *more)
+    batch, entropies = bandit(agent, action), []
+    for _ in range(1200):
+        metrics = agent.update(batch, 0.0).metrics
+        entropies.append(float(metrics["entropy"]))
+    assert np.mean(entropies[-300:]) == pytest.approx(wanted, abs=0.1)
+    assert abs(entropies[0] - wanted) > 0.3, "it began elsewhere"
+    row = Rows.stack([Row(np.ones(5, np.uint8), StepType.FIRST, 0.0, 1.0)])
+    best = agent.act(row, {}, None)[0].actions[0]
+    assert best == pytest.approx(0.3, abs=0.1) if action is NUMBERS else best == 2
+
+
+@every_action
+@pytest.mark.parametrize("more", ["", "--multi-step 3 --max-gradient-norm 0.5", "--lstm-size 6 --batch-size 4"])
+def test_a_restored_agent_learns_on_exactly(action: ActionSpec, more: str) -> None:
+    # Mutation: leave critics, target or temperature out of `parts`.
+    agent, other = agent_of(action, *more.split()), agent_of(action, *more.split(), seed=8)
+    environment = EnvironmentSpec(VECTOR, action)
+    play_recurrent = agent.spec.state
+    chunks = recurrent_chunks(agent) if play_recurrent else chunks_of(agent)
+    replay = replay_of(agent, environment, chunks)
+    batches = [replay.sample(16, 0.0) for _ in range(8)]
+    for batch in batches[:4]:
+        agent.update(batch, 0.0)
+    for name, part in agent.parts.items():
+        other.parts[name].load_state_dict(copy.deepcopy(part.state_dict()))
+    for batch in batches[4:]:
+        assert agent.update(batch, 0.0).metrics == other.update(batch, 0.0).metrics
+    for name, part in agent.parts.items():
+        check_equal(part.state_dict(), other.parts[name].state_dict(), name)
+
+
+def recurrent_chunks(agent: Sac) -> list[Chunk]:
+    """Play with an LSTM, whose state travels with the chunks."""
+    rng, assembler, found = np.random.default_rng(0), Assembler(agent.spec, 0, agent.initial_priorities), list[Chunk]()
+    blank = {name: np.zeros(field.shape, field.dtype) for name, field in agent.spec.state}
+    state: dict[str, Any] = {}
+    step_type = StepType.LAST
+    for step in range(400):
+        row = random_row(rng, step_type, int(rng.integers(0, 12)))
+        step_type = row.step_type
+        before = {name: state[name][0] for name in blank} if state else blank
+        output, state = agent.act(Rows.stack([row]), state, step)
+        if chunk := assembler.add(row, output.actions[0], {}, before):
+            found.append(chunk)
+    return found
+
+
+# --- acting ---
+
+
+@every_action
+def test_the_first_actions_are_uniform_and_later_ones_the_policy_s(action: ActionSpec) -> None:
+    # Mutations: random actions after learn-start, or in an evaluation; numbers in 0 to 1.
+    agent = agent_of(action, "--learn-start", "500")
+    with torch.no_grad():
+        agent.network.policy.linear.bias[:] = torch.tensor([2.0, -2.0, -9.0, -9.0] if action is NUMBERS else [9, 0, 0])
+    rows = Rows.stack([random_row(np.random.default_rng(2), StepType.LAST, 5)] * 3000)
+    begun, later, evaluated = (agent.act(rows, {}, step)[0].actions for step in (499, 500, None))
+    if action is NUMBERS:
+        assert begun.dtype == np.float32 and np.abs(begun).max() <= 1
+        for k in range(2):
+            counts = np.histogram(begun[:, k], 10, (-1, 1))[0]
+            assert counts == pytest.approx(300, abs=90)
+        assert abs(np.corrcoef(begun.T)[0, 1]) < 0.1
+        assert (later[:, 0] > 0.8).all() and (later[:, 1] < -0.8).all() and len(np.unique(later)) > 1000
+    else:
+        assert np.bincount(begun) == pytest.approx(1000, abs=120)
+        assert np.bincount(later)[0] > 2900
+    assert len(np.unique(evaluated, axis=0)) == 1
+    stochastic = agent_of(action, "--stochastic")
+    assert len(np.unique(stochastic.act(rows, {}, None)[0].actions, axis=0)) > 1
+
+
+def test_chunks_hold_the_actions_as_the_environment_gets_them() -> None:
+    agent = agent_of(NUMBERS)
+    for chunk in chunks_of(agent, 400):
+        assert chunk.rows["action"].dtype == np.float32
+        assert NUMBERS.error(chunk.rows["action"]) == ""
+
+
+def test_several_choices_at_once_are_refused() -> None:
+    with pytest.raises(UserError, match="--agent: sac chooses among discrete actions, or numbers"):
+        agent_of(MultiDiscrete((2, 3)))
+
+
+# --- every network, and the rules of updates ---
+
+
+def as_on_a_gpu(agent: Sac, environment: EnvironmentSpec, monkeypatch: pytest.MonkeyPatch) -> Replay:
+    monkeypatch.setattr(memory.replay, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
+    monkeypatch.setattr(memory.replay, "make_ring", Ring)
+    return replay_of(agent, environment, chunks_of(agent))
+
+
+@every_action
+@pytest.mark.parametrize("n", ["1", "3"])
+def test_an_update_never_looks_at_values(action: ActionSpec, n: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = agent_of(action, "--max-gradient-norm", "1", "--multi-step", n)
+    replay = as_on_a_gpu(agent, EnvironmentSpec(VECTOR, action), monkeypatch)
+    make_trainer(agent, replay, 10, CPU)([Turn(0.1, 4)])  # what is made once
+    with Refuses():
+        batch = replay.sample(10, torch.tensor(0.5))
+        agent.update(batch, torch.tensor(0.5))
+
+
+@every_action
+def test_pictures_go_through_the_policy_s_torso_and_one_of_both_critics(action: ActionSpec) -> None:
+    frame = Field((84, 84), "uint8")
+    agent = agent_of(action, "--architecture", "data-efficient", obs=frame)
+    rng = np.random.default_rng(1)
+    rows, B = {}, 6
+    rows["obs"] = torch.from_numpy(rng.integers(0, 256, (3, B, 84, 84), dtype=np.uint8))
+    rows["step_type"] = torch.ones(3, B, dtype=torch.uint8)
+    rows["reward"], rows["discount"] = torch.randn(3, B), torch.ones(3, B)
+    rows["action"] = torch.rand(3, B, 2) if action is NUMBERS else torch.ones(3, B, dtype=torch.int32)
+    before = {name: value.clone() for name, value in weights_of(agent).items()}
+    metrics = agent.update(Batch(rows, {}), 0.0).metrics
+    assert all(metric.isfinite() for metric in metrics.values())
+    after = weights_of(agent)
+    still = [name for name, value in before.items() if torch.equal(value, after[name]) and "bias" not in name]
+    assert still == [] and sum("core" in name for name in before) == 3 * sum("model.core" in name for name in before)
