@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.registry import AGENTS
 from args import ALL_GROUPS, Args, parse
 from memory.errors import UserError
 from programs import config_file
@@ -128,7 +129,7 @@ def test_another_name_of_a_setting_goes_before_the_file_as_well(file: Path) -> N
         ("replay_device: gpu", "replay_device: expected auto, cpu or cuda, got 'gpu'"),
         (
             "agent: dqn",
-            "agent: expected rainbow_iqn, rainbow, impala, r2d2, sac, ppo, vmpo, awr, vpg, vtrace or reinforce, got 'dqn'",
+            f"agent: expected {', '.join([*AGENTS][:-1])} or {[*AGENTS][-1]}, got 'dqn'",
         ),
         ("preset: tpu", "preset: expected paper or cpu, got 'tpu'"),
         ("game: PongNoFrameskip-v4", "game: unknown game 'PongNoFrameskip-v4'; did you mean pong?"),
