@@ -63,7 +63,7 @@ PEERS: dict[str, dict[str, PeerRun]] = {
         ),
     },
     "sb3-sac": {
-        "pendulum": PeerRun("SAC", 20_000, {"learning_rate": 1e-3}, episodes=20),
-        "halfcheetah": PeerRun("SAC", 1_000_000, {"learning_starts": 10_000}),
+        "pendulum": PeerRun("SAC", 20_000, {"learning_rate": 1e-3}, ours="sac-pendulum", episodes=20),
+        "halfcheetah": PeerRun("SAC", 50_000, {"learning_starts": 10_000}, ours="sac-mujoco", episodes=20),
     },
 }
