@@ -175,6 +175,11 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
         return self.run_name or self.task
 
     @property
+    def is_atari(self) -> bool:
+        """Whether the environments are Atari's."""
+        return _is_atari({"env": self.env})
+
+    @property
     def nb_env(self) -> int:
         """Environments over all actors."""
         return self.nb_actor * self.nb_env_per_actor
@@ -281,7 +286,8 @@ def _agent(values: dict[str, Any], errors: list[str]) -> str:
 def _args(agent: str, given: config_file.Settings) -> Args:
     values = given.values
     options = AGENTS[agent].options
-    preset = {name: value for name, (value, _) in preset_of(values.get("preset", "paper"), options).items()}
+    named = preset_of(values.get("preset", "paper"), options, is_atari=_is_atari(values))
+    preset = {name: value for name, (value, _) in named.items()}
     chosen = _defaults(options, values) | preset | values
     own = {f.name for f in dataclasses.fields(options)}
     common = {name: value for name, value in chosen.items() if name in _COMMON}
@@ -296,8 +302,11 @@ def _args(agent: str, given: config_file.Settings) -> Args:
 
 def _defaults(options: type[AgentOptions], values: dict[str, Any]) -> dict[str, Any]:
     """Return the agent's defaults that are not those of the options themselves."""
-    is_atari = values.get("env", EnvironmentOptions.env) == EnvironmentOptions.env
-    return options.DEFAULTS | ({} if is_atari else options.ELSEWHERE)
+    return options.DEFAULTS | ({} if _is_atari(values) else options.ELSEWHERE)
+
+
+def _is_atari(values: dict[str, Any]) -> bool:
+    return bool(values.get("env", EnvironmentOptions.env) == EnvironmentOptions.env)
 
 
 def _unused_errors(args: Args) -> list[str]:

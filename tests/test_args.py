@@ -466,19 +466,29 @@ def test_a_preset_stands_in_the_place_of_defaults_and_behind_the_command_line() 
     plain, small = parse([], "x", ""), parse(["--preset", "cpu", "--batch-size", "16"], "x", "")
     names = {f.name for options in (plain, plain.own) for f in dataclasses.fields(options)}
     changed = {name for name in names if plain.get(name) != small.get(name)}
-    assert changed == preset_of("cpu", RainbowIqnOptions).keys() | {"preset", "batch_size"}
+    assert changed == preset_of("cpu", RainbowIqnOptions, is_atari=True).keys() | {"preset", "batch_size"}
     assert parse(["--agent", "rainbow", "--preset=cpu"], "x", "").get("lr_Rainbow") == 2.5e-4
     assert parse(["--hidden-size", "99", "--preset=cpu"], "x", "").get("hidden_size") == 99
     assert parse(["--preset", "paper"], "x", "") == plain
+
+
+def test_a_preset_leaves_what_an_agent_takes_for_other_environments() -> None:
+    # Mutation: let the preset for frames decide there, too.
+    environment = ("--agent", "sac", "--env", "gymnasium:Pendulum-v1")
+    plain, preset = read(*environment), read(*environment, "--preset", "cpu")
+    for name in plain.own.ELSEWHERE:
+        assert preset.get(name) == plain.get(name)
+    assert preset.get("architecture") != plain.get("architecture")
+    assert read("--agent", "sac", "--preset", "cpu").memory_capacity < preset.memory_capacity
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_preset_gives_a_reason_for_each_setting(preset: str, agent: str) -> None:
     args = parse(["--preset", preset, "--agent", agent, "--hidden-size", "99"], "x", "")
-    lines = describe_preset(preset, type(args.own), args.get).splitlines()
+    lines = describe_preset(preset, type(args.own), args.get, is_atari=True).splitlines()
     assert lines[0] == f"Preset {preset}:"
-    told = preset_of(preset, type(args.own))
+    told = preset_of(preset, type(args.own), is_atari=True)
     for (name, (value, reason)), line in zip(told.items(), lines[1:], strict=True):
         if name == "hidden_size":
             assert line.split() == ["--hidden-size", "99", "given,", "in", "the", "place", "of", str(value)]
@@ -489,9 +499,10 @@ def test_a_preset_gives_a_reason_for_each_setting(preset: str, agent: str) -> No
 
 def test_a_preset_is_announced_in_one_line_unless_all_is_asked_for() -> None:
     plain, verbose = parse(["--preset", "cpu"], "x", ""), parse(["--preset", "cpu", "--verbose"], "x", "")
-    sets = len(preset_of("cpu", type(plain.own)))
+    sets = len(preset_of("cpu", type(plain.own), is_atari=True))
     assert (
-        announce_preset("cpu", type(plain.own)) == f"Preset cpu: {sets} settings; --verbose prints each with its reason"
+        announce_preset("cpu", type(plain.own), is_atari=True)
+        == f"Preset cpu: {sets} settings; --verbose prints each with its reason"
     )
     assert (plain.verbose, verbose.verbose) == (False, True)
     assert (plain.shared, plain.settings) == (verbose.shared, verbose.settings), "a process may be verbose alone"

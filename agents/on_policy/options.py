@@ -26,6 +26,7 @@ class OnPolicyOptions(SequenceOptions):
     CPU: ClassVar[Preset] = {
         "architecture": ("data-efficient", "576 features of a picture in the place of 3136"),
         "hidden_size": (256, "half the width, for pictures"),
+        "learner_threads": (0, "its actors wait while it learns, so all cores are its own"),
     }
     UNUSED: ClassVar[frozenset[str]] = frozenset(
         "learn_start replay_frequency batch_size memory_capacity weight_synchro_frequency priority_weight "

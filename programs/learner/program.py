@@ -120,8 +120,10 @@ def _describe(args: Args) -> None:
     """Print what the preset sets, and which options the agent does not use."""
     agent = type(args.own)
     if args.preset != "paper":
-        told = describe_preset(args.preset, agent, args.get) if args.verbose else announce_preset(args.preset, agent)
-        print(told, flush=True)
+        if args.verbose:
+            print(describe_preset(args.preset, agent, args.get, is_atari=args.is_atari), flush=True)
+        else:
+            print(announce_preset(args.preset, agent, is_atari=args.is_atari), flush=True)
     if unused := args.not_used():
         print(unused, flush=True)
 
