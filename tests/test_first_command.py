@@ -137,7 +137,7 @@ def train(fresh_clone: Workplace, command: list[str]) -> None:
 
     fresh_clone.wait_for(has_learned, "the learner to learn", 600)
     if not torch.cuda.is_available():
-        assert re.search(r"\[learner\]   --architecture data-efficient +576 features", fresh_clone.output)
+        assert re.search(r"\[learner\] Preset cpu: \d+ settings; --verbose ", fresh_clone.output)
     fresh_clone.press_ctrl_c()
     assert fresh_clone.exit_code(90) == 0, fresh_clone.output
     leases = leases_in(fresh_clone)

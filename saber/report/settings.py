@@ -21,7 +21,10 @@ _ONLY_OF = {  # settings that other agents have no use for, though records of ea
         "priority_exponent_IQN", "lr_IQN", "adam_eps_IQN",
     },
 }  # fmt: skip
-_TITLES = {"rainbow": RAINBOW, "rainbow_iqn": RAINBOW_IQN, "impala": "IMPALA", "r2d2": "R2D2", "reinforce": "REINFORCE"}
+_TITLES = {
+    "rainbow": RAINBOW, "rainbow_iqn": RAINBOW_IQN, "impala": "IMPALA", "r2d2": "R2D2", "sac": "SAC", "ppo": "PPO",
+    "vmpo": "V-MPO", "awr": "AWR", "vpg": "VPG", "vtrace": "V-trace", "reinforce": "REINFORCE",
+}  # fmt: skip
 _ONLY_ATARI = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_mode"}
 
 

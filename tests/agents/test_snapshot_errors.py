@@ -279,7 +279,7 @@ def test_an_evaluation_refuses_settings_that_make_no_sense(
         network_args(options.parse(["--game", "pong"], "test", ""), content)
 
 
-@pytest.mark.parametrize("agent", [[], {}, None, 3, "sac"])
+@pytest.mark.parametrize("agent", [[], {}, None, 3, "dqn"])
 def test_an_agent_that_nobody_has_is_read_from_the_shapes(agent: Any) -> None:
     content = snapshot_of(PublishedNetwork(4, 18, 5, atoms=3)) | {"settings": json.dumps({"agent": agent})}
     assert network_args(options.parse(["--game", "pong"], "test", ""), content).agent == "rainbow"

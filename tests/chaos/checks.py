@@ -71,17 +71,43 @@ def replay(chunks: list[Chunk], spec: ChunkSpec, unfinished: Arrays, where: str)
     """Join the windows of an environment, the unfinished one last, and see that the game leads from row to row."""
     assert chunks, f"{where} has sent nothing"
     windows = [chunk.rows for chunk in chunks] + [unfinished]
-    repeated = spec.window - spec.period
-    rows: Arrays = {}
-    for name in chunks[0].rows:
-        parts = [windows[0][name][spec.prefix :]]
-        for i, (before, window) in enumerate(pairwise(windows)):
+    ends = []
+    for i, (before, window) in enumerate(pairwise(windows)):
+        if cut := _cut(before, window, spec):
+            ends.append(cut)
+            continue
+        repeated = spec.window - spec.period
+        for name in before:
             np.testing.assert_array_equal(
                 before[name][-repeated:], window[name][:repeated], f"{where}: {name} after chunk {i} does not join"
             )
-            parts.append(window[name][repeated:])
-        rows[name] = np.concatenate(parts)
+        ends.append(spec.prefix + spec.period)
+    rows: Arrays = {}
+    for name in chunks[0].rows:
+        parts = [window[name][spec.prefix : end] for window, end in zip(windows[:-1], ends, strict=True)]
+        rows[name] = np.concatenate([*parts, unfinished[name][spec.prefix :]])
     return Play(rows, list(_episodes(rows, where)))
+
+
+def _cut(before: Arrays, window: Arrays, spec: ChunkSpec) -> int:
+    """Return at which row of a chunk a round ended and the next chunk begins; 0 if the chunk is whole.
+
+    What the row saw and earned stands in both, but in the first as a LAST row, and nothing but blank rows follow it.
+    """
+    prefix, begins_with = spec.prefix, {name: array[spec.prefix :][:1] for name, array in window.items()}
+    if (begins_with["step_type"] == StepType.LAST).any():
+        return 0  # no round ends there, as no action would follow
+    played = np.flatnonzero(before["step_type"] != StepType.LAST)
+    after = int(played[-1]) + 1 if len(played) else prefix
+    for end in range(max(after, prefix), min(after + 2, spec.window)):  # an episode's own LAST row may come before
+        joins = all(np.array_equal(before[name][end - prefix : end], window[name][:prefix]) for name in before)
+        same = all(
+            np.array_equal(before[name][end : end + len(begins_with[name])], begins_with[name])
+            for name in ("obs", "reward", "discount")
+        )
+        if joins and same and not any(before[name][end + 1 :].any() for name in ("obs", "reward", "discount")):
+            return end
+    return 0
 
 
 def _episodes(rows: Arrays, where: str) -> Iterable[tuple[float, int]]:

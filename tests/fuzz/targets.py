@@ -61,6 +61,9 @@ def targets(folder: Path, port: int) -> dict[str, Target]:
         "messages, impala": _sequences("--agent impala --unroll-length 5 --lstm-size 3 --target-entropy 1"),
         "messages, r2d2": _sequences("--agent r2d2 --burn-in 2 --sequence-length 4 --sequence-period 2 --lstm-size 3"),
         "messages, sac": _sequences("--agent sac --burn-in 2 --sequence-length 4 --sequence-period 2 --lstm-size 3"),
+        "messages, ppo": _sequences(
+            "--agent ppo --unroll-length 5 --lstm-size 3 --minibatch-split sequences --minibatches 1"
+        ),
         "evaluation messages": _evaluations(),
         "weights": _weights(args),
         "actor state": _state(args, "chain", lambda seed: ChainEnvironment(seed)),
