@@ -66,7 +66,7 @@ class OnPolicy(SequenceAgent):
         self._reference = Reference(self.network, options.reference_period) if options.uses_reference else None
         trained = [*self.network.parameters(), *self._losses.parameters()]
         trained = [parameter for parameter in trained if parameter.requires_grad]
-        self._optimiser = Adam(trained, options.lr_on_policy, eps=options.adam_eps_on_policy)
+        self._optimiser = Adam(trained, options.lr_on_policy, eps=options.adam_eps_on_policy, fused=True)
         self.parts |= {"losses": self._losses, "statistics": self._statistics, "optimiser": self._optimiser}
         if self._reference:
             self.parts["reference"] = self._reference
@@ -77,7 +77,7 @@ class OnPolicy(SequenceAgent):
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Draw actions from the policy; in an evaluation take its mode, unless it is `stochastic`."""
         inputs, memory, stack = self.acting_inputs(rows, state)
-        parameters, _, memory = self.network(inputs, memory)  # [1, E, P]
+        parameters, memory = self.network.act(inputs, memory)  # [1, E, P]
         parameters = parameters[0]
         policy = self._policy.distribution(parameters)
         raw = policy.mode() if step is None and not self._options.stochastic else policy.sample(self.generator)

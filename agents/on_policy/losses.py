@@ -3,6 +3,7 @@
 Letters: T rows and B batch of an update (or one row of single rows), P parameters of a policy's distribution.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -91,12 +92,18 @@ class Losses(nn.Module):
 
     def _quantities(self, rows: Played, look: Look, pi: Distribution, mu: Distribution) -> dict[str, Tensor]:
         """Return what may be regularised: minus the entropy, and divergences; each a mean over the rows []."""
-        quantities = {"entropy": -pi.entropy(self._generator), "kl": mu.kl(pi)}
+        found: dict[str, Callable[[], Tensor]] = {
+            "entropy": lambda: -pi.entropy(self._generator), "kl": lambda: mu.kl(pi)
+        }  # fmt: skip
         if "reverse_kl" in self.regularisers:
-            quantities["reverse_kl"] = pi.kl(mu)
-        if look.reference is not None:
-            quantities["reference_kl"] = self._policy.distribution(look.reference).kl(pi)
-        return {name: masked_mean(quantity, rows.learnable) for name, quantity in quantities.items()}
+            found["reverse_kl"] = lambda: pi.kl(mu)
+        if (reference := look.reference) is not None:
+            found["reference_kl"] = lambda: self._policy.distribution(reference).kl(pi)
+        quantities = {}
+        for name, quantity in found.items():
+            with torch.set_grad_enabled(name in self.regularisers):  # others are only reported
+                quantities[name] = masked_mean(quantity(), rows.learnable)
+        return quantities
 
 
 def _regulariser(weight: float, bound: float | None) -> nn.Module | None:

@@ -77,14 +77,25 @@ class PolicyValueNetwork(Network):
 
     def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
         """Return parameters [T, B, P], values [T, B] and the memory after the sequence."""
+        x, memory = self._seen(inputs, memory)
+        if self.core is not None:
+            return self.policy(x), self.value(x), memory
+        return self.policy(self.policy_body(x)), self.value(self.value_body(x)), memory
+
+    def act(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
+        """Return what acting needs: parameters [T, B, P] and the memory after the sequence."""
+        x, memory = self._seen(inputs, memory)
+        return self.policy(x if self.core is not None else self.policy_body(x)), memory
+
+    def _seen(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
+        """Return features behind the core [T, B, F], or without one the numbers of the stacks, and the memory."""
         if self.normaliser is not None:
             inputs = inputs._replace(obs=self.normaliser(inputs.obs.float() * self._scale))
         if self.core is not None:
-            features, memory = self.core(inputs, memory)  # [T, B, F]
-            return self.policy(features), self.value(features), memory
+            found: tuple[Tensor, Memory] = self.core(inputs, memory)
+            return found
         x = inputs.obs if self.normaliser is not None else inputs.obs.float() * self._scale  # [T, B, S, ...]
-        x = x.flatten(2)  # [T, B, S * numbers]
-        return self.policy(self.policy_body(x)), self.value(self.value_body(x)), ()
+        return x.flatten(2), ()
 
 
 def _mlp(inputs: int, units: int) -> nn.Sequential:
