@@ -58,6 +58,11 @@ FAMILIES = {
 BOXES = {
     "ppo-box": f"--env gymnasium:Pendulum-v1 --learner-threads 1 --disable-cuda --agent ppo {ON_POLICY}".split(),
 }
+# The same with goals that are drawn when a chunk is complete.
+GOALS = {
+    "sac-hindsight": "--env gymnasium:tests.goals:BitFlip-v0 --learner-threads 1 --disable-cuda --agent sac "
+    "--hindsight 0.8 --hidden-size 16 --batch-size 12 --learn-start 900 --replay-frequency 4".split(),
+}
 # Each process goes on at its own speed.
 FREE = ["--synchronize-actors-with-learner", "False"]
 

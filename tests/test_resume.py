@@ -12,7 +12,7 @@ import torch
 from programs import snapshot
 from tests.agents.test_checkpoints import Damage, flip, truncate
 from tests.deadline import wait_until
-from tests.small import BOXES, FAMILIES, SHORT_CHAIN
+from tests.small import BOXES, FAMILIES, GOALS, SHORT_CHAIN
 from tests.system import LEARNER, System
 
 LENGTH = "--nb-env-per-actor 3 --evaluation-interval 1000 --log-interval 1000"
@@ -22,7 +22,7 @@ OPTIONS = [*SHORT_CHAIN, *f"--learn-start 900 --T-max 3000 {LENGTH}".split()]
 RUNS = {
     "rainbow_iqn": OPTIONS,
     **{family: [*options, *OPTIONS[len(SHORT_CHAIN) :], "--T-max", "12000"] for family, options in FAMILIES.items()},
-    **{family: [*options, *f"{LENGTH} --T-max 12000".split()] for family, options in BOXES.items()},
+    **{family: [*options, *f"{LENGTH} --T-max 12000".split()] for family, options in (BOXES | GOALS).items()},
 }
 
 
