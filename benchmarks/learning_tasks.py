@@ -98,7 +98,7 @@ CONFIGURATIONS = {
         "--normalise-observations False --normalise-rewards False --reward-clip 0 --baseline-cost 1",
         {"pendulum": 200_000},
     ),
-    "ppo-mujoco": _on_policy("--agent ppo", {"halfcheetah": 1_000_000}),
+    "ppo-mujoco": _on_policy("--agent ppo", {"halfcheetah": 1_000_000, "inverted_pendulum": 200_000}),
     "vmpo-cartpole": _on_policy(f"--agent vmpo --epochs 4 {_CARTPOLE}", {"cartpole": 200_000}),
     "awr-cartpole": _on_policy(f"--agent awr --epochs 4 {_CARTPOLE}", {"cartpole": 500_000}),
     "vtrace-cartpole": _on_policy(f"--agent vtrace --epochs 4 {_CARTPOLE}", {"cartpole": 500_000}),

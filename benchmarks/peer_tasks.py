@@ -6,7 +6,7 @@ defaults of ppo_continuous_action.py, which are our own. CleanRL clips the value
 here; a `vf_coef` of 0.5 weighs half as much with CleanRL and ours, which halve the square of an error.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -23,6 +23,24 @@ class PeerRun:
     episodes: int = 100  # the last ones, which make the score
 
 
+_MUJOCO = PeerRun(
+    "PPO",
+    1_000_000,
+    {
+        "n_steps": 2048,
+        "batch_size": 64,
+        "gae_lambda": 0.95,
+        "gamma": 0.99,
+        "n_epochs": 10,
+        "ent_coef": 0.0,
+        "learning_rate": ["linear", 3e-4],
+        "clip_range": 0.2,
+        "vf_coef": 0.5,
+        "max_grad_norm": 0.5,
+    },
+    ours="ppo-mujoco",
+    normalises=True,
+)
 # The zoo trains PPO on Pendulum for 100 000 steps; these are as many as ours has.
 PEERS: dict[str, dict[str, PeerRun]] = {
     "sb3-ppo": {
@@ -43,24 +61,8 @@ PEERS: dict[str, dict[str, PeerRun]] = {
             ours="ppo-pendulum",
             environments=4,
         ),
-        "halfcheetah": PeerRun(
-            "PPO",
-            1_000_000,
-            {
-                "n_steps": 2048,
-                "batch_size": 64,
-                "gae_lambda": 0.95,
-                "gamma": 0.99,
-                "n_epochs": 10,
-                "ent_coef": 0.0,
-                "learning_rate": ["linear", 3e-4],
-                "clip_range": 0.2,
-                "vf_coef": 0.5,
-                "max_grad_norm": 0.5,
-            },
-            ours="ppo-mujoco",
-            normalises=True,
-        ),
+        "halfcheetah": _MUJOCO,
+        "inverted_pendulum": replace(_MUJOCO, steps=200_000),
     },
     "sb3-sac": {
         "pendulum": PeerRun("SAC", 20_000, {"learning_rate": 1e-3}, ours="sac-pendulum", episodes=20),
