@@ -37,13 +37,14 @@ def report(results: Path, plot: Path) -> str:
 
 def _line(result: dict[str, Any], baseline: dict[str, Any]) -> str:
     score, random, constant = result["last_episodes"], baseline["random"], baseline["best_constant_action"]
+    error = score["standard_error"]
     cells = [
         f"{result['game']}, {result['configuration']}",
         str(result["seed"]),
         f"{result['agent_steps']:,}".replace(",", " "),
         f"{result['wall_clock_s'] / 60:.1f}",
         result["commit"],
-        f"{score['episodes']}: {_number(score['mean'])} ± {_number(score['standard_error'] or math.nan)}",
+        f"{score['episodes']}: {_number(score['mean'])} ± {_number(math.nan if error is None else error)}",
         _number(random["mean"]),
         f"{welch(score, random):.1f}",
         _number(constant["mean"]),

@@ -193,6 +193,7 @@ class VtraceOptions(OnPolicyOptions):
 
     _OWN: ClassVar[dict[str, Any]] = {
         "policy_loss": "vpg", "advantage": "vtrace", "trace_lambda": 1.0, "fresh_advantages": True,
+        "normalise_advantages": False,  # with their mean, rows would count again that their ratio has left out
     }  # fmt: skip
     DEFAULTS: ClassVar[dict[str, Any]] = _ATARI | _OWN
     ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE | _OWN
