@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 import redis
+import torch
 from hypothesis import settings
 
 from memory.broker.connection import Client, connect
@@ -214,6 +215,15 @@ def processes() -> Iterator[Processes]:
     """Starts the test's processes, of which nothing is left after it."""
     with Processes() as processes:
         yield processes
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Let small networks not wait for threads that other processes keep from running."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Hindsight: which goals are drawn, what they would have earned, how SAC samples them, and what they are good for."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,13 +30,7 @@ ACHIEVED, DESIRED = slice(0, BITS), slice(BITS, 2 * BITS)  # parts stand in the 
 FIRST, MID, LAST = StepType.FIRST, StepType.MID, StepType.LAST
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Let small networks not wait for threads that other processes keep from running."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def args_of(*more: str) -> Args:

@@ -2,7 +2,6 @@
 
 import copy
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,13 +32,7 @@ GAMMA = 0.9
 every_action = pytest.mark.parametrize("action", [NUMBERS, CHOICE], ids=["box", "discrete"])
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Let small networks not wait for threads that other processes keep from running."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def agent_of(action: ActionSpec, *more: str, seed: int = 3, obs: Field = VECTOR) -> Sac:

@@ -1,7 +1,6 @@
 """Every agent that learns from sequences sees the same when it learns as when it acts, and resets at FIRST."""
 
 import copy
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,16 +20,7 @@ from memory.segment_tree import SegmentTree
 from tests.agents.sequences import CPU, ENVIRONMENT, SETTINGS, agent_of, play, random_row
 from tests.agents.test_updates import Refuses
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Let small networks not wait for threads that other processes keep from running."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
+pytestmark = pytest.mark.usefixtures("one_thread")
 every_agent = pytest.mark.parametrize("name", SETTINGS)
 ON_POLICY = {"ppo", "vmpo-lstm"}
 recurrent = pytest.mark.parametrize("name", ["impala-lstm", "vmpo-lstm", "sac-lstm", "r2d2"])
