@@ -36,7 +36,7 @@ class FilmError(ValueError):
 
 @dataclass(frozen=True)
 class FilmInfo:
-    """What a film shows; raises FilmError for values that no film has."""
+    """Says what a film shows; raises FilmError for values that no film has."""
 
     score: float  # points, at the episode's end under SABER's rules
     at: float  # seconds since 1970, when the episode ended
@@ -72,7 +72,7 @@ class FilmInfo:
 
     @property
     def caption(self) -> str:
-        """What the film shows, for people."""
+        """Tell people what the film shows."""
         faster = f", {self.stride} times as fast" if self.stride > 1 else ""
         return f"score {self.score:g} after {self.step:,} agent steps{faster}"
 

@@ -70,7 +70,7 @@ def _shown_path(folder: Path, game: str) -> Path:
 
 
 class Shown(NamedTuple):
-    """What the videos of a folder show."""
+    """Holds what the videos of a folder show."""
 
     run_id: str
     films: dict[Place, FilmInfo]
