@@ -23,6 +23,7 @@ from agents.on_policy.statistics import Statistics
 from agents.on_policy.targets import estimate
 from agents.ops import LAST
 from agents.ops.clipping import clip_reward
+from agents.ops.running_statistics import discounted_reward
 from agents.optimisers import Adam
 from agents.policy_inspection import inspection_of
 from agents.randomness import RandomState
@@ -30,7 +31,7 @@ from agents.sequences import SequenceAgent, core_spec, state_fields
 from memory.batch import Batch
 from memory.chunk import ChunkSpec
 from memory.environment_spec import Box, Field
-from memory.rows import Arrays, Rows, StepType
+from memory.rows import Arrays, Rows
 
 _ROWS_AT_ONCE = 4096  # of a round whose values are computed without gradient
 
@@ -81,9 +82,9 @@ class OnPolicy(SequenceAgent):
         parameters = parameters[0]
         policy = self._policy.distribution(parameters)
         raw = policy.mode() if step is None and not self._options.stochastic else policy.sample(self.generator)
-        before = np.where(rows.step_type == StepType.FIRST, 0, state.get("return", np.float32(0)))  # [E]
-        arrived = np.where(rows.step_type == StepType.FIRST, 0, rows.reward)  # [E]
-        discounted = (before * self._learning.discount + arrived).astype(np.float32)  # [E]
+        before = torch.from_numpy(state.get("return", np.zeros(len(rows.reward)))).double()  # [E]
+        arrived, step_type = torch.from_numpy(rows.reward), torch.from_numpy(rows.step_type)  # [E] each
+        discounted = discounted_reward(before, arrived, step_type, self._learning.discount).float().numpy()  # [E]
         extras = {"parameters": parameters.cpu().numpy(), "return": discounted}
         if "raw" in dict(self.spec.extras):
             extras["raw"] = raw.cpu().numpy()

@@ -12,8 +12,6 @@ from torch import Tensor
 from agents.on_policy.network import Normaliser
 from agents.ops.running_statistics import RunningStatistics
 
-_LEAST_VARIANCE = 1e-8
-
 
 class Statistics:
     """Statistics of observations [*shape], and of discounted returns, by whose deviation rewards are divided."""
@@ -32,11 +30,11 @@ class Statistics:
         seen = self._observations
         with torch.no_grad():
             normaliser.mean.copy_(seen.mean)
-            normaliser.scale.copy_((seen.variance + _LEAST_VARIANCE).rsqrt())
+            normaliser.scale.copy_(seen.scale)
 
     def scaled(self, reward: Tensor) -> Tensor:
         """Return rewards [...] divided by the deviation of the discounted returns so far."""
-        return reward * (self._returns.variance + _LEAST_VARIANCE).rsqrt().to(reward)
+        return reward * self._returns.scale.to(reward)
 
     def state_dict(self) -> dict[str, Any]:
         """Return both statistics."""

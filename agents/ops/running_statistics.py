@@ -11,7 +11,6 @@ from torch import Tensor
 from agents.ops import FIRST
 from agents.ops.shapes import check_shapes
 
-LIMIT = 10.0  # of what is normalised
 _LEAST_VARIANCE = 1e-8
 
 
@@ -68,6 +67,11 @@ class RunningStatistics:
         samples, _, deviation = self._moments
         return deviation / samples if samples else torch.ones_like(deviation)
 
+    @property
+    def scale(self) -> Tensor:
+        """The factor [...] float64 that brings what was observed to deviation 1; 1 before anything was."""
+        return (self.variance + _LEAST_VARIANCE).rsqrt()
+
     def observe(self, numbers: Tensor) -> None:
         """Take in numbers [N, ...] of any dtype; raises ValueError for another shape."""
         if numbers.shape[1:] != self.mean.shape:
@@ -79,14 +83,6 @@ class RunningStatistics:
         """Take in what another one observed; the caller sees to it that no part comes twice."""
         self._moments = merged(self._moments, part._moments)
 
-    def normalise(self, numbers: Tensor) -> Tensor:
-        """Return (numbers - mean) / standard deviation of [*, ...], clipped to ±10, as float32."""
-        return self._scaled(numbers.double() - self.mean.to(numbers.device))
-
-    def scale(self, numbers: Tensor) -> Tensor:
-        """Return numbers / standard deviation, clipped to ±10, as float32: a reward keeps its sign."""
-        return self._scaled(numbers.double())
-
     def state_dict(self) -> dict[str, Tensor]:
         """Return the fields of `Moments`, float64."""
         return {name: tensor.clone() for name, tensor in self._moments._asdict().items()}
@@ -96,10 +92,6 @@ class RunningStatistics:
         if state["mean"].shape != self.mean.shape:
             raise ValueError(f"a state {tuple(state['mean'].shape)} for statistics {tuple(self.mean.shape)}")
         self._moments = Moments(**{name: state[name].double().cpu().clone() for name in Moments._fields})
-
-    def _scaled(self, numbers: Tensor) -> Tensor:
-        std = (self.variance + _LEAST_VARIANCE).sqrt().to(numbers.device)  # [...]
-        return (numbers / std).clamp(-LIMIT, LIMIT).float()
 
 
 def discounted_reward(previous: Tensor, reward: Tensor, step_type: Tensor, gamma: float) -> Tensor:
