@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from agents.distributions.distribution import Distribution, check_parameters
+from agents.ops.divergence import kl_divergence
 
 
 class Categorical(Distribution):
@@ -43,7 +44,7 @@ class Categorical(Distribution):
 
     def kl(self, other: Self) -> Tensor:
         """Return Σ p (log p - log q) [...]."""
-        return (self.log_probabilities.exp() * (self.log_probabilities - other.log_probabilities)).sum(-1)
+        return kl_divergence(self.log_probabilities, other.log_probabilities)
 
 
 class Categoricals(Distribution):

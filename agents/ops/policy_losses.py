@@ -1,4 +1,4 @@
-"""Losses of a policy from advantages, each a mean over the rows that are kept.
+"""Losses of a policy from advantages, each a mean over the rows that are kept, and parts of them for each row.
 
 Letters: T rows of a sequence, B batch. Everywhere:
 
@@ -28,8 +28,12 @@ def vpg_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor) -> Tensor:
     return -masked_mean(_only(log_pi, kept) * advantage.detach(), kept)
 
 
-def ppo_loss(log_ratio: Tensor, advantage: Tensor, kept: Tensor, clip: float, log_symmetric: bool = False) -> Tensor:
-    """Compute -mean(min(ratio A, clip(ratio, low, high) A)) [] (Schulman et al. 2017, arXiv 1707.06347, equation 7).
+def clipped_surrogate(
+    log_ratio: Tensor, advantage: Tensor, kept: Tensor, clip: float, log_symmetric: bool = False
+) -> Tensor:
+    """Compute min(ratio A, clip(ratio, low, high) A) [T, B] (Schulman et al. 2017, arXiv 1707.06347, equation 7).
+
+    It is to be made large, and is 0 where not kept; `ppo_loss` and `impact_loss` are minus its mean.
 
     `high` is 1 + clip. `low` is 1 - clip, or if log_symmetric 1 / (1 + clip) (Andrychowicz et al. 2020, arXiv
     2006.05990). The minimum bounds the ratio from above where A > 0, else from below. Written so, before
@@ -38,9 +42,44 @@ def ppo_loss(log_ratio: Tensor, advantage: Tensor, kept: Tensor, clip: float, lo
     check_shapes(log_ratio=(log_ratio, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
     high = math.log1p(clip)
     low = -high if log_symmetric else math.log1p(-clip)
-    inside, advantage = _only(log_ratio, kept), advantage.detach()
+    inside, advantage = _only(log_ratio, kept), _only(advantage.detach(), kept)  # [T, B] each
     bounded = torch.where(advantage > 0, inside.clamp(max=high), inside.clamp(min=low))  # [T, B]
-    return -masked_mean(bounded.exp() * advantage, kept)
+    return bounded.exp() * advantage
+
+
+def ppo_loss(log_ratio: Tensor, advantage: Tensor, kept: Tensor, clip: float, log_symmetric: bool = False) -> Tensor:
+    """Compute -mean(min(ratio A, clip(ratio, low, high) A)) []; see `clipped_surrogate`."""
+    return -masked_mean(clipped_surrogate(log_ratio, advantage, kept, clip, log_symmetric), kept)
+
+
+def impact_log_ratio(log_pi: Tensor, log_target: Tensor, log_mu: Tensor, rho: float) -> Tensor:
+    """Compute log R [T, B], R = min(μ / π_target, rho) π / μ (IMPACT: Luo et al. 2020, arXiv 1912.00167).
+
+    It is computed as R = π / max(π_target, μ / rho): π_target counts as no less than μ / rho. RLlib's APPO multiplies
+    two exponentials, each of which may be infinite; else its ratio is the same. If π_target = μ and rho >= 1, R is
+    PPO's ratio.
+
+    Args:
+        log_pi: [T, B] log π(a_t), with gradient.
+        log_target: [T, B] log π_target(a_t), of a copy of the network that is renewed now and then; no gradient.
+        log_mu: [T, B] log μ(a_t), recorded while acting; no gradient.
+        rho: the largest μ / π_target; 2 in the paper.
+    """
+    check_shapes(log_pi=(log_pi, "T B"), log_target=(log_target, "T B"), log_mu=(log_mu, "T B"))
+    return log_pi - torch.maximum(log_target, log_mu - math.log(rho)).detach()
+
+
+def impact_loss(
+    log_pi: Tensor, log_target: Tensor, log_mu: Tensor, advantage: Tensor, kept: Tensor, clip: float, rho: float
+) -> Tensor:
+    """Compute -mean(min(R A, clip(R, 1 - clip, 1 + clip) A)) [], R of `impact_log_ratio` (arXiv 1912.00167).
+
+    A is V-trace's advantage with the log ratio log_target - log_mu: it holds the weight min(rho_pg, π_target / μ)
+    already, of which R is the rest, π / π_target. Neither weight is π / μ, which would count it twice. V-trace's
+    values are those of the network that learns, as in RLlib.
+    """
+    log_ratio = impact_log_ratio(log_pi, log_target, log_mu, rho)  # [T, B]
+    return -masked_mean(clipped_surrogate(log_ratio, advantage, kept, clip), kept)
 
 
 def awr_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor, beta: float, largest: float) -> Tensor:

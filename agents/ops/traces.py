@@ -12,9 +12,9 @@ from torch import Tensor
 class Targets(NamedTuple):
     """Targets of a sequence's rows; nothing is learned where `learnable` is false."""
 
-    value: Tensor  # [T, B] v_t, what V_t learns; V_t itself at a LAST row
-    advantage: Tensor  # [T, B] of the action; 0 at a LAST row
-    learnable: Tensor  # [T, B] bool: rows at which an action was chosen
+    value: Tensor  # [T, B] v_t, what V_t learns; V_t itself where not learnable
+    advantage: Tensor  # [T, B] of the action; 0 where not learnable
+    learnable: Tensor  # [T, B] bool: rows at which an action was chosen, if they are trusted
 
 
 def accumulate(delta: Tensor, trace: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ def vtrace(
     step_type: Tensor,
     gamma: float,
     thresholds: Thresholds,
+    trusted: Tensor | None = None,
 ) -> Targets:
     """Compute V-trace targets and advantages (remark 1 of the paper), which carry no gradient.
 
@@ -42,6 +43,10 @@ def vtrace(
     A LAST row's target is its own value, so that no trace crosses an episode's end, and a truncated episode (d = 1)
     bootstraps from its last observation.
 
+    A row that is not trusted is treated likewise (LASER, Schmitt et al. 2020, arXiv 1909.11583): delta_t = c_t = 0, its
+    target is its own value, its advantage is 0, and it is not learnable. So a trusted row before it bootstraps from
+    V_{t+1} alone, in its target as in its advantage: nothing that came later reaches it.
+
     Args:
         log_ratio: [T, B] log pi(a_t) - log mu(a_t).
         value: [T + 1, B] V_t; the row after the sequence is bootstrapped from.
@@ -50,6 +55,7 @@ def vtrace(
         step_type: [T + 1, B] uint8.
         gamma: the discount of an agent step.
         thresholds: see there.
+        trusted: [T, B] bool, as `agents.ops.replayed.trusted_rows` gives it; None: all rows are.
 
     Raises:
         ValueError: the shapes do not fit.
@@ -57,8 +63,12 @@ def vtrace(
     named = {"value": value, "reward": reward, "discount": discount, "step_type": step_type}
     check_shapes(**{name: (tensor, "T B") for name, tensor in named.items()})
     check_shapes(log_ratio=(log_ratio, "T B"), value=(value[1:], "T B"))
+    if trusted is not None:
+        check_shapes(log_ratio=(log_ratio, "T B"), trusted=(trusted, "T B"))
     with torch.no_grad():
         learnable = step_type[:-1] != LAST  # [T, B]
+        if trusted is not None:
+            learnable &= trusted
         ratio = log_ratio.exp()  # [T, B]
         ahead = gamma * discount[1:]  # [T, B]
         delta = ratio.clamp(max=thresholds.rho) * (reward[1:] + ahead * value[1:] - value[:-1])  # [T, B]

@@ -17,9 +17,17 @@ class Rows(NamedTuple):
     step_type: Array  # [T + 1]
 
 
-def vtrace(rows: Rows, gamma: float, rho: float, c: float, rho_advantage: float, trace: float) -> tuple[Array, Array]:
-    """Return v [T] and the weighted advantages [T], each as a sum of weighted differences up to the episode's end."""
+def vtrace(
+    rows: Rows, gamma: float, rho: float, c: float, rho_advantage: float, trace: float, trusted: Array | None = None
+) -> tuple[Array, Array]:
+    """Return v [T] and the weighted advantages [T], each as a sum of weighted differences up to the episode's end.
+
+    Rows that are not trusted [T] end sums as the episode's end does (LASER, Schmitt et al. 2020, arXiv 1909.11583).
+    """
     T = len(rows.ratio)
+    if trusted is not None:
+        rows = rows._replace(step_type=rows.step_type.copy())
+        rows.step_type[:T][~trusted] = StepType.LAST
     v = [_target(rows, t, gamma, rho, c, trace) for t in range(T)]
     advantages = np.zeros(T)
     for t in range(T):

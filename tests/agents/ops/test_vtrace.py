@@ -25,25 +25,44 @@ def sequences(seed: int, T: int, B: int) -> dict[str, Any]:
     return {"log_ratio": torch.from_numpy(rng.normal(0, 0.7, (T, B)))} | random_sequences(rng, T, B)
 
 
-def check(function: Function, seed: int, thresholds: Thresholds, T: int = 12, B: int = 40) -> None:
-    given = sequences(seed, T, B)
+def trusted_sequences(seed: int, T: int, B: int) -> dict[str, Any]:
+    """Draw rows of which every third is not trusted."""
+    trusted = torch.from_numpy(np.random.default_rng(seed + 100).random((T, B)) < 2 / 3)
+    return sequences(seed, T, B) | {"trusted": trusted}
+
+
+def check(
+    function: Function, seed: int, thresholds: Thresholds, T: int = 12, B: int = 40, drawn: Any = sequences
+) -> None:
+    given = drawn(seed, T, B)
     found = function(**given, gamma=GAMMA, thresholds=thresholds)
+    trusted = given.get("trusted", torch.ones(T, B, dtype=torch.bool))
     for b in range(B):
         parts = (given[name][:, b].numpy() for name in ("value", "reward", "discount", "step_type"))
         rows = truth.Rows(given["log_ratio"][:, b].exp().numpy(), *parts)
-        value, advantage = truth.vtrace(rows, GAMMA, *thresholds)
+        value, advantage = truth.vtrace(rows, GAMMA, *thresholds, trusted[:, b].numpy())
         np.testing.assert_allclose(found.value[:, b], value, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(found.advantage[:, b], advantage, rtol=1e-9, atol=1e-9)
-    assert torch.equal(found.learnable, given["step_type"][:-1] != LAST)
+    assert torch.equal(found.learnable, (given["step_type"][:-1] != LAST) & trusted)
 
 
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize(
+of_seeds = pytest.mark.parametrize("seed", range(10))
+of_thresholds = pytest.mark.parametrize(
     "thresholds",
     [Thresholds(), Thresholds(2.0, 0.5, 1.5, 0.9), Thresholds(1e9, 1e9, 1e9), Thresholds(0.3, 1.2, 0.7, 0)],
 )
+
+
+@of_seeds
+@of_thresholds
 def test_it_is_the_sum_of_the_definition(seed: int, thresholds: Thresholds) -> None:
     check(vtrace, seed, thresholds)
+
+
+@of_seeds
+@of_thresholds
+def test_rows_that_are_not_trusted_end_the_sums(seed: int, thresholds: Thresholds) -> None:
+    check(vtrace, seed, thresholds, drawn=trusted_sequences)
 
 
 def shifted_reward(**given: Any) -> Targets:
@@ -67,6 +86,45 @@ def ends_that_bootstrap(**given: Any) -> Targets:
 def test_the_check_notices(mutant: Function) -> None:
     with pytest.raises(AssertionError):
         check(mutant, 0, Thresholds(2.0, 1.0, 2.0, 1.0))
+
+
+def only_left_out(**given: Any) -> Targets:
+    """Leave untrusted rows out of the losses, but let traces through them."""
+    found, plain = vtrace(**given), vtrace(**given | {"trusted": None})
+    return Targets(*(torch.where(given["trusted"], *parts) for parts in zip(plain, found, strict=True)))
+
+
+def mask_of_the_next_row(**given: Any) -> Targets:
+    return vtrace(**given | {"trusted": given["trusted"].roll(-1, 0)})
+
+
+def still_learned(**given: Any) -> Targets:
+    return vtrace(**given)._replace(learnable=given["step_type"][:-1] != LAST)
+
+
+@pytest.mark.parametrize("mutant", [only_left_out, mask_of_the_next_row, still_learned])
+def test_the_check_of_trust_notices(mutant: Function) -> None:
+    with pytest.raises(AssertionError):
+        check(mutant, 0, Thresholds(2.0, 1.0, 2.0, 1.0), drawn=trusted_sequences)
+
+
+def test_where_all_rows_are_trusted_nothing_changes() -> None:
+    given = sequences(4, 7, 3) | {"gamma": GAMMA, "thresholds": Thresholds(1.3, 1.0, 1.1, 0.9)}
+    found = vtrace(**given, trusted=torch.ones(7, 3, dtype=torch.bool))
+    assert all(torch.equal(one, other) for one, other in zip(found, vtrace(**given), strict=True))
+
+
+def test_nothing_reaches_a_trusted_row_through_the_one_after_it() -> None:
+    given = trusted_sequences(6, 12, 40)
+    found = vtrace(**given, gamma=GAMMA, thresholds=Thresholds())
+    at, after = found.learnable[:-1], ~given["trusted"][1:]
+    before = at & after & (given["step_type"][1:-1] != LAST)  # [T - 1, B]
+    value, ratio = given["value"], given["log_ratio"].exp().clamp(max=1)
+    step = ratio * (given["reward"][1:] + GAMMA * given["discount"][1:] * value[1:] - value[:-1])  # [T, B]
+    assert before.any()
+    torch.testing.assert_close(found.advantage[:-1][before], step[:-1][before])
+    torch.testing.assert_close(found.value[:-1][before], (value[:-1] + step)[:-1][before])
+    assert torch.equal(found.value[~found.learnable], value[:-1][~found.learnable])
 
 
 def test_on_policy_and_without_decay_it_is_the_longest_n_step_return() -> None:
@@ -119,6 +177,8 @@ def test_targets_carry_no_gradient_and_shapes_must_fit() -> None:
         vtrace(**given | {"value": value[:-1]}, gamma=GAMMA, thresholds=Thresholds())
     with pytest.raises(ValueError, match="shapes do not fit"):
         vtrace(**given | {"log_ratio": given["log_ratio"][:-1]}, gamma=GAMMA, thresholds=Thresholds())
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        vtrace(**given, gamma=GAMMA, thresholds=Thresholds(), trusted=torch.ones(4, 1, dtype=torch.bool))
 
 
 def test_ratios_beyond_all_numbers_leave_targets_finite() -> None:

@@ -1,0 +1,194 @@
+"""Losses and trust of replayed rows against row-by-row transcriptions; rows that are not kept hold NaN and infinity."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from agents.distributions.discrete import Categorical
+from agents.ops import LAST
+from agents.ops.divergence import kl_divergence
+from agents.ops.masks import masked_mean
+from agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
+from agents.ops.vtrace import Thresholds, vtrace
+from memory.rows import Array
+from tests.agents.ops.sequences import random_sequences
+from tests.ground_truth import replayed as truth
+
+T, B, A = 7, 3, 5
+of_seeds = pytest.mark.parametrize("seed", range(5))
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Drawn(NamedTuple):
+    """Rows of random streams, of which FIRST and MID ones are kept, if they are replayed."""
+
+    log_pi: Tensor  # [T, B, A]
+    log_mu: Tensor  # [T, B, A]
+    value: Tensor  # [T, B]
+    recorded: Tensor  # [T, B]
+    kept: Tensor  # [T, B]
+
+    def probabilities(self) -> tuple[Array, Array]:
+        return self.log_pi.detach().exp().numpy(), self.log_mu.detach().exp().numpy()
+
+
+def drawn(seed: int) -> Drawn:
+    """Draw policies whose divergences are different both ways; parts need gradient, so that a leak is seen."""
+    rng = np.random.default_rng(seed)
+    rows = random_sequences(rng, T, B)
+    kept = (rows["step_type"][:-1] != LAST) & torch.from_numpy(rng.random((T, B)) < 0.8)
+    policies = torch.from_numpy(rng.normal(0, 1, (2, T, B, A))).log_softmax(3)  # [2, T, B, A]
+    log_pi, log_mu = torch.where(kept.unsqueeze(2), policies, torch.inf).unbind()  # inf - inf is NaN
+    value = torch.where(kept, rows["value"][:-1], torch.inf)
+    recorded = torch.where(kept, torch.from_numpy(rng.normal(size=(T, B))), torch.nan)
+    assert 1 < kept.sum() < kept.numel()
+    return Drawn(*(part.requires_grad_() for part in (log_pi, log_mu, value, recorded)), kept)
+
+
+def gradient(loss: Tensor, into: Tensor, constant: Tensor, kept: Tensor) -> Tensor:
+    """Return the gradient [...], which must be finite, 0 where nothing is kept, and go into nothing else."""
+    found, none = torch.autograd.grad(loss, (into, constant), allow_unused=True)
+    assert none is None and found.isfinite().all() and found[~kept].count_nonzero() == 0
+    return found
+
+
+def check_policy(loss: Loss, seed: int) -> None:
+    given = drawn(seed)
+    found = loss(given.log_pi, given.log_mu, given.kept)
+    wanted = truth.policy_cloning(*given.probabilities(), given.kept.numpy())
+    np.testing.assert_allclose(found.detach(), wanted, rtol=1e-6, atol=1e-6)
+    # d/d log π of Σ μ (log μ - log π) is -μ, as long as log π is taken for free
+    slope = gradient(found.sum(), given.log_pi, given.log_mu, given.kept)
+    wanted_slope = torch.where(given.kept.unsqueeze(2), -given.log_mu.detach().exp(), 0)
+    torch.testing.assert_close(slope, wanted_slope, rtol=1e-6, atol=1e-6)
+
+
+@of_seeds
+def test_policy_cloning_is_the_divergence_from_the_policy_that_acted(seed: int) -> None:
+    check_policy(policy_cloning, seed)
+
+
+def test_the_check_notices_a_divergence_the_wrong_way_round() -> None:
+    with pytest.raises(AssertionError):
+        check_policy(lambda log_pi, log_mu, kept: policy_cloning(log_mu, log_pi, kept), 0)
+
+
+def check_value(mean: Loss, seed: int) -> None:
+    given = drawn(seed)
+    found = mean(given.value, given.recorded, given.kept)
+    wanted = truth.value_cloning(given.value.detach().numpy(), given.recorded.detach().numpy(), given.kept.numpy())
+    assert found.item() == pytest.approx(wanted.sum() / given.kept.sum().item(), rel=1e-6)
+    slope = gradient(found, given.value, given.recorded, given.kept)
+    error = torch.where(given.kept, given.value - given.recorded, 0).detach()
+    torch.testing.assert_close(slope, 2 * error / given.kept.sum(), rtol=1e-6, atol=1e-6)
+
+
+@of_seeds
+def test_value_cloning_is_the_square_of_each_row(seed: int) -> None:
+    check_value(lambda *given: masked_mean(value_cloning(*given), given[2]), seed)
+    given = drawn(seed)
+    found = value_cloning(given.value, given.recorded, given.kept)
+    assert found.shape == (T, B) and found[~given.kept].count_nonzero() == 0
+
+
+def test_the_check_notices_a_norm_over_the_batch() -> None:
+    def norm(value: Tensor, recorded: Tensor, kept: Tensor) -> Tensor:
+        return value_cloning(value, recorded, kept).sum().sqrt()
+
+    def norm_of_each_row(value: Tensor, recorded: Tensor, kept: Tensor) -> Tensor:
+        return masked_mean(torch.where(kept, value - recorded.detach(), 0).abs(), kept)
+
+    for mutant in (norm, lambda *given: norm(*given) / given[2].sum(), norm_of_each_row):
+        with pytest.raises(AssertionError):
+            check_value(mutant, 0)
+
+
+def check_trust(trust: Callable[[Tensor, Tensor, float], Tensor], seed: int, threshold: float) -> None:
+    policies = torch.from_numpy(np.random.default_rng(seed).normal(0, 0.6, (2, T, B, A))).log_softmax(3)
+    log_pi, log_mu = policies.requires_grad_().unbind()
+    found = trust(log_pi, log_mu, threshold)
+    wanted = truth.trusted(*policies.detach().exp().numpy(), threshold)
+    assert found.dtype == torch.bool and not found.requires_grad
+    np.testing.assert_array_equal(found, wanted)
+    assert 0 < wanted.sum() < wanted.size
+
+
+@of_seeds
+def test_rows_are_trusted_below_the_threshold(seed: int) -> None:
+    check_trust(trusted_rows, seed, 0.3)
+
+
+def test_the_check_notices_trust_the_wrong_way_round() -> None:
+    def swapped(log_pi: Tensor, log_mu: Tensor, threshold: float) -> Tensor:
+        return trusted_rows(log_mu, log_pi, threshold)
+
+    def noticed(seed: int) -> bool:
+        try:
+            check_trust(swapped, seed, 0.3)
+        except AssertionError:
+            return True
+        return False
+
+    assert any(noticed(seed) for seed in range(5))  # both ways may lie on one side of the threshold
+
+
+def test_the_threshold_itself_is_not_trusted_nor_is_what_is_not_a_number() -> None:
+    policies = torch.randn(2, T, B, A).log_softmax(3)
+    divergence = kl_divergence(*policies)  # [T, B]
+    threshold = divergence[2, 1].item()
+    assert torch.equal(trusted_rows(*policies, threshold), divergence < threshold)
+    assert not trusted_rows(*policies, threshold)[2, 1]
+    assert not trusted_rows(torch.full((T, B, A), torch.nan), policies[1], torch.inf).any()
+
+
+def test_the_policy_that_acted_costs_nothing_and_is_trusted() -> None:
+    log_pi = torch.randn(T, B, A).log_softmax(2).requires_grad_()
+    kept = torch.ones(T, B, dtype=torch.bool)
+    assert policy_cloning(log_pi, log_pi, kept).count_nonzero() == 0
+    assert trusted_rows(log_pi, log_pi, 1e-6).all()
+    logits = torch.randn(T, B, A, requires_grad=True)
+    policy_cloning(logits.log_softmax(2), logits.log_softmax(2), kept).sum().backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None and logits.grad.abs().max() < 1e-6  # it is the least
+
+
+def test_an_infinite_threshold_leaves_v_trace_as_it_is() -> None:
+    rng = np.random.default_rng(0)
+    policies = torch.from_numpy(rng.normal(0, 2, (2, T, B, A))).log_softmax(3)
+    log_ratio = (policies[0] - policies[1])[:, :, 1]
+    given = random_sequences(rng, T, B)
+    trusted = trusted_rows(*policies, torch.inf)
+    assert trusted.all()
+    plain = vtrace(log_ratio, **given, gamma=0.9, thresholds=Thresholds())
+    found = vtrace(log_ratio, **given, gamma=0.9, thresholds=Thresholds(), trusted=trusted)
+    assert all(torch.equal(one, other) for one, other in zip(found, plain, strict=True))
+
+
+def test_the_divergence_of_distributions_is_the_same_function() -> None:
+    p, q = torch.randn(2, T, B, A).log_softmax(3)
+    torch.testing.assert_close(Categorical(p, A).kl(Categorical(q, A)), kl_divergence(p, q))
+    assert kl_divergence(p, q).shape == (T, B) and (kl_divergence(p, q) > 0).all()
+
+
+def test_nothing_kept_is_nothing_learned() -> None:
+    none = torch.zeros(T, B, dtype=torch.bool)
+    log_pi, value = torch.full((T, B, A), torch.inf, requires_grad=True), torch.full((T, B), torch.nan)
+    loss = policy_cloning(log_pi, log_pi, none).sum() + value_cloning(value, value, none).sum()
+    assert loss == 0 and torch.autograd.grad(loss, log_pi)[0].count_nonzero() == 0
+
+
+def test_shapes_must_fit() -> None:
+    given = drawn(0)
+    for found in (
+        lambda: policy_cloning(given.log_pi, given.log_mu[:, :, :1], given.kept),
+        lambda: policy_cloning(given.log_pi, given.log_mu, given.kept[:1]),
+        lambda: value_cloning(given.value, given.recorded[:, :1], given.kept),
+        lambda: value_cloning(given.value, given.recorded, given.kept[:, :1]),
+        lambda: trusted_rows(given.log_pi, given.log_mu[:1], 0.3),
+        lambda: kl_divergence(given.log_pi, given.log_mu[:, :1]),
+    ):
+        with pytest.raises(ValueError, match="shapes do not fit"):
+            found()
