@@ -20,7 +20,10 @@ class Batch(NamedTuple):
     weights: Tensor | None = None  # [B] float32, importance-sampling weights, the largest is 1
     indices: Tensor | None = None  # [B] int64
     generations: Tensor | None = None  # [B] int64
-    versions: Tensor | None = None  # [B] int64, from a queue: the weights that acted last
+    versions: Tensor | None = (
+        None  # [B] int64, from a queue: the weights that acted last; of a mixture, the fresh alone
+    )
+    replayed: Tensor | None = None  # [B] bool, from a mixture: drawn again from a table, not fresh from the queue
 
     @property
     def obs(self) -> Tensor:

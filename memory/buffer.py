@@ -25,6 +25,7 @@ class Checkpoint(NamedTuple):
     first: int  # insertions before the oldest chunk: it decides the slots of a replay
     ids: Tensor  # [chunks, 2] int64: actor, sequence
     priorities: Tensor  # [chunks, samples] float32
+    extra: dict[str, Tensor] = {}  # noqa: RUF012 - never changed; 1-d each: what else a mixture needs
 
 
 class Buffer(Protocol):
@@ -87,7 +88,7 @@ class Buffer(Protocol):
 
 def check_checkpoint(checkpoint: Checkpoint, spec: ChunkSpec, newest: Mapping[int, int]) -> None:
     """Raise ValueError for a checkpoint that no buffer of this spec has written; `newest` as of `Buffer.restore`."""
-    first, ids, stored = checkpoint
+    first, ids, stored, _ = checkpoint
     if type(first) is not int or not 0 <= first < 2**62:
         raise ValueError("the replay has a wrong count of chunks")
     if ids.shape != (len(stored), 2) or ids.dtype != torch.int64:

@@ -18,6 +18,7 @@ from programs.common import one_line
 from programs.learner.progress import Progress
 
 _RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"}
+_EXTRA = 16  # arrays of a replay beside its chunks, and their numbers where it has no chunks
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,18 @@ def _packets(packets: Any) -> Iterable[tuple[int, Any]]:
 
 
 def _replay(values: Any) -> Checkpoint:
-    """Check the types alone; the replay itself checks whether the values fit."""
-    if not isinstance(values, dict) or values.keys() != set(Checkpoint._fields):
+    """Check types and sizes alone; the replay itself checks whether the values fit."""
+    if not isinstance(values, dict) or values.keys() | {"extra"} != set(Checkpoint._fields):
         raise ValueError("its replay is missing")
-    checkpoint = Checkpoint(**values)
+    checkpoint = Checkpoint(**values)  # earlier releases have saved no `extra`
     if not all(isinstance(value, Tensor) and value.dim() == 2 for value in (checkpoint.ids, checkpoint.priorities)):
         raise ValueError("its replay has no chunks")
+    extra: Any = checkpoint.extra
+    if not isinstance(extra, dict) or len(extra) > _EXTRA or not all(isinstance(name, str) for name in extra):
+        raise ValueError("its replay has tables without names")
+    most = max(_EXTRA, len(checkpoint.ids))  # of a table's numbers
+    if not all(isinstance(value, Tensor) and value.dim() == 1 and len(value) <= most for value in extra.values()):
+        raise ValueError("its replay has tables that are none")
     return checkpoint
 
 

@@ -110,7 +110,7 @@ class Model:
 
     def check(self, replay: Replay) -> None:
         replay.check_valid()
-        _, ids, priorities = replay.checkpoint()
+        _, ids, priorities, _ = replay.checkpoint()
         assert sorted(map(tuple, ids.tolist())) == sorted(sent.id for sent in self.held)
         for (actor, sequence), found in zip(ids.tolist(), priorities, strict=True):
             expected = [self.priorities[ChunkId(actor, sequence), leaf] for leaf in range(self.spec.samples)]

@@ -43,6 +43,12 @@ def test_what_earlier_releases_did_not_save_may_be_missing() -> None:
     later = {"run_name", "crews", "logged", "finished"}
     run = parse(PATH, {name: value for name, value in CONTENT.items() if name not in later})
     assert (run.name, run.nb_actor, run.logged, run.finished) == (None, 2, None, True)
+    assert run.replay.extra == {}
+
+
+def test_a_replay_of_tables_is_read() -> None:
+    run = parse(PATH, CONTENT | {"replay": CONTENT["replay"] | {"extra": {"slots": TABLE}}})
+    assert run.replay.extra == {"slots": TABLE}
 
 
 @pytest.mark.parametrize(
@@ -53,6 +59,14 @@ def test_weights_of_others_are_for_a_start(name: str) -> None:
         parse(PATH, {key: value for key, value in CONTENT.items() if key != name})
 
 
+TABLE = torch.zeros(3, dtype=torch.int64)
+WRONG_TABLES: list[dict[str, Any]] = [
+    {"extra": wrong}
+    for wrong in (
+        None, [], {3: TABLE}, {"slots": [1]}, {"slots": TABLE[None]}, {"slots": torch.zeros(17)},
+        {str(number): TABLE for number in range(17)},
+    )
+]  # fmt: skip
 WRONG: dict[str, list[Any]] = {
     "run_id": ["", "a b", "x" * 65, 3, None, b"a"],
     "round": [-1, 1.0, True, None, "3", 2**63],
@@ -64,7 +78,12 @@ WRONG: dict[str, list[Any]] = {
     "crews": [None, 3, [[0, 0, 0, 1]], [[0, 0]]],
     "counted": [None, [], {-1: 0}, {"0": 0}, {0: -1}, {0: 1.0}, {0: 2**63}],
     "published": [None, [], {-1: CONTENT["replay_generator"]}, {2: b"x"}, {2: torch.zeros(3)}],
-    "replay": [None, {}, {"first": 0}, CONTENT["replay"] | {"ids": [1]}, CONTENT["replay"] | {"more": 1}],
+    "replay": [
+        None,
+        {},
+        {"first": 0},
+        *(CONTENT["replay"] | wrong for wrong in ({"ids": [1]}, {"more": 1}, *WRONG_TABLES)),
+    ],
     "replay_generator": [None, torch.zeros(3), torch.zeros(2, 2, dtype=torch.uint8)],
     "best_mean": [None, "3", True, torch.zeros(())],
     "logged": [None, -1, 2.0],

@@ -1,0 +1,275 @@
+"""The buffer of mixed replay: each batch has fixed shares from a queue and from tables of older sequences.
+
+CLEAR (Rolnick et al. 2019, arXiv 1811.11682) and LASER (Schmitt et al. 2020, arXiv 1909.11583) mix the queue with a
+uniform table, attentive replay (Sun et al. 2020, AAAI 34) chooses what is similar to the present. Every sequence goes
+to every table. The queue's share is the on-policy share, and it alone throttles the actors. Letters: B batch.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from memory.batch import Batch
+from memory.buffer import Checkpoint, check_checkpoint
+from memory.chunk import Chunk, ChunkId, ChunkSpec
+from memory.environment_spec import EnvironmentSpec
+from memory.mixture import saved
+from memory.mixture.features import FEATURES, Features, Measure
+from memory.mixture.pool import Pool, Reserved
+from memory.mixture.spec import ELITE, QUEUE, Sampling, TableSpec, counts, longest_held, most_chunks, shrunk, step
+from memory.mixture.tables import EliteTable, PrioritisedTable, Table, make_table
+from memory.mixture.waiting_line import WaitingLine
+from memory.queue import LOG_ROWS
+
+
+class Mixture:
+    """Buffer whose batches are mixed of several tables; a batch has the queue's sequences first, then table by table.
+
+    `queue_capacity` counts rows, as a queue's does. `generator` draws the samples and lives on `device`. The caller
+    sets `measure` before the first batch where a table is attentive or elite: it computes the present features [rows,
+    B, F] of sequences, from the first row with a full stack on. Raises ValueError for a batch size whose shares are no
+    whole numbers, and for chunks without recorded features where a table is elite.
+
+    A batch counts as given until `learned` or `put_back` has been called with it; a checkpoint leaves it out.
+    """
+
+    def __init__(
+        self, spec: ChunkSpec, environment: EnvironmentSpec, mix: tuple[TableSpec, ...], batch_size: int,
+        generator: torch.Generator, device: torch.device, *, queue_capacity: int, settings: Sampling,
+    ) -> None:  # fmt: skip
+        self._mix = tuple(sorted(mix, key=lambda part: part.table != QUEUE))
+        fresh = counts(self._mix, batch_size)[0]
+        if any(part.table == ELITE for part in mix) and FEATURES not in dict(spec.extras):
+            raise ValueError("an elite table compares features, and the chunks have none")
+        self.spec = spec
+        self.device = device
+        self.generator = generator
+        self.batch_size = batch_size
+        self.slots = max(fresh, -(-queue_capacity // spec.period))  # of the queue
+        self.turnover = max(longest_held(mix, self.slots, settings), LOG_ROWS // spec.period) // 2
+        self.inserted = 0
+        self._added = 0  # sequences with a row to learn from, ever
+        self._updates = 0
+        self._sampled: Tensor | None = None  # insertions before each replayed sequence of the newest batch
+        self._pool = Pool(spec, environment, most_chunks(mix, self.slots, settings), device)
+        self._queue = WaitingLine(self._pool, self.slots)
+        self._features = Features(self._pool, settings)
+        self._tables = [make_table(part, self._pool, generator, self._features, settings) for part in self._mix[1:]]
+        self._prioritised = next((table for table in self._tables if isinstance(table, PrioritisedTable)), None)
+        self._elite = next((table for table in self._tables if isinstance(table, EliteTable)), None)
+        self._chooses = self._elite if settings.elite_insertion else None  # elsewhere the numbers are the places
+        self._most_batch = batch_size
+
+    @property
+    def measure(self) -> Measure | None:
+        """What computes the present features of sequences: rows, state -> [rows with a full stack, B, F]."""
+        return self._features.measure
+
+    @measure.setter
+    def measure(self, measure: Measure) -> None:
+        self._features.measure = measure
+
+    @property
+    def rows(self) -> int:
+        """Rows held that may be learned from."""
+        return int(self._pool.here.sum()) * self.spec.period
+
+    @property
+    def room(self) -> int:
+        """Chunks that can be added before the queue drops one, not counting those of a checkpoint, which have room."""
+        return self.slots - len(self._queue)
+
+    @property
+    def dropped(self) -> int:
+        """Sequences that the queue has dropped: they were never learned from as fresh ones."""
+        return self._queue.dropped
+
+    @property
+    def awaits_remembered(self) -> bool:
+        """Whether chunks of a restored checkpoint are still to come."""
+        return bool(self._pool.awaited)
+
+    def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
+        """Hand a chunk to all tables, or a remembered one to its old place; leave out one without a row to learn."""
+        if self.remembers(chunk_id):
+            slot = self._pool.fill(chunk_id, chunk)
+            if self._prioritised:
+                self._prioritised.arrive(slot)
+            return
+        self.inserted += 1
+        if not self.spec.learnable(chunk.rows["step_type"]).any():
+            return
+        slot = self._pool.put(chunk_id, chunk, self._added)
+        self._queue.add(slot)
+        for table in self._tables:
+            table.add(slot, self._added)
+        self._added += 1
+
+    def ready(self) -> bool:
+        """Return whether the queue's share of a batch waits."""
+        fresh = counts(self._mix, self.batch_size)[0]
+        return len(self._queue.next(fresh)) == fresh
+
+    def next_steps(self) -> int:
+        """Count the agent steps of the next batch's fresh sequences: their rows that may be learned from."""
+        return int(self._pool.steps[self._queue.next(counts(self._mix, self.batch_size)[0])].sum())
+
+    def sample(self, batch_size: int | None, progress: float | Tensor = 0.0) -> Batch:  # noqa: ARG002 - a replay's
+        """Take the queue's oldest sequences and draw the others, time-major: [T, B, ...].
+
+        The batch size None is the present one. Raises ValueError if the queue has too few sequences, or for a batch
+        size whose shares are no whole numbers.
+        """
+        fresh, *others = counts(self._mix, batch_size or self.batch_size)
+        given = self._queue.give(fresh)
+        parts = [self._pool.tensor(given.slots)]
+        for table, n in zip(self._tables, others, strict=True):
+            parts.append(self._draw(table, n, parts[0]))
+        slots = torch.cat(parts)  # [B]
+        rows, state, numbers = self._pool.gather(slots)
+        self._sampled = numbers[fresh:] if others else None
+        replayed = torch.arange(len(slots), device=self.device) >= fresh  # [B]
+        return Batch(rows, state, indices=slots, generations=numbers, versions=given.versions, replayed=replayed)
+
+    def _draw(self, table: Table, n: int, fresh: Tensor) -> Tensor:
+        """Draw n of a table, or repeat the fresh ones if the log has lost all that the table held: slots [n]."""
+        if len(table.here()):
+            return table.sample(n, self._updates)
+        return fresh[torch.arange(n, device=self.device) % len(fresh)]
+
+    def put_back(self, batches: Sequence[Batch]) -> None:
+        """Return the fresh sequences of batches that could not be learned from to the queue's front, newest last."""
+        for batch in reversed(batches):
+            assert batch.versions is not None, "a batch of another buffer"
+            self._queue.put_back(batch.versions)
+
+    def shrink(self) -> int | None:
+        """Make batches smaller by the smallest step that keeps the shares whole; return the new size, None if none."""
+        smaller = shrunk(self._mix, self.batch_size)
+        self.batch_size = smaller or self.batch_size
+        return smaller
+
+    def sampled_age(self) -> float | None:
+        """Return how many sequences came after the replayed ones of the newest batch, on average; None without any."""
+        return None if self._sampled is None else self._added - 1 - self._sampled.double().mean().item()
+
+    def priorities(self, most: int) -> Tensor | None:
+        """Return the priorities of at most `most` sequences, spread over all; None without a prioritised table."""
+        if self._prioritised is None:
+            return None
+        held = self._prioritised.priorities()
+        held = held[held > 0]
+        return held[:: max(1, -(-len(held) // most))].cpu()
+
+    def learned(self, batch: Batch, priorities: Tensor | None) -> None:
+        """Note an update, and its new priorities [B], if any; sequences that are overwritten are left alone."""
+        assert batch.versions is not None, "a batch of another buffer"
+        self._updates += 1
+        self._queue.settle(batch.versions)
+        if self._prioritised and priorities is not None and batch.generations is not None:
+            self._prioritised.learned(batch.generations, priorities)
+
+    def oldest(self) -> dict[int, int]:
+        """Return, by actor, the sequence number of its oldest chunk held, or still to come of a checkpoint."""
+        oldest: dict[int, int] = {}
+        for chunk_id in filter(None, self._pool.ids):
+            oldest[chunk_id.actor] = min(chunk_id.sequence, oldest.get(chunk_id.actor, chunk_id.sequence))
+        return oldest
+
+    def checkpoint(self) -> Checkpoint:
+        """Name all sequences held and still to come, and all that a successor needs to continue identically."""
+        tables = {slot for table in self._tables for slot in table.references()}
+        held = sorted(tables | {*self._queue.waiting}, key=lambda slot: self._pool.numbers[slot])
+        rank = {slot: at for at, slot in enumerate(held)}
+        priorities = torch.zeros(len(held), self.spec.samples)
+        if self._prioritised:
+            for slot, priority in self._prioritised.saved_priorities().items():
+                priorities[rank[slot]] = priority
+        none = torch.zeros(0, dtype=torch.int64)
+        state = saved.Saved(
+            self._added, self._updates, self.batch_size,
+            numbers=torch.from_numpy(self._pool.numbers[held]),
+            slots=torch.tensor(held, dtype=torch.int64),
+            waiting=torch.tensor([rank[slot] for slot in self._queue.waiting], dtype=torch.int64),
+            largest=self._prioritised.largest.cpu().reshape(1) if self._prioritised else none.double(),
+            sampled=self._column(self._elite, held, self._elite.sampled.tolist(), 0) if self._elite else none,
+            positions=self._column(self._chooses, held, range(self._chooses.capacity), -1) if self._chooses else none,
+        )  # fmt: skip
+        ids = torch.tensor([self._pool.ids[slot] for slot in held], dtype=torch.int64).reshape(-1, 2)
+        return Checkpoint(self.inserted - len(held), ids, priorities, state.extra())
+
+    def _column(self, table: Table, held: list[int], values: Sequence[int], absent: int) -> Tensor:
+        """Return the values that a table has by position, for the slots that are held: [chunks] int64."""
+        by_slot = {int(slot): value for slot, value in zip(table.slots, values, strict=True) if slot >= 0}
+        return torch.tensor([by_slot.get(slot, absent) for slot in held], dtype=torch.int64)
+
+    def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
+        """Prepare an empty mixture for the chunks of a checkpoint, which are added next; each goes to its old place.
+
+        Once they have come, the mixture gives the batches that it would have given. Chunks beyond the `newest`
+        sequence number of their actor are lost. Raises ValueError for a checkpoint that no such mixture has written.
+        """
+        check_checkpoint(checkpoint, self.spec, newest)
+        state = saved.read(checkpoint, self._layout())
+        self.inserted = checkpoint.first + len(checkpoint.ids)
+        self._added, self._updates, self.batch_size = state.added, state.updates, state.batch_size
+        if self._prioritised:
+            self._prioritised.largest = state.largest[0].to(self.device)
+        ids = [ChunkId(*numbers) for numbers in checkpoint.ids.tolist()]
+        slots, numbers = state.slots.tolist(), state.numbers.tolist()
+        coming = [at for at, chunk_id in enumerate(ids) if chunk_id.sequence <= newest[chunk_id.actor]]
+        self._pool.reserve(Reserved(ids[at], slots[at], numbers[at]) for at in coming)
+        for at in coming:
+            self._reserve(slots[at], numbers[at], float(checkpoint.priorities[at, 0]))
+        if self._chooses:
+            for at in (at for at in coming if state.positions[at] >= 0):
+                self._chooses.hold(int(state.positions[at]), slots[at])
+        if self._elite:
+            times = dict(zip(slots, state.sampled.tolist(), strict=True))
+            self._elite.sampled.copy_(torch.tensor([times.get(int(slot), 0) for slot in self._elite.slots]))
+        for at in (at for at in state.waiting.tolist() if ids[at] in self._pool.awaited):
+            self._queue.add(slots[at])
+
+    def _reserve(self, slot: int, number: int, priority: float) -> None:
+        """Reserve the places of a sequence in all tables where its number is its place."""
+        for table in self._tables:
+            if table is not self._chooses and number >= self._added - table.capacity:
+                table.hold(number % table.capacity, slot)
+                if isinstance(table, PrioritisedTable):
+                    table.reserve_priority(slot, priority)
+
+    def _layout(self) -> saved.Layout:
+        rings = [table.capacity for table in self._tables if table is not self._chooses]
+        return saved.Layout(
+            self._pool.size,
+            self.slots,
+            max(rings, default=0),
+            self._elite.capacity if self._elite else 0,
+            chooses=self._chooses is not None,
+            prioritised=self._prioritised is not None,
+            batch_step=step(self._mix),
+            most_batch=self._most_batch,
+        )
+
+    def remembers(self, chunk_id: ChunkId) -> bool:
+        """Return whether a chunk belongs to the restored checkpoint and has not come yet."""
+        return chunk_id in self._pool.awaited
+
+    def forget(self, read: Mapping[int, int]) -> None:
+        """Drop what is remembered of messages that will not come any more: up to the last one `read` of each actor."""
+        gone = {slot for name, slot in self._pool.awaited.items() if name.sequence <= read.get(name.actor, 0)}
+        if gone:
+            self._queue.forget(gone)
+            for table in self._tables:
+                table.forget(gone)
+
+    def check_valid(self) -> None:
+        """Raise ValueError if references, tables and pool disagree."""
+        referred = [*self._queue.references(), *(slot for table in self._tables for slot in table.references())]
+        self._pool.check_valid(referred)
+        for table in self._tables:
+            table.check_valid()
+        waiting = list(self._queue.waiting)
+        if len(set(waiting)) != len(waiting) or len(self._queue) > self.slots:
+            raise ValueError("a sequence waits twice, or more wait than there is room for")

@@ -1,0 +1,133 @@
+"""The sequences of a mixture, each stored once, however many tables refer to its slot.
+
+A slot is free, or it has a name and one reference at least. After a restart, slots are reserved for the sequences that
+tables refer to, until these have been read from the log again. Letters: T rows of a window, B batch.
+"""
+
+import heapq
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from memory.chunk import Chunk, ChunkId, ChunkSpec
+from memory.environment_spec import EnvironmentSpec
+from memory.replay import make_ring
+from memory.rows import StepType
+
+
+class Sequences(NamedTuple):
+    """Sequences side by side, time-major."""
+
+    rows: dict[str, Tensor]  # [T, B, ...]
+    state: dict[str, Tensor]  # [B, ...]
+    numbers: Tensor  # [B] int64, insertions before each
+
+
+class Reserved(NamedTuple):
+    """A slot whose sequence is still to come."""
+
+    id: ChunkId
+    slot: int
+    number: int
+
+
+class Pool:
+    """Room for `size` sequences on a device; raises ValueError for a spec whose chunks are not one sample each.
+
+    `numbers`, `versions`, `steps` and `here` are kept in the machine's memory, too, for all decisions that are not a
+    matter of drawing.
+    """
+
+    def __init__(self, spec: ChunkSpec, environment: EnvironmentSpec, size: int, device: torch.device) -> None:
+        if spec.samples != 1:
+            raise ValueError(f"a mixture gives whole chunks, and these have {spec.samples} samples")
+        self.spec = spec
+        self.size = size
+        self.device = device
+        self.ids: list[ChunkId | None] = [None] * size
+        self.numbers = np.full(size, -1, np.int64)  # insertions before each
+        self.versions = np.zeros(size, np.int64)  # of the weights that acted last
+        self.steps = np.zeros(size, np.int64)  # rows to learn from
+        self.here = np.zeros(size, np.bool_)  # stored, not free and not reserved
+        self.references = np.zeros(size, np.int64)
+        self.awaited: dict[ChunkId, int] = {}  # reserved slots
+        self._free = list(range(size))  # a heap: the lowest goes first, so that a restored pool continues identically
+        self._ring = make_ring(spec, spec.row_fields(environment), size, device)
+
+    def put(self, chunk_id: ChunkId, chunk: Chunk, number: int) -> int:
+        """Store a sequence, and return its slot; a table must `retain` the slot."""
+        slot = heapq.heappop(self._free)
+        self.ids[slot] = chunk_id
+        self.numbers[slot] = number
+        self._write(slot, chunk)
+        return slot
+
+    def fill(self, chunk_id: ChunkId, chunk: Chunk) -> int:
+        """Store an awaited sequence in its reserved slot, and return the slot."""
+        slot = self.awaited.pop(chunk_id)
+        self._write(slot, chunk)
+        return slot
+
+    def _write(self, slot: int, chunk: Chunk) -> None:
+        middle = chunk.rows["step_type"][self.spec.prefix : self.spec.prefix + self.spec.length]
+        self._ring.write(slot, chunk, int(self.numbers[slot]))
+        self.versions[slot] = chunk.version
+        self.steps[slot] = (middle != StepType.LAST).sum()
+        self.here[slot] = True
+
+    def reserve(self, entries: Iterable[Reserved]) -> None:
+        """Reserve slots of an empty pool; a table must `retain` each of them."""
+        for chunk_id, slot, number in entries:
+            self.ids[slot] = chunk_id
+            self.numbers[slot] = number
+            self.awaited[chunk_id] = slot
+        self._free = [slot for slot in range(self.size) if self.ids[slot] is None]  # sorted, so a heap
+
+    def retain(self, slot: int) -> None:
+        """Count one more reference to a slot."""
+        self.references[slot] += 1
+
+    def release(self, slot: int) -> None:
+        """Count one reference less; a slot without any is free."""
+        self.references[slot] -= 1
+        if self.references[slot] > 0:
+            return
+        chunk_id = self.ids[slot]
+        if not self.here[slot] and chunk_id is not None:
+            del self.awaited[chunk_id]
+        self.ids[slot] = None
+        self.numbers[slot] = -1
+        self.here[slot] = False
+        heapq.heappush(self._free, slot)
+
+    def gather(self, slots: Tensor) -> Sequences:
+        """Copy the sequences of the slots [B] int64, which may repeat."""
+        places = self._ring.places(slots)  # [T, B]
+        return Sequences(
+            {name: self._ring.gather(name, places) for name in self._ring.rows},
+            {name: tensor[slots] for name, tensor in self._ring.state.items()},
+            self._ring.generation[slots],
+        )
+
+    def tensor(self, slots: Iterable[int]) -> Tensor:
+        """Return slots as a tensor [B] int64 on the pool's device."""
+        return torch.tensor([int(slot) for slot in slots], dtype=torch.int64, device=self.device)
+
+    def check_valid(self, referred: Iterable[int]) -> None:
+        """Raise ValueError unless `referred`, every reference that is held, and all that is kept here agree."""
+        counted = np.bincount(np.fromiter(referred, np.int64), minlength=self.size)
+        if len(counted) > self.size or np.any(counted != self.references):
+            raise ValueError(f"the pool counts other references than there are: {self.references} for {counted}")
+        used = {slot for slot, chunk_id in enumerate(self.ids) if chunk_id is not None}
+        if used != set(np.flatnonzero(counted).tolist()) or sorted(self._free) != sorted({*range(self.size)} - used):
+            raise ValueError("a slot without a reference is in use, or one with a reference is free")
+        if len({self.ids[slot] for slot in used}) != len(used):
+            raise ValueError("a sequence is held twice")
+        if {slot: self.ids[slot] for slot in used if not self.here[slot]} != {s: i for i, s in self.awaited.items()}:
+            raise ValueError("a slot is reserved for a sequence that is here, or for none")
+        here = np.flatnonzero(self.here)
+        if not np.array_equal(self._ring.generation.cpu().numpy()[here], self.numbers[here]):
+            raise ValueError("a slot holds the rows of another sequence")

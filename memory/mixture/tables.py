@@ -1,0 +1,249 @@
+"""The tables of a mixture from which sequences are drawn again: uniform, prioritised, attentive and elite.
+
+Each holds slots of the pool in a ring: sequence number k, counted over all that were inserted, stands at position
+k mod capacity, in the place of the oldest. Only elite insertion chooses another place. A position may be reserved for a
+sequence that is still to come after a restart; it is not drawn from meanwhile. Letters: C candidates.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from memory.mixture.elite import draw, nb_candidates, nearest, select
+from memory.mixture.features import Features
+from memory.mixture.pool import Pool
+from memory.mixture.spec import ATTENTIVE, ELITE, EXPIRY, PRIORITISED, Sampling, TableSpec
+from memory.replay import make_tree
+from memory.rows import Array
+
+_RIVALS = 20  # slots of a full elite table among which one is overwritten
+_LEAST_PRIORITY = 1e-9  # a table whose priorities are all 0 could give nothing
+
+
+class Table:
+    """Uniform: each sequence is drawn equally often, none twice in a batch as long as there are enough."""
+
+    def __init__(self, pool: Pool, capacity: int, generator: torch.Generator) -> None:
+        self.capacity = capacity
+        self.slots: Array = np.full(capacity, -1, np.int64)  # by position; -1 is empty
+        self._pool = pool
+        self._generator = generator
+
+    def add(self, slot: int, number: int) -> None:
+        """Hold a new sequence in the place of another."""
+        self.hold(self._place(number), slot)
+
+    def _place(self, number: int) -> int:
+        return number % self.capacity
+
+    def hold(self, position: int, slot: int) -> None:
+        """Hold a slot at a position, in the place of what stands there."""
+        if self.slots[position] >= 0:
+            self._give_up(position)
+        self.slots[position] = slot
+        self._pool.retain(slot)
+
+    def here(self) -> Array:
+        """Return the positions whose sequences can be drawn: [n] int64."""
+        return np.flatnonzero((self.slots >= 0) & self._pool.here[self.slots])
+
+    def sample(self, n: int, updates: int) -> Tensor:  # noqa: ARG002 - an elite table's
+        """Draw n sequences after so many updates: slots [n]; one at least must be here."""
+        here = self._here()
+        return self._slots_at(here[draw(len(here), n, self._generator)])
+
+    def forget(self, slots: set[int]) -> None:
+        """Give up sequences that will not come any more."""
+        for position in np.flatnonzero(np.isin(self.slots, list(slots))):
+            self._give_up(int(position))
+
+    def _give_up(self, position: int) -> None:
+        self._pool.release(int(self.slots[position]))
+        self.slots[position] = -1
+
+    def references(self) -> Iterable[int]:
+        """Return all slots that the table holds."""
+        held: list[int] = self.slots[self.slots >= 0].tolist()
+        return held
+
+    def check_valid(self) -> None:
+        """Raise ValueError if a sequence stands in a wrong place."""
+        (positions,) = np.nonzero(self.slots >= 0)
+        if np.any(self._pool.numbers[self.slots[positions]] % self.capacity != positions):
+            raise ValueError("a sequence does not stand in its place of the ring")
+
+    def _here(self) -> Tensor:
+        return torch.from_numpy(self.here()).to(self._pool.device)  # [positions]
+
+    def _slots_at(self, positions: Tensor) -> Tensor:
+        return torch.from_numpy(self.slots).to(self._pool.device)[positions]
+
+
+class PrioritisedTable(Table):
+    """Draws in proportion to priorities; a new sequence has the largest that there has been, 1 at first."""
+
+    def __init__(self, pool: Pool, capacity: int, generator: torch.Generator) -> None:
+        super().__init__(pool, capacity, generator)
+        self.largest = torch.ones((), dtype=torch.float64, device=pool.device)
+        self.tree = make_tree(capacity, pool.device)
+        self._numbers = torch.full((capacity,), -1, dtype=torch.int64, device=pool.device)  # by position
+        self._reserved: dict[int, float] = {}  # by slot: priorities of sequences still to come
+
+    def hold(self, position: int, slot: int) -> None:
+        """Hold a slot with the largest priority, or with 0 if its sequence is still to come."""
+        super().hold(position, slot)
+        self._numbers[position] = int(self._pool.numbers[slot])
+        self._set(position, self.largest if self._pool.here[slot] else torch.zeros_like(self.largest))
+
+    def reserve_priority(self, slot: int, priority: float) -> None:
+        """Remember the priority of a sequence that is still to come."""
+        self._reserved[slot] = max(priority, _LEAST_PRIORITY)
+
+    def arrive(self, slot: int) -> None:
+        """Let a sequence that was still to come be drawn, as often as before the restart."""
+        priority = self._reserved.pop(slot, None)
+        for position in np.flatnonzero(self.slots == slot):
+            self._set(int(position), self.largest if priority is None else torch.tensor(priority))
+
+    def _give_up(self, position: int) -> None:
+        self._reserved.pop(int(self.slots[position]), None)
+        self._numbers[position] = -1
+        self._set(position, torch.zeros_like(self.largest))
+        super()._give_up(position)
+
+    def sample(self, n: int, updates: int) -> Tensor:  # noqa: ARG002 - an elite table's
+        """Draw n sequences, stratified by priority: slots [n]; one at least must be here."""
+        return self._slots_at(self.tree.stratified(n, self._generator).indices)
+
+    def learned(self, numbers: Tensor, priorities: Tensor) -> None:
+        """Set the new priorities [B] of sequences by their numbers [B]; those not held any more are left out."""
+        positions = numbers % self.capacity
+        held = self._numbers[positions] == numbers  # [B]
+        new = priorities.detach().to(self._pool.device, torch.float64)[held].clamp(min=_LEAST_PRIORITY)
+        self.tree.set(positions[held], new)
+        if len(new):
+            self.largest = torch.maximum(self.largest, new.max())
+
+    def priorities(self) -> Tensor:
+        """Return the priorities by position: [capacity] float64; 0 where none is held, or still to come."""
+        priorities: Tensor = self.tree.get(torch.arange(self.capacity, device=self._pool.device))
+        return priorities
+
+    def saved_priorities(self) -> dict[int, float]:
+        """Return by slot the priorities of all that is held or still to come."""
+        priorities = self.priorities().tolist()
+        held = ((position, int(slot)) for position, slot in enumerate(self.slots) if slot >= 0)
+        return {slot: self._reserved.get(slot, priorities[position]) for position, slot in held}
+
+    def check_valid(self) -> None:
+        """Raise ValueError if the tree, the numbers and the slots disagree."""
+        super().check_valid()
+        self.tree.check_valid()
+        drawn = np.zeros(self.capacity, np.bool_)
+        drawn[self.here()] = True
+        if np.any((self.priorities().cpu().numpy() > 0) != drawn):
+            raise ValueError("a priority is 0 where a sequence is, or another number where none is")
+        numbers = np.where(self.slots >= 0, self._pool.numbers[self.slots], -1)
+        if not np.array_equal(self._numbers.cpu().numpy(), numbers):
+            raise ValueError("a prioritised sequence goes by another number")
+        if not self._reserved.keys() <= set(self._pool.awaited.values()):
+            raise ValueError("a priority is reserved for a sequence that is not awaited")
+
+    def _set(self, position: int, priority: Tensor) -> None:
+        place = torch.tensor([position], device=self._pool.device)
+        self.tree.set(place, priority.to(self._pool.device, torch.float64).reshape(1))
+
+
+class AttentiveTable(Table):
+    """Draws candidates uniformly, and gives those whose present features are nearest to those of the newest row."""
+
+    def __init__(
+        self, pool: Pool, capacity: int, generator: torch.Generator, features: Features, settings: Sampling
+    ) -> None:
+        super().__init__(pool, capacity, generator)
+        self._features = features
+        self._settings = settings
+
+    def sample(self, n: int, updates: int) -> Tensor:
+        """Choose n sequences after so many updates: slots [n]; one at least must be here."""
+        positions = self._candidates(n, updates)  # [C]
+        if len(positions) != n:
+            slots = self._slots_at(positions)
+            positions = positions[nearest(self._features.remoteness(slots, self._newest()), n)]
+        return self._slots_at(positions)
+
+    def _candidates(self, n: int, updates: int) -> Tensor:
+        """Draw the positions [C] among which n are chosen: exactly n once sampling is uniform."""
+        here, settings = self._here(), self._settings
+        count = nb_candidates(n, settings.candidates, updates, settings.annealed_over, len(here))
+        return here[draw(len(here), count, self._generator)]
+
+    def _newest(self) -> Tensor:
+        slots = self.slots[self.here()]
+        return self._pool.tensor([slots[self._pool.numbers[slots].argmax()]])
+
+
+class EliteTable(AttentiveTable):
+    """Draws candidates uniformly, and gives those whose features have changed least, by one of four strategies.
+
+    With elite insertion a full table overwrites, of 20 sequences drawn at random, the one whose features have changed
+    most. The log keeps a sequence as long as the table does, so a sequence leaves at the latest after `EXPIRY`
+    capacities of insertions: then it goes in the place of all others.
+    """
+
+    def __init__(
+        self, pool: Pool, capacity: int, generator: torch.Generator, features: Features, settings: Sampling
+    ) -> None:
+        super().__init__(pool, capacity, generator, features, settings)
+        self.sampled = torch.zeros(capacity, dtype=torch.int64, device=pool.device)  # times, by position
+
+    def hold(self, position: int, slot: int) -> None:
+        """Hold a slot that was never sampled."""
+        super().hold(position, slot)
+        self.sampled[position] = 0
+
+    def sample(self, n: int, updates: int) -> Tensor:
+        """Choose n sequences after so many updates, and count them: slots [n]; one at least must be here."""
+        positions = self._candidates(n, updates)  # [C]
+        if len(positions) != n:
+            changes = self._features.changes(self._slots_at(positions))  # [C]
+            positions = positions[select(self._settings.strategy, changes, self.sampled[positions], n)]
+        self.sampled.index_add_(0, positions, torch.ones_like(positions))
+        return self._slots_at(positions)
+
+    def _place(self, number: int) -> int:
+        if not self._settings.elite_insertion:
+            return super()._place(number)
+        if len(empty := np.flatnonzero(self.slots < 0)):
+            return int(empty[0])
+        numbers = self._pool.numbers[self.slots]
+        oldest, here = int(numbers.argmin()), self._here()
+        if not len(here) or numbers[oldest] <= number - EXPIRY * self.capacity:
+            return oldest
+        rivals = here[draw(len(here), min(_RIVALS, len(here)), self._generator)]
+        return int(rivals[self._features.changes(self._slots_at(rivals)).argmax()])
+
+    def check_valid(self) -> None:
+        """Raise ValueError if a sequence is held twice, or stands in a wrong place, or a count is negative."""
+        held = self.slots[self.slots >= 0]
+        if len(set(held.tolist())) != len(held):
+            raise ValueError("an elite table holds a sequence twice")
+        if not self._settings.elite_insertion:
+            super().check_valid()
+        if bool((self.sampled < 0).any()):
+            raise ValueError("a sequence was sampled less than never")
+
+
+def make_table(
+    part: TableSpec, pool: Pool, generator: torch.Generator, features: Features, settings: Sampling
+) -> Table:
+    """Make an empty table."""
+    capacity = part.capacity or 0
+    if part.table == PRIORITISED:
+        return PrioritisedTable(pool, capacity, generator)
+    if part.table in (ATTENTIVE, ELITE):
+        kind = AttentiveTable if part.table == ATTENTIVE else EliteTable
+        return kind(pool, capacity, generator, features, settings)
+    return Table(pool, capacity, generator)
