@@ -223,7 +223,7 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
 
     def not_used(self) -> str:
         """Return a line about the options given that the agent does not use; empty if there are none."""
-        names = sorted({*self.unused, *(self.given & self.own.UNUSED)})
+        names = sorted({*self.unused, *(self.given & self.own.unused)})
         return f"Not used by --agent {self.agent}: {', '.join(map(flag_of, names))}" if names else ""
 
     def name_source(self, errors: str) -> str:
@@ -345,5 +345,5 @@ def _combinations(args: Args) -> list[str]:
     if args.model is not None and not plays and not (args.model.is_file() or args.model.is_dir()):
         errors.append(f"--model: no such file or folder: {args.model}")
     lockstep = args.synchronize_actors_with_learner
-    errors += args.own.round_errors(args.nb_env)
+    errors += args.own.size_errors(args.nb_env, args.batch_size)
     return errors + lockstep_errors(args.agent, args.own, args.nb_actor, lockstep=lockstep, force=args.force)

@@ -11,8 +11,10 @@ environments.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -125,7 +127,7 @@ class Agent(Policy):
     """
 
     spec: ChunkSpec
-    buffer: Literal["replay", "queue"] = "replay"  # samples again and again, or gives each chunk once
+    buffer: Literal["replay", "queue", "mixture"] = "replay"  # samples again and again, gives each chunk once, or both
     steps_per_update: int | None = None  # agent steps that an update of a replay stands for; None: --replay-frequency
     generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
@@ -184,3 +186,14 @@ class Agent(Policy):
         Raises ValueError for weights that are of no such agent.
         """
         return {}
+
+
+@runtime_checkable
+class MixtureAgent(Protocol):
+    """Holds what a mixture needs of its agent: present feature vectors, by which its tables choose sequences."""
+
+    def measure(self, rows: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
+        """Return the feature vectors [T, B, K] of sequences, from the first row with a full stack on."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Let `measure` use a copy of the present weights meanwhile, in whatever thread."""

@@ -52,6 +52,7 @@ def option(
     evaluation: bool = False,
     short: str | None = None,
     flag: bool = False,
+    listed: bool = False,
 ) -> T:
     """Return a dataclass field that is an option.
 
@@ -67,9 +68,10 @@ def option(
         evaluation: actions in an evaluation depend on it, and in no run.
         short: another spelling.
         flag: a boolean that is usually given without a value.
+        listed: a text of parts with commas between, which a configuration file may give as a list.
     """
     marks = {"shared": shared, "policy": policy, "evaluation": evaluation}
-    metadata = {"help": text, "short": short, "flag": flag} | marks
+    metadata = {"help": text, "short": short, "flag": flag, "listed": listed} | marks
     value: T = dataclasses.field(default=default, metadata=metadata | {"bounds": Bounds(above, least, most, choices)})
     return value
 
@@ -138,6 +140,11 @@ class AgentOptions:
         """Return what is wrong with the options together, one line each."""
         return []
 
-    def round_errors(self, environments: int) -> list[str]:  # noqa: ARG002 - most do not divide a round
-        """Return what is wrong with the options of a run with so many environments, one line each."""
+    @property
+    def unused(self) -> frozenset[str]:
+        """Return the common options that these have no use for."""
+        return self.UNUSED
+
+    def size_errors(self, environments: int, batch_size: int) -> list[str]:  # noqa: ARG002 - most divide neither
+        """Return what is wrong with the options of a run with so many environments and samples, one line each."""
         return []

@@ -4,76 +4,17 @@ trainer = make_trainer(agent, buffer, batch_size, device)
 metrics = trainer([Turn(progress, step), ...])      # an update for each turn
 """
 
-from abc import ABC, abstractmethod
-from typing import NamedTuple
-
 import torch
-from torch import Tensor
 
-from agents.interface import Agent
-from memory.batch import Batch
+from agents.eager_trainer import EagerTrainer
+from agents.interface import Agent, MixtureAgent
+from agents.mixture_trainer import MixtureTrainer
+from agents.updates import PARTS, Metrics, Trainer, Turn
 from memory.buffer import Buffer
-from memory.errors import DivergedError
 from memory.loop_clock import LoopClock
+from memory.mixture.buffer import Mixture
 
-Metrics = dict[str, Tensor]  # 0-d, on the agent's device
-
-PARTS = ("sample", "update")  # of a clock
 _WARM_UP = 3  # updates before a recording: libraries choose their algorithms, and the optimiser makes its state
-
-
-class Turn(NamedTuple):
-    """An update to make."""
-
-    progress: float  # share of learning that is done before it
-    step: int  # agent steps that all updates stand for, this one among them
-    version: int = 0  # of the newest published weights
-
-
-class Trainer(ABC):
-    """Samples, learns, and writes priorities back."""
-
-    def __init__(
-        self, agent: Agent, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock
-    ) -> None:
-        self._agent = agent
-        self._buffer = buffer
-        self._batch_size = batch_size
-        self._device = device
-        self._clock = clock
-
-    @abstractmethod
-    def __call__(self, turns: list[Turn]) -> list[Metrics]:
-        """Make one update for each turn."""
-
-
-class EagerTrainer(Trainer):
-    """Draws all batches, then learns from each."""
-
-    def __call__(self, turns: list[Turn]) -> list[Metrics]:
-        """Make one update for each turn; raises DivergedError if a priority is not finite."""
-        with self._clock.part("sample"):
-            batches = [self._buffer.sample(self._batch_size, turn.progress) for turn in turns]
-        with self._clock.part("update"):
-            return [self._update(turn, batch) for turn, batch in zip(turns, batches, strict=True)]
-
-    def _update(self, turn: Turn, batch: Batch) -> Metrics:
-        elsewhere = self._buffer.device != self._device  # else its rows may stay where they are, uncopied
-        update = self._agent.update(batch.to(self._device) if elsewhere else batch, turn.progress)
-        self._agent.count_update(turn.step)
-        priorities = None if update.priorities is None else update.priorities.to(self._buffer.device)
-        if priorities is not None and not priorities.isfinite().all():
-            raise DivergedError
-        self._buffer.learned(batch, priorities)
-        return update.metrics | _lag(turn, batch)
-
-
-def _lag(turn: Turn, batch: Batch) -> Metrics:
-    """Return by how many versions the weights that acted lag behind, on average and at most; for a queue's batch."""
-    if batch.versions is None:
-        return {}
-    lags = (turn.version - batch.versions).float()
-    return {"policy_lag": lags.mean(), "largest_policy_lag": lags.max()}
 
 
 class GraphTrainer(Trainer):
@@ -145,5 +86,8 @@ def make_trainer(
     `clock` has the PARTS of the updates.
     """
     clock = clock or LoopClock(*PARTS)
+    if isinstance(buffer, Mixture):
+        assert isinstance(agent, MixtureAgent)
+        return MixtureTrainer(agent, buffer, device, clock)
     on_gpu = device.type == "cuda" and buffer.device == device and agent.buffer == "replay"  # a queue is host code
     return (GraphTrainer if on_gpu else EagerTrainer)(agent, buffer, batch_size, device, clock)

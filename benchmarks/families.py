@@ -17,7 +17,8 @@ from agents.impala.agent import Impala
 from agents.precision import select_precision
 from agents.r2d2.agent import R2d2
 from agents.sequences import SequenceAgent
-from agents.trainer import Turn, make_trainer
+from agents.trainer import make_trainer
+from agents.updates import Turn
 from args import Args, parse
 from benchmarks import sequences
 from benchmarks.chunks import random_chunks
@@ -26,10 +27,9 @@ from benchmarks.networks import PERIOD, act_work, update_work
 from benchmarks.products import product_work
 from memory.chunk import ChunkId
 from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from memory.queue import Queue
-from memory.replay import Replay
 from programs import processor
 from programs.common import make_agent
+from programs.learner.buffers import make_buffer
 
 AGENTS = {
     "impala": "--agent impala",
@@ -146,12 +146,7 @@ def _update_products(agent: Impala | R2d2, batch: int) -> Work:
 def _update_work(agent: SequenceAgent, settings: Args) -> Work:
     size, spec, generator = settings.batch_size, agent.spec, torch.Generator().manual_seed(1)
     chunks = random_chunks("space_invaders", size, spec)
-    capacity = size * spec.period
-    buffer = (
-        Queue(spec, capacity, size, generator, _CPU)
-        if agent.buffer == "queue"
-        else Replay(spec, _ENVIRONMENT, capacity, generator, _CPU)
-    )
+    buffer = make_buffer(replace(settings, memory_capacity=size * spec.period), agent, _ENVIRONMENT, generator)
     trainer = make_trainer(agent, buffer, size, _CPU)
 
     def fill() -> None:

@@ -47,6 +47,24 @@ _VPG = "--nb-env-per-actor 8 --unroll-length 32 --minibatches 4 --lr-on-policy 2
 _FETCH = "--agent sac --learn-start 1000 --lr-SAC 1e-3 --discount 0.95 --learner-threads 1"
 _IMPALA_SUM = "--loss-reduction sum --rms-eps-IMPALA 0.01 --max-gradient-norm 40"  # as published
 _CUE = "--unroll-length 22 --batch-size 16 --weight-synchro-frequency 352 --lr-IMPALA 3e-3 --entropy-cost 0.001"
+_PLAIN = "--proba-sticky-actions 0"
+_CLEAR = "--preset cpu --agent impala --policy-cloning-cost 0.01 --value-cloning-cost 0.005"
+_MIXED = {  # all of one capacity: a fifth of the run's sequences; candidates until the last of 6250 updates
+    "uniform": "--replay-mix queue:0.5,uniform:0.5:5000",
+    "elite1": "--replay-mix queue:0.5,elite:0.5:5000 --elite-strategy 1 --candidates-annealed-over 6250",
+    "elite3": "--replay-mix queue:0.5,elite:0.5:5000 --elite-strategy 3 --candidates-annealed-over 6250",
+    "attentive": "--replay-mix queue:0.5,attentive:0.5:5000 --candidates-annealed-over 6250",
+}
+
+
+def _mixed() -> dict[str, Configuration]:
+    """Return the experiment on what is replayed: 2 million frames under SABER's rules, and without sticky actions."""
+    steps = dict.fromkeys(("breakout", "seaquest"), 500_000)
+    runs = {f"clear-{name}-cpu": f"{_CLEAR} {mix}" for name, mix in _MIXED.items()}
+    plain = {f"clear-{name}-plain-cpu": f"{_CLEAR} {_MIXED[name]} {_PLAIN}" for name in ("uniform", "elite3")}
+    return {name: Configuration(tuple(words.split()), steps, ends=True) for name, words in (runs | plain).items()}
+
+
 CONFIGURATIONS = {
     "cpu": Configuration(("--preset", "cpu"), dict.fromkeys(GAMES, STEPS)),
     "cpu-float32": Configuration(("--preset", "cpu", "--precision", "float32"), dict.fromkeys(GAMES, STEPS)),
@@ -61,6 +79,7 @@ CONFIGURATIONS = {
     "impala-cpu": Configuration(
         ("--preset", "cpu", "--agent", "impala"), dict.fromkeys((*GAMES, "pong", "breakout"), 3 * STEPS), ends=True
     ),
+    **_mixed(),
     "ppo-cpu": Configuration(("--preset", "cpu", "--agent", "ppo"), dict.fromkeys(GAMES, 3 * STEPS), ends=True),
     "r2d2-cpu": Configuration(("--preset", "cpu", "--agent", "r2d2"), dict.fromkeys(GAMES, STEPS)),
     "impala-cartpole": Configuration(

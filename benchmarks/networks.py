@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from agents.precision import computes_in_bfloat16
 from agents.rainbow_iqn.options import RainbowIqnOptions
-from agents.trainer import Turn, make_trainer
+from agents.trainer import make_trainer
+from agents.updates import Turn
 from args import Args
 from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Work, compare, run

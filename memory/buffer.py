@@ -36,6 +36,7 @@ class Buffer(Protocol):
     generator: torch.Generator  # of all that it draws, on its device
     turnover: int  # chunks, after whose insertion a checkpoint is due, as the log holds them until then
     inserted: int  # chunks, ever
+    capacity: int  # rows that may be learned from, when it is full
 
     @property
     def rows(self) -> int:

@@ -1,7 +1,7 @@
 """The learner's queue: each chunk is learned from once, the oldest first. For agents that learn from fresh rows."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 import numpy as np
@@ -33,6 +33,7 @@ class Queue:
         self.device = device
         self.generator = generator
         self.slots = max(batch_size or 1, -(-capacity // spec.period))
+        self.capacity = self.slots * spec.period
         self.turnover = max(self.slots, LOG_ROWS // spec.period) // 2
         self.inserted = 0
         self.dropped = 0  # chunks that were never learned from
@@ -61,15 +62,24 @@ class Queue:
         """Chunks that can be added before one is dropped."""
         return self.slots - len(self._waiting)
 
+    @property
+    def wanted(self) -> int:
+        """Chunks of a batch; one makes a batch of all that wait."""
+        return self._batch_size or 1
+
     def ready(self) -> bool:
         """Return whether a batch waits."""
-        return len(self._waiting) >= (self._batch_size or 1)
+        return len(self._waiting) >= self.wanted
 
-    def next_steps(self) -> int:
-        """Count the agent steps of the next batch: its rows that may be learned from."""
+    def next_steps(self, most: int = 1) -> list[int]:
+        """Count the agent steps of each of the next batches, `most` of them at most: the rows to learn from."""
+        size = self._batch_size or max(1, len(self._waiting))
+        batches = min(most, len(self._waiting) // size)
+        return [self._steps(islice(self._waiting, i * size, (i + 1) * size)) for i in range(batches)]
+
+    def _steps(self, waiting: Iterable[tuple[ChunkId, Chunk]]) -> int:
         first, last = self.spec.prefix, self.spec.prefix + self.spec.length
-        chunks = (chunk for _, chunk in islice(self._waiting, self._batch_size))
-        return sum(int((chunk.rows["step_type"][first:last] != StepType.LAST).sum()) for chunk in chunks)
+        return sum(int((chunk.rows["step_type"][first:last] != StepType.LAST).sum()) for _, chunk in waiting)
 
     def sample(self, batch_size: int | None, progress: float | Tensor = 0.0) -> Batch:  # noqa: ARG002 - a replay's
         """Take the oldest chunks (None: all), time-major: [T, B, ...]; raises ValueError if fewer wait."""

@@ -43,6 +43,7 @@ class Replay:
         self._priority_weight = priority_weight
         self.row_fields = spec.row_fields(environment)
         self.slots = max(2, -(-capacity // spec.period))
+        self.capacity = self.slots * spec.period
         self.turnover = self.slots // 2
         self.device = device
         self.generator = generator

@@ -55,11 +55,16 @@ _TRAIN = (
     Metric("train/temperature", "returns", "by which V-MPO divides advantages"),
     Metric("train/policy_loss", "loss", "of the policy"),
     Metric("train/value_loss", "loss", "of the values"),
+    Metric("train/policy_cloning_loss", "nats", "KL(mu, pi) of replayed rows, mu the policy that acted"),
+    Metric(
+        "train/value_cloning_loss", "squared return", "change of the values of replayed rows since they were played"
+    ),
+    Metric("train/trusted", "share", "of the batch's rows that are within LASER's trust region"),
     Metric("train/policy_lag", "versions", "from the weights that acted to those that learn, on average"),
     Metric("train/largest_policy_lag", "versions", "from the weights that acted to those that learn, at most"),
 )
 _BUFFER = (
-    Metric("buffer/rows", "agent steps", "held by replay or queue"),
+    Metric("buffer/rows", "agent steps", "held by replay, queue or mixture"),
     Metric("buffer/fill", "share", "of the capacity that is held"),
     Metric("buffer/sampled_age", "agent steps", "between the newest row and a sampled one, on average"),
     Metric("buffer/samples_per_insert", "rows", "learned from for each row that was inserted"),

@@ -132,10 +132,19 @@ def _values(groups: Sequence[type], entries: Sequence[_Entry]) -> tuple[dict[str
             if name in keys:
                 raise ValueError(f"is given twice, first as {keys[name]}; leave out one of them")
             keys[name] = key
-            values[name] = command_line.convert(fields[name], _scalar(value))
+            values[name] = command_line.convert(fields[name], _text_of(value, listed=fields[name].metadata["listed"]))
         except ValueError as error:
             errors.append(f"{key if key.isprintable() else ascii(key)}: {error}")
     return values, keys, errors
+
+
+def _text_of(node: "yaml.Node", *, listed: bool) -> str:
+    """Return the text of a value, of a `listed` option also of a list of parts; raises ValueError for any other."""
+    import yaml
+
+    if listed and isinstance(node, yaml.SequenceNode):
+        return ",".join(_scalar(part) for part in node.value)
+    return _scalar(node)
 
 
 def _scalar(node: "yaml.Node") -> str:

@@ -31,10 +31,24 @@ CHAIN = (
 SHORT_CHAIN = [*CHAIN, *"--learn-start 600 --log-interval 50 --learner-threads 1".split()]
 # Rounds of 20 rows in each environment.
 ON_POLICY = "--unroll-length 20 --minibatches 3 --epochs 2 --mlp-size 16 --nb-env-per-actor 1"
+# Batches that replay: with what CLEAR, LASER and IMPACT add, prepared ahead; and chosen by features that were recorded.
+_MIX = (
+    "--replay-mix queue:0.5,uniform:0.25:90,prioritised:0.25:70 --policy-cloning-cost 0.01 --value-cloning-cost 0.005 "
+    "--trust-threshold 0.3 --impact-target-period 7 --queue-size 3"
+)
+_ELITE = (
+    "--replay-mix queue:0.5,elite:0.25:80,attentive:0.25:60 --elite-strategy 3 --elite-insertion "
+    "--candidates-annealed-over 400 --feature-projection 5 --queue-size 2"
+)
 # The same for agents that learn from sequences: of these options the last ones count.
 FAMILIES = {
     "impala": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 4 --hidden-size 16".split()],
     "impala-lstm": [*SHORT_CHAIN, *"--agent impala --unroll-length 5 --batch-size 3 --lstm-size 7".split()],
+    "impala-mix": [*SHORT_CHAIN, *f"--agent impala --unroll-length 5 --batch-size 8 --hidden-size 16 {_MIX}".split()],
+    "impala-elite": [
+        *SHORT_CHAIN,
+        *f"--agent impala --unroll-length 5 --batch-size 4 --lstm-size 7 {_ELITE}".split(),
+    ],
     "reinforce": [*SHORT_CHAIN, *"--agent reinforce --unroll-length 5 --history-length 1".split()],
     "sac": [*SHORT_CHAIN, *"--agent sac --hidden-size 16 --batch-size 12 --lr-SAC 1e-2 --multi-step 2".split()],
     "sac-lstm": [

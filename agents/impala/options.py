@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from agents.mixture_options import MixtureOptions
 from agents.options import Preset, option
-from agents.sequence_options import SequenceOptions
 
 
 @dataclass(frozen=True)
-class ImpalaOptions(SequenceOptions):
+class ImpalaOptions(MixtureOptions):
     """IMPALA (--agent impala)"""
 
     DEFAULTS: ClassVar[dict[str, Any]] = {

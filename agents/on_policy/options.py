@@ -127,7 +127,7 @@ class OnPolicyOptions(SequenceOptions):
             return ["--minibatch-split: an LSTM learns from whole sequences, give sequences"]
         return []
 
-    def round_errors(self, environments: int) -> list[str]:
+    def size_errors(self, environments: int, batch_size: int) -> list[str]:  # noqa: ARG002 - all rows are one batch
         """Return whether a round has too little for its updates."""
         whole = self.minibatch_split == "sequences"
         parts = environments * (1 if whole else self.unroll_length)

@@ -23,6 +23,7 @@ from agents.optimisers import Adam
 from agents.r2d2.options import R2d2Options
 from agents.randomness import RandomState
 from agents.sequences import SequenceAgent, core_spec, state_fields
+from agents.target_network import Updates
 from memory.batch import Batch
 from memory.chunk import ChunkSpec
 from memory.rows import Array, Arrays, Rows
@@ -46,21 +47,6 @@ class RecurrentDuellingNetwork(Network):
         features, memory = self.core(inputs, memory)
         advantage = self.advantage(features)
         return self.value(features) + advantage - advantage.mean(2, keepdim=True), memory
-
-
-class Updates:
-    """Counts updates, for the target network; snapshots hold the count."""
-
-    def __init__(self) -> None:
-        self.made = 0
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the count."""
-        return {"made": torch.tensor(self.made)}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on counting."""
-        self.made = int(state["made"])
 
 
 class R2d2(SequenceAgent):
@@ -155,10 +141,7 @@ class R2d2(SequenceAgent):
 
     def count_update(self, step: int) -> None:  # noqa: ARG002 - it counts updates
         """Copy the online network to the target network after every so many updates."""
-        self._updates.made += 1
-        if self._updates.made % self._options.target_period == 0:
-            with torch.no_grad():
-                torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
+        self._updates.count(self._options.target_period, self.target, self.network)
 
     def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return Q-values [T, B, A] with gradient, and those of both networks [T + n, B, A] without."""

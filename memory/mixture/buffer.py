@@ -47,6 +47,7 @@ class Mixture:
         self.generator = generator
         self.batch_size = batch_size
         self.slots = max(fresh, -(-queue_capacity // spec.period))  # of the queue
+        self.capacity = max(self.slots, *(part.capacity or 0 for part in mix)) * spec.period
         self.turnover = max(longest_held(mix, self.slots, settings), LOG_ROWS // spec.period) // 2
         self.inserted = 0
         self._added = 0  # sequences with a row to learn from, ever
@@ -106,14 +107,21 @@ class Mixture:
             table.add(slot, self._added)
         self._added += 1
 
+    @property
+    def wanted(self) -> int:
+        """Fresh sequences of a batch."""
+        return counts(self._mix, self.batch_size)[0]
+
     def ready(self) -> bool:
         """Return whether the queue's share of a batch waits."""
-        fresh = counts(self._mix, self.batch_size)[0]
-        return len(self._queue.next(fresh)) == fresh
+        return len(self._queue.next(self.wanted)) == self.wanted
 
-    def next_steps(self) -> int:
-        """Count the agent steps of the next batch's fresh sequences: their rows that may be learned from."""
-        return int(self._pool.steps[self._queue.next(counts(self._mix, self.batch_size)[0])].sum())
+    def next_steps(self, most: int = 1) -> list[int]:
+        """Count the agent steps of the fresh sequences of each of the next batches, `most` of them at most."""
+        size = self.wanted
+        waiting = self._queue.next(most * size)
+        starts = range(0, len(waiting) - size + 1, size)
+        return [int(self._pool.steps[waiting[start : start + size]].sum()) for start in starts]
 
     def sample(self, batch_size: int | None, progress: float | Tensor = 0.0) -> Batch:  # noqa: ARG002 - a replay's
         """Take the queue's oldest sequences and draw the others, time-major: [T, B, ...].

@@ -22,6 +22,7 @@ from memory.chunk import ChunkSpec
 from memory.environment_spec import EnvironmentSpec, Field
 from memory.errors import UserError
 from memory.queue import LOG_ROWS
+from programs.learner.buffers import held
 
 _LEARNER = 670_000_000  # Python, PyTorch, temporaries of a Rainbow agent's update
 _READ_SHARE = 8  # of the bytes of one read of the log: Python's objects for many small messages take six times as much
@@ -77,9 +78,8 @@ def _state_bytes(spec: ChunkSpec) -> int:
 
 
 def replay_bytes(args: Args, agent: Agent, environment: EnvironmentSpec) -> int:
-    """Count the bytes of a full replay or queue."""
-    spec = agent.spec
-    return args.memory_capacity * (chunk_bytes(spec, environment) + _PLACE) // spec.period
+    """Count the bytes of a full buffer."""
+    return held(args, agent).at_once * (chunk_bytes(agent.spec, environment) + _PLACE)
 
 
 def update_bytes(args: Args, agent: Agent, environment: EnvironmentSpec) -> int:
@@ -146,8 +146,10 @@ def _redis_bytes(args: Args, agent: Agent, environment: EnvironmentSpec, weights
         seen = min(seen, _ATARI_ROW)
     others = [field for name, field in spec.row_fields(environment).items() if name not in _PLAIN]
     row = seen + _ROW + sum(map(row_bytes, others))
-    rows = max(args.memory_capacity, LOG_ROWS) if agent.buffer == "queue" else args.memory_capacity
-    log = _LOG_SHARE * rows * (row * spec.window + _state_bytes(spec)) // spec.period  # what overlaps is sent each time
+    chunks = held(args, agent).in_log
+    if agent.buffer != "replay":
+        chunks = max(chunks, LOG_ROWS // spec.period)
+    log = _LOG_SHARE * chunks * (row * spec.window + _state_bytes(spec))  # what overlaps is sent each time
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
 
 

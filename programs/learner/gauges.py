@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from agents.trainer import Metrics
+from agents.updates import Metrics
 from args import Args
 from memory.broker.connection import BrokerError
 from memory.broker.reports import ReportStore
@@ -101,7 +101,7 @@ class LearnerGauges:
 
     def _buffered(self) -> dict[str, float]:
         buffer, args = self._buffer, self._args
-        values = {"buffer/rows": buffer.rows, "buffer/fill": min(1.0, buffer.rows / args.memory_capacity)}
+        values = {"buffer/rows": buffer.rows, "buffer/fill": min(1.0, buffer.rows / buffer.capacity)}
         if inserted := self._progress.T_actors - self._first:
             batch = args.batch_size * buffer.spec.sample_length
             values["buffer/samples_per_insert"] = self._updates * batch / inserted

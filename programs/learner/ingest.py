@@ -1,7 +1,7 @@
 """Takes what the actors have sent into the replay and the training log."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from args import Args
 from memory.broker.learner_client import LearnerClient
@@ -12,7 +12,6 @@ from memory.chunk import Chunk, ChunkId
 from memory.limiter import RateLimiter
 from memory.loop_clock import LoopClock
 from memory.messages import Episode
-from memory.replay import Replay
 from memory.rows import StepType
 from memory.waiting import WaitReporter
 from programs.learner.evaluations import EvaluationDecoder, Evaluations
@@ -62,12 +61,19 @@ class Ingest:
         self._link.progress(status, progress.T_learner, progress.T_actors, received, self._evaluations.received)
 
     def take_backlog(self) -> None:
-        """Fill a replay again from what was in the log when this learner began.
+        """Fill the buffer again from what was in the log when this learner began; in lockstep `gather` does so.
 
-        In lockstep, `gather` does so round by round. A queue takes no more than it has room for.
+        Of messages that no learner has counted, a buffer takes no more than it has room for.
         """
-        if not self._limiter.synchronize and isinstance(self._buffer, Replay):
-            self._take(self.reader.take_backlog())
+        if not self._limiter.synchronize:
+            self._take(self._backlog())
+
+    def _backlog(self) -> Iterator[Entry]:
+        for entry in self.reader.take_backlog():
+            yield entry
+            read = self.reader.read
+            if not self._buffer.room and all(read[actor] >= last for actor, last in self.counted.items()):
+                return
 
     def gather(self) -> None:
         """Take in what the round needs: in lockstep all rows that the limiter names, else enough rows for an update."""

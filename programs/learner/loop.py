@@ -5,7 +5,8 @@ import threading
 import torch
 
 from agents.interface import Agent
-from agents.trainer import Metrics, make_trainer
+from agents.trainer import make_trainer
+from agents.updates import Metrics
 from args import Args
 from memory import waiting
 from memory.broker.connection import BrokerError
@@ -107,8 +108,10 @@ class Learner:
             self._log, self._summary = self._new_log()
         self._buffer.forget(self._ingest.reader.read)
         while turns := self._pace.turns():
-            self._note(self._trainer(turns))
-            self._progress.T_learner = turns[-1].step
+            metrics = self._trainer(turns)
+            self._note(metrics)
+            for turn in turns[: len(metrics)]:  # not of those for which memory was too short
+                self._progress.T_learner = turn.step
             with self._clock.part("save"):
                 self._report()
                 if self._progress.T_learner // self._args.evaluation_interval > self._evaluated:

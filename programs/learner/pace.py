@@ -3,10 +3,12 @@
 from typing import Protocol
 
 from agents.interface import Agent
-from agents.trainer import Turn
+from agents.updates import Turn
 from args import Args
 from memory.buffer import Buffer
+from memory.chunk import ChunkSpec
 from memory.limiter import RateLimiter
+from memory.mixture.buffer import Mixture
 from memory.queue import Queue
 from programs.learner.progress import Progress
 
@@ -95,18 +97,36 @@ class StepPace:
         return self._waits and self._progress.T_learner + self._steps > self._progress.T_actors
 
 
+class FreshBuffer(Protocol):
+    """Buffer whose fresh sequences decide when there is an update: a queue, or a mixture with its queue."""
+
+    spec: ChunkSpec
+    slots: int  # sequences that can wait
+
+    @property
+    def wanted(self) -> int:
+        """Fresh sequences of a batch."""
+
+    def ready(self) -> bool:
+        """Whether they wait."""
+
+    def next_steps(self, most: int) -> list[int]:
+        """Count the agent steps of the fresh sequences of each of the next batches, `most` of them at most."""
+
+
 class QueuePace:
-    """An update whenever a batch waits, which stands for the agent steps that it holds.
+    """An update whenever a batch waits, which stands for the agent steps of its fresh sequences.
 
     In lockstep a round's training is done when no batch waits. Without it, more batches come all the time: weights are
     published after each batch, or after the steps of a round if that are more.
     """
 
-    def __init__(self, args: Args, queue: Queue, limiter: RateLimiter, progress: Progress) -> None:
+    def __init__(self, args: Args, queue: FreshBuffer, limiter: RateLimiter, progress: Progress) -> None:
         self._args = args
         self._queue = queue
         self._limiter = limiter
         self._progress = progress
+        self._ahead = 1 if "queue_size" in args.own.unused else args.queue_size
 
     @property
     def most_steps(self) -> int:
@@ -126,23 +146,29 @@ class QueuePace:
     @property
     def awaited(self) -> str:
         """Return what an update waits for, without lockstep."""
-        return f"{self._args.batch_size} sequences in the queue"
+        return f"{self._queue.wanted} sequences in the queue"
 
     def turns(self) -> list[Turn]:
-        """Return the update that the oldest chunks make."""
-        T, args = self._progress.T_learner, self._args
-        is_over = args.T_max <= T or (not self._limiter.synchronize and self._progress.round_end <= T)
-        if is_over or not self._queue.ready():
-            return []
-        return [Turn(share_learned(args, T), T + self._queue.next_steps(), self._progress.round)]
+        """Return the updates that the oldest sequences make, as many as are prepared at once."""
+        progress, turns = self._progress, list[Turn]()
+        T = progress.T_learner
+        for steps in self._queue.next_steps(self._ahead):
+            if self._is_over(T):
+                break
+            turns.append(Turn(share_learned(self._args, T), T + steps, progress.round))
+            T += steps
+        return turns
 
     def end(self) -> None:
         """Note nothing: what waits still is learned from in the next round."""
 
+    def _is_over(self, T: int) -> bool:
+        return self._args.T_max <= T or (not self._limiter.synchronize and self._progress.round_end <= T)
+
 
 def make_pace(args: Args, agent: Agent, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> Pace:
     """Return the pace of an agent with its buffer."""
-    if isinstance(buffer, Queue):
+    if isinstance(buffer, Queue | Mixture):
         return QueuePace(args, buffer, limiter, progress)
     return StepPace(args, agent, buffer, limiter, progress)
 

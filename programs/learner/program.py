@@ -18,12 +18,8 @@ from args import Args
 from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerClient
 from memory.broker.run_status import RunStatus
-from memory.buffer import Buffer
-from memory.environment_spec import EnvironmentSpec
 from memory.errors import Stopped, UserError
 from memory.limiter import RateLimiter
-from memory.queue import Queue
-from memory.replay import Replay
 from monitoring.reporter import Reporter
 from monitoring.terminal.pictures import process_picture
 from monitoring.terminal.screen import drawn
@@ -38,6 +34,7 @@ from programs.common import (
     select_device,
 )
 from programs.learner import budget
+from programs.learner.buffers import capacity, make_buffer
 from programs.learner.decoder import MessageDecoder
 from programs.learner.kept_weights import points_to_keep
 from programs.learner.loop import Learner
@@ -86,12 +83,12 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         limiter = _limiter(args, agent, saved)
         if args.nb_actor != limiter.crews[-1].nb_actor:
             limiter = _change_crew(args, progress, limiter, link, known)
-        sized = replace(args, memory_capacity=_capacity(args, agent, limiter))
+        sized = replace(args, memory_capacity=capacity(args, agent, limiter))
         place = _replay_device(args, budget.replay_bytes(sized, agent, spec), device)
         kept = len(points_to_keep(args, environment.action_repeat))
         budget.check_learner(sized, agent, spec, place, client, kept)
         generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
-        buffer = _buffer(sized, agent, spec, generator)
+        buffer = make_buffer(sized, agent, spec, generator)
         _restore(args, agent, saved)
         if stop.is_set() and not saved:  # a resumed run is led for a moment even so, for its actors to leave
             raise Stopped
@@ -140,23 +137,6 @@ def _saved_run(args: Args, reports: ResultsFolder) -> SavedRun | None:
     if full := next((log for log in reports.logs if log.records), None):
         raise UserError(f"--path-to-results: {full.path} has episodes, but no checkpoint to resume: move it away")
     return None
-
-
-def _capacity(args: Args, agent: Agent, limiter: RateLimiter) -> int:
-    """Return the rows that the agent's buffer has room for: in lockstep, all of a round waits in a queue at once."""
-    if agent.buffer == "replay":
-        return args.memory_capacity
-    round_ = 2 * limiter.most_steps + args.nb_env * agent.spec.period  # an episode of one step has two rows
-    return max(args.memory_capacity, (round_ if limiter.synchronize else 0) + args.batch_size * agent.spec.period)
-
-
-def _buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generator: torch.Generator) -> Buffer:
-    """Make the buffer that the agent needs, on the generator's device."""
-    capacity, place = args.memory_capacity, generator.device
-    if agent.buffer == "queue":
-        return Queue(agent.spec, capacity, args.update_size, generator, place)
-    start, weights = args.learn_start, (args.priority_weight, args.final_priority_weight)
-    return Replay(agent.spec, environment, capacity, generator, place, learn_start=start, priority_weight=weights)
 
 
 def _link(args: Args, client: Client) -> LearnerClient:

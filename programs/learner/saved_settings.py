@@ -35,7 +35,7 @@ def write_settings(path: Path, args: Args) -> None:
 
 def saved_settings(args: Args) -> dict[str, Any]:
     """Return the settings that the file holds, by option: texts, numbers and booleans."""
-    left_out = _OF_A_PROCESS | _IN_ANOTHER | ((_SERVER | args.own.UNUSED) - args.given)
+    left_out = _OF_A_PROCESS | _IN_ANOTHER | ((_SERVER | args.own.unused) - args.given)
     names = [f.name for group in (*GROUPS, type(args.own)) for f in dataclasses.fields(group)]
     values = {name: args.get(name) for name in names if name not in left_out}
     return {

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from agents.eager_trainer import EagerTrainer
 from agents.q_learning.agent import QLearningAgent
-from agents.trainer import EagerTrainer, GraphTrainer, make_trainer
+from agents.trainer import GraphTrainer, make_trainer
 from memory.chunk import ChunkId
 from memory.replay import Replay
 from programs.common import make_agent

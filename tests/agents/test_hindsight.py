@@ -9,7 +9,8 @@ import torch
 
 import args as options
 from agents.sac.hindsight import with_other_goals
-from agents.trainer import Turn, make_trainer
+from agents.trainer import make_trainer
+from agents.updates import Turn
 from args import Args
 from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId, check_chunk

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from agents.impala.agent import EntropyCost
+from agents.impala.losses import Computed
+from agents.impala.network import EntropyCost
 from agents.ops import LAST
 from memory.batch import Batch
 from memory.rows import Rows, StepType
@@ -47,8 +48,9 @@ def test_the_loss_is_the_sum_of_its_terms(name: str, reduction: str) -> None:
     batch = in_order(play(agent, 200).chunks)
     agent.update(batch, 0.0)  # now the policy is another one than that which acted
     with torch.no_grad():
-        log_policy, value, _ = agent.network(*agent.learning_inputs(batch))
-        found, metrics = agent._loss(batch, log_policy[:-1], value)
+        log_policy, value, *_ = agent.network(*agent.learning_inputs(batch))
+        now = Computed(log_policy[:-1], value, None)
+        found, _, metrics = agent._losses(agent._played(batch), now, 0.03)
     terms = slow_loss(agent, batch, log_policy[:-1].double().numpy(), value.double().numpy(), mean=reduction == "mean")
     wanted = terms["policy"] + 0.7 * terms["value"] - 0.03 * terms["entropy"] + 0.2 * terms["kl"]
     assert float(found) == pytest.approx(wanted, rel=1e-4, abs=1e-5)

@@ -17,6 +17,7 @@ from tests.specs import ATARI, CARTPOLE
 SMALL = {
     "hidden_size": 8, "lstm_size": 6, "unroll_length": 5, "sequence_length": 8, "sequence_period": 4, "burn_in": 3,
     "multi_step": 2, "atoms": 7, "quantile_embedding_dim": 5, "history_length": 2,
+    "replay_mix": "queue:0.5,elite:0.5:100",
 }  # fmt: skip
 CASES = [
     (agent, field)
@@ -38,6 +39,8 @@ def other_values(field: dataclasses.Field[Any], value: Any) -> list[Any]:
         return [choice for choice in choices if choice not in (value, "auto")]
     if isinstance(value, bool):
         return [not value]
+    if field.name == "replay_mix":
+        return ["", "queue:0.5,uniform:0.5:100"]
     found = [value + 1, value - 1, 0] if isinstance(value, int) else [value / 2, value * 1.5, value + 0.5, 0.0]
     return [other for other in found if other != value and not field.metadata["bounds"].error(other)]
 

@@ -11,7 +11,8 @@ import torch
 import args as options
 import memory.replay
 from agents.sac.agent import Sac
-from agents.trainer import Turn, make_trainer
+from agents.trainer import make_trainer
+from agents.updates import Turn
 from memory.assembler import Assembler
 from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId

@@ -10,7 +10,8 @@ import torch
 
 from agents.networks import core
 from agents.sequences import SequenceAgent
-from agents.trainer import Turn, make_trainer
+from agents.trainer import make_trainer
+from agents.updates import Turn
 from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId
 from memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete

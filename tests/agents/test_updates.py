@@ -8,8 +8,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import memory.replay
+from agents.eager_trainer import EagerTrainer
 from agents.q_learning.agent import QLearningAgent
-from agents.trainer import EagerTrainer, Turn, make_trainer
+from agents.trainer import make_trainer
+from agents.updates import Turn
 from memory.replay import Replay
 from memory.ring import Ring
 from memory.segment_tree import SegmentTree

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.trainer import EagerTrainer, Metrics, Turn
+from agents.eager_trainer import EagerTrainer
+from agents.updates import Metrics, Turn
 from memory.batch import Batch
 from memory.broker.experience_reader import Entry, ExperienceReader
 from memory.chunk import ChunkId

@@ -4,7 +4,7 @@ import itertools
 import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,15 @@ import args as options
 from memory import weights_packet, wire
 from memory.broker.actor_client import Saved
 from memory.broker.story import Reach
-from memory.buffer import Buffer, Checkpoint
+from memory.buffer import Checkpoint
 from memory.chunk import Chunk, ChunkId
 from memory.errors import RunError, UserError
 from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
-from memory.queue import Queue
 from memory.replay import Replay
 from programs import snapshot
 from programs.actor.rollout import Place, Rollout
 from programs.common import make_agent
+from programs.learner.buffers import make_buffer
 from programs.learner.decoder import MessageDecoder
 from programs.learner.evaluations import EvaluationDecoder, evaluation_record
 from programs.learner.results_folder import training_record
@@ -143,10 +143,8 @@ def _sequences(words: str) -> Target:
     player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
     said = [message for step in range(200) for message in player.play(step, step)]
     samples = [encode_message(next(m for m in said if isinstance(m, kind))) for kind in (Chunk, Chunk, Episode)]
-    generator = torch.Generator().manual_seed(1)
-    buffer: Buffer = Replay(agent.spec, environment, 100, generator, CPU)
-    if agent.buffer == "queue":
-        buffer = Queue(agent.spec, 100, 4, generator, CPU)
+    sized = replace(args, memory_capacity=100, batch_size=4, learn_start=1)
+    buffer = make_buffer(sized, agent, environment, torch.Generator().manual_seed(1))
     sequence = itertools.count()
 
     def use(message: Message) -> None:

@@ -14,12 +14,12 @@ from agents.interface import Agent
 from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerClient
+from memory.buffer import Buffer
 from memory.loop_clock import LoopClock
 from memory.messages import Episode
-from memory.queue import Queue
-from memory.replay import Replay
 from programs.common import make_agent, make_limiter
 from programs.learner import evaluations
+from programs.learner.buffers import make_buffer
 from programs.learner.decoder import MessageDecoder
 from programs.learner.ingest import Ingest
 from programs.learner.pace import make_pace
@@ -59,7 +59,7 @@ class Parts(NamedTuple):
 
     ingest: Ingest
     results: ResultsFolder
-    buffer: Queue | Replay
+    buffer: Buffer
     progress: Progress
 
 
@@ -77,11 +77,7 @@ def learner(client: Client, name: str, folder: Path, agent: str, *, afresh: bool
     args, progress = arguments(agent), Progress("id")
     made = agent_of(args)
     limiter, generator = make_limiter(args, made, ()), torch.Generator()
-    buffer: Queue | Replay
-    if made.buffer == "queue":
-        buffer = Queue(made.spec, args.memory_capacity, args.update_size, generator, CPU)
-    else:
-        buffer = Replay(made.spec, ENVIRONMENT, args.memory_capacity, generator, CPU)
+    buffer = make_buffer(args, made, ENVIRONMENT, generator)
     pace = make_pace(args, made, buffer, limiter, progress)
     decode = MessageDecoder(made.spec, ENVIRONMENT, 1)
     with LearnerClient(client, name, {}, 1, folder=folder) as link, ResultsFolder(folder, "pole", 4) as results:

@@ -45,6 +45,7 @@ def other_value(f: dataclasses.Field[Any]) -> str:
         "env": "gymnasium:CartPole-v1",
         "run_name": "no: {yes}",
         "redis_url": "redis://me@there/3",
+        "replay_mix": "queue:0.5,uniform:0.5:10000",
     }.get(f.name, f"/tmp/ä {f.name} #1")
 
 

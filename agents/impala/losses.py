@@ -1,0 +1,127 @@
+"""The loss of IMPALA, with the terms that replayed rows add to it.
+
+CLEAR (Rolnick et al. 2019, arXiv 1811.11682), LASER (Schmitt et al. 2020, arXiv 1909.11583) and IMPACT (Luo et al.
+2020, arXiv 1912.00167). Letters: T rows of an unroll, B batch, A actions.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from agents.impala.options import ImpalaOptions
+from agents.ops import LAST
+from agents.ops.policy_losses import clipped_surrogate, impact_log_ratio
+from agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
+from agents.ops.traces import Targets
+from agents.ops.vtrace import Thresholds, vtrace
+
+Metrics = dict[str, Tensor]  # 0-d
+
+
+class Played(NamedTuple):
+    """Holds what the loss needs of a batch's rows; r and d arrived with their row."""
+
+    reward: Tensor  # [T + 1, B] as the loss counts it
+    discount: Tensor  # [T + 1, B]
+    step_type: Tensor  # [T + 1, B] uint8
+    action: Tensor  # [T, B] int64
+    log_mu: Tensor  # [T, B, A] of the policy that acted
+    value: Tensor | None  # [T, B] of the network that acted
+    replayed: Tensor | None  # [B] bool: drawn again; None: all rows are fresh
+
+
+class Computed(NamedTuple):
+    """Holds what the networks make of the rows now."""
+
+    log_policy: Tensor  # [T, B, A]
+    value: Tensor  # [T + 1, B]
+    log_target: Tensor | None  # [T, B, A] of IMPACT's target network
+
+
+class Loss(NamedTuple):
+    """A batch's loss, which has gradient, and what came out beside it."""
+
+    total: Tensor  # 0-d
+    targets: Targets
+    metrics: Metrics
+
+
+class Losses:
+    """Computes the loss as the options have it; gamma is the discount of an agent step."""
+
+    def __init__(self, options: ImpalaOptions, gamma: float) -> None:
+        self._options = options
+        self._gamma = gamma
+        self._thresholds = Thresholds(
+            options.rho_threshold, options.c_threshold, options.advantage_threshold, options.trace_lambda
+        )
+
+    def __call__(self, played: Played, now: Computed, entropy_cost: Tensor | float) -> Loss:
+        """Return the sum of all terms but that of a learned entropy's weight."""
+        options = self._options
+        log_pi, log_mu = (_chosen(log, played.action) for log in (now.log_policy, played.log_mu))  # [T, B]
+        log_target = log_pi if now.log_target is None else _chosen(now.log_target, played.action)  # [T, B]
+        targets = self._targets(played, now, log_target - log_mu)
+        kept = targets.learnable
+        entropy = -(now.log_policy.exp() * now.log_policy).sum(2)  # [T, B]
+        if now.log_target is None:
+            objective = log_pi * targets.advantage
+        else:
+            log_ratio = impact_log_ratio(log_pi, log_target, log_mu, options.impact_rho)
+            objective = clipped_surrogate(log_ratio, targets.advantage, kept, options.impact_clip)
+        policy_loss = -self._reduce(objective, kept)
+        value_loss = 0.5 * self._reduce((targets.value - now.value[:-1]).square(), kept)
+        loss = policy_loss + options.baseline_cost * value_loss
+        if options.kl_cost:
+            loss = loss + options.kl_cost * self._reduce(log_mu - log_pi, kept)
+        metrics = {"value": mean(now.value[:-1], kept), "entropy": mean(entropy, kept)}
+        loss = loss - entropy_cost * self._reduce(entropy, kept)
+        if played.replayed is not None:
+            cloning, cloned = self._clone(played, now, played.replayed)
+            loss, metrics = loss + cloning, metrics | cloned
+        if options.trust_threshold:
+            chosen = played.step_type[:-1] != LAST
+            metrics["trusted"] = mean(kept.float(), chosen)
+        metrics |= {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
+        return Loss(loss, targets, metrics)
+
+    def _targets(self, played: Played, now: Computed, log_ratio: Tensor) -> Targets:
+        threshold = self._options.trust_threshold
+        trusted = trusted_rows(now.log_policy, played.log_mu, threshold) if threshold else None
+        return vtrace(
+            log_ratio, now.value, played.reward, played.discount, played.step_type, self._gamma, self._thresholds,
+            trusted,
+        )  # fmt: skip
+
+    def _clone(self, played: Played, now: Computed, replayed: Tensor) -> tuple[Tensor | float, Metrics]:
+        """Return CLEAR's losses over the replayed rows at which an action was chosen, and their metrics."""
+        options, metrics = self._options, Metrics()
+        kept = (played.step_type[:-1] != LAST) & replayed  # [T, B]
+        loss: Tensor | float = 0.0
+        if options.policy_cloning_cost:
+            metrics["policy_cloning_loss"] = self._reduce(policy_cloning(now.log_policy, played.log_mu, kept), kept)
+            loss = loss + options.policy_cloning_cost * metrics["policy_cloning_loss"]
+        if options.value_cloning_cost:
+            assert played.value is not None, "the agent's chunks record values"
+            metrics["value_cloning_loss"] = self._reduce(value_cloning(now.value[:-1], played.value, kept), kept)
+            loss = loss + options.value_cloning_cost * metrics["value_cloning_loss"]
+        return loss, metrics
+
+    def _reduce(self, losses: Tensor, kept: Tensor) -> Tensor:
+        """Return the sum or the mean of losses [T, B] over the rows that are kept."""
+        return _sum(losses, kept) if self._options.loss_reduction == "sum" else mean(losses, kept)
+
+
+def _chosen(log_policy: Tensor, action: Tensor) -> Tensor:
+    """Return the log-probabilities [T, B] of the actions taken."""
+    return log_policy.gather(2, action.unsqueeze(2)).squeeze(2)
+
+
+def _sum(values: Tensor, kept: Tensor) -> Tensor:
+    return torch.where(kept, values, 0).sum()
+
+
+def mean(values: Tensor, kept: Tensor) -> Tensor:
+    """Return the mean of values [T, B] over the rows that are kept; 0 if none is."""
+    return _sum(values, kept) / kept.sum().clamp(min=1)

@@ -1,0 +1,58 @@
+"""Makes the buffer that an agent learns from, and counts what it will hold."""
+
+from typing import NamedTuple
+
+import torch
+
+from agents.interface import Agent, MixtureAgent
+from agents.mixture_options import MixtureOptions
+from args import Args
+from memory.buffer import Buffer
+from memory.environment_spec import EnvironmentSpec
+from memory.limiter import RateLimiter
+from memory.mixture.buffer import Mixture
+from memory.mixture.spec import longest_held, most_chunks
+from memory.queue import Queue
+from memory.replay import Replay
+
+
+class Held(NamedTuple):
+    """Chunks of a full buffer."""
+
+    at_once: int
+    in_log: int  # insertions for which the log must keep a chunk, as the buffer may hold it
+
+
+def capacity(args: Args, agent: Agent, limiter: RateLimiter) -> int:
+    """Return the rows that the agent's buffer has room for: in lockstep, all of a round waits in a queue at once."""
+    if agent.buffer == "replay":
+        return args.memory_capacity
+    round_ = 2 * limiter.most_steps + args.nb_env * agent.spec.period  # an episode of one step has two rows
+    return max(args.memory_capacity, (round_ if limiter.synchronize else 0) + args.batch_size * agent.spec.period)
+
+
+def make_buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generator: torch.Generator) -> Buffer:
+    """Make the buffer that the agent needs, on the generator's device; `memory_capacity` as `capacity` returns it."""
+    rows, place = args.memory_capacity, generator.device
+    if agent.buffer == "replay":
+        start, weights = args.learn_start, (args.priority_weight, args.final_priority_weight)
+        return Replay(agent.spec, environment, rows, generator, place, learn_start=start, priority_weight=weights)
+    if agent.buffer == "queue":
+        return Queue(agent.spec, rows, args.update_size, generator, place)
+    own = args.own
+    assert isinstance(own, MixtureOptions) and isinstance(agent, MixtureAgent)
+    mixture = Mixture(
+        agent.spec, environment, own.mix, args.batch_size, generator, place, queue_capacity=rows, settings=own.sampling
+    )
+    mixture.measure = agent.measure
+    return mixture
+
+
+def held(args: Args, agent: Agent) -> Held:
+    """Count the chunks of a full buffer; `memory_capacity` as `capacity` returns it."""
+    chunks = -(-args.memory_capacity // agent.spec.period)
+    own = args.own
+    if agent.buffer != "mixture" or not isinstance(own, MixtureOptions):
+        return Held(chunks, chunks)
+    slots = max(args.batch_size, chunks)
+    return Held(most_chunks(own.mix, slots, own.sampling), longest_held(own.mix, slots, own.sampling))
