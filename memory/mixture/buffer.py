@@ -130,15 +130,18 @@ class Mixture:
         size whose shares are no whole numbers.
         """
         fresh, *others = counts(self._mix, batch_size or self.batch_size)
-        given = self._queue.give(fresh)
-        parts = [self._pool.tensor(given.slots)]
+        oldest = self._queue.next(fresh)
+        if len(oldest) < fresh:
+            raise ValueError(f"a batch takes {fresh} sequences of the queue, and {len(oldest)} wait")
+        parts = [self._pool.tensor(oldest)]
         for table, n in zip(self._tables, others, strict=True):
             parts.append(self._draw(table, n, parts[0]))
         slots = torch.cat(parts)  # [B]
         rows, state, numbers = self._pool.gather(slots)
         self._sampled = numbers[fresh:] if others else None
         replayed = torch.arange(len(slots), device=self.device) >= fresh  # [B]
-        return Batch(rows, state, indices=slots, generations=numbers, versions=given.versions, replayed=replayed)
+        versions = self._queue.give(oldest)  # last: a batch for which memory is too short takes none
+        return Batch(rows, state, indices=slots, generations=numbers, versions=versions, replayed=replayed)
 
     def _draw(self, table: Table, n: int, fresh: Tensor) -> Tensor:
         """Draw n of a table, or repeat the fresh ones if the log has lost all that the table held: slots [n]."""

@@ -48,16 +48,13 @@ class WaitingLine:
         """Return the slots of the oldest sequences that are here, at most n."""
         return list(islice((slot for slot in self.waiting if self._pool.here[slot]), n))
 
-    def give(self, n: int) -> Given:
-        """Take the n oldest sequences; raises ValueError if fewer are here."""
-        slots = self.next(n)
-        if len(slots) < n:
-            raise ValueError(f"a batch takes {n} sequences of the queue, and {len(slots)} wait")
+    def give(self, slots: list[int]) -> Tensor:
+        """Take sequences that are here; return their versions [n], by which they are known until they are settled."""
+        versions = torch.from_numpy(self._pool.versions[slots]).to(self._pool.device)
         for slot in slots:
             self.waiting.remove(slot)  # at its front, or behind those still to come
-        versions = torch.from_numpy(self._pool.versions[slots]).to(self._pool.device)
         self._given.append(Given(versions, tuple(slots)))
-        return self._given[-1]
+        return versions
 
     def settle(self, versions: Tensor) -> None:
         """Give up what a batch has taken: it was learned from."""

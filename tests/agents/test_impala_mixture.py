@@ -1,0 +1,202 @@
+"""What replayed rows add to IMPALA's loss, against slow transcriptions, and what its actors record for them."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import agents.impala.losses as losses
+from agents.impala.losses import Computed
+from agents.ops import LAST
+from memory.batch import Batch
+from memory.rows import Array
+from tests.agents.sequences import ACTIONS, agent_of, play
+from tests.agents.test_sequences import in_order
+from tests.ground_truth import replayed
+from tests.ground_truth import vtrace as truth
+
+CLEAR = "--policy-cloning-cost 0.2 --value-cloning-cost 0.3"
+MIX = "--replay-mix queue:0.5,uniform:0.5:30"
+GAMMA, BASELINE, ENTROPY = 0.9, 0.7, 0.03
+COSTS = f"--discount {GAMMA} --baseline-cost {BASELINE} --entropy-cost {ENTROPY}"
+IMPACT = (3, 0.2, 1.5)  # updates between copies, clip, rho
+REPLAYED = 5  # of the sequences of a batch
+
+
+def mixed_batch(agent: Any, steps: int = 200) -> Batch:
+    """A batch whose last sequences count as replayed."""
+    batch = in_order(play(agent, steps).chunks)
+    B = batch.step_type.shape[1]
+    return batch._replace(replayed=torch.arange(B) >= B - REPLAYED)
+
+
+def far_off(agent: Any, batch: Batch) -> None:
+    """Let the network, and its target, become other ones than that which acted, and than each other."""
+    for step in range(4):
+        agent.update(batch, 0.0)
+        agent.count_update(step)
+
+
+def arrays(agent: Any, batch: Batch) -> dict[str, Array]:
+    """Return what the slow loss needs, with the network and the target as they are."""
+    rows, chosen = slice(agent.spec.prefix, None), slice(agent.spec.prefix, -1)
+    with torch.no_grad():
+        now = agent.network(*agent.learning_inputs(batch))
+        target = (agent._target or agent.network)(*agent.learning_inputs(batch))
+    found = {
+        "reward": batch.reward[rows].clamp(-1, 1), "discount": batch.discount[rows], "step_type": batch.step_type[rows],
+        "action": batch.action[chosen], "mu": batch.rows["extras.log_policy"][chosen].exp(),
+        "pi": now.log_policy[:-1].exp(), "target": target.log_policy[:-1].exp(), "value": now.value,
+    }  # fmt: skip
+    if "extras.value" in batch.rows:
+        found["recorded"] = batch.rows["extras.value"][chosen]
+    return {name: tensor.numpy().astype(float) for name, tensor in found.items()}
+
+
+def slow_loss(at: dict[str, Array], is_replayed: Array, threshold: float, *, impact: bool) -> float:
+    """Return the loss by its definition in AGENTS.md: means over rows, cloning over replayed ones."""
+    T, B = at["action"].shape
+    trust = replayed.trusted(at["pi"], at["mu"], threshold) if threshold else np.ones((T, B), bool)
+    chosen = at["step_type"][:-1] != LAST
+    terms: dict[str, list[float]] = {"policy": [], "value": [], "entropy": []}
+    acting = "target" if impact else "pi"
+    for b in range(B):
+        of = {
+            name: at[name][np.arange(T), b, at["action"][:, b].astype(int)] for name in ("pi", "mu", "target")
+        }  # of the actions taken
+        rows = truth.Rows(
+            of[acting] / of["mu"], at["value"][:, b], *(at[name][:, b] for name in ("reward", "discount", "step_type"))
+        )
+        targets, advantages = truth.vtrace(rows, GAMMA, 1.0, 1.0, 1.0, 1.0, trust[:, b])
+        for t in np.flatnonzero(chosen[:, b] & trust[:, b]):
+            if impact:
+                ratio = min(of["mu"][t] / of["target"][t], IMPACT[2]) * of["pi"][t] / of["mu"][t]
+                clipped = np.clip(ratio, 1 - IMPACT[1], 1 + IMPACT[1])
+                terms["policy"].append(-min(ratio * advantages[t], clipped * advantages[t]))
+            else:
+                terms["policy"].append(-np.log(of["pi"][t]) * advantages[t])
+            terms["value"].append(0.5 * (targets[t] - at["value"][t, b]) ** 2)
+            terms["entropy"].append(-(at["pi"][t, b] * np.log(at["pi"][t, b])).sum())
+    means = {name: float(np.mean(found)) for name, found in terms.items()}
+    kept = chosen & is_replayed
+    cloning = replayed.policy_cloning(at["pi"], at["mu"], kept).sum() / kept.sum()
+    values = replayed.value_cloning(at["value"][:-1], at["recorded"], kept).sum() / kept.sum()
+    return (
+        means["policy"] + BASELINE * means["value"] - ENTROPY * means["entropy"] + 0.2 * cloning + 0.3 * float(values)
+    )
+
+
+@pytest.mark.parametrize("impact", [False, True])
+@pytest.mark.parametrize("trusts", [False, True])
+def test_the_loss_is_the_sum_of_its_terms(trusts: bool, impact: bool) -> None:
+    # Mutations: in the test below.
+    check_loss(trusts=trusts, impact=impact)
+
+
+def check_loss(*, trusts: bool, impact: bool) -> None:
+    """Compare the loss with the slow one; if it `trusts`, half of the rows are within the trust region."""
+    period, clip, rho = IMPACT
+    more = f"--impact-target-period {period} --impact-clip {clip} --impact-rho {rho}" if impact else ""
+    agent = agent_of("impala", *f"{MIX} {CLEAR} {COSTS} --lr-IMPALA 0.01".split(), *more.split())
+    batch = mixed_batch(agent)
+    far_off(agent, batch)
+    at = arrays(agent, batch)
+    threshold = float(np.median((at["pi"] * np.log(at["pi"] / at["mu"])).sum(2))) if trusts else 0.0
+    wanted = slow_loss(at, batch.replayed.numpy(), threshold, impact=impact)  # type: ignore[union-attr]
+    with torch.no_grad():
+        now = agent.network(*agent.learning_inputs(batch))
+    log_target = torch.tensor(at["target"]).float().log() if impact else None
+    compute = losses.Losses(replace(agent._options, trust_threshold=threshold), GAMMA)
+    found = compute(agent._played(batch), Computed(now.log_policy[:-1], now.value, log_target), ENTROPY)
+    assert float(found.total) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("policy_cloning", lambda real: lambda pi, mu, kept: real(mu, pi, kept)),
+        ("value_cloning", lambda real: lambda value, recorded, kept: real(value, recorded, torch.ones_like(kept))),
+        ("trusted_rows", lambda real: lambda pi, mu, threshold: real(mu, pi, threshold)),
+        ("impact_log_ratio", lambda real: lambda pi, _, mu, rho: real(pi, mu, mu, rho)),
+    ],
+)
+def test_the_check_of_the_loss_notices(name: str, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, name, change(getattr(losses, name)))
+    if name == "value_cloning":  # a mean over all rows, the fresh ones among them
+        reduce = losses.Losses._reduce
+        monkeypatch.setattr(losses.Losses, "_reduce", lambda self, x, kept: reduce(self, x, torch.ones_like(kept)))
+    with pytest.raises(AssertionError):
+        check_loss(trusts=True, impact=True)
+
+
+def test_cloning_draws_replayed_rows_alone_back_to_what_was_recorded() -> None:
+    agent = agent_of("impala", *f"{MIX} {CLEAR}".split())
+    batch = mixed_batch(agent)
+    far_off(agent, batch)
+    now = agent.network(*agent.learning_inputs(batch))
+    computed = Computed(now.log_policy[:-1].detach().requires_grad_(), now.value.detach().requires_grad_(), None)
+    assert batch.replayed is not None
+    loss, _ = agent._losses._clone(agent._played(batch), computed, batch.replayed)
+    for of in torch.autograd.grad(loss, (computed.log_policy, computed.value)):
+        moved = of.abs().flatten(2).sum(2) if of.dim() == 3 else of.abs()  # [T, B]
+        assert not moved[:, ~batch.replayed].any() and moved[:, batch.replayed].any()
+
+
+def test_only_what_the_loss_and_the_tables_need_is_recorded() -> None:
+    def recorded(*words: str) -> dict[str, tuple[int, ...]]:
+        agent = agent_of("impala", *words, learns=False)
+        chunk = play(agent, 40).chunks[0]
+        assert {f"extras.{name}" for name, _ in agent.spec.extras} == {n for n in chunk.rows if n.startswith("extras")}
+        return {name: field.shape for name, field in agent.spec.extras}
+
+    alone = {"log_policy": (ACTIONS,)}
+    assert recorded() == alone == recorded(*MIX.split())
+    assert recorded(*f"{MIX} {CLEAR}".split()) == alone | {"value": ()}
+    assert recorded("--replay-mix", "queue:0.5,attentive:0.5:30") == alone, "it compares present features"
+    elite = ("--replay-mix", "queue:0.5,elite:0.5:30")
+    assert recorded(*elite) == alone | {"features": (9,)}
+    assert recorded(*elite, "--lstm-size", "6") == alone | {"features": (6,)}
+    assert recorded(*elite, "--feature-projection", "4") == alone | {"features": (4,)}
+
+
+@pytest.mark.parametrize("more", ["", "--lstm-size 6", "--lstm-size 6 --feature-projection 4"])
+def test_measured_features_are_those_that_were_recorded_until_the_network_changes(more: str) -> None:
+    # Mutations: a measurement that begins a row earlier, or leaves out the projection.
+    agent = agent_of("impala", "--replay-mix", "queue:0.5,elite:0.5:30", *more.split())
+    batch = in_order(play(agent, 200).chunks[2:])  # before these there is padding, at which nobody acted
+    recorded = batch.rows["extras.features"][agent.spec.stack - 1 :]
+    torch.testing.assert_close(agent.measure(batch.rows, batch.state), recorded, rtol=1e-5, atol=1e-6)
+    with agent.held():
+        agent.update(batch, 0.0)
+        torch.testing.assert_close(agent.measure(batch.rows, batch.state), recorded, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(agent.measure(batch.rows, batch.state), recorded, atol=1e-4)
+
+
+def test_priorities_are_those_of_the_errors_of_the_values() -> None:
+    agent = agent_of("impala", "--replay-mix", "queue:0.5,prioritised:0.5:30", *COSTS.split())
+    batch = in_order(play(agent, 200).chunks)
+    at = arrays(agent, batch)
+    found = agent.update(batch, 0.0).priorities
+    for b in range(batch.step_type.shape[1]):
+        taken = at["action"][:, b].astype(int)
+        ratio = (at["pi"] / at["mu"])[np.arange(len(taken)), b, taken]
+        rows = truth.Rows(ratio, at["value"][:, b], *(at[name][:, b] for name in ("reward", "discount", "step_type")))
+        targets, _ = truth.vtrace(rows, GAMMA, 1.0, 1.0, 1.0, 1.0)
+        errors = np.abs(targets - at["value"][:-1, b])[at["step_type"][:-1, b] != LAST]
+        wanted = (0.9 * errors.max() + 0.1 * errors.mean()) ** 0.9
+        assert float(found[b]) == pytest.approx(wanted, rel=1e-3)
+    assert agent_of("impala", *MIX.split()).update(batch, 0.0).priorities is None
+
+
+def test_impact_s_target_is_copied_after_every_so_many_updates() -> None:
+    agent = agent_of("impala", "--impact-target-period", "3")
+    batch = in_order(play(agent, 100).chunks)
+    for made in range(1, 8):
+        before = [parameter.clone() for parameter in agent._target.parameters()]
+        agent.update(batch, 0.0)
+        agent.count_update(made)
+        copied = made % 3 == 0
+        pairs = zip(agent._target.parameters(), agent.network.parameters() if copied else before, strict=True)
+        assert all(torch.equal(one, other) for one, other in pairs)
