@@ -134,7 +134,7 @@ class TakesTheOrderOfTheLog(Mixture):
 
 
 BROKEN = [
-    changed("waiting", lambda waiting: waiting.flip(0)),
+    changed("waiting", lambda waiting: waiting.roll(1)),
     changed("sampled", torch.zeros_like),
     changed("largest", torch.ones_like),
     changed("slots", lambda slots: slots.argsort().argsort()),
