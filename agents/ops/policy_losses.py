@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.ops.masks import masked_mean
+from agents.ops.masks import mean_of
 from agents.ops.shapes import check_shapes
 
 
@@ -25,7 +25,7 @@ def vpg_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor) -> Tensor:
     V-trace's loss is the same with V-trace's advantages, which hold the importance weight already.
     """
     check_shapes(log_pi=(log_pi, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
-    return -masked_mean(_only(log_pi, kept) * advantage.detach(), kept)
+    return -mean_of(_only(log_pi, kept) * _only(advantage.detach(), kept), kept)
 
 
 def ppo_loss(log_ratio: Tensor, advantage: Tensor, kept: Tensor, clip: float, log_symmetric: bool = False) -> Tensor:
@@ -38,16 +38,16 @@ def ppo_loss(log_ratio: Tensor, advantage: Tensor, kept: Tensor, clip: float, lo
     check_shapes(log_ratio=(log_ratio, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
     high = math.log1p(clip)
     low = -high if log_symmetric else math.log1p(-clip)
-    inside, advantage = _only(log_ratio, kept), advantage.detach()
+    inside, advantage = _only(log_ratio, kept), _only(advantage.detach(), kept)
     bounded = torch.where(advantage > 0, inside.clamp(max=high), inside.clamp(min=low))  # [T, B]
-    return -masked_mean(bounded.exp() * advantage, kept)
+    return -mean_of(bounded.exp() * advantage, kept)
 
 
 def awr_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor, beta: float, largest: float) -> Tensor:
     """Compute -mean(min(exp(A / beta), largest) log π(a)) [] (Peng et al. 2019, arXiv 1910.00177)."""
     check_shapes(log_pi=(log_pi, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
-    weight = (advantage.detach() / beta).clamp(max=math.log(largest)).exp()  # [T, B]
-    return -masked_mean(weight * _only(log_pi, kept), kept)
+    weight = (_only(advantage.detach(), kept) / beta).clamp(max=math.log(largest)).exp()  # [T, B]
+    return -mean_of(weight * _only(log_pi, kept), kept)
 
 
 class VMpoLosses(NamedTuple):
