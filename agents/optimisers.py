@@ -1,5 +1,6 @@
 """Optimisers whose settings are those of the command line, also after a snapshot is loaded."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -15,6 +16,42 @@ class Adam(torch.optim.Adam):
         """Set the learning rate of the next steps; not within a recorded graph."""
         for group in self.param_groups:
             group["lr"] = rate
+
+    def forget_gradients(self) -> None:
+        """Drop the gradients of all parameters, as `zero_grad` does."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    @torch.no_grad()
+    def quick_step(self) -> None:
+        """Make the step that `step` makes of a `fused` optimiser on one device, to the same bits.
+
+        PyTorch sorts, checks and records at every step; with small weights this takes longer than the step itself.
+        """
+        learned = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
+        if any(parameter not in self.state for parameters in learned for parameter in parameters):
+            self.step()  # the first one, which makes the state
+            return
+        for group, parameters in zip(self.param_groups, learned, strict=True):
+            states = [self.state[parameter] for parameter in parameters]
+            steps = [state["step"] for state in states]
+            torch._foreach_add_(steps, 1)
+            torch._fused_adam_(
+                parameters,
+                [parameter.grad for parameter in parameters],
+                [state["exp_avg"] for state in states],
+                [state["exp_avg_sq"] for state in states],
+                [],
+                steps,
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=0,
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+            )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the moments alone."""
@@ -47,3 +84,15 @@ class RMSProp(torch.optim.RMSprop):
         super().load_state_dict(state_dict)
         for group, values in zip(self.param_groups, given, strict=True):
             group.update(values)
+
+
+@torch.no_grad()
+def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
+    """Scale gradients down to a common norm of `limit`, if it is larger; returns the norm [] before.
+
+    Does what `nn.utils.clip_grad_norm_` does for parameters of one device and dtype, which it need not sort.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1))
+    return norm

@@ -235,7 +235,8 @@ def _scaled(space: spaces.Box) -> Actions:
 
     def native(numbers: Array) -> Array:
         # Rounding leaves [-1, 1] now and then. The sum below need not hit the upper bound, and never exceeds it.
-        share = (np.clip(numbers.reshape(low.shape), -1, 1).astype(np.float64) + 1) / 2
+        inside = np.minimum(np.maximum(numbers.reshape(low.shape), -1), 1)  # in half the time that np.clip takes
+        share = (inside.astype(np.float64) + 1) / 2
         value = np.where(share < 1, low + share * span, high)
         return (np.rint(value) if is_whole else value).astype(space.dtype)
 

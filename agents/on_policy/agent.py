@@ -6,10 +6,11 @@ P parameters of the policy's distribution.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from agents.distributions.spec import PolicySpec
 from agents.interface import ActorOutput, Inspection, Setup, Update
@@ -24,7 +25,7 @@ from agents.on_policy.targets import estimate
 from agents.ops import LAST
 from agents.ops.clipping import clip_reward
 from agents.ops.running_statistics import discounted_reward
-from agents.optimisers import Adam
+from agents.optimisers import Adam, clip_gradients
 from agents.policy_inspection import inspection_of
 from agents.randomness import RandomState
 from agents.sequences import SequenceAgent, core_spec, state_fields
@@ -34,6 +35,14 @@ from memory.environment_spec import Box, Field
 from memory.rows import Arrays, Rows
 
 _ROWS_AT_ONCE = 4096  # of a round whose values are computed without gradient
+
+
+class Step(NamedTuple):
+    """Holds what a step of Adam found before it changed the weights; nothing has gradient."""
+
+    parameters: Tensor  # [t, n, P]
+    value: Tensor  # [t, n]
+    metrics: dict[str, Tensor]
 
 
 class OnPolicy(SequenceAgent):
@@ -48,7 +57,8 @@ class OnPolicy(SequenceAgent):
         self.generator, self._device = setup.generator, setup.generator.device
         self._policy = PolicySpec(setup.environment.action, options.box)
         extras = [("parameters", self._policy.parameters_field), ("return", Field((), "float32"))]
-        if isinstance(setup.environment.action, Box):  # discrete ones are the rows' actions
+        self._keeps_raw = isinstance(setup.environment.action, Box)  # discrete ones are the rows' actions
+        if self._keeps_raw:
             extras.append(("raw", self._policy.raw_field))
         length, stack = options.unroll_length, learning.history_length
         state = state_fields(options.lstm_size, setup.environment.action)
@@ -67,6 +77,7 @@ class OnPolicy(SequenceAgent):
         self._reference = Reference(self.network, options.reference_period) if options.uses_reference else None
         trained = [*self.network.parameters(), *self._losses.parameters()]
         trained = [parameter for parameter in trained if parameter.requires_grad]
+        self._weights = list(self.network.parameters())
         self._optimiser = Adam(trained, options.lr_on_policy, eps=options.adam_eps_on_policy, fused=True)
         self.parts |= {"losses": self._losses, "statistics": self._statistics, "optimiser": self._optimiser}
         if self._reference:
@@ -86,7 +97,7 @@ class OnPolicy(SequenceAgent):
         arrived, step_type = torch.from_numpy(rows.reward), torch.from_numpy(rows.step_type)  # [E] each
         discounted = discounted_reward(before, arrived, step_type, self._learning.discount).float().numpy()  # [E]
         extras = {"parameters": parameters.cpu().numpy(), "return": discounted}
-        if "raw" in dict(self.spec.extras):
+        if self._keeps_raw:
             extras["raw"] = raw.cpu().numpy()
         actions = policy.to_action(raw)  # [E, ...]
         kept = self.next_state(stack, actions, memory) | {"return": discounted}
@@ -113,15 +124,15 @@ class OnPolicy(SequenceAgent):
         reward = self._statistics.scaled(batch.reward) if options.normalise_rewards else batch.reward
         reward = clip_reward(reward, self._learning.reward_clip)
         begun = self._look(inputs, memory)[1]  # [T + 1, B]
-        made: list[dict[str, Tensor]] = []
+        epochs: list[dict[str, Tensor]] = []  # metrics of each
         for epoch in range(options.epochs):
             if not epoch or options.fresh_advantages:
                 played = self._played(batch, inputs, memory, reward, begun)
             if not epoch and self.network.popart is not None:
                 self.network.popart.observe(played.target, played.learnable)
-            made += [self._step(played.part(places), memory, places) for places in self._deal(played.learnable)]
+            epochs.append(self._epoch(played, memory))
         self._end_round(batch)
-        return Update(None, {name: torch.stack([metrics[name] for metrics in made]).mean() for name in made[0]})
+        return Update(None, _means(epochs))
 
     def update_bytes(self, batch_size: int) -> int:
         """Estimate the bytes of an update: a round's stacks, and the activations of a minibatch."""
@@ -136,14 +147,14 @@ class OnPolicy(SequenceAgent):
         rows = slice(prefix, prefix + self.spec.length)
         raw = batch.rows.get("extras.raw", batch.action)[rows]  # [T, B, ...]
         parameters = batch.rows["extras.parameters"][rows]  # [T, B, P] of the policy that acted
+        log_mu = self._policy.distribution(parameters).log_prob(raw)  # [T, B]
         log_ratio, value = torch.zeros_like(begun[:-1]), begun
         if self._options.fresh_advantages:
             present, value = self._look(inputs, memory)  # [T + 1, B, P], [T + 1, B]
-            pi, mu = (self._policy.distribution(of) for of in (present[:-1], parameters))
-            log_ratio = pi.log_prob(raw) - mu.log_prob(raw)  # [T, B]
+            log_ratio = self._policy.distribution(present[:-1]).log_prob(raw) - log_mu  # [T, B]
         arrived = (reward[prefix:], batch.discount[prefix:], batch.step_type[prefix:])
         target = estimate(self._options, log_ratio, value, *arrived, self._learning.discount)
-        fields = (raw, parameters, begun[:-1], target.advantage, target.value, target.learnable)
+        fields = (raw, parameters, log_mu, begun[:-1], target.advantage, target.value, target.learnable)
         flat = Inputs(*(part[:-1].flatten(0, 1) for part in inputs))
         return Played(flat, *(field.flatten(0, 1) for field in fields))
 
@@ -151,19 +162,29 @@ class OnPolicy(SequenceAgent):
         split = deal_rows if self._options.minibatch_split == "rows" else deal_sequences
         return split(learnable.view(self.spec.length, -1), self._options.minibatches, self.generator)
 
-    def _step(self, rows: Played, memory: Memory, places: Tensor) -> dict[str, Tensor]:
-        """Make one step of Adam on the round's rows [t, n, ...] at some places [t, n]; returns metrics."""
+    def _epoch(self, played: Played, memory: Memory) -> dict[str, Tensor]:
+        """Make the updates of an epoch, each with rows of its own; returns means of their metrics."""
+        dealt = list(self._deal(played.learnable))
+        rows = played.at(torch.cat(dealt, 1))  # [t, N, ...] in the order in which they are learned from
+        parts = rows.split([places.shape[1] for places in dealt])
+        steps = [self._step(part, memory, places) for part, places in zip(parts, dealt, strict=True)]
+        parameters = torch.cat([step.parameters for step in steps], 1)  # [t, N, P]
+        value = torch.cat([step.value for step in steps], 1)  # [t, N]
+        return self._losses.report(rows, Look(parameters, value, None)) | _means([step.metrics for step in steps])
+
+    def _step(self, rows: Played, memory: Memory, places: Tensor) -> Step:
+        """Make one step of Adam on the round's rows [t, n, ...] at some places [t, n]."""
         if memory:  # then they are whole sequences, whose first rows lie in the columns that they are numbered by
             memory = tuple(part[places[0]] for part in memory)  # [n, H]
         parameters, value, _ = self.network(rows.inputs, memory)  # [t, n, P], [t, n]
         reference = self._reference(rows.inputs, memory) if self._reference else None
         loss, metrics = self._losses(rows, Look(parameters, value, reference), self.network.popart)
-        self._optimiser.zero_grad()
+        self._optimiser.forget_gradients()
         loss.backward()
         limit = self._learning.max_gradient_norm or float("inf")
-        metrics["gradient_norm"] = nn.utils.clip_grad_norm_(self.network.parameters(), limit)
-        self._optimiser.step()
-        return {name: metric.detach() for name, metric in metrics.items()}
+        metrics["gradient_norm"] = clip_gradients(self._weights, limit)
+        self._optimiser.quick_step()
+        return Step(parameters.detach(), value.detach(), {name: metric.detach() for name, metric in metrics.items()})
 
     @torch.no_grad()
     def _look(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Tensor]:
@@ -187,3 +208,8 @@ class OnPolicy(SequenceAgent):
         self._statistics.count(batch.obs[rows][learnable], returns[learnable])
         if self.network.normaliser is not None:
             self._statistics.normalise(self.network.normaliser)
+
+
+def _means(found: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the mean of each metric."""
+    return {name: torch.stack([metrics[name] for metrics in found]).mean() for name in found[0]}

@@ -3,7 +3,6 @@
 Letters: T rows and B batch of an update (or one row of single rows), P parameters of a policy's distribution.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -49,21 +48,33 @@ class Losses(nn.Module):
 
     def forward(self, rows: Played, look: Look, popart: PopArt | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of an update's rows [T, B, ...], and metrics."""
-        pi, mu = (self._policy.distribution(of) for of in (look.parameters, rows.parameters))
-        policy_loss, metrics = self._policy_loss(rows, pi, mu)
+        pi = self._policy.distribution(look.parameters)
+        policy_loss, metrics = self._policy_loss(rows, pi)
         value_loss_ = self._value_loss(rows, look.value, popart)
         loss = policy_loss + self._options.baseline_cost * value_loss_
-        for name, quantity in self._quantities(rows, look, pi, mu).items():
+        for name, regulariser in self.regularisers.items():
+            quantity = self._quantity(name, rows, look, pi)
+            loss = loss + regulariser(quantity)
             metrics[name] = -quantity if name == "entropy" else quantity
-            if name in self.regularisers:
-                regulariser = self.regularisers[name]
-                loss = loss + regulariser(quantity)
-                if isinstance(regulariser, Constraint):
-                    metrics[f"{name}_cost"] = regulariser.price()
-        metrics |= {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss_}
-        return loss, {"value": masked_mean(look.value, rows.learnable)} | metrics
+            if isinstance(regulariser, Constraint):
+                metrics[f"{name}_cost"] = regulariser.price()
+        return loss, metrics | {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss_}
 
-    def _policy_loss(self, rows: Played, pi: Distribution, mu: Distribution) -> tuple[Tensor, dict[str, Tensor]]:
+    @torch.no_grad()
+    def report(self, rows: Played, look: Look) -> dict[str, Tensor]:
+        """Return metrics of the rows [T, B, ...] of any number of updates, of what no loss needs."""
+        pi = self._policy.distribution(look.parameters)
+        metrics = {"value": masked_mean(look.value, rows.learnable)}
+        if self._options.policy_loss == "ppo":
+            beyond = ((pi.log_prob(rows.raw) - rows.log_mu).exp() - 1).abs() > self._options.clip_epsilon
+            metrics["clipped"] = masked_mean(beyond.float(), rows.learnable)
+        for name in ("entropy", "kl"):
+            if name not in self.regularisers:
+                quantity = self._quantity(name, rows, look, pi)
+                metrics[name] = -quantity if name == "entropy" else quantity
+        return metrics
+
+    def _policy_loss(self, rows: Played, pi: Distribution) -> tuple[Tensor, dict[str, Tensor]]:
         options, kept, advantage = self._options, rows.learnable, rows.advantage
         if options.normalise_advantages:
             advantage = normalised(advantage, kept)
@@ -71,10 +82,8 @@ class Losses(nn.Module):
             kept = (positive_rows if options.kept_advantages == "positive" else better_half)(advantage, kept)
         log_pi = pi.log_prob(rows.raw)  # [T, B]
         if options.policy_loss == "ppo":
-            log_ratio = log_pi - mu.log_prob(rows.raw)  # [T, B]
-            loss = ppo_loss(log_ratio, advantage, kept, options.clip_epsilon, options.clip_form == "logarithmic")
-            beyond = (log_ratio.detach().exp() - 1).abs() > options.clip_epsilon
-            return loss, {"clipped": masked_mean(beyond.float(), kept)}
+            log_ratio = log_pi - rows.log_mu  # [T, B]
+            return ppo_loss(log_ratio, advantage, kept, options.clip_epsilon, options.clip_form == "logarithmic"), {}
         if options.policy_loss == "awr":
             return awr_loss(log_pi, advantage, kept, options.awr_temperature, options.awr_limit), {}
         if self.temperature is not None:
@@ -90,20 +99,15 @@ class Losses(nn.Module):
         huber = _HUBER if options.value_loss == "huber" else None
         return value_loss(scaled(value), scaled(rows.target), rows.learnable, huber, clip)
 
-    def _quantities(self, rows: Played, look: Look, pi: Distribution, mu: Distribution) -> dict[str, Tensor]:
-        """Return what may be regularised: minus the entropy, and divergences; each a mean over the rows []."""
-        found: dict[str, Callable[[], Tensor]] = {
-            "entropy": lambda: -pi.entropy(self._generator), "kl": lambda: mu.kl(pi)
-        }  # fmt: skip
-        if "reverse_kl" in self.regularisers:
-            found["reverse_kl"] = lambda: pi.kl(mu)
-        if (reference := look.reference) is not None:
-            found["reference_kl"] = lambda: self._policy.distribution(reference).kl(pi)
-        quantities = {}
-        for name, quantity in found.items():
-            with torch.set_grad_enabled(name in self.regularisers):  # others are only reported
-                quantities[name] = masked_mean(quantity(), rows.learnable)
-        return quantities
+    def _quantity(self, name: str, rows: Played, look: Look, pi: Distribution) -> Tensor:
+        """Return what may be regularised: minus the entropy, or a divergence; a mean over the rows []."""
+        if name == "entropy":
+            return masked_mean(-pi.entropy(self._generator), rows.learnable)
+        if name == "reference_kl":
+            assert look.reference is not None
+            return masked_mean(self._policy.distribution(look.reference).kl(pi), rows.learnable)
+        mu = self._policy.distribution(rows.parameters)
+        return masked_mean(mu.kl(pi) if name == "kl" else pi.kl(mu), rows.learnable)
 
 
 def _regulariser(weight: float, bound: float | None) -> nn.Module | None:

@@ -80,7 +80,10 @@ class PolicyValueNetwork(Network):
         x, memory = self._seen(inputs, memory)
         if self.core is not None:
             return self.policy(x), self.value(x), memory
-        return self.policy(self.policy_body(x)), self.value(self.value_body(x)), memory
+        T, B = x.shape[:2]
+        rows = x.flatten(0, 1)  # [T * B, F], of which a layer costs less than of [T, B, F]
+        parameters, value = self.policy(self.policy_body(rows)), self.value(self.value_body(rows))
+        return parameters.view(T, B, -1), value.view(T, B), memory
 
     def act(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
         """Return what acting needs: parameters [T, B, P] and the memory after the sequence."""

@@ -3,7 +3,7 @@
 Letters: T rows of a sequence, B sequences, P parameters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -19,15 +19,23 @@ class Played(NamedTuple):
     inputs: Inputs  # of the network
     raw: Tensor  # [T * B, ...] sample of the policy that acted, before it became an action
     parameters: Tensor  # [T * B, P] of that policy
+    log_mu: Tensor  # [T * B] log-probability of raw in that policy
     value: Tensor  # [T * B] at the round's beginning
     advantage: Tensor  # [T * B]
     target: Tensor  # [T * B] of the value
     learnable: Tensor  # [T * B] bool
 
-    def part(self, places: Tensor) -> "Played":
+    def at(self, places: Tensor) -> "Played":
         """Return the rows [t, n, ...] at some places [t, n] int64."""
         inputs, *fields = self
         return Played(Inputs(*(part[places] for part in inputs)), *(field[places] for field in fields))
+
+    def split(self, sizes: Sequence[int]) -> Iterator["Played"]:
+        """Yield rows [t, n, ...] in parts of these sizes along n: views, as to gather each part anew costs more."""
+        inputs, *fields = self
+        parts = zip(*(part.split_with_sizes(sizes, 1) for part in (*inputs, *fields)), strict=True)
+        for part in parts:
+            yield Played(Inputs(*part[: len(inputs)]), *part[len(inputs) :])
 
 
 def deal_rows(learnable: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:

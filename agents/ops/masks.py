@@ -16,7 +16,12 @@ def masked_mean(values: Tensor, kept: Tensor) -> Tensor:
         ValueError: the shapes differ.
     """
     check_shapes(values=(values, "..."), kept=(kept, "..."))
-    return torch.where(kept, values, 0).sum() / kept.sum().clamp(min=1)
+    return mean_of(torch.where(kept, values, 0), kept)
+
+
+def mean_of(values: Tensor, kept: Tensor) -> Tensor:
+    """Return the mean [] of values [...] where kept [...]; 0 if nothing is. What is not kept has to be 0."""
+    return values.sum() / kept.sum().clamp(min=1)
 
 
 def normalised(advantage: Tensor, kept: Tensor) -> Tensor:
@@ -28,7 +33,7 @@ def normalised(advantage: Tensor, kept: Tensor) -> Tensor:
         ValueError: the shapes differ.
     """
     centred = torch.where(kept, advantage - masked_mean(advantage, kept), 0)
-    return centred / (masked_mean(centred.square(), kept).sqrt() + 1e-8)
+    return centred / (mean_of(centred.square(), kept).sqrt() + 1e-8)
 
 
 def positive_rows(advantage: Tensor, kept: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.ops.masks import masked_mean
+from agents.ops.masks import mean_of
 from agents.ops.shapes import check_shapes
 
 
@@ -25,7 +25,7 @@ def vpg_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor) -> Tensor:
     V-trace's loss is the same with V-trace's advantages, which hold the importance weight already.
     """
     check_shapes(log_pi=(log_pi, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
-    return -masked_mean(_only(log_pi, kept) * advantage.detach(), kept)
+    return -mean_of(_only(log_pi, kept) * _only(advantage.detach(), kept), kept)
 
 
 def clipped_surrogate(
@@ -33,7 +33,7 @@ def clipped_surrogate(
 ) -> Tensor:
     """Compute min(ratio A, clip(ratio, low, high) A) [T, B] (Schulman et al. 2017, arXiv 1707.06347, equation 7).
 
-    It is to be made large, and is 0 where not kept; `ppo_loss` and `impact_loss` are minus its mean.
+    It is to be made large, and is 0 where not kept; `ppo_loss` is minus its mean, and IMPACT's loss minus that of another ratio.
 
     `high` is 1 + clip. `low` is 1 - clip, or if log_symmetric 1 / (1 + clip) (Andrychowicz et al. 2020, arXiv
     2006.05990). The minimum bounds the ratio from above where A > 0, else from below. Written so, before
@@ -49,11 +49,15 @@ def clipped_surrogate(
 
 def ppo_loss(log_ratio: Tensor, advantage: Tensor, kept: Tensor, clip: float, log_symmetric: bool = False) -> Tensor:
     """Compute -mean(min(ratio A, clip(ratio, low, high) A)) []; see `clipped_surrogate`."""
-    return -masked_mean(clipped_surrogate(log_ratio, advantage, kept, clip, log_symmetric), kept)
+    return -mean_of(clipped_surrogate(log_ratio, advantage, kept, clip, log_symmetric), kept)
 
 
 def impact_log_ratio(log_pi: Tensor, log_target: Tensor, log_mu: Tensor, rho: float) -> Tensor:
     """Compute log R [T, B], R = min(μ / π_target, rho) π / μ (IMPACT: Luo et al. 2020, arXiv 1912.00167).
+
+    IMPACT's objective is the clipped surrogate of R and of V-trace's advantage with the log ratio log_target - log_mu,
+    which holds the weight min(rho_pg, π_target / μ) already: R is the rest, π / π_target. Neither weight is π / μ, which
+    would count it twice. V-trace's values are those of the network that learns, as in RLlib.
 
     It is computed as R = π / max(π_target, μ / rho): π_target counts as no less than μ / rho. RLlib's APPO multiplies
     two exponentials, each of which may be infinite; else its ratio is the same. If π_target = μ and rho >= 1, R is
@@ -69,24 +73,11 @@ def impact_log_ratio(log_pi: Tensor, log_target: Tensor, log_mu: Tensor, rho: fl
     return log_pi - torch.maximum(log_target, log_mu - math.log(rho)).detach()
 
 
-def impact_loss(
-    log_pi: Tensor, log_target: Tensor, log_mu: Tensor, advantage: Tensor, kept: Tensor, clip: float, rho: float
-) -> Tensor:
-    """Compute -mean(min(R A, clip(R, 1 - clip, 1 + clip) A)) [], R of `impact_log_ratio` (arXiv 1912.00167).
-
-    A is V-trace's advantage with the log ratio log_target - log_mu: it holds the weight min(rho_pg, π_target / μ)
-    already, of which R is the rest, π / π_target. Neither weight is π / μ, which would count it twice. V-trace's
-    values are those of the network that learns, as in RLlib.
-    """
-    log_ratio = impact_log_ratio(log_pi, log_target, log_mu, rho)  # [T, B]
-    return -masked_mean(clipped_surrogate(log_ratio, advantage, kept, clip), kept)
-
-
 def awr_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor, beta: float, largest: float) -> Tensor:
     """Compute -mean(min(exp(A / beta), largest) log π(a)) [] (Peng et al. 2019, arXiv 1910.00177)."""
     check_shapes(log_pi=(log_pi, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
-    weight = (advantage.detach() / beta).clamp(max=math.log(largest)).exp()  # [T, B]
-    return -masked_mean(weight * _only(log_pi, kept), kept)
+    weight = (_only(advantage.detach(), kept) / beta).clamp(max=math.log(largest)).exp()  # [T, B]
+    return -mean_of(weight * _only(log_pi, kept), kept)
 
 
 class VMpoLosses(NamedTuple):

@@ -1,5 +1,7 @@
 """Shape checks on entry: a swapped axis must raise, not broadcast."""
 
+from functools import cache
+
 from torch import Tensor
 
 Size = int | tuple[int, ...]
@@ -15,22 +17,26 @@ def check_shapes(**named: tuple[Tensor, str]) -> None:
         ValueError: a tensor has the wrong number of axes, or a letter stands for two sizes. Names all the shapes.
     """
     sizes: dict[str, Size] = {}
-    for tensor, axes in named.values():
-        found = _read(tuple(tensor.shape), axes.split())
-        if found is None or any(sizes.setdefault(axis, size) != size for axis, size in found):
-            raise ValueError("shapes do not fit: " + ", ".join(_describe(n, t, a) for n, (t, a) in named.items()))
+    if not all(_fits(tensor.shape, axes, sizes) for tensor, axes in named.values()):
+        raise ValueError("shapes do not fit: " + ", ".join(_describe(n, t, a) for n, (t, a) in named.items()))
 
 
-def _read(shape: tuple[int, ...], axes: list[str]) -> list[tuple[str, Size]] | None:
-    """Pair each axis with its size; None if their numbers differ."""
-    if axes[-1] == "...":
-        letters = axes[:-1]
-        rest: list[tuple[str, Size]] = [("...", shape[len(letters) :])]
-    else:
-        letters, rest = axes, []
-    if len(shape) < len(letters) or (not rest and len(shape) > len(letters)):
-        return None
-    return [*zip(letters, shape, strict=False), *rest]
+def _fits(shape: tuple[int, ...], axes: str, sizes: dict[str, Size]) -> bool:
+    """Return whether a shape has these axes, of the sizes that are known; adds those that are new."""
+    letters, is_open = _letters(axes)
+    if len(shape) != len(letters) and (len(shape) < len(letters) or not is_open):
+        return False
+    for axis, size in zip(letters, shape, strict=False):
+        if sizes.setdefault(axis, size) != size:
+            return False
+    return not is_open or sizes.setdefault("...", rest := tuple(shape[len(letters) :])) == rest
+
+
+@cache
+def _letters(axes: str) -> tuple[list[str], bool]:
+    """Return the letters of axes, and whether others may follow."""
+    letters = axes.split()
+    return (letters[:-1], True) if letters[-1] == "..." else (letters, False)
 
 
 def _describe(name: str, tensor: Tensor, axes: str) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.ops.masks import masked_mean
+from agents.ops.masks import mean_of
 from agents.ops.shapes import check_shapes
 
 
@@ -47,10 +47,10 @@ def value_loss(
         recorded = torch.where(kept, clip.recorded, 0)  # [T, B]
         near = recorded + (value - recorded).clamp(-clip.distance, clip.distance)  # [T, B]
         losses = torch.maximum(losses, _losses(near, target, huber))
-    return masked_mean(losses, kept)
+    return mean_of(losses, kept)
 
 
 def _losses(value: Tensor, target: Tensor, huber: float | None) -> Tensor:
     if huber is None:
-        return 0.5 * (value - target).square()
+        return 0.5 * functional.mse_loss(value, target, reduction="none")
     return functional.huber_loss(value, target, reduction="none", delta=huber)

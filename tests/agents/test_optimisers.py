@@ -1,0 +1,68 @@
+"""Steps of Adam that are made in less time than PyTorch's: they are the same."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from agents.optimisers import Adam, clip_gradients
+
+SHAPES = [(5, 3), (7,), (), (2, 3, 4)]
+
+
+def parameters() -> list[nn.Parameter]:
+    generator = torch.Generator().manual_seed(1)
+    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+
+
+def give_gradients(found: list[nn.Parameter], seed: int, left_out: int | None) -> None:
+    """Give all parameters gradients of all sizes but one."""
+    generator = torch.Generator().manual_seed(seed)
+    for place, parameter in enumerate(found):
+        gradient = torch.randn(parameter.shape, generator=generator) * 10.0 ** (seed % 4 - 2)
+        parameter.grad = None if place == left_out else gradient
+
+
+def play(*, is_quick: bool) -> tuple[list[nn.Parameter], Adam]:
+    """Make steps of which the first two have no gradient of one parameter; in the middle a state is loaded."""
+    found = parameters()
+    optimiser = Adam(found, lr=0.1, eps=1e-5, fused=True)
+    for seed in range(12):
+        optimiser.set_rate(0.1 / (1 + seed))
+        give_gradients(found, seed, 1 if seed < 2 else 2 if seed == 7 else None)
+        optimiser.quick_step() if is_quick else optimiser.step()
+        if seed == 5:
+            optimiser.load_state_dict(copy.deepcopy(optimiser.state_dict()))
+    return found, optimiser
+
+
+def test_a_quick_step_is_that_of_pytorch() -> None:
+    # Mutations: leave out the count of steps; take the betas in the other order.
+    (quick, optimiser), (slow, other) = play(is_quick=True), play(is_quick=False)
+    assert all(torch.equal(a, b) for a, b in zip(quick, slow, strict=True))
+    for a, b in zip(quick, slow, strict=True):
+        assert {name: value.tolist() for name, value in optimiser.state[a].items()} == {
+            name: value.tolist() for name, value in other.state[b].items()
+        }
+
+
+def test_forgotten_gradients_are_gone() -> None:
+    found = parameters()
+    give_gradients(found, 0, None)
+    Adam(found, lr=0.1, fused=True).forget_gradients()
+    assert all(parameter.grad is None for parameter in found)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("limit", [0.5, 30.0, float("inf")])
+def test_gradients_are_clipped_as_pytorch_does(seed: int, limit: float) -> None:
+    # Mutation: scale gradients up to the limit, too.
+    def clipped(clip: Callable[[list[nn.Parameter], float], Tensor]) -> tuple[float, list[Any]]:
+        found = parameters()
+        give_gradients(found, seed, 1)
+        return clip(found, limit).item(), [None if p.grad is None else p.grad.tolist() for p in found]
+
+    assert clipped(clip_gradients) == clipped(nn.utils.clip_grad_norm_)
