@@ -121,9 +121,19 @@ def test_rows_and_sequences_are_dealt_out_whole_and_shuffled() -> None:
     parts = list(deal_sequences(learnable, 2, generator))
     assert sorted(torch.cat([part[0] for part in parts]).tolist()) == [0, 1, 2, 3, 4]
     assert all(torch.equal(part - part[0], (5 * torch.arange(7)).unsqueeze(1).expand_as(part)) for part in parts)
-    for deal in (deal_rows, deal_sequences):
-        with pytest.raises(ValueError, match="--minibatches: 99 updates share"):
-            next(deal(learnable, 99, generator))
+
+
+@pytest.mark.parametrize("split", ["rows", "sequences"])
+def test_a_round_of_which_messages_are_lost_makes_fewer_updates(split: str) -> None:
+    # Mutation: end the run where a round has less than one row or sequence for each update.
+    play = Play(["--agent", "ppo", "--env", TASKS["box"], "--minibatches", "2", "--minibatch-split", split])
+    seen = watch_steps(play.learner)
+    batch = play.play()
+    left = {name: rows[:, :1].clone() for name, rows in batch.rows.items()}
+    left["step_type"][1:] = StepType.LAST  # one row of one sequence is left
+    metrics = play.learner.update(Batch(left, {}), 0.0).metrics
+    assert all(metric.isfinite() for metric in metrics.values())
+    assert [int(rows.learnable.sum()) for rows, _ in seen] == [1] * 2, "one in each epoch"
 
 
 def rounds(play: Play, count: int) -> Iterator[Batch]:
