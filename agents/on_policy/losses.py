@@ -15,7 +15,7 @@ from agents.on_policy.options import OnPolicyOptions
 from agents.on_policy.rounds import Played
 from agents.ops.masks import better_half, masked_mean, normalised, positive_rows
 from agents.ops.multipliers import Constraint, FixedWeight, PositiveNumber
-from agents.ops.policy_losses import awr_loss, ppo_loss, vmpo_losses, vpg_loss
+from agents.ops.policy_losses import awr_loss, beyond_bounds, ppo_loss, vmpo_losses, vpg_loss
 from agents.ops.popart import PopArt
 from agents.ops.value_losses import ValueClip, value_loss
 
@@ -72,9 +72,9 @@ class Losses(nn.Module):
         log_pi = pi.log_prob(rows.raw)  # [T, B]
         if options.policy_loss == "ppo":
             log_ratio = log_pi - mu.log_prob(rows.raw)  # [T, B]
-            loss = ppo_loss(log_ratio, advantage, kept, options.clip_epsilon, options.clip_form == "logarithmic")
-            beyond = (log_ratio.detach().exp() - 1).abs() > options.clip_epsilon
-            return loss, {"clipped": masked_mean(beyond.float(), kept)}
+            bounds = (options.clip_epsilon, options.clip_form == "logarithmic")
+            clipped = masked_mean(beyond_bounds(log_ratio, *bounds).float(), kept)
+            return ppo_loss(log_ratio, advantage, kept, *bounds), {"clipped": clipped}
         if options.policy_loss == "awr":
             return awr_loss(log_pi, advantage, kept, options.awr_temperature, options.awr_limit), {}
         if self.temperature is not None:

@@ -36,11 +36,21 @@ def ppo_loss(log_ratio: Tensor, advantage: Tensor, kept: Tensor, clip: float, lo
     the exponential, a ratio beyond all numbers that is clipped has the gradient 0 and not NaN.
     """
     check_shapes(log_ratio=(log_ratio, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
-    high = math.log1p(clip)
-    low = -high if log_symmetric else math.log1p(-clip)
+    low, high = _log_bounds(clip, log_symmetric)
     inside, advantage = _only(log_ratio, kept), advantage.detach()
     bounded = torch.where(advantage > 0, inside.clamp(max=high), inside.clamp(min=low))  # [T, B]
     return -masked_mean(bounded.exp() * advantage, kept)
+
+
+def beyond_bounds(log_ratio: Tensor, clip: float, log_symmetric: bool = False) -> Tensor:
+    """Return at which rows [T, B] the ratio is above or below the bounds of `ppo_loss`."""
+    low, high = _log_bounds(clip, log_symmetric)
+    return (log_ratio < low) | (log_ratio > high)
+
+
+def _log_bounds(clip: float, log_symmetric: bool) -> tuple[float, float]:
+    high = math.log1p(clip)
+    return (-high if log_symmetric else math.log1p(-clip)), high
 
 
 def awr_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor, beta: float, largest: float) -> Tensor:

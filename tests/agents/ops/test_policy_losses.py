@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from agents.ops.masks import better_half
-from agents.ops.policy_losses import awr_loss, ppo_loss, vmpo_losses, vpg_loss
+from agents.ops.policy_losses import awr_loss, beyond_bounds, ppo_loss, vmpo_losses, vpg_loss
 from agents.ops.value_losses import ValueClip, value_loss
 from tests.ground_truth import policy_losses as truth
 
@@ -49,6 +49,21 @@ def test_the_policy_gradient_is_the_advantage(seed: int) -> None:
     assert loss.item() == pytest.approx(-np.mean(np.array(log_pi) * advantage))
     wanted = torch.where(given.kept, -given.advantage / given.kept.sum(), 0)
     torch.testing.assert_close(gradient(loss, given), wanted)
+
+
+@pytest.mark.parametrize("log_symmetric", [False, True])
+def test_a_ratio_is_beyond_the_bounds_where_its_loss_has_no_gradient(log_symmetric: bool) -> None:
+    # Mutation: bounds of 1 - epsilon for both forms.
+    ratios = torch.tensor([[0.79, 0.81, 0.83, 0.84, 1.0, 1.19, 1.21]], dtype=torch.float64)
+    kept = torch.ones_like(ratios, dtype=torch.bool)
+    found = beyond_bounds(ratios.log(), 0.2, log_symmetric)
+    for sign in (-1.0, 1.0):
+        log_ratio = ratios.log().requires_grad_()
+        (gradient_,) = torch.autograd.grad(
+            ppo_loss(log_ratio, torch.full_like(ratios, sign), kept, 0.2, log_symmetric), log_ratio
+        )
+        outward = ratios > 1 if sign > 0 else ratios < 1
+        assert torch.equal(gradient_ == 0, found & outward)
 
 
 def check_ppo(loss: Callable[..., Tensor], seed: int, log_symmetric: bool) -> None:
