@@ -161,7 +161,7 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
     own: AgentOptions = AGENTS[RunOptions.agent].options()
     given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)  # names, by command line or file
     file_keys: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)  # of those that --config gave
-    unused: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)  # those that other agents have
+    unused: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)  # given, which other agents use
 
     @property
     def task(self) -> str:
@@ -288,7 +288,7 @@ def _args(agent: str, given: config_file.Settings) -> Args:
     options = AGENTS[agent].options
     named = preset_of(values.get("preset", "paper"), options, is_atari=_is_atari(values))
     preset = {name: value for name, (value, _) in named.items()}
-    chosen = _defaults(options, values) | preset | values
+    chosen = _defaults(options, values) | preset | {name: values[name] for name in values.keys() - options.UNUSED}
     own = {f.name for f in dataclasses.fields(options)}
     common = {name: value for name, value in chosen.items() if name in _COMMON}
     return Args(
@@ -296,7 +296,7 @@ def _args(agent: str, given: config_file.Settings) -> Args:
         own=options(**{name: value for name, value in chosen.items() if name in own}),
         given=frozenset(values),
         file_keys=given.keys,
-        unused={name: value for name, value in values.items() if name not in _COMMON | own},
+        unused={name: value for name, value in values.items() if name not in _COMMON - options.UNUSED | own},
     )
 
 
@@ -310,7 +310,7 @@ def _is_atari(values: dict[str, Any]) -> bool:
 
 
 def _unused_errors(args: Args) -> list[str]:
-    fields = {f.name: f for entry in AGENTS.values() for f in dataclasses.fields(entry.options)}
+    fields = {f.name: f for group in ALL_GROUPS for f in dataclasses.fields(group)}
     found = ((name, fields[name].metadata["bounds"].error(value)) for name, value in args.unused.items())
     return [f"{flag_of(name)}: {error}" for name, error in found if error]
 

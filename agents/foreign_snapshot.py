@@ -116,6 +116,8 @@ def paired_moments(
         if optimiser["param_groups"] and not optimiser["state"]:
             raise ValueError("its optimiser has made no step yet, as in snapshots that an actor has saved")
         numbers = [number for group in optimiser["param_groups"] for number in group["params"]]
+        if len(numbers) != len(names):
+            raise ValueError(f"they are of {len(numbers)} weights, and {len(names)} are trained")
         states = {name: optimiser["state"][number] for name, number in zip(names, numbers, strict=True)}
         paired = {i: _moments(name, states[name], weights[name], moments) for i, name in enumerate(own)}
     except (LookupError, TypeError, AttributeError) as error:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -131,6 +131,7 @@ class Agent(Policy):
     steps_per_update: int | None = None  # agent steps that an update of a replay stands for; None: --replay-frequency
     generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
+    learned: ClassVar[frozenset[str]] = frozenset()  # those without which the model's weights cannot be trained further
 
     @abstractmethod
     def __init__(self, setup: Setup) -> None:

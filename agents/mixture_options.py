@@ -6,6 +6,7 @@ from agents.options import option
 from agents.sequence_options import SequenceOptions
 from memory.mixture.spec import ATTENTIVE, DISTANCES, ELITE, Sampling, TableSpec, counts, parse_mix
 
+_MIXING = frozenset({"queue_size", "replay_device"})  # batches prepared ahead, and tables that may be on the GPU
 _ELITE = frozenset({"elite_strategy", "elite_insertion", "feature_projection"})
 _MEASURING = frozenset({"feature_distance", "feature_norm", "candidates", "candidates_annealed_over"})
 
@@ -81,11 +82,11 @@ class MixtureOptions(SequenceOptions):
 
     @property
     def unused(self) -> frozenset[str]:
-        """Return the options that have no use with these tables; a mixture can prepare batches ahead."""
+        """Return the options that have no use with these tables."""
         tables = {table.table for table in self.mix}
-        unused = set() if tables else {"queue_size"}
-        unused |= set() if tables & {ATTENTIVE, ELITE} else _MEASURING
-        return self.UNUSED - {"queue_size"} | unused | (set() if ELITE in tables else _ELITE)
+        unused = self.UNUSED if tables else self.UNUSED | _MIXING
+        unused = unused if tables & {ATTENTIVE, ELITE} else unused | _MEASURING
+        return unused if ELITE in tables else unused | _ELITE
 
     def errors(self) -> list[str]:
         """Return what is wrong with the options together, one line each."""

@@ -62,7 +62,7 @@ def _mixed() -> dict[str, Configuration]:
     steps = dict.fromkeys(("breakout", "seaquest"), 500_000)
     runs = {f"clear-{name}-cpu": f"{_CLEAR} {mix}" for name, mix in _MIXED.items()}
     plain = {f"clear-{name}-plain-cpu": f"{_CLEAR} {_MIXED[name]} {_PLAIN}" for name in ("uniform", "elite3")}
-    return {name: Configuration(tuple(words.split()), steps, ends=True) for name, words in (runs | plain).items()}
+    return {name: Configuration(tuple(words.split()), steps, 100, ends=True) for name, words in (runs | plain).items()}
 
 
 CONFIGURATIONS = {

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import torch
 
 from agents.foreign_snapshot import ADAM, RMSPROP, check_weights, misfits, paired_moments
-from agents.interface import Agent, Network
+from agents.interface import Agent, Network, Stateful
 from memory.errors import UserError
 from saber.results.files import replace_file
 
@@ -117,10 +117,14 @@ def restore(agent: Agent, snapshot: dict[str, Any]) -> None:
     """Restore the state of every part of the agent; raises UserError if the snapshot is of another agent or size."""
     for name, part in agent.parts.items():
         if f"{name}{_SUFFIX}" in snapshot:
-            try:
-                part.load_state_dict(snapshot[f"{name}{_SUFFIX}"])
-            except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
-                raise UserError(f"the snapshot's {name} does not fit these settings: {_first_line(error)}") from error
+            _restore_part(name, part, snapshot)
+
+
+def _restore_part(name: str, part: Stateful, snapshot: dict[str, Any]) -> None:
+    try:
+        part.load_state_dict(snapshot[f"{name}{_SUFFIX}"])
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"the snapshot's {name} does not fit these settings: {_first_line(error)}") from error
 
 
 def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
@@ -128,13 +132,15 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
 
     In further training, the next steps should be as long as the last ones were. Adam would begin with longer steps if
     it estimated the moments anew, so it keeps the snapshot's moments; Adam's settings are those of the command line.
-    All else belongs to a run, and this run is new: counts, random numbers and replay begin afresh, and the target
-    network begins equal to the online one. Noise buffers may be missing; they are drawn before they are used.
+    What they cannot be trained further without, as an agent's critics, is taken over, too (`Agent.learned`). All else
+    belongs to a run, and this run is new: counts, random numbers and replay begin afresh, and a target network of what
+    acts begins equal to it. Noise buffers may be missing; they are drawn before they are used.
 
-    Raises UserError if the weights do not fit the agent. Moments that do not fit are left out, and a line is printed.
+    Raises UserError if the weights do not fit the agent. What is missing, and moments that do not fit, are left out,
+    and a line is printed.
     """
     weights = snapshot[_MODEL]
-    for part in agent.parts.values():
+    for name, part in agent.parts.items():
         if isinstance(part, Network):
             own = part.state_dict()
             if lines := list(misfits(weights, own, agent.sizes_of)):
@@ -142,6 +148,11 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
             part.load_state_dict(own | weights)
         elif isinstance(part, torch.optim.Optimizer):
             _restore_moments(part, agent, snapshot)
+        elif name in agent.learned:
+            if f"{name}{_SUFFIX}" in snapshot:
+                _restore_part(name, part, snapshot)
+            else:
+                print(f"What was learned as {name!r} begins anew: the snapshot holds weights alone", flush=True)
 
 
 def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: dict[str, Any]) -> None:
@@ -149,9 +160,13 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
     if f"optimiser{_SUFFIX}" not in snapshot:
         print(f"{whose} begins anew: the snapshot holds weights alone", flush=True)
         return
-    names = [name for name, _ in agent.model.named_parameters()]
+    weights, names = snapshot[_MODEL], [name for name, _ in agent.model.named_parameters()]
+    trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    if {*map(id, trained)} != {*map(id, agent.model.parameters())}:  # then the snapshot is ours, and in our order
+        weights = {f"trained weight {number}": parameter for number, parameter in enumerate(trained)}
+        names = list(weights)
     try:
-        state = paired_moments(snapshot[f"optimiser{_SUFFIX}"], snapshot[_MODEL], names, moments)
+        state = paired_moments(snapshot[f"optimiser{_SUFFIX}"], weights, names, moments)
     except ValueError as error:
         print(f"{whose} begins anew, without the snapshot's moments: {error}", flush=True)
     else:

@@ -441,6 +441,15 @@ def test_options_of_other_agents_are_told_and_judged_but_not_used() -> None:
     assert args.replace(agent="rainbow").get("atoms") == 21
 
 
+def test_common_options_that_an_agent_has_no_use_for_decide_nothing() -> None:
+    # Mutation: let --learn-start put off the decay of a learning rate that falls from the first round on.
+    words = ["--agent", "ppo", "--learn-start", "90000", "--memory-capacity", "70000"]
+    args = read(*words)
+    assert args == read("--agent", "ppo") and args.learn_start == 1
+    assert args.not_used() == "Not used by --agent ppo: --learn-start, --memory-capacity"
+    assert errors_of(*words, "--batch-size", "0") == ["--batch-size: must be above 0, is 0"]
+
+
 def test_what_processes_must_share() -> None:
     shared = read("--seed", "4").shared
     assert shared["seed"] == 4

@@ -30,7 +30,7 @@ class ImpalaOptions(MixtureOptions):
         "max_gradient_norm": (0.5, "A2C's"),
     }
     UNUSED: ClassVar[frozenset[str]] = frozenset(
-        {"learn_start", "replay_frequency", "priority_weight", "final_priority_weight", "queue_size", "replay_device"}
+        {"learn_start", "replay_frequency", "priority_weight", "final_priority_weight"}
     )
     WAITS_FOR_ROWS: ClassVar[bool] = True  # in its queue
 

@@ -49,6 +49,7 @@ class OnPolicy(SequenceAgent):
     """The agent of `--agent ppo`, `vmpo`, `awr`, `vpg` and `vtrace`."""
 
     buffer = "queue"
+    learned = frozenset({"statistics"})
 
     def __init__(self, setup: Setup) -> None:
         options, learning = setup.own, setup.learning
@@ -121,6 +122,8 @@ class OnPolicy(SequenceAgent):
         options = self._options
         self._optimiser.set_rate(options.lr_on_policy * (1 - float(progress)))
         inputs, memory = self.learning_inputs(batch)  # [T + 1, B, ...]
+        if self._reference:
+            self._reference.begin_round(self.network)
         reward = self._statistics.scaled(batch.reward) if options.normalise_rewards else batch.reward
         reward = clip_reward(reward, self._learning.reward_clip)
         begun = self._look(inputs, memory)[1]  # [T + 1, B]
@@ -199,8 +202,6 @@ class OnPolicy(SequenceAgent):
 
     def _end_round(self, batch: Batch) -> None:
         """Count the round's observations and returns, for the rows that are played with the next weights."""
-        if self._reference:
-            self._reference.count_round(self.network)
         rows = slice(self.spec.prefix, self.spec.prefix + self.spec.length)
         learnable = batch.step_type[rows] != LAST  # [T, B]
         following = batch.reward[self.spec.prefix + 1 :]  # [T, B]

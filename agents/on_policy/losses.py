@@ -14,7 +14,7 @@ from agents.on_policy.options import OnPolicyOptions
 from agents.on_policy.rounds import Played
 from agents.ops.masks import better_half, masked_mean, normalised, positive_rows
 from agents.ops.multipliers import Constraint, FixedWeight, PositiveNumber
-from agents.ops.policy_losses import awr_loss, ppo_loss, vmpo_losses, vpg_loss
+from agents.ops.policy_losses import awr_loss, beyond_bounds, ppo_loss, vmpo_losses, vpg_loss
 from agents.ops.popart import PopArt
 from agents.ops.value_losses import ValueClip, value_loss
 
@@ -37,6 +37,7 @@ class Losses(nn.Module):
     def __init__(self, options: OnPolicyOptions, policy: PolicySpec, generator: torch.Generator) -> None:
         super().__init__()
         self._options, self._policy, self._generator = options, policy, generator
+        self._bounds = (options.clip_epsilon, options.clip_form == "logarithmic")  # of PPO's ratio
         self.temperature = PositiveNumber(_START, _SPEED) if options.policy_loss == "vmpo" else None
         chosen = {
             "entropy": _regulariser(options.entropy_cost, -options.target_entropy if options.target_entropy else None),
@@ -66,7 +67,7 @@ class Losses(nn.Module):
         pi = self._policy.distribution(look.parameters)
         metrics = {"value": masked_mean(look.value, rows.learnable)}
         if self._options.policy_loss == "ppo":
-            beyond = ((pi.log_prob(rows.raw) - rows.log_mu).exp() - 1).abs() > self._options.clip_epsilon
+            beyond = beyond_bounds(pi.log_prob(rows.raw) - rows.log_mu, *self._bounds)
             metrics["clipped"] = masked_mean(beyond.float(), rows.learnable)
         for name in ("entropy", "kl"):
             if name not in self.regularisers:
@@ -82,8 +83,7 @@ class Losses(nn.Module):
             kept = (positive_rows if options.kept_advantages == "positive" else better_half)(advantage, kept)
         log_pi = pi.log_prob(rows.raw)  # [T, B]
         if options.policy_loss == "ppo":
-            log_ratio = log_pi - rows.log_mu  # [T, B]
-            return ppo_loss(log_ratio, advantage, kept, options.clip_epsilon, options.clip_form == "logarithmic"), {}
+            return ppo_loss(log_pi - rows.log_mu, advantage, kept, *self._bounds), {}
         if options.policy_loss == "awr":
             return awr_loss(log_pi, advantage, kept, options.awr_temperature, options.awr_limit), {}
         if self.temperature is not None:

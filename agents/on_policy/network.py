@@ -6,7 +6,7 @@ Letters: T rows, B batch, S stack, P parameters, F features.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from agents.networks.core import Core, CoreSpec, Inputs, Memory
 from agents.networks.policy_head import PolicyHead
 from agents.networks.torso import FRAME
 from agents.ops.popart import PopArt
+from memory.environment_spec import Field
 
 MOST = 10.0  # of a normalised observation's numbers
 _POLICY_GAIN, _VALUE_GAIN = 0.01, 1.0  # of the heads' first weights
@@ -37,17 +38,17 @@ class Normaliser(nn.Module):
     """Brings observations to mean 0 and deviation 1, as far as the learner has seen them, and into -10 to 10.
 
     Mean and scale are parameters, so that they travel and are saved with the weights that were trained on them; no
-    gradient reaches them.
+    gradient reaches them. Before the learner has seen anything, bytes are brought to fractions.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, observation: Field) -> None:
         super().__init__()
-        self.mean = nn.Parameter(torch.zeros(shape), requires_grad=False)
-        self.scale = nn.Parameter(torch.ones(shape), requires_grad=False)
+        self.mean = nn.Parameter(torch.zeros(observation.shape), requires_grad=False)
+        self.scale = nn.Parameter(torch.full(observation.shape, _scale_of(observation)), requires_grad=False)
 
     def forward(self, obs: Tensor) -> Tensor:
-        """Normalise observations [..., *shape]."""
-        return ((obs - self.mean) * self.scale).clamp(-MOST, MOST)
+        """Normalise observations [..., *shape], as the environment gives them."""
+        return ((obs.float() - self.mean) * self.scale).clamp(-MOST, MOST)
 
 
 class PolicyValueNetwork(Network):
@@ -59,11 +60,14 @@ class PolicyValueNetwork(Network):
         self.core: Core | None = None
         self.normaliser: Normaliser | None = None
         is_picture = torso.observation.shape == FRAME
-        self._scale = 1 / 255 if torso.observation.dtype == "uint8" else 1.0
         if spec.normalises and not is_picture:
-            self.normaliser = Normaliser(torso.observation.shape)
+            self.normaliser = Normaliser(torso.observation)
+            torso = replace(
+                torso, observation=torso.observation._replace(dtype="float32")
+            )  # all that follows sees that
+        self._scale = _scale_of(torso.observation)
         if is_picture or spec.core.lstm:
-            self.core = Core(spec.core)
+            self.core = Core(replace(spec.core, torso=torso))
             _initialise(self.core)
             features = self.core.nb_features
         else:
@@ -93,12 +97,16 @@ class PolicyValueNetwork(Network):
     def _seen(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
         """Return features behind the core [T, B, F], or without one the numbers of the stacks, and the memory."""
         if self.normaliser is not None:
-            inputs = inputs._replace(obs=self.normaliser(inputs.obs.float() * self._scale))
+            inputs = inputs._replace(obs=self.normaliser(inputs.obs))
         if self.core is not None:
             found: tuple[Tensor, Memory] = self.core(inputs, memory)
             return found
-        x = inputs.obs if self.normaliser is not None else inputs.obs.float() * self._scale  # [T, B, S, ...]
-        return x.flatten(2), ()
+        return (inputs.obs.float() * self._scale).flatten(2), ()
+
+
+def _scale_of(observation: Field) -> float:
+    """Return the factor that brings bytes to fractions; 1 for numbers of other kinds."""
+    return 1 / 255 if observation.dtype == "uint8" else 1.0
 
 
 def _mlp(inputs: int, units: int) -> nn.Sequential:

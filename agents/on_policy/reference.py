@@ -24,8 +24,9 @@ class Reference(nn.Module):
         parameters: Tensor = self.network(inputs, memory)[0]
         return parameters
 
-    def count_round(self, network: PolicyValueNetwork) -> None:
-        """Count a round that was learned from."""
-        rounds = self.get_buffer("rounds").add_(1)
+    def begin_round(self, network: PolicyValueNetwork) -> None:
+        """Count a round that is learned from; the first reference is the policy that a run begins with."""
+        rounds = self.get_buffer("rounds")
         if rounds % self._period == 0:
             self.network.load_state_dict(network.state_dict())
+        rounds.add_(1)

@@ -41,7 +41,7 @@ class Played(NamedTuple):
 def deal_rows(learnable: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield, for each of so many updates, places [1, N] int64 among rows [T * B], shuffled: all learnable ones once.
 
-    Raises ValueError if there are fewer learnable rows than updates.
+    Where there are fewer learnable rows than updates, an update has one row: some of the round's messages are lost.
     """
     check_shapes(learnable=(learnable, "T B"))
     places = learnable.flatten().nonzero().squeeze(1)  # [rows]
@@ -52,7 +52,7 @@ def deal_rows(learnable: Tensor, parts: int, generator: torch.Generator) -> Iter
 def deal_sequences(learnable: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Yield, for each of so many updates, places [T, b] int64 among rows [T * B]: whole sequences, shuffled.
 
-    Raises ValueError if there are fewer sequences than updates.
+    Where there are fewer sequences than updates, an update has one sequence.
     """
     check_shapes(learnable=(learnable, "T B"))
     T, B = learnable.shape
@@ -62,7 +62,5 @@ def deal_sequences(learnable: Tensor, parts: int, generator: torch.Generator) ->
 
 
 def _dealt(places: Tensor, parts: int, generator: torch.Generator) -> Iterator[Tensor]:
-    if len(places) < parts:
-        raise ValueError(f"--minibatches: {parts} updates share {len(places)} rows or sequences; give fewer")
     order = torch.randperm(len(places), generator=generator, device=places.device)
-    yield from places[order].tensor_split(parts)
+    yield from places[order].tensor_split(min(parts, len(places)))

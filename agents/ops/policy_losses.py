@@ -33,15 +33,14 @@ def clipped_surrogate(
 ) -> Tensor:
     """Compute min(ratio A, clip(ratio, low, high) A) [T, B] (Schulman et al. 2017, arXiv 1707.06347, equation 7).
 
-    It is to be made large, and is 0 where not kept; `ppo_loss` is minus its mean, and IMPACT's loss minus that of another ratio.
+    It is to be made large, and is 0 where not kept; `ppo_loss` is minus its mean.
 
     `high` is 1 + clip. `low` is 1 - clip, or if log_symmetric 1 / (1 + clip) (Andrychowicz et al. 2020, arXiv
     2006.05990). The minimum bounds the ratio from above where A > 0, else from below. Written so, before
     the exponential, a ratio beyond all numbers that is clipped has the gradient 0 and not NaN.
     """
     check_shapes(log_ratio=(log_ratio, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
-    high = math.log1p(clip)
-    low = -high if log_symmetric else math.log1p(-clip)
+    low, high = _log_bounds(clip, log_symmetric)
     inside, advantage = _only(log_ratio, kept), _only(advantage.detach(), kept)  # [T, B] each
     bounded = torch.where(advantage > 0, inside.clamp(max=high), inside.clamp(min=low))  # [T, B]
     return bounded.exp() * advantage
@@ -56,8 +55,8 @@ def impact_log_ratio(log_pi: Tensor, log_target: Tensor, log_mu: Tensor, rho: fl
     """Compute log R [T, B], R = min(μ / π_target, rho) π / μ (IMPACT: Luo et al. 2020, arXiv 1912.00167).
 
     IMPACT's objective is the clipped surrogate of R and of V-trace's advantage with the log ratio log_target - log_mu,
-    which holds the weight min(rho_pg, π_target / μ) already: R is the rest, π / π_target. Neither weight is π / μ, which
-    would count it twice. V-trace's values are those of the network that learns, as in RLlib.
+    which holds the weight min(rho_pg, π_target / μ) already: R is the rest, π / π_target. Neither weight is π / μ,
+    which would count it twice. V-trace's values are those of the network that learns, as in RLlib.
 
     It is computed as R = π / max(π_target, μ / rho): π_target counts as no less than μ / rho. RLlib's APPO multiplies
     two exponentials, each of which may be infinite; else its ratio is the same. If π_target = μ and rho >= 1, R is
@@ -71,6 +70,17 @@ def impact_log_ratio(log_pi: Tensor, log_target: Tensor, log_mu: Tensor, rho: fl
     """
     check_shapes(log_pi=(log_pi, "T B"), log_target=(log_target, "T B"), log_mu=(log_mu, "T B"))
     return log_pi - torch.maximum(log_target, log_mu - math.log(rho)).detach()
+
+
+def beyond_bounds(log_ratio: Tensor, clip: float, log_symmetric: bool = False) -> Tensor:
+    """Return at which rows [T, B] the ratio is above or below the bounds of `ppo_loss`."""
+    low, high = _log_bounds(clip, log_symmetric)
+    return (log_ratio < low) | (log_ratio > high)
+
+
+def _log_bounds(clip: float, log_symmetric: bool) -> tuple[float, float]:
+    high = math.log1p(clip)
+    return (-high if log_symmetric else math.log1p(-clip)), high
 
 
 def awr_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor, beta: float, largest: float) -> Tensor:

@@ -1,6 +1,7 @@
 """Mean and variance of all that was seen, in parts that are merged exactly (Welford 1962; Chan et al. 1979).
 
-Each actor observes into statistics of its own, sends them and begins anew. The learner merges each part once.
+The learner observes the rows of each round, which come from the actors' logs exactly once, and merges them into what it
+has: the order of actors and the size of rounds change nothing but rounding.
 """
 
 from typing import NamedTuple
@@ -80,7 +81,7 @@ class RunningStatistics:
         self._moments = merged(self._moments, moments(numbers.cpu(), kept))
 
     def merge(self, part: "RunningStatistics") -> None:
-        """Take in what another one observed; the caller sees to it that no part comes twice."""
+        """Take in what another one observed, in parts that do not overlap; the caller lets no part come twice."""
         self._moments = merged(self._moments, part._moments)
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -64,6 +64,8 @@ class Window(NamedTuple):
 class Sac(SequenceAgent):
     """The agent of `--agent sac`."""
 
+    learned = frozenset({"critics", "target", "temperature"})
+
     def __init__(self, setup: Setup) -> None:
         options, action = setup.own, setup.environment.action
         assert isinstance(options, SacOptions)

@@ -175,10 +175,11 @@ def _refuse_other_settings(args: Args, saved: SavedRun) -> None:
     Other settings would not fit the run's experience and its actors' states.
     """
     before, now = saved.settings, args.shared
+    free = {"T_max", "nb_actor", "rainbow_only" if "agent" in before else ""} | args.own.UNUSED
     errors = [
         f"{flag_of(name)}: was {before[name]!r} when {saved.path} was saved, is {now[name]!r}; resume with the same "
         "settings, or start afresh in another --path-to-results"
-        for name in now.keys() & before.keys() - {"T_max", "nb_actor", "rainbow_only" if "agent" in before else ""}
+        for name in now.keys() & before.keys() - free
         if before[name] != now[name]
     ]
     if errors:

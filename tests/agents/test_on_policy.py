@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import args as options
-from agents.networks.core import Memory
+from agents.networks.core import Inputs, Memory
 from agents.on_policy.agent import OnPolicy
 from agents.on_policy.rounds import Played, deal_rows, deal_sequences
 from args import Args
@@ -121,9 +121,19 @@ def test_rows_and_sequences_are_dealt_out_whole_and_shuffled() -> None:
     parts = list(deal_sequences(learnable, 2, generator))
     assert sorted(torch.cat([part[0] for part in parts]).tolist()) == [0, 1, 2, 3, 4]
     assert all(torch.equal(part - part[0], (5 * torch.arange(7)).unsqueeze(1).expand_as(part)) for part in parts)
-    for deal in (deal_rows, deal_sequences):
-        with pytest.raises(ValueError, match="--minibatches: 99 updates share"):
-            next(deal(learnable, 99, generator))
+
+
+@pytest.mark.parametrize("split", ["rows", "sequences"])
+def test_a_round_of_which_messages_are_lost_makes_fewer_updates(split: str) -> None:
+    # Mutation: end the run where a round has less than one row or sequence for each update.
+    play = Play(["--agent", "ppo", "--env", TASKS["box"], "--minibatches", "2", "--minibatch-split", split])
+    seen = watch_steps(play.learner)
+    batch = play.play()
+    left = {name: rows[:, :1].clone() for name, rows in batch.rows.items()}
+    left["step_type"][1:] = StepType.LAST  # one row of one sequence is left
+    metrics = play.learner.update(Batch(left, {}), 0.0).metrics
+    assert all(metric.isfinite() for metric in metrics.values())
+    assert [int(rows.learnable.sum()) for rows, _ in seen] == [1] * 2, "one in each epoch"
 
 
 def rounds(play: Play, count: int) -> Iterator[Batch]:
@@ -152,6 +162,27 @@ def test_statistics_count_each_row_and_each_reward_once() -> None:
     assert normaliser is not None
     assert normaliser.mean.numpy() == pytest.approx(seen.mean((0, 1)), abs=1e-6)
     assert normaliser.scale.numpy() == pytest.approx(1 / seen.std((0, 1)), rel=1e-4)
+
+
+@pytest.mark.parametrize("network", ["", LSTM])
+def test_bytes_are_normalised_in_the_unit_that_their_statistics_have(network: str) -> None:
+    # Mutations: normalise fractions by statistics of bytes; let the torso divide what is normalised by 255.
+    play = Play([*"--agent ppo --env gymnasium:tests.saber.spaced:Memory-v0".split(), *network.split()])
+    [seen] = rounds(play, 1)
+    learned = seen.obs[:-1][seen.step_type[:-1] != StepType.LAST].double()  # [N, 5]
+    wanted = (learned - learned.mean(0)) / learned.std(0, correction=0)
+    network_, shown = play.learner.network, list[Tensor]()
+    assert network_.normaliser is not None
+    body = network_.policy_body if network_.core is None else network_.core.torso.body
+    body.register_forward_pre_hook(lambda _module, inputs: shown.append(inputs[0]))
+    count = len(learned)
+    inputs = Inputs(
+        learned.byte().view(count, 1, 1, 5), torch.ones(count, 1, dtype=torch.bool), torch.zeros(count, 1),
+        torch.zeros(count, 1, dtype=torch.int32),
+    )  # fmt: skip
+    memory = tuple(torch.zeros(1, 6) for _ in range(2)) if network else ()
+    play.learner.network(inputs, memory)
+    torch.testing.assert_close(shown[0].view(count, 5).double(), wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("member", MEMBERS)

@@ -57,5 +57,25 @@ class Locks(gymnasium.Env[Any, Any]):
         return seen, float(opened.sum()), bool(opened.all()), False, {}
 
 
+class Memory(gymnasium.Env[Any, Any]):
+    """Bytes of a machine's memory, too few for an image: each has a range of its own."""
+
+    observation_space = spaces.Box(0, 255, (5,), np.uint8)
+    action_space = spaces.Discrete(3)
+    highest = np.array([256, 2, 100, 30, 200])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed, options=options)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        return self._seen(), 1.0, bool(self.np_random.random() < 0.1), False, {}
+
+    def _seen(self) -> Any:
+        return self.np_random.integers(0, self.highest).astype(np.uint8)
+
+
 gymnasium.register("Goal-v0", Goal)
 gymnasium.register("Locks-v0", Locks)
+gymnasium.register("Memory-v0", Memory)

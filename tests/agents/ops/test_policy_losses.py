@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.ops.masks import better_half
+from agents.ops.masks import better_half, masked_mean
 from agents.ops.policy_losses import (
     awr_loss,
+    beyond_bounds,
     clipped_surrogate,
     impact_log_ratio,
     ppo_loss,
@@ -64,6 +65,21 @@ def test_the_policy_gradient_is_the_advantage(seed: int) -> None:
     assert loss.item() == pytest.approx(-np.mean(np.array(log_pi) * advantage))
     wanted = torch.where(given.kept, -given.advantage / given.kept.sum(), 0)
     torch.testing.assert_close(gradient(loss, given), wanted)
+
+
+@pytest.mark.parametrize("log_symmetric", [False, True])
+def test_a_ratio_is_beyond_the_bounds_where_its_loss_has_no_gradient(log_symmetric: bool) -> None:
+    # Mutation: bounds of 1 - epsilon for both forms.
+    ratios = torch.tensor([[0.79, 0.81, 0.83, 0.84, 1.0, 1.19, 1.21]], dtype=torch.float64)
+    kept = torch.ones_like(ratios, dtype=torch.bool)
+    found = beyond_bounds(ratios.log(), 0.2, log_symmetric)
+    for sign in (-1.0, 1.0):
+        log_ratio = ratios.log().requires_grad_()
+        (gradient_,) = torch.autograd.grad(
+            ppo_loss(log_ratio, torch.full_like(ratios, sign), kept, 0.2, log_symmetric), log_ratio
+        )
+        outward = ratios > 1 if sign > 0 else ratios < 1
+        assert torch.equal(gradient_ == 0, found & outward)
 
 
 def check_ppo(loss: Callable[..., Tensor], seed: int, log_symmetric: bool) -> None:
