@@ -65,14 +65,15 @@ def test_the_report_has_a_line_for_each_run_and_a_panel_for_each_game(tmp_path: 
     others: list[dict[str, Any]] = [a_baseline("pong"), {"correlations": {}}]
     write(tmp_path, [*runs, *others])
     with pytest.raises(ValueError, match="no baselines of krull"):
-        report(tmp_path, tmp_path / "learning.svg")
+        report(tmp_path, tmp_path)
     write(tmp_path, [*runs, *others, a_baseline("krull")])
-    lines = report(tmp_path, tmp_path / "learning.svg").splitlines()
+    lines = report(tmp_path, tmp_path).splitlines()
     assert len(lines) == 2 + len(runs)
     assert "| pong, cpu | 1 | 4 000 | 1.5 | abc1234 | 20: 30 ± 1.3 | 2 |" in lines[2]
     drawing = ElementTree.fromstring((tmp_path / "learning.svg").read_text())
     curves = [line.attrib["points"].split() for line in drawing.iter(f"{SVG}polyline")]
     assert sorted(map(len, curves)) == [6, 11, 21], "one point for each episode from the 20th on"
+    assert not (tmp_path / "mixture.svg").exists(), "nothing was replayed"
 
 
 def test_ours_and_a_peer_are_compared_over_the_seeds_that_both_have() -> None:
