@@ -11,32 +11,38 @@ from scipy import stats
 
 from benchmarks.learning_plot import draw
 from benchmarks.learning_tasks import CONFIGURATIONS, TASKS
+from benchmarks.mixture_plot import RULES, draw_mixed, is_mixed, rules_of
+from benchmarks.mixture_report import mixed_table
 from benchmarks.peer_tasks import PEERS
 
 Score = dict[str, Any]  # episodes, mean, standard_error (None of a single episode)
 
 
-def report(results: Path, plot: Path) -> str:
+def report(results: Path, docs: Path) -> str:
     """Return a table of all runs in a folder, with Welch's t against the baselines of the same task.
 
-    Draws `plot` of the Atari games: episodes of a few steps would be thousands of dots.
+    Draws learning.svg into `docs`, of the Atari games: episodes of a few steps would be thousands of dots. The runs
+    with mixed replay have a figure of their own, mixture.svg, and another table; they need no baselines.
     """
     measured = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
-    runs = [result for result in measured if "last_episodes" in result]
+    found = [result for result in measured if "last_episodes" in result]
+    mixed, runs = ([run for run in found if is_mixed(run) == wanted] for wanted in (True, False))
     baselines = {result["game"]: result for result in measured if "best_constant_action" in result}
     if lacking := sorted({run["game"] for run in runs} - baselines.keys()):
         raise ValueError(f"there are no baselines of {', '.join(lacking)}: measure them first")
-    plot.write_text(draw([run for run in runs if run["game"] not in TASKS], baselines))
+    (docs / "learning.svg").write_text(draw([run for run in runs if run["game"] not in TASKS], baselines))
+    if mixed:
+        (docs / "mixture.svg").write_text(draw_mixed(mixed, baselines))
     lines = [
         "| run | seed | agent steps | minutes | commit | last episodes | random | t | best constant action | t |",
         "|" + "---|" * 10,
     ]
-    lines += [_line(run, baselines[run["game"]]) for run in runs]
-    return "\n".join([*lines, *comparison(runs)])
+    lines += [_line(run, baselines.get(run["game"]) if rules_of(run) == RULES else None) for run in found]
+    return "\n".join([*lines, *comparison(runs), *mixed_table(mixed)])
 
 
-def _line(result: dict[str, Any], baseline: dict[str, Any]) -> str:
-    score, random, constant = result["last_episodes"], baseline["random"], baseline["best_constant_action"]
+def _line(result: dict[str, Any], baseline: dict[str, Any] | None) -> str:
+    score = result["last_episodes"]
     error = score["standard_error"]
     cells = [
         f"{result['game']}, {result['configuration']}",
@@ -45,11 +51,9 @@ def _line(result: dict[str, Any], baseline: dict[str, Any]) -> str:
         f"{result['wall_clock_s'] / 60:.1f}",
         result["commit"],
         f"{score['episodes']}: {_number(score['mean'])} ± {_number(math.nan if error is None else error)}",
-        _number(random["mean"]),
-        f"{welch(score, random):.1f}",
-        _number(constant["mean"]),
-        f"{welch(score, constant):.1f}",
     ]
+    for name in ("random", "best_constant_action"):
+        cells += [_number(baseline[name]["mean"]), f"{welch(score, baseline[name]):.1f}"] if baseline else ["", ""]
     return f"| {' | '.join(cells)} |"
 
 

@@ -1,5 +1,6 @@
 """The benchmarks' own arithmetic, and that their commands do what they say."""
 
+import itertools
 import json
 import math
 import statistics
@@ -10,12 +11,14 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.learning import main, summary, thinned
-from benchmarks.learning_plot import LAST, draw
+from benchmarks.learning_plot import LAST, MOST, draw, few
 from benchmarks.learning_report import comparison, report, welch
 from benchmarks.learning_tasks import CONFIGURATIONS, GAMES, TASKS, environment_of
 from benchmarks.peer_tasks import PEERS, PeerRun
 from benchmarks.policies import play, random_policy
 from tests.processes import ROOT, run
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def a_run(game: str, seed: int, scores: list[float]) -> dict[str, Any]:
@@ -62,14 +65,15 @@ def test_the_report_has_a_line_for_each_run_and_a_panel_for_each_game(tmp_path: 
     others: list[dict[str, Any]] = [a_baseline("pong"), {"correlations": {}}]
     write(tmp_path, [*runs, *others])
     with pytest.raises(ValueError, match="no baselines of krull"):
-        report(tmp_path, tmp_path / "plot.svg")
+        report(tmp_path, tmp_path)
     write(tmp_path, [*runs, *others, a_baseline("krull")])
-    lines = report(tmp_path, tmp_path / "plot.svg").splitlines()
+    lines = report(tmp_path, tmp_path).splitlines()
     assert len(lines) == 2 + len(runs)
     assert "| pong, cpu | 1 | 4 000 | 1.5 | abc1234 | 20: 30 ± 1.3 | 2 |" in lines[2]
-    drawing = ElementTree.fromstring((tmp_path / "plot.svg").read_text())
-    curves = [line.attrib["points"].split() for line in drawing.iter("{http://www.w3.org/2000/svg}polyline")]
+    drawing = ElementTree.fromstring((tmp_path / "learning.svg").read_text())
+    curves = [line.attrib["points"].split() for line in drawing.iter(f"{SVG}polyline")]
     assert sorted(map(len, curves)) == [6, 11, 21], "one point for each episode from the 20th on"
+    assert not (tmp_path / "mixture.svg").exists(), "nothing was replayed"
 
 
 def test_ours_and_a_peer_are_compared_over_the_seeds_that_both_have() -> None:
@@ -96,10 +100,45 @@ def test_every_peer_has_our_steps_and_a_known_task() -> None:
 
 def test_a_curve_is_the_mean_of_the_last_episodes() -> None:
     drawing = draw([a_run("pong", 1, [0.0] * 20 + [100.0] * 20)], {"pong": a_baseline("pong")})
-    points = ElementTree.fromstring(drawing).find(".//{http://www.w3.org/2000/svg}polyline")
+    points = ElementTree.fromstring(drawing).find(f".//{SVG}polyline")
     assert points is not None
     heights = [float(point.split(",")[1]) for point in points.attrib["points"].split()]
     assert heights[10] == pytest.approx((heights[0] + heights[20]) / 2, abs=0.2)
+
+
+def test_a_long_run_is_drawn_with_few_dots_and_points_to_its_end() -> None:
+    drawing = draw([a_run("pong", 1, [float(i % 7) for i in range(5000)])], {"pong": a_baseline("pong")})
+    assert len(drawing) < 30_000
+    tree = ElementTree.fromstring(drawing)
+    dots = [float(dot.attrib["cx"]) for dot in tree.iter(f"{SVG}circle")]
+    (line,) = tree.iter(f"{SVG}polyline")
+    ends = [float(point.split(",")[0]) for point in line.attrib["points"].split()]
+    assert len(dots) == len(ends) == MOST and dots[-1] == ends[-1] == 282, "the right side of the axes"
+    assert max(b - a for a, b in itertools.pairwise(dots)) < 2 * 228 / MOST, "spread over all steps"
+
+
+def test_few_values_are_all_kept_and_many_are_thinned_evenly() -> None:
+    # Mutation: keep every so many and lose the last.
+    assert few(range(MOST)) == list(range(MOST))
+    for count in (MOST + 1, 2 * MOST - 1, 10_007):
+        found = few(range(count))
+        steps = {b - a for a, b in itertools.pairwise(found)}
+        assert len(found) == MOST and found[0] == 0 and found[-1] == count - 1
+        assert max(steps) - min(steps) <= 1
+
+
+def test_seeds_of_a_configuration_share_a_colour_and_a_line_of_the_legend() -> None:
+    names = [f"setting-{i}" for i in range(7)]
+    runs = [a_run("pong", seed, [1.0] * 25) | {"configuration": name} for name in names for seed in (1, 2)]
+    tree = ElementTree.fromstring(draw(runs, {"pong": a_baseline("pong")}))
+    colours = [line.attrib["stroke"] for line in tree.iter(f"{SVG}polyline")]
+    assert colours[::2] == colours[1::2] and len(set(colours)) == len(names)
+    labels = [text.text for text in tree.iter(f"{SVG}text") if text.text in [*names, "best constant action"]]
+    assert labels == [*names, "best constant action"]
+    legend = tree.findall(f"{SVG}g")[-1]
+    bottom = max(float(text.attrib["y"]) for text in legend.iter(f"{SVG}text"))
+    start = float(legend.attrib["transform"].removesuffix(")").split()[1])
+    assert start + bottom < float(tree.attrib["viewBox"].split()[3]) < start + bottom + 20
 
 
 def test_of_many_episodes_the_last_ones_are_kept_and_some_of_those_before() -> None:
@@ -120,7 +159,7 @@ def test_a_single_episode_has_no_standard_error() -> None:
 def test_every_score_lies_inside_its_panel(scores: list[float]) -> None:
     baseline = {"random": summary([-20.0, -21.0]), "best_constant_action": summary([0.0, 0.0])}
     drawing = ElementTree.fromstring(draw([a_run("pong", 1, scores)], {"pong": baseline}))
-    heights = [float(dot.attrib["cy"]) for dot in drawing.iter("{http://www.w3.org/2000/svg}circle")]
+    heights = [float(dot.attrib["cy"]) for dot in drawing.iter(f"{SVG}circle")]
     assert len(heights) == len(scores) and 30 <= min(heights) <= max(heights) <= 180
     assert [h == heights[0] for h in heights] == [s == scores[0] for s in scores]
 
