@@ -10,6 +10,7 @@ from torch import Tensor
 from agents.on_policy.network import Normaliser
 from agents.ops import FIRST, LAST
 from agents.ops.running_statistics import Moments, RunningStatistics, discounted_reward, merged, moments
+from memory.environment_spec import Field
 from tests.ground_truth.episodes import random_stream
 
 SHAPE = (3, 2)
@@ -23,7 +24,7 @@ def observed(numbers: Tensor) -> RunningStatistics:
 
 def normalised(statistics: RunningStatistics, numbers: Tensor) -> Tensor:
     """Normalise as a network does that was brought up to date."""
-    normaliser = Normaliser(SHAPE)
+    normaliser = Normaliser(Field(SHAPE, "float32"))
     with torch.no_grad():
         normaliser.mean.copy_(statistics.mean)
         normaliser.scale.copy_(statistics.scale)
