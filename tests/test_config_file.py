@@ -38,12 +38,12 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_command_line_goes_before_the_file_and_that_before_preset_agent_and_defaults(file: Path) -> None:
     # Mutation: merge the file's values over the command line's, or below the preset's.
-    file.write_text("batch_size: 64\nlearn_start: 900\nagent: impala\n")
+    file.write_text("batch_size: 64\nlog_interval: 900\nagent: impala\n")
     args = read("--config", file, "--preset", "cpu", "--batch-size", "7")
-    assert (args.batch_size, args.learn_start, args.agent) == (7, 900, "impala")
-    same = read("--agent", "impala", "--preset", "cpu", "--batch-size", "7", "--learn-start", "900")
+    assert (args.batch_size, args.log_interval, args.agent) == (7, 900, "impala")
+    same = read("--agent", "impala", "--preset", "cpu", "--batch-size", "7", "--log-interval", "900")
     assert dataclasses.replace(args, config=None) == same
-    assert (args.given, args.file_keys.keys()) == (same.given | {"config"}, {"agent", "learn_start"})
+    assert (args.given, args.file_keys.keys()) == (same.given | {"config"}, {"agent", "log_interval"})
 
 
 def test_the_file_may_choose_the_preset(file: Path) -> None:

@@ -29,6 +29,7 @@ AGENTS = {
 }
 KINDS = {
     "rainbow_iqn": "quantiles", "rainbow": "atoms", "impala": "probabilities", "impala-lstm": "probabilities",
+    "impala-mix": "probabilities", "impala-elite": "probabilities",
     "reinforce": "probabilities", "r2d2": "values", "ppo": "probabilities", "vmpo": "probabilities",
     "vmpo-lstm": "probabilities",
     "sac": "probabilities", "sac-lstm": "probabilities",
@@ -36,6 +37,8 @@ KINDS = {
 VALUED = {
     "impala",
     "impala-lstm",
+    "impala-mix",
+    "impala-elite",
     "reinforce",
     "ppo",
     "vmpo",

@@ -74,7 +74,7 @@ def test_an_agent_may_say_how_many_steps_its_updates_stand_for() -> None:
 def test_without_lockstep_only_agents_that_wait_are_held_back_by_the_actors() -> None:
     for waits, wanted in ((False, [130, 140, 150, 160]), (True, [130])):
         progress = Progress("run", T_actors=120)
-        pace = step_pace(progress, "--replay-frequency", "10", *FREE, waits=waits)
+        pace = step_pace(progress, *FREE, waits=waits, steps=10)
         pace.begin()
         progress.T_actors = 139
         assert updates(pace, progress) == wanted
