@@ -46,6 +46,19 @@ def test_the_command_line_goes_before_the_file_and_that_before_preset_agent_and_
     assert (args.given, args.file_keys.keys()) == (same.given | {"config"}, {"agent", "log_interval"})
 
 
+def test_a_mixture_may_be_a_list(file: Path) -> None:
+    # Mutation: any option may be a list.
+    text = "queue:0.5,elite:0.25:40,uniform:1/4:90"
+    same = read("--agent", "impala", "--replay-mix", text)
+    for value in (text, "[" + text.replace(",", ", ") + "]", "".join(f"\n  - {part}" for part in text.split(","))):
+        file.write_text(f"agent: impala\nreplay-mix: {value}\n")
+        assert read("--config", file).own == same.own
+    for wrong in ("replay-mix: [[queue:1]]", "replay-mix: {queue: 1}", "game: [pong]"):
+        file.write_text(f"agent: impala\n{wrong}\n")
+        with pytest.raises(UserError, match="expected a single value"):
+            read("--config", file)
+
+
 def test_the_file_may_choose_the_preset(file: Path) -> None:
     file.write_text("preset: cpu\nlog_interval: 7\n")
     args = read("--config", file)
