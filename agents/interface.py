@@ -196,5 +196,8 @@ class MixtureAgent(Protocol):
     def measure(self, rows: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
         """Return the feature vectors [T, B, K] of sequences, from the first row with a full stack on."""
 
+    def measure_bytes(self, sequences: int) -> int:
+        """Estimate the bytes that `measure` holds at once for so many sequences, beside their rows."""
+
     def held(self) -> AbstractContextManager[None]:
         """Let `measure` use a copy of the present weights meanwhile, in whatever thread."""

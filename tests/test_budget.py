@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,12 +14,17 @@ from agents.interface import Network
 from memory import weights_packet
 from memory.broker.connection import Client, connect
 from memory.broker.transport import Keys, memory_use
-from memory.chunk import ChunkSpec
+from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.errors import UserError
+from memory.messages import encode_message
+from memory.mixture import buffer
+from memory.mixture.buffer import Mixture
 from memory.replay import Replay
+from memory.rows import StepType
 from programs import snapshot
 from programs.common import make_agent
 from programs.learner import budget
+from programs.learner.buffers import make_buffer
 from tests.conftest import RedisServer
 from tests.processes import Processes, run
 from tests.specs import ATARI, CARTPOLE
@@ -117,9 +123,14 @@ def test_the_files_of_a_run_are_as_large_as_announced(tmp_path: Path) -> None:
     parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
     for kept in (0, 14):  # two checkpoints, the best, one that is being written
         needed = 4 * whole + kept * weights
-        assert needed <= budget._files_bytes(args, parameters, kept) <= 1.2 * needed
+        assert needed <= budget._files_bytes(args, agent, parameters, kept) <= 1.2 * needed
 
 
+MIXED = {
+    "newest": "--replay-mix queue:0.5,prioritised:0.25:600,uniform:0.25:300",
+    "elite": "--replay-mix queue:0.5,uniform:0.25:60,elite:0.25:400 --value-cloning-cost 1",
+    "elite insertion": "--replay-mix queue:0.5,uniform:0.25:60,elite:0.25:200 --elite-insertion",
+}
 UPDATE = """
 import re, sys
 from pathlib import Path
@@ -173,6 +184,64 @@ def test_an_update_takes_no_more_than_estimated_and_at_least_half(name: str) -> 
     assert (code, errors) == (0, "")
     used, estimated = map(int, out.split())
     assert used <= estimated <= 2 * used, (used, estimated)
+
+
+MIXTURES = {
+    "elite": "--batch-size 32 --replay-mix queue:0.5,elite:0.5:100 --queue-size 1",
+    "elite of small batches": "--batch-size 4 --replay-mix queue:0.5,elite:0.5:100 --candidates 40 --queue-size 1",
+    "elite ahead": "--batch-size 8 --replay-mix queue:0.5,elite:0.5:100 --queue-size 16",
+    "uniform ahead": "--batch-size 16 --replay-mix queue:0.5,uniform:0.5:100 --queue-size 12",
+    "attentive with IMPACT": "--batch-size 16 --replay-mix queue:0.75,attentive:0.25:50 --impact-target-period 4",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MIXTURES)
+def test_an_update_of_a_mixture_takes_no_more_than_estimated_and_at_least_half(name: str) -> None:
+    # Mutations: leave out the batches ahead, or what tables measure.
+    code, out, errors = run("-m", "tests.mixture_update", "--agent", "impala", *MIXTURES[name].split(), seconds=200)
+    assert (code, errors) == (0, "")
+    used, estimated = map(int, out.split())
+    assert used <= estimated <= 2 * used, (used, estimated)
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_mixture_needs_no_more_than_is_announced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutations: count a table's capacity for the log, where elite insertion keeps four; or one checkpoint's alone.
+    for module in (budget, buffer):
+        monkeypatch.setattr(module, "LOG_ROWS", 100)
+    words = f"--agent impala --batch-size 8 --memory-capacity 320 --hidden-size 16 {MIXED[name]}"
+    args = options.parse([*words.split(), "--precision", "float32"], "test", "")
+    agent = make_agent(args, CARTPOLE, torch.device("cpu"), learns=True, seed=1)
+    mixture = make_buffer(args, agent, CARTPOLE, torch.Generator())
+    assert isinstance(mixture, Mixture)
+    spec, rng = agent.spec, np.random.default_rng(1)
+    mixture.measure = lambda rows, _: rows["extras.features"][spec.stack - 1 :] + rows["obs"][:1, :, :1]
+    log: dict[int, int] = {}  # bytes by message
+    needed, most_logged, most_held = [0], 0, 0
+    for number in range(3 * mixture.turnover + 8 * args.batch_size):
+        rows = {
+            field: rng.standard_normal((spec.window, *form.shape)).astype(form.dtype)
+            for field, form in spec.row_fields(CARTPOLE).items()
+        }
+        rows["obs"][0] = number  # the newest have changed most, so an elite table keeps what it has as long as it may
+        rows["step_type"][:] = StepType.MID
+        chunk = Chunk(0, 0, rows, {}, None)
+        log[number + 1] = len(encode_message(chunk))
+        mixture.add(ChunkId(0, number + 1), chunk)
+        if mixture.ready():
+            mixture.learned(mixture.sample(None), torch.ones(8))
+        most_logged, most_held = max(most_logged, sum(log.values())), max(most_held, mixture.rows // spec.period)
+        if mixture.inserted % mixture.turnover == 0:
+            needed.append(mixture.oldest()[0])
+            log = {sequence: size for sequence, size in log.items() if sequence >= needed[-2]}
+    announced = budget._redis_bytes(args, agent, CARTPOLE, 0) - budget._REDIS - args.nb_env * budget._STATE
+    assert most_logged <= announced <= 2 * most_logged, (most_logged, announced)
+    held = most_held * budget.chunk_bytes(spec, CARTPOLE)
+    assert held <= budget.replay_bytes(args, agent, CARTPOLE) <= 2 * held
+    _, ids, priorities, extra = mixture.checkpoint()
+    saved = sum(tensor.nbytes for tensor in (ids, priorities, *extra.values()))
+    assert saved <= budget._SAVED * budget.held(args, agent).at_once <= 4 * saved
 
 
 @pytest.mark.parametrize("words", ["--agent r2d2 --lstm-size 512", "--agent r2d2", "--agent impala --lstm-size 64"])

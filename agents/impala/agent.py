@@ -123,6 +123,10 @@ class Impala(SequenceAgent):
         inputs, memory = self.learning_inputs(Batch(rows, state).to(self._device))
         return self.features.measure(inputs, memory).to(rows["obs"].device)
 
+    def measure_bytes(self, sequences: int) -> int:
+        """Estimate the bytes that `measure` holds at once for so many sequences, beside their rows."""
+        return self.core.update_bytes(sequences * (self.spec.sample_length + self.spec.bootstrap_rows), 0)
+
     def held(self) -> AbstractContextManager[None]:
         """Let `measure` use a copy of the present weights meanwhile, in whatever thread."""
         return self.features.held()

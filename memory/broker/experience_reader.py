@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from memory.broker.actor_state import round_under_way
 from memory.broker.connection import Client
@@ -93,26 +93,37 @@ class ExperienceReader:
         waiting = [actor for actor, pending in self._pending.items() for _ in pending]
         return [entry for actor in waiting[:most] for entry in self._pop(actor)]
 
-    def take_backlog(self) -> Iterable[Entry]:
-        """Yield all messages that were in the logs when this reader was made, of any actor as they arrive."""
-        patience = WaitReporter("the experience stored in Redis")
-        return self._take_up_to(self._backlog, self._check_stop, lambda: self._wait(patience))
+    def take_backlog(self, most: Mapping[int, int] | None = None) -> Iterator[Entry]:
+        """Yield all messages that were in the logs when this reader was made, of any actor as they arrive.
 
-    def take_rest(self) -> Iterable[Entry]:
+        With `most`, yield only those of the actors named there, up to the sequence number named.
+        """
+        patience = WaitReporter("the experience stored in Redis")
+        last = self._backlog
+        if most is not None:
+            last = {actor: min(most[actor], last[actor]) for actor in last.keys() & most.keys()}
+        return self._take_up_to(last, self._check_stop, lambda: self._wait(patience))
+
+    def take_rest(self) -> Iterator[Entry]:
         """Yield all messages that are in the logs now and were not handed out yet, even if this process shall stop."""
         joined = registered_actors(self._client, self._keys) if self._joining else Registered(set(), b"")
         actors = self.read.keys() | joined.actors
         last = {actor: newest_sequence(self._client, self._keys.log(actor)) for actor in sorted(actors)}
         return self._take_up_to(last, lambda: None, self._wait_for_rest)
 
-    def _take_up_to(self, last: dict[int, int], check: Callable[[], None], wait: Callable[[], None]) -> Iterable[Entry]:
-        while behind := [actor for actor in last if self.read[actor] < last[actor]]:
+    def _take_up_to(self, last: dict[int, int], check: Callable[[], None], wait: Callable[[], None]) -> Iterator[Entry]:
+        while behind := [actor for actor in last if self.read[actor] < last[actor] and not self._is_past(actor, last)]:
             check()
             ready = [actor for actor in behind if self._pending[actor]]
             for actor in ready:
                 yield from self._pop(actor)
             if not ready:
                 wait()
+
+    def _is_past(self, actor: int, last: dict[int, int]) -> bool:
+        """Return whether the log holds none of an actor's next messages up to the last one: they were trimmed."""
+        pending = self._pending[actor]
+        return bool(pending) and pending[0].id.sequence > last[actor]
 
     def take_round(self, round_: int, nb_actor: int | None = None, stayed: int | None = None) -> Iterable[Entry]:
         """Yield all messages of a round that `nb_actor` actors played (None: those that play now), actor by actor.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from memory.mixture.elite import draw, nb_candidates, nearest, select
-from memory.mixture.features import Features
+from memory.mixture.features import AT_ONCE, Features
 from memory.mixture.pool import Pool
 from memory.mixture.spec import ATTENTIVE, ELITE, EXPIRY, PRIORITISED, Sampling, TableSpec
 from memory.replay import make_tree
@@ -234,6 +234,17 @@ class EliteTable(AttentiveTable):
             super().check_valid()
         if bool((self.sampled < 0).any()):
             raise ValueError("a sequence was sampled less than never")
+
+
+def most_measured(mix: tuple[TableSpec, ...], batch_size: int, settings: Sampling) -> int:
+    """Return how many sequences tables measure at once at most, as they fill a batch or insert; 0 without distances."""
+    numbers = [0]
+    for part in mix:
+        if part.table in (ATTENTIVE, ELITE):
+            capacity, n = part.capacity or 0, int(part.share * batch_size)
+            numbers.append(nb_candidates(n, settings.candidates, 0, settings.annealed_over, capacity))
+            numbers.append(min(_RIVALS, capacity) if settings.elite_insertion and part.table == ELITE else 0)
+    return min(max(numbers), AT_ONCE)
 
 
 def make_table(

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import torch
 
-from agents.interface import Agent
+from agents.interface import Agent, MixtureAgent
+from agents.mixture_options import MixtureOptions
 from args import Args
 from memory import wire
 from memory.broker.connection import Client
@@ -21,11 +22,13 @@ from memory.broker.transport import READ_BYTES, MemoryUse, memory_use
 from memory.chunk import ChunkSpec
 from memory.environment_spec import EnvironmentSpec, Field
 from memory.errors import UserError
+from memory.mixture.tables import most_measured
 from memory.queue import LOG_ROWS
 from programs.learner.buffers import held
 
 _LEARNER = 670_000_000  # Python, PyTorch, temporaries of a Rainbow agent's update
 _READ_SHARE = 8  # of the bytes of one read of the log: Python's objects for many small messages take six times as much
+_PIECES = 1.5  # two threads that allocate at a time leave gaps between what they hold
 _ACTOR = 350_000_000
 _REDIS = 10_000_000
 _STATE = 100_000  # of an environment: emulator, frame stack and unfinished rows, stored with every commit
@@ -33,6 +36,7 @@ _ATARI_ROW = 250  # compressed; 40 to 130 in random play, more where more is goi
 _ROW = 36  # a row's other fields, without its action and an agent's extras
 _PLAIN = frozenset({"obs", "step_type", "reward", "discount"})
 _PLACE = 200  # of a chunk in replay or queue: its name and its priority
+_SAVED = 64  # of a chunk in a mixture's checkpoint: its name, its priority and its places
 _LOG_SHARE = 2  # of the replay in Redis: kept for the older of two checkpoints; half a replay may follow each of them
 _FILE_SHARE = 3  # of the log: Redis rewrites its file when the file has doubled, and keeps the old file meanwhile
 _PLOTS = 20_000_000
@@ -83,11 +87,22 @@ def replay_bytes(args: Args, agent: Agent, environment: EnvironmentSpec) -> int:
 
 
 def update_bytes(args: Args, agent: Agent, environment: EnvironmentSpec) -> int:
-    """Estimate the bytes of an update's batch, and of what the agent computes from it."""
-    spec = agent.spec
+    """Estimate the bytes of an update's batch, and of what the agent computes from it.
+
+    A mixture measures sequences before its batch is chosen; where batches are prepared ahead, a thread does so while
+    the agent computes, and all these batches are held.
+    """
+    spec, own = agent.spec, args.own
     size = args.update_size or -(-args.memory_capacity // spec.period)
     batch = size * chunk_bytes(spec, environment) * spec.sample_window // spec.window
-    return batch + agent.update_bytes(size)
+    update = batch + agent.update_bytes(size)
+    if not isinstance(own, MixtureOptions) or not isinstance(agent, MixtureAgent) or not own.mix:
+        return update
+    sequences = most_measured(own.mix, size, own.sampling)
+    measured = sequences * chunk_bytes(spec, environment) + agent.measure_bytes(sequences)
+    if args.queue_size == 1:
+        return max(update, measured)
+    return int(_PIECES * (update + measured + (args.queue_size - 1) * batch))
 
 
 def check_learner(
@@ -108,7 +123,7 @@ def check_learner(
     file = _FILE_SHARE * missing if use.file and use.host in _LOCAL else 0
     free = shutil.disk_usage(args.path_to_results).free
     what = "results and Redis's file" if file else "results"
-    disk = file + max(0, _files_bytes(args, weights, kept) - _present_bytes(args)) + _PLOTS
+    disk = file + max(0, _files_bytes(args, agent, weights, kept) - _present_bytes(args)) + _PLOTS
     needs.append(Need(what, disk, free, "free on the disk", "--path-to-results: make room there"))
     print(f"Budget: {'; '.join(map(str, needs))}; each actor {_gb(_ACTOR + weights)}", flush=True)
     _refuse(needs, args)
@@ -153,11 +168,13 @@ def _redis_bytes(args: Args, agent: Agent, environment: EnvironmentSpec, weights
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
 
 
-def _files_bytes(args: Args, weights: int, kept: int) -> int:
+def _files_bytes(args: Args, agent: Agent, weights: int, kept: int) -> int:
     """Count the bytes of two checkpoints, the best snapshot, a file that is being written, and `kept` weights alone."""
     model = 3 * weights // 2  # with its noise
     moments = published = 2 * weights  # of Adam; of the two newest versions
     checkpoint = 2 * model + moments + published + 5 * args.memory_capacity  # a target network; priorities
+    if agent.buffer == "mixture":
+        checkpoint += _SAVED * held(args, agent).at_once
     return 4 * checkpoint + kept * model
 
 

@@ -63,17 +63,17 @@ class Ingest:
     def take_backlog(self) -> None:
         """Fill the buffer again from what was in the log when this learner began; in lockstep `gather` does so.
 
-        Of messages that no learner has counted, a buffer takes no more than it has room for.
+        First come all messages that a learner has counted, as those of the buffer's chunks need no room. Of the others,
+        a buffer takes no more than it has room for.
         """
         if not self._limiter.synchronize:
             self._take(self._backlog())
 
     def _backlog(self) -> Iterator[Entry]:
-        for entry in self.reader.take_backlog():
+        yield from self.reader.take_backlog(self.counted)
+        new = self.reader.take_backlog()
+        while self._buffer.room and (entry := next(new, None)):
             yield entry
-            read = self.reader.read
-            if not self._buffer.room and all(read[actor] >= last for actor, last in self.counted.items()):
-                return
 
     def gather(self) -> None:
         """Take in what the round needs: in lockstep all rows that the limiter names, else enough rows for an update."""

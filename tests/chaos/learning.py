@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 import args as options
+from agents.impala.agent import Impala
 from agents.sequences import SequenceAgent
 from memory.batch import Batch
+from memory.buffer import Checkpoint
 from memory.chunk import LAST_ACTION, Chunk, ChunkId, ChunkSpec
 from memory.ring import tensor_of
 from memory.rows import StepType
 from programs.common import make_agent, open_environment
 from tests.chaos.checks import Messages
-from tests.chaos.notes import Draw, Taken, fingerprint_of
+from tests.chaos.notes import Draw, Learned, Taken, fingerprint_of
 
 _TOLERANCE = 1e-5  # of a network's outputs: one row at a time when acting, many at once here
 
@@ -43,9 +45,12 @@ def check_queue(saved: dict[str, Any], draws: list[Draw], messages: Messages, sp
     """Each chunk was learned from once, or waits for it; `most` may wait."""
     chunks = chunks_of(messages)
     learnable = {name for name, chunk in chunks.items() if spec.learnable(chunk.rows["step_type"]).any()}
-    waiting = [ChunkId(*numbers) for numbers in saved["replay"]["ids"].tolist()]
+    held = [ChunkId(*numbers) for numbers in saved["replay"]["ids"].tolist()]
+    extra = saved["replay"]["extra"]
+    waiting = [held[at] for at in extra["waiting"].tolist()] if extra else held
     assert len(waiting) <= most, f"{len(waiting)} chunks wait"
-    assert saved["replay"]["first"] + len(waiting) == len(chunks), "chunks were counted twice, or not at all"
+    assert saved["replay"]["first"] + len(held) == len(chunks), "chunks were counted twice, or not at all"
+    draws = [draw for draw in draws if not draw.replayed]
     counts = Counter([draw.id for draw in draws] + waiting)
     twice = sorted(name for name, count in counts.items() if count > 1)
     assert not twice, f"{len(twice)} chunks were learned from twice, {twice[0]} first"
@@ -57,6 +62,30 @@ def check_queue(saved: dict[str, Any], draws: list[Draw], messages: Messages, sp
     first, last = spec.prefix, spec.prefix + spec.length
     rows = sum(int((chunks[draw.id].rows["step_type"][first:last] != StepType.LAST).sum()) for draw in draws)
     assert saved["T_learner"] == rows, "rows that were learned from are missing or counted twice"
+
+
+def check_replayed(saved: dict[str, Any], learned: Learned, held_for: list[int], newest: int) -> None:
+    """What a mixture replays was taken in, and its table can still hold it; the checkpoint has what tables hold.
+
+    `held_for` says of each replayed place of a batch, which are the last ones, how many insertions it takes until a
+    sequence leaves at the latest; `newest` is the capacity of the largest table that holds the newest.
+    """
+    batch_size = 1 + max(draw.place for draw in learned.draws)
+    most = [0] * (batch_size - len(held_for)) + held_for  # by place
+    for draw in learned.draws:
+        assert draw.replayed == (most[draw.place] > 0), f"update {draw.step} has no fixed shares"
+        assert draw.age >= 0, f"update {draw.step} saw {draw.id} before it was taken in"
+        if draw.replayed:
+            assert draw.age < most[draw.place], f"update {draw.step} replays {draw.id}, which is gone from its table"
+    for place in (place for place in range(batch_size) if most[place] == newest):  # elsewhere the newest may be best
+        oldest = max(draw.age for draw in learned.draws if draw.place == place)
+        assert oldest > newest / 2, f"the oldest that place {place} of a batch replays came {oldest} chunks before"
+    replay = Checkpoint(**saved["replay"])
+    ids = [ChunkId(*numbers) for numbers in replay.ids.tolist()]
+    chosen = {name for name, at in zip(ids, replay.extra["positions"].tolist(), strict=True) if at >= 0}
+    waiting = {ids[at] for at in replay.extra["waiting"].tolist()}
+    assert {*ids} == {*learned.added[-newest:]} | chosen | waiting, "the tables hold something else"
+    assert chosen <= {*learned.added[-max(held_for) :]}, "an elite table keeps what the log may have lost"
 
 
 def check_backlog(seen: dict[int, list[float]], taken: list[Taken], most: int) -> None:
@@ -115,9 +144,17 @@ def _check_states(agent: SequenceAgent, batch: Batch, where: str) -> None:
 def _check_extras(agent: SequenceAgent, batch: Batch, where: str) -> None:
     first = agent.spec.stack - 1
     inputs, memory = agent.learning_inputs(batch)
-    log_policy, *_ = agent.model(inputs, memory)  # [T, B, A]
+    assert isinstance(agent, Impala)
+    now = agent.network(inputs, memory)  # [T, B, ...] each
     acted = batch.step_type[first:] != StepType.LAST  # [T, B]
-    _compare(batch.extras["log_policy"][first:][acted], log_policy[acted], f"{where}: actions of another policy")
+    expected = {
+        "log_policy": (now.log_policy, "actions of another policy"),
+        "value": (now.value, "values of another network"),
+        "features": (agent.features.of(now.features), "features of another network"),
+    }
+    for name, _ in agent.spec.extras:
+        computed, wrong = expected[name]
+        _compare(batch.extras[name][first:][acted], computed[acted], f"{where}: {wrong}")
 
 
 def _compare(found: Tensor, expected: Tensor, message: str) -> None:

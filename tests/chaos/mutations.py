@@ -1,11 +1,16 @@
 """What must not be so: each makes a process lose or double experience, or its place, under some fault."""
 
+import itertools
 import sys
 import time
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from agents.impala.agent import Impala
+from agents.impala.network import PolicyValue
 from memory.broker import lease, lua
 from memory.broker.actor_client import Saved
 from memory.broker.learner_client import LearnerClient
@@ -13,8 +18,12 @@ from memory.broker.transport import Commit, Keys, Scripts
 from memory.buffer import Checkpoint
 from memory.chunk import Chunk, ChunkId
 from memory.limiter import RateLimiter
+from memory.mixture.buffer import Mixture
+from memory.mixture.tables import Table
+from memory.mixture.waiting_line import WaitingLine
 from memory.queue import Queue
 from memory.ring import Ring
+from memory.rows import Arrays
 from programs.actor.rollout import Place, Rollout
 from programs.learner.pace import StepPace
 
@@ -37,6 +46,10 @@ def apply(name: str) -> None:
         "queue forgotten": _queue_forgotten,
         "queue taken up twice": _queue_taken_up_twice,
         "memory not restored": _memory_not_restored,
+        "fresh twice": _fresh_twice,
+        "waiting sequences not saved": _waiting_sequences_not_saved,
+        "table keeps its oldest": _table_keeps_its_oldest,
+        "features of the row before": _features_of_the_row_before,
         "state of another chunk": _state_of_another_chunk,
         "updates ahead of rows": _updates_ahead_of_rows,
     }[name]()
@@ -119,6 +132,50 @@ def _queue_taken_up_twice() -> None:
         return True
 
     Queue.remembers = remembers
+
+
+def _fresh_twice() -> None:
+    """A mixture lets every tenth batch's fresh sequences wait again once they were learned from."""
+    settle, settled = WaitingLine.settle, itertools.count(1)
+
+    def settle_or_put_back(self: WaitingLine, versions: Tensor) -> None:
+        (settle if next(settled) % 10 else WaitingLine.put_back)(self, versions)
+
+    WaitingLine.settle = settle_or_put_back
+
+
+def _waiting_sequences_not_saved() -> None:
+    """A checkpoint of a mixture has the tables alone."""
+    checkpoint = Mixture.checkpoint
+
+    def checkpoint_without_queue(self: Mixture) -> Checkpoint:
+        whole = checkpoint(self)
+        return whole._replace(extra=whole.extra | {"waiting": torch.zeros(0, dtype=torch.int64)})
+
+    Mixture.checkpoint = checkpoint_without_queue
+
+
+def _table_keeps_its_oldest() -> None:
+    """A table that is full takes nothing in the place of its first sequence."""
+    add = Table.add
+
+    def add_elsewhere(self: Table, slot: int, number: int) -> None:
+        if number < self.capacity or number % self.capacity:
+            add(self, slot, number)
+
+    Table.add = add_elsewhere
+
+
+def _features_of_the_row_before() -> None:
+    recorded, before = Impala._recorded, dict[int, Arrays]()
+
+    def recorded_too_late(self: Impala, now: PolicyValue) -> Arrays:
+        new = recorded(self, now)
+        features = before.get(0, new)["features"]
+        before[0] = new
+        return new | {"features": features}
+
+    Impala._recorded = recorded_too_late
 
 
 def _memory_not_restored() -> None:

@@ -13,16 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agents.eager_trainer import EagerTrainer
+from agents.mixture_trainer import MixtureTrainer
 from agents.updates import Metrics, Turn
 from memory.batch import Batch
 from memory.broker.experience_reader import Entry, ExperienceReader
-from memory.chunk import ChunkId
+from memory.chunk import Chunk, ChunkId
+from memory.mixture.buffer import Mixture
 from memory.queue import Queue
 from memory.replay import Replay
 from programs.learner.saved_run import SavedRun
 from programs.learner.saving import Saver
 
 READ, LEARNED = "read.txt", "learned.txt"
+_Buffer = Queue | Replay | Mixture
 
 
 class Taken(NamedTuple):
@@ -40,6 +43,16 @@ class Draw(NamedTuple):
     step: int  # T_learner after the update
     id: ChunkId
     fingerprint: int  # of its rows and its state, as the agent has seen them
+    place: int  # in the batch
+    replayed: bool  # drawn of a mixture's table
+    age: int  # chunks that a mixture had taken in after it; -1: this one was not among them
+
+
+class Learned(NamedTuple):
+    """What the last weights have learned from, and what their mixture was given, both in their order."""
+
+    draws: list[Draw]
+    added: list[ChunkId]  # chunks with a row to learn from; of other buffers nothing is written down
 
 
 def write_down(folder: Path) -> None:
@@ -54,22 +67,36 @@ def read_messages(folder: Path) -> list[Taken]:
     return [Taken(process, int(actor), int(sequence), float(at)) for process, actor, sequence, at in lines]
 
 
-def read_draws(folder: Path) -> list[Draw]:
+def read_learned(folder: Path) -> Learned:
     """Return the chunks that the last weights have learned from.
 
-    A learner that resumes from a checkpoint has none of what its predecessors learned after that checkpoint.
+    A learner that resumes from a checkpoint has none of what its predecessors learned after that checkpoint, nor of
+    what they took in after it.
     """
     draws: list[Draw] = []
+    numbers: dict[ChunkId, int] = {}  # by what was added, in its order
     for line in (folder / LEARNED).read_text().splitlines():
         what, step, *chunks = line.split()
-        if what == "resumed":
+        if what == "added":
+            name = ChunkId(int(step), int(chunks[0]))
+            assert name not in numbers, f"{name} was taken in twice"
+            numbers[name] = len(numbers)
+        elif what == "resumed":
             while draws and draws[-1].step > int(step):
                 draws.pop()
-            continue
-        for chunk in chunks:
-            actor, sequence, fingerprint = map(int, chunk.split(":"))
-            draws.append(Draw(int(step), ChunkId(actor, sequence), fingerprint))
-    return draws
+            counted = dict(map(int, chunk.split(":")) for chunk in chunks)
+            kept = [name for name in numbers if name.sequence <= counted.get(name.actor, 0)]
+            numbers = {name: number for number, name in enumerate(kept)}
+        else:
+            draws += [_draw(int(step), place, chunk, numbers) for place, chunk in enumerate(chunks)]
+    return Learned(draws, list(numbers))
+
+
+def _draw(step: int, place: int, chunk: str, numbers: dict[ChunkId, int]) -> Draw:
+    actor, sequence, fingerprint, replayed = map(int, chunk.split(":"))
+    name = ChunkId(actor, sequence)
+    age = len(numbers) - 1 - numbers[name] if name in numbers else -1
+    return Draw(step, name, fingerprint, place, bool(replayed), age)
 
 
 def fingerprint_of(rows: Mapping[str, Any], state: Mapping[str, Any]) -> int:
@@ -101,9 +128,23 @@ def _what_is_learned(path: Path) -> None:
     """Write a line an update, of buffers whose samples are whole chunks, and a line for each checkpoint resumed."""
     file = _open(path)
     drawn: list[str] = []  # the batches of the updates under way
-    call, resume = EagerTrainer.__call__, Saver.resume
-    _note_batches(Queue, drawn)
-    _note_batches(Replay, drawn)
+    resume = Saver.resume
+    for buffer in (Queue, Replay, Mixture):
+        _note_batches(buffer, drawn)
+    for trainer in (EagerTrainer, MixtureTrainer):
+        _note_updates(trainer, drawn, file)
+    _note_what_is_added(file)
+
+    def resume_and_write(self: Saver, saved: SavedRun) -> bool:
+        counted = " ".join(f"{actor}:{last}" for actor, last in saved.counted.items())
+        os.write(file, f"resumed {saved.progress.T_learner} {counted}\n".encode())
+        return resume(self, saved)
+
+    Saver.resume = resume_and_write
+
+
+def _note_updates(trainer: type[EagerTrainer], drawn: list[str], file: int) -> None:
+    call: Callable[..., list[Metrics]] = trainer.__call__
 
     def call_and_write(self: EagerTrainer, turns: list[Turn]) -> list[Metrics]:
         drawn.clear()
@@ -112,28 +153,39 @@ def _what_is_learned(path: Path) -> None:
             os.write(file, f"learned {turn.step} {batch}\n".encode())
         return metrics
 
-    def resume_and_write(self: Saver, saved: SavedRun) -> bool:
-        os.write(file, f"resumed {saved.progress.T_learner}\n".encode())
-        return resume(self, saved)
-
-    EagerTrainer.__call__ = call_and_write
-    Saver.resume = resume_and_write
+    trainer.__call__ = call_and_write
 
 
-def _note_batches(buffer: type[Queue] | type[Replay], drawn: list[str]) -> None:
+def _note_what_is_added(file: int) -> None:
+    """Write a line for each chunk that a mixture has not held at a checkpoint before."""
+    add = Mixture.add
+
+    def add_and_write(self: Mixture, chunk_id: ChunkId, chunk: Chunk) -> None:
+        if not self.remembers(chunk_id) and self.spec.learnable(chunk.rows["step_type"]).any():
+            os.write(file, f"added {chunk_id.actor} {chunk_id.sequence}\n".encode())
+        add(self, chunk_id, chunk)
+
+    Mixture.add = add_and_write
+
+
+def _note_batches(buffer: type[_Buffer], drawn: list[str]) -> None:
     sample: Callable[..., Batch] = buffer.sample
 
-    def sample_and_note(self: Queue | Replay, batch_size: int | None, progress: float = 0.0) -> Batch:
+    def sample_and_note(self: _Buffer, batch_size: int | None, progress: float = 0.0) -> Batch:
         if self.spec.samples > 1:
             return sample(self, batch_size, progress)
         waiting = [chunk_id for chunk_id, _ in self._waiting] if isinstance(self, Queue) else []
         batch = sample(self, batch_size, progress)
-        ids = [self._ids[slot] for slot in batch.indices.tolist()] if isinstance(self, Replay) else waiting
+        if not isinstance(self, Queue):
+            names = self._pool.ids if isinstance(self, Mixture) else self._ids
+            waiting = [names[slot] for slot in batch.indices.tolist()]
+        size = batch.step_type.shape[1]
+        again = [False] * size if batch.replayed is None else batch.replayed.tolist()
         chunks = []
-        for i, (actor, sequence) in zip(range(batch.step_type.shape[1]), ids, strict=False):
+        for i, (actor, sequence) in zip(range(size), waiting, strict=False):
             rows = {name: batch.rows[name][:, i].numpy() for name in batch.rows}
             state = {name: batch.state[name][i].numpy() for name in batch.state}
-            chunks.append(f"{actor}:{sequence}:{fingerprint_of(rows, state)}")
+            chunks.append(f"{actor}:{sequence}:{fingerprint_of(rows, state)}:{int(again[i])}")
         drawn.append(" ".join(chunks))
         return batch
 

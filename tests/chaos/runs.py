@@ -1,6 +1,7 @@
 """Small runs that are disturbed, and everything that must be true of them afterwards."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ from agents.sequences import state_fields
 from memory.broker.transport import Keys
 from memory.chunk import ChunkSpec
 from memory.environment_spec import Discrete, Field
+from memory.mixture.spec import EXPIRY
 from programs import snapshot
 from tests.chaos.checks import (
     Messages,
@@ -17,8 +19,8 @@ from tests.chaos.checks import (
     check_streams,
     check_what_was_read,
 )
-from tests.chaos.learning import check_backlog, check_draws, check_policy, check_queue
-from tests.chaos.notes import read_draws, read_messages
+from tests.chaos.learning import check_backlog, check_draws, check_policy, check_queue, check_replayed
+from tests.chaos.notes import read_learned, read_messages
 from tests.chaos.system import Chaos, chaos
 from tests.small import CARTPOLE, FREE, TINY
 
@@ -33,6 +35,7 @@ OPTIONS = [
 ]
 ENDLESS = [*FREE, "--T-max", "100000000"]
 LSTM_SIZE, ACTIONS = 7, 2
+NEWEST, ELITE = 60, 40  # sequences of a mixture's tables
 CONSTANT = "--lr-IMPALA 1e-30 --lr-R2D2 1e-30".split()  # so that the weights that acted are known
 # The most messages of an actor that wait without lockstep, beside those in a queue: `RateLimiter.max_unread`, those of
 # one more round (a chunk has 5 steps, an episode 8 at least), what the reader holds decoded, and what one read brings.
@@ -47,6 +50,7 @@ class Family(NamedTuple):
     slots: int
     options: list[str]
     has_queue: bool = False
+    held_for: tuple[int, ...] = ()  # of a mixture: of each replayed place of a batch, insertions
 
     @property
     def words(self) -> list[str]:
@@ -65,6 +69,19 @@ def _impala(batch: int, lstm: int) -> Family:
     )
 
 
+def _mixture() -> Family:
+    """Four fresh sequences a batch, and two of each table; these record values and features, and hold memories."""
+    family = _impala(8, LSTM_SIZE)
+    tables = f"prioritised:0.25:{NEWEST},elite:0.25:{ELITE} --elite-insertion --feature-projection 5".split()
+    words = ["--value-cloning-cost", "0.01", "--queue-size", "2", "--replay-mix", f"queue:0.5,{tables[0]}", *tables[1:]]
+    more = (("value", Field((), "float32")), ("features", Field((5,), "float32")))
+    return family._replace(
+        spec=replace(family.spec, extras=family.spec.extras + more),
+        options=[*family.options, *words],
+        held_for=(NEWEST, NEWEST, EXPIRY * ELITE, EXPIRY * ELITE),
+    )
+
+
 def _on_policy(agent: str, more: str, lstm: int = 0) -> Family:
     rows = ROUND // (ACTORS * ENVS)
     words = f"--agent {agent} --unroll-length {rows} --epochs 2 --mlp-size 9 --hidden-size 9 {more}".split()
@@ -79,6 +96,7 @@ FAMILIES = {
     "rainbow": RAINBOW,
     "impala": _impala(4, 0),
     "impala-lstm": _impala(3, LSTM_SIZE),
+    "mixture": _mixture(),
     "sac": Family(
         ChunkSpec(2, 0, 64, 2, 64, 1, prioritised=False),
         60,
@@ -149,12 +167,14 @@ def check(system: Chaos, family: Family, *, lockstep: bool = False) -> Messages:
     messages = {actor: stream[: read[actor]] for actor, stream in messages.items()}
     check_scores(messages, scores_of(system))
     saved = last_snapshot(system)
-    draws = read_draws(system.folder)
+    learned = read_learned(system.folder)
     if family.spec.samples == 1:
-        check_draws(draws, messages)
+        check_draws(learned.draws, messages)
+    if family.held_for:
+        check_replayed(saved, learned, [*family.held_for], NEWEST)
     if family.has_queue:
         most = family.slots + (2 * ROUND + ENVS * ACTORS if lockstep else 0)  # in lockstep two rounds' chunks
-        check_queue(saved, draws, messages, family.spec, most)
+        check_queue(saved, learned.draws, messages, family.spec, most)
     else:
         check_replay(saved, messages, family.slots)
     if not lockstep:

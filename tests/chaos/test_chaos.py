@@ -25,14 +25,15 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(300 + 30 * FAULTS)]
 FAMILY = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 
 
-def test_a_queue_and_recurrent_states_outlive_kills(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["impala-lstm", "mixture"])
+def test_a_queue_and_recurrent_states_outlive_kills(family: str, tmp_path: Path) -> None:
     """The quick tier's share of what follows: all checks, after the learner and an actor were killed."""
 
     def disturb(system: Chaos) -> None:
         system.wait_for_checkpoints()
         system.disturb([Fault("kill", who, 0) for who in (LEARNER, "0")])
 
-    asynchronous_run(tmp_path / "run", disturb, family=FAMILIES["impala-lstm"])
+    asynchronous_run(tmp_path / "run", disturb, family=FAMILIES[family])
 
 
 @pytest.mark.slow

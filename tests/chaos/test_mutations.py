@@ -7,13 +7,19 @@ import pytest
 
 from memory.broker.transport import Keys, last_sequence
 from tests.chaos.faults import LEARNER, Fault
-from tests.chaos.runs import FAMILIES, RAINBOW, asynchronous_run
+from tests.chaos.runs import FAMILIES, NEWEST, RAINBOW, asynchronous_run
 from tests.chaos.system import Chaos
 
 LARGE = RAINBOW._replace(slots=1000)
 MUTATED_QUEUES = {
     "queue forgotten": r"chunks were counted twice, or not at all|\d+ chunks were never learned from",
     "queue taken up twice": r"chunks were counted twice, or not at all|\d+ chunks were learned from twice",
+}
+MUTATED_MIXTURES = {
+    "fresh twice": r"\d+ chunks were learned from twice",
+    "waiting sequences not saved": r"\d+ chunks were never learned from",
+    "table keeps its oldest": r"replays .*, which is gone from its table",
+    "features of the row before": "actor 0, environment 0: features of another network",
 }
 pytestmark = [pytest.mark.redis, pytest.mark.slow]
 
@@ -94,6 +100,19 @@ def test_a_queue_after_a_kill(mutation: str, tmp_path: Path) -> None:
 
     with pytest.raises(AssertionError, match=MUTATED_QUEUES[mutation]):
         asynchronous_run(tmp_path / "run", disturb, {LEARNER: mutation}, FAMILIES["impala-lstm"])
+
+
+@pytest.mark.parametrize("mutation", MUTATED_MIXTURES)
+def test_a_mixture(mutation: str, tmp_path: Path) -> None:
+    def disturb(system: Chaos) -> None:
+        system.wait_for_messages("0", 3 * NEWEST)
+        system.wait_for_checkpoints()
+        if mutation.startswith("waiting"):
+            system.disturb([kill(LEARNER)])
+
+    who = "0" if mutation.startswith("features") else LEARNER
+    with pytest.raises(AssertionError, match=MUTATED_MIXTURES[mutation]):
+        asynchronous_run(tmp_path / "run", disturb, {who: mutation}, FAMILIES["mixture"])
 
 
 @pytest.mark.parametrize("family", ["impala", "impala-lstm", "r2d2"])

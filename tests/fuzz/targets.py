@@ -3,15 +3,16 @@
 import itertools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 import args as options
+from agents.interface import Agent
 from memory import weights_packet, wire
 from memory.broker.actor_client import Saved
 from memory.broker.story import Reach
@@ -19,6 +20,7 @@ from memory.buffer import Checkpoint
 from memory.chunk import Chunk, ChunkId
 from memory.errors import RunError, UserError
 from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
+from memory.mixture.buffer import Mixture
 from memory.replay import Replay
 from programs import snapshot
 from programs.actor.rollout import Place, Rollout
@@ -48,6 +50,10 @@ SETTINGS = (
     "--env chain --game chain --history-length 2 --multi-step 2 --hidden-size 3 --quantile-embedding-dim 2 "
     "--num-quantile-samples 3 --nb-env-per-actor 2 --replay-frequency 2 --precision float32 --id-actor 0"
 ).split()
+MIXTURE = (  # actors record values and features
+    "--agent impala --unroll-length 5 --lstm-size 3 --value-cloning-cost 0.01 --elite-insertion --batch-size 4 "
+    "--replay-mix queue:0.5,prioritised:0.25:12,elite:0.25:20"
+)
 RECORD = EpisodeRecord(300, 200, 0, 1, 7, 1.5, -3.0, 21.0, 90, "game_over")
 
 
@@ -59,6 +65,7 @@ def targets(folder: Path, port: int) -> dict[str, Target]:
         "wire": _wire(),
         "messages": _messages(args),
         "messages, impala": _sequences("--agent impala --unroll-length 5 --lstm-size 3 --target-entropy 1"),
+        "messages, mixture": _sequences(MIXTURE),
         "messages, r2d2": _sequences("--agent r2d2 --burn-in 2 --sequence-length 4 --sequence-period 2 --lstm-size 3"),
         "messages, sac": _sequences("--agent sac --burn-in 2 --sequence-length 4 --sequence-period 2 --lstm-size 3"),
         "messages, ppo": _sequences(
@@ -68,7 +75,8 @@ def targets(folder: Path, port: int) -> dict[str, Target]:
         "weights": _weights(args),
         "actor state": _state(args, "chain", lambda seed: ChainEnvironment(seed)),
         "actor state, gymnasium": _state(args, "gymnasium", _cart_pole),
-        "snapshot": _snapshots(args, agent, folder / "last_model_chain_1.pth"),
+        "snapshot": _snapshots(args, agent, folder / "last_model_chain_1.pth", _saved_replay(agent)),
+        "snapshot, mixture": _mixture_snapshots(folder / "last_model_chain_2.pth"),
         "training log": _log(folder / "chain.csv"),
         **redis_targets(port),
     }
@@ -140,8 +148,7 @@ def _sequences(words: str) -> Target:
     args = options.parse([*SETTINGS, "--multi-step", "2", *words.split()], "fuzz", "")
     environment = discrete((5,), "uint8", 3)
     agent = make_agent(args, environment, CPU, learns=True, seed=1)
-    player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
-    said = [message for step in range(200) for message in player.play(step, step)]
+    said = _played(args, agent)
     samples = [encode_message(next(m for m in said if isinstance(m, kind))) for kind in (Chunk, Chunk, Episode)]
     sized = replace(args, memory_capacity=100, batch_size=4, learn_start=1)
     buffer = make_buffer(sized, agent, environment, torch.Generator().manual_seed(1))
@@ -150,15 +157,23 @@ def _sequences(words: str) -> Target:
     def use(message: Message) -> None:
         if isinstance(message, Chunk):
             buffer.add(ChunkId(0, next(sequence)), message)
-            if buffer.inserted % 5 == 0 and buffer.rows >= 4 * agent.spec.period:
+            enough = buffer.ready() if isinstance(buffer, Mixture) else buffer.rows >= 4 * agent.spec.period
+            if buffer.inserted % 5 == 0 and enough:
                 batch = buffer.sample(4, 0.5)
                 update = agent.update(batch, 0.5)
                 assert all(metric.isfinite() for metric in update.metrics.values())
                 buffer.learned(batch, update.priorities)
+                if isinstance(buffer, Mixture):
+                    buffer.check_valid()
 
     for message in said:
         use(message)
     return Target(0.35, samples * 2, forge_packet, MessageDecoder(agent.spec, environment, 2), use, (ValueError,))
+
+
+def _played(args: options.Args, agent: Agent) -> list[Message]:
+    player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
+    return [message for step in range(200) for message in player.play(step, step)]
 
 
 def _use(records: list[EpisodeRecord]) -> None:
@@ -210,12 +225,66 @@ def _state(args: options.Args, kind: str, make: Callable[[int], Environment]) ->
     return Target(share, hostile, forge_packet, lambda data: player.restore(Saved(data, 5)), use, (RunError,))
 
 
-def _snapshots(args: options.Args, agent: Any, path: Path) -> Target:
+class _SavedBuffer(NamedTuple):
+    """A buffer's checkpoint, what restores one, and what is done with the buffer then."""
+
+    checkpoint: Checkpoint
+    restore: Callable[[Checkpoint], Any]
+    use: Callable[[Any], None]
+
+
+def _saved_replay(agent: Agent) -> _SavedBuffer:
+    def restore(checkpoint: Checkpoint) -> None:
+        replay = Replay(agent.spec, discrete((5,), "uint8", 3), 256, torch.Generator().manual_seed(1), CPU)
+        replay.restore(checkpoint, {0: 10})
+
+    checkpoint = Checkpoint(2, torch.tensor([[0, 5], [0, 6]]), torch.ones(2, agent.spec.samples))
+    return _SavedBuffer(checkpoint, restore, lambda _: None)
+
+
+def _mixture_snapshots(path: Path) -> Target:
+    """Checkpoints of a mixture, which is used where one is taken: half of its chunks come again, and more."""
+    args = options.parse([*SETTINGS, *MIXTURE.split(), "--memory-capacity", "100"], "fuzz", "")
+    environment = discrete((5,), "uint8", 3)
+    agent = make_agent(args, environment, CPU, learns=True, seed=1)
+    chunks = [message for message in _played(args, agent) if isinstance(message, Chunk)]
+
+    def make() -> Mixture:
+        mixture = make_buffer(args, agent, environment, torch.Generator().manual_seed(1))
+        assert isinstance(mixture, Mixture)
+        return mixture
+
+    def add(mixture: Mixture, some: Iterable[int]) -> None:
+        for number in some:
+            mixture.add(ChunkId(0, number), chunks[number % len(chunks)])
+            if number % 6 == 0 and mixture.ready():
+                mixture.learned(mixture.sample(None), torch.ones(4))
+
+    def restore(checkpoint: Checkpoint) -> Mixture:
+        mixture = make()
+        mixture.restore(checkpoint, {0: len(chunks)})
+        return mixture
+
+    def use(mixture: Mixture) -> None:
+        mixture.check_valid()
+        add(mixture, [number for number in range(len(chunks)) if number % 2 and mixture.remembers(ChunkId(0, number))])
+        mixture.forget({0: len(chunks)})
+        mixture.check_valid()
+        add(mixture, range(len(chunks), len(chunks) + 40))
+        mixture.check_valid()
+        mixture.checkpoint()
+
+    good = make()
+    add(good, range(len(chunks)))
+    return _snapshots(args, agent, path, _SavedBuffer(good.checkpoint(), restore, use))
+
+
+def _snapshots(args: options.Args, agent: Agent, path: Path, buffer: _SavedBuffer) -> Target:
     values = {
         "T_actors": 5, "T_learner": 4, "run_id": "abc", "round": 1, "round_end": 8, "best_mean": 1.5,
         "settings": json.dumps(args.shared), "counted": {0: 7}, "published": {3: torch.zeros(9, dtype=torch.uint8)},
         "replay_generator": torch.Generator().get_state(),
-        "replay": Checkpoint(2, torch.tensor([[0, 5], [0, 6]]), torch.ones(2, agent.spec.samples))._asdict(),
+        "replay": buffer.checkpoint._asdict(),
     }  # fmt: skip
     snapshot.save(path, agent, values)
     good = path.read_bytes()
@@ -226,17 +295,22 @@ def _snapshots(args: options.Args, agent: Any, path: Path) -> Target:
     def forge(rng: random.Random, data: bytes) -> bytes:
         return _forged_snapshot(rng, content, path) if rng.random() < 0.3 else forge_archive(rng, data)
 
-    def read(data: bytes) -> None:
+    def read(data: bytes) -> Any:
         path.write_bytes(data)
         saved = snapshot.load(path, "--model")
+        restored = None
         with damage_named(path):
             if saved.keys() >= values.keys():
-                replay = Replay(agent.spec, discrete((5,), "uint8", 3), 256, torch.Generator().manual_seed(1), CPU)
-                replay.restore(parse(path, saved).replay, {0: 10})
+                restored = buffer.restore(parse(path, saved).replay)
             snapshot.restore(agent, saved)
         snapshot.restore_weights(agent, saved)
+        return restored
 
-    return Target(0.005, [good, legacy], forge, read, lambda _: None, (UserError,))
+    def use(restored: Any) -> None:
+        if restored is not None:
+            buffer.use(restored)
+
+    return Target(0.005, [good, legacy], forge, read, use, (UserError,))
 
 
 def _forged_snapshot(rng: random.Random, content: dict[str, Any], path: Path) -> bytes:
@@ -245,19 +319,20 @@ def _forged_snapshot(rng: random.Random, content: dict[str, Any], path: Path) ->
         None, -1, 2**70, "x", float("nan"), [], {}, {"x": 1}, torch.zeros(3), torch.tensor(float("nan")), (1, 2),
         torch.zeros(0, 7), torch.ones(2, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.bool).expand(10**6),
     )  # fmt: skip
-    new = dict(content)
-    key = rng.choice(list(new))
-    place: Any = new[key]
-    if isinstance(place, dict) and place and rng.random() < 0.8:
-        inner = rng.choice(list(place))
-        new[key] = {k: v for k, v in place.items() if k != inner} | (
-            {inner: rng.choice(strange)} if rng.random() < 0.8 else {}
-        )
-    elif rng.random() < 0.2:
-        del new[key]
-    else:
-        new[key] = rng.choice(strange)
-    torch.save(new, path)
+
+    def change(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.numel() and rng.random() < 0.7:
+            new = value.clone()
+            new.view(-1)[rng.randrange(value.numel())] = rng.choice((0, 1, 2, 3, 5, 60, 255))
+            return new
+        if not isinstance(value, dict) or not value or rng.random() > 0.9:
+            return rng.choice(strange)
+        key = rng.choice([*value, *(key for key in ("replay", "extra") if key in value)])
+        others = {name: value[name] for name in value if name != key}
+        return others if rng.random() < 0.1 else others | {key: change(value[key])}
+
+    key = rng.choice([*content, "replay", "replay"])
+    torch.save(content | {key: change(content[key])}, path)
     return path.read_bytes()
 
 

@@ -1,11 +1,12 @@
 """What the learner takes in of a real Redis server, without lockstep."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,9 +15,14 @@ from agents.interface import Agent
 from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerClient
+from memory.broker.stream_reader import Entry
 from memory.buffer import Buffer
+from memory.chunk import Chunk, ChunkSpec
 from memory.loop_clock import LoopClock
 from memory.messages import Episode
+from memory.mixture.buffer import Mixture
+from memory.queue import Queue
+from memory.rows import StepType
 from programs.common import make_agent, make_limiter
 from programs.learner import evaluations
 from programs.learner.buffers import make_buffer
@@ -33,9 +39,16 @@ from tests.specs import CARTPOLE as ENVIRONMENT
 pytestmark = pytest.mark.redis
 CPU = torch.device("cpu")
 T_MAX = 1000
+QUEUE = 40  # sequences, as all chunks have 5 steps
+MIX = "--agent impala --unroll-length 5 --batch-size 8 --hidden-size 8 --replay-mix"
 OPTIONS = {
     "impala": "--agent impala --unroll-length 5 --batch-size 4 --hidden-size 8",
     "r2d2": "--agent r2d2 --sequence-length 8 --sequence-period 4 --batch-size 6 --lstm-size 7 --learn-start 100",
+}
+QUEUES = {
+    "impala": OPTIONS["impala"],
+    "mixture": f"{MIX} queue:0.5,uniform:0.25:60,prioritised:0.25:30",
+    "elite": f"{MIX} queue:0.5,elite:0.25:20,attentive:0.25:50 --elite-insertion",
 }
 SCORE = {
     "T_actors": 3,
@@ -65,7 +78,7 @@ class Parts(NamedTuple):
 
 def arguments(agent: str) -> options.Args:
     memory = ["--T-max", str(T_MAX), "--memory-capacity", "200", "--disable-cuda"]
-    return options.parse([*OPTIONS[agent].split(), *CARTPOLE, *FREE, *memory], "test", "")
+    return options.parse([*(OPTIONS | QUEUES)[agent].split(), *CARTPOLE, *FREE, *memory], "test", "")
 
 
 def agent_of(args: options.Args) -> Agent:
@@ -90,8 +103,8 @@ def learner(client: Client, name: str, folder: Path, agent: str, *, afresh: bool
 
 
 @contextmanager
-def actor(client: Client, name: str, *, evaluation: bool = False) -> Iterator[ActorClient]:
-    with ActorClient(client, name, "id", 0, threading.Event(), evaluation=evaluation) as link:
+def actor(client: Client, name: str, number: int = 0, *, evaluation: bool = False) -> Iterator[ActorClient]:
+    with ActorClient(client, name, "id", number, threading.Event(), evaluation=evaluation) as link:
         link.saved()
         yield link
 
@@ -129,3 +142,79 @@ def test_a_learner_stopped_as_it_starts_leaves_out_no_episode_that_it_has_counte
         second.ingest.take_rest()
         assert [record.episode for record in second.results.log.records] == [0, 1, 2, 3]
     assert "Left out" not in capsys.readouterr().out
+
+
+def chunks(spec: ChunkSpec, versions: Iterable[int]) -> list[Chunk]:
+    """Make chunks which their versions tell apart, of rows that are in the middle of an episode."""
+    made = []
+    for version in versions:
+        fields = spec.row_fields(ENVIRONMENT).items()
+        rows = {name: np.full((spec.window, *field.shape), version % 2, field.dtype) for name, field in fields}
+        rows["step_type"][:] = StepType.MID
+        made.append(Chunk(0, version, rows, {}, None))
+    return made
+
+
+def give(buffer: Queue | Mixture) -> list[int]:
+    """Learn from a batch, and return the versions of what is fresh in it."""
+    batch = buffer.sample(4 if isinstance(buffer, Queue) else None)
+    assert batch.versions is not None
+    buffer.learned(batch, None)
+    return batch.versions.tolist()
+
+
+def check_a_resumed_queue(client: Client, name: str, folder: Path, agent: str) -> None:
+    """Resume with a full queue, as an actor has sent much that is new, and another one much that is old."""
+    spec = agent_of(arguments(agent)).spec
+    with actor(client, name) as few, actor(client, name, 1) as many:
+        with learner(client, name, folder, agent) as (ingest, _, buffer, _):
+            assert isinstance(buffer, Queue | Mixture)
+            for link, sent in ((few, range(12)), (many, range(12, 60))):
+                link.commit(chunks(spec, sent), b"state")
+            given = []
+            while len(given) < 60 - QUEUE:
+                wait_until(lambda: ingest.take_meanwhile() or buffer.ready(), "a batch", 20)
+                given += give(buffer)
+            wait_until(lambda: ingest.take_meanwhile() or not buffer.room, "the others", 20)
+            saved, counted = buffer.checkpoint(), dict(ingest.counted)
+        few.commit(chunks(spec, range(60, 120)), b"state")
+        with learner(client, name, folder, agent, afresh=False) as (ingest, _, buffer, _):
+            assert isinstance(buffer, Queue | Mixture)
+            assert ingest.resume(counted)
+            buffer.restore(saved, counted)
+            ingest.take_backlog()
+            assert (buffer.dropped, buffer.room) == (0, 0)
+            again = buffer.checkpoint()
+            assert (again.first, again.extra.keys()) == (saved.first, saved.extra.keys())
+            if isinstance(buffer, Mixture):  # a queue keeps the order of each actor
+                same = {name: (again.extra[name], saved.extra[name]) for name in saved.extra}
+                for one, other in (*same.values(), (again.ids, saved.ids), (again.priorities, saved.priorities)):
+                    torch.testing.assert_close(one, other, rtol=0, atol=0)
+            while len(given) < 120:
+                wait_until(lambda: ingest.take_meanwhile() or buffer.ready(), "a batch", 20)
+                given += give(buffer)
+            assert sorted(given) == list(range(120)), "each is fresh once"
+            assert buffer.dropped == 0
+
+
+@pytest.mark.parametrize("agent", QUEUES)
+def test_a_resumed_queue_takes_no_new_messages_before_the_old_ones(
+    client: Client, run_name: str, tmp_path: Path, agent: str
+) -> None:
+    check_a_resumed_queue(client, run_name, tmp_path, agent)
+
+
+@pytest.mark.parametrize("agent", QUEUES)
+def test_new_messages_before_old_ones_are_noticed(
+    client: Client, run_name: str, tmp_path: Path, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_they_arrive(self: Ingest) -> Iterator[Entry]:
+        for entry in self.reader.take_backlog():
+            yield entry
+            read = self.reader.read
+            if not self._buffer.room and all(read[actor] >= last for actor, last in self.counted.items()):
+                return
+
+    monkeypatch.setattr(Ingest, "_backlog", as_they_arrive)
+    with pytest.raises(AssertionError):
+        check_a_resumed_queue(client, run_name, tmp_path, agent)

@@ -1,0 +1,57 @@
+"""Measures what the updates of a mixture hold in memory; prints it, and what the budget says of it.
+
+python -m tests.mixture_update --agent impala --replay-mix queue:0.5,elite:0.5:100
+"""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import args as options
+from agents.interface import MixtureAgent
+from agents.trainer import make_trainer
+from agents.updates import Turn
+from memory.batch import Batch
+from memory.chunk import Chunk, ChunkId
+from memory.mixture.buffer import Mixture
+from programs.common import make_agent
+from programs.learner import budget
+from programs.learner.buffers import make_buffer
+from tests.specs import ATARI
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    args = options.parse(sys.argv[1:], "test", "")
+    agent = make_agent(args, ATARI, torch.device("cpu"), learns=True, seed=1)
+    spec = agent.spec
+    args = replace(args, memory_capacity=args.queue_size * args.batch_size * spec.period)
+    rows = {name: np.ones((spec.window, *field.shape), field.dtype) for name, field in spec.row_fields(ATARI).items()}
+    chunk = Chunk(0, 0, rows, {name: np.ones(field.shape, field.dtype) for name, field in spec.state}, None)
+    mixture = make_buffer(args, agent, ATARI, torch.Generator())
+    assert isinstance(mixture, Mixture) and isinstance(agent, MixtureAgent)
+    for number in range(max(part.capacity or 0 for part in args.own.mix)):
+        mixture.add(ChunkId(0, number), chunk)
+    trainer = make_trainer(agent, mixture, None, torch.device("cpu"))
+    one = Batch(
+        {name: torch.from_numpy(array)[:, None] for name, array in rows.items()},
+        {name: torch.from_numpy(array)[None] for name, array in chunk.state.items()},
+        replayed=torch.tensor([True]),
+    )
+    agent.update(one, 0.5)  # PyTorch loads what it needs, and the optimiser makes its moments
+    agent.measure(one.rows, one.state)
+    before = resident("VmRSS")
+    trainer([Turn(0.5, number) for number in range(args.queue_size)])
+    print(resident("VmHWM") - before, budget.update_bytes(args, agent, ATARI))
+
+
+def resident(what: str) -> int:  # not getrusage, whose maximum may be that of the process that began this one
+    return 1024 * int(re.search(rf"(?m)^{what}:\s+(\d+) kB$", Path("/proc/self/status").read_text())[1])  # type: ignore[index]
+
+
+if __name__ == "__main__":
+    main()
