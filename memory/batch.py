@@ -20,9 +20,7 @@ class Batch(NamedTuple):
     weights: Tensor | None = None  # [B] float32, importance-sampling weights, the largest is 1
     indices: Tensor | None = None  # [B] int64
     generations: Tensor | None = None  # [B] int64
-    versions: Tensor | None = (
-        None  # [B] int64, from a queue: the weights that acted last; of a mixture, the fresh alone
-    )
+    versions: Tensor | None = None  # [B] int64, from a queue: the weights that acted last; a mixture's fresh ones alone
     replayed: Tensor | None = None  # [B] bool, from a mixture: drawn again from a table, not fresh from the queue
 
     @property

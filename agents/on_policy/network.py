@@ -62,9 +62,7 @@ class PolicyValueNetwork(Network):
         is_picture = torso.observation.shape == FRAME
         if spec.normalises and not is_picture:
             self.normaliser = Normaliser(torso.observation)
-            torso = replace(
-                torso, observation=torso.observation._replace(dtype="float32")
-            )  # all that follows sees that
+            torso = replace(torso, observation=torso.observation._replace(dtype="float32"))  # as all that follows sees
         self._scale = _scale_of(torso.observation)
         if is_picture or spec.core.lstm:
             self.core = Core(replace(spec.core, torso=torso))
