@@ -121,7 +121,8 @@ class PrioritisedTable(Table):
         """Set the new priorities [B] of sequences by their numbers [B]; those not held any more are left out."""
         positions = numbers % self.capacity
         held = self._numbers[positions] == numbers  # [B]
-        new = priorities.detach().to(self._pool.device, torch.float64)[held].clamp(min=_LEAST_PRIORITY)
+        new = priorities.detach().to(self._pool.device, torch.float32)[held]  # as a checkpoint holds them
+        new = new.double().clamp(min=_LEAST_PRIORITY)
         self.tree.set(positions[held], new)
         if len(new):
             self.largest = torch.maximum(self.largest, new.max())

@@ -32,7 +32,7 @@ def play(mixture: Mixture, stream: Stream, rng: np.random.Generator, operations:
             mixture.add(*stream.next())
         else:
             batches.append(mixture.sample(None))
-            priorities = torch.from_numpy(rng.uniform(0.1, 9, mixture.batch_size).astype(np.float32))
+            priorities = torch.from_numpy(rng.uniform(0, 9, mixture.batch_size))
             mixture.learned(batches[-1], priorities)
     return batches
 
