@@ -219,7 +219,7 @@ def test_a_mixture_needs_no_more_than_is_announced(name: str, monkeypatch: pytes
     mixture.measure = lambda rows, _: rows["extras.features"][spec.stack - 1 :] + rows["obs"][:1, :, :1]
     log: dict[int, int] = {}  # bytes by message
     needed, most_logged, most_held = [0], 0, 0
-    for number in range(3 * mixture.turnover + 8 * args.batch_size):
+    for number in range(1700):  # more than two checkpoints and what a table holds before them
         rows = {
             field: rng.standard_normal((spec.window, *form.shape)).astype(form.dtype)
             for field, form in spec.row_fields(CARTPOLE).items()
