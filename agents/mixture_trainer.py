@@ -1,8 +1,8 @@
 """Updates from a mixture: batches prepared ahead in a thread, and smaller ones where memory is short."""
 
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
 import torch
@@ -26,6 +26,7 @@ class MixtureTrainer(EagerTrainer):
         super().__init__(agent, buffer, None, device, clock)
         self._mixture = buffer
         self._prepared: deque[Batch] = deque()  # not learned from yet
+        self._thread = ThreadPoolExecutor(1, "batches")  # one for all calls: where memory is short, none could start
 
     def __call__(self, turns: list[Turn]) -> list[Metrics]:
         """Make one update for each turn, or fewer where memory is short: the first ones.
@@ -36,15 +37,15 @@ class MixtureTrainer(EagerTrainer):
             return self._learn(turns, [partial(self._prepare, turns[0])])
         agent = self._agent
         assert isinstance(agent, MixtureAgent)
-        with agent.held(), ThreadPoolExecutor(1, "batches") as thread:
-            futures = [thread.submit(self._prepare, turn) for turn in turns]
-            return self._learn(turns, [future.result for future in futures], thread)
+        with agent.held():
+            futures = [self._thread.submit(self._prepare, turn) for turn in turns]
+            return self._learn(turns, [future.result for future in futures], futures)
 
     def _prepare(self, turn: Turn) -> None:
         self._prepared.append(self._mixture.sample(None, turn.progress))
 
     def _learn(
-        self, turns: list[Turn], prepare: list[Callable[[], None]], thread: ThreadPoolExecutor | None = None
+        self, turns: list[Turn], prepare: list[Callable[[], None]], futures: Sequence[Future[None]] = ()
     ) -> list[Metrics]:
         made: list[tuple[Batch, Update]] = []
         metrics: list[Metrics] = []
@@ -61,8 +62,9 @@ class MixtureTrainer(EagerTrainer):
                 raise
             is_short = True
         finally:
-            if thread:  # priorities change what is drawn
-                thread.shutdown(cancel_futures=True)
+            for future in futures:
+                future.cancel()
+            wait(futures)  # priorities change what is drawn
         for batch, update in made:
             self._note(batch, update)
         if is_short:  # now that no traceback holds the failed update's tensors

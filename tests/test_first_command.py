@@ -78,8 +78,8 @@ def folder_of(command: list[str]) -> str:
 def test_the_table_of_the_readme_is_in_an_order_in_which_it_runs() -> None:
     *trainings, evaluation = table_of_the_readme()
     folders = [folder_of(training) for training in trainings]
-    assert len(set(folders)) == len(trainings) == len({entry.module for entry in AGENTS.values()}) + 1, (
-        "a row for each agent, and each run in its own folder"
+    assert len(set(folders)) == len(trainings) == len({entry.module for entry in AGENTS.values()}) + 2, (
+        "a row for each agent, mixed replay and several actors, and each run in its own folder"
     )
     assert evaluation[:2] == [".venv/bin/python", "test_multiple_seed.py"]
     assert evaluation[evaluation.index("--model") + 1] in folders

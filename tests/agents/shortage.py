@@ -55,6 +55,7 @@ def main(megabytes: int) -> None:
 
     buffer.learned = note_and_remember  # type: ignore[method-assign]
     trainer = make_trainer(agent, buffer, args.update_size, torch.device("cpu"))
+    trainer([Turn(0.1, 1), Turn(0.1, 1)])  # begins the thread, which needs memory of its own
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + megabytes * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
