@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 from agents.options import option
 from agents.sequence_options import SequenceOptions
-from memory.mixture.spec import ATTENTIVE, DISTANCES, ELITE, Sampling, TableSpec, counts, parse_mix
+from memory.mixture.spec import ATTENTIVE, DISTANCES, ELITE, QUEUE, Sampling, TableSpec, counts, parse_mix
 
 _MIXING = frozenset({"queue_size", "replay_device"})  # batches prepared ahead, and tables that may be on the GPU
-_ELITE = frozenset({"elite_strategy", "elite_insertion", "feature_projection"})
-_MEASURING = frozenset({"feature_distance", "feature_norm", "candidates", "candidates_annealed_over"})
+_ELITE = frozenset({"elite_strategy", "elite_insertion"})
+_MEASURING = frozenset(
+    {"feature_distance", "feature_norm", "feature_projection", "candidates", "candidates_annealed_over"}
+)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class MixtureOptions(SequenceOptions):
     impact_target_period: int = option(
         0, "updates between copies to IMPACT's target network, which corrects in the place of pi; 0: none", least=0
     )
-    impact_clip: float = option(0.4, "IMPACT: the policy's ratio counts up to 1 +- this", above=0, most=1)
+    impact_clip: float = option(0.4, "IMPACT: the policy's ratio counts up to 1 +- this", above=0, most=0.99)
     impact_rho: float = option(2.0, "IMPACT: most that mu / target counts", above=0)
     elite_strategy: int = option(
         1,
@@ -56,7 +58,7 @@ class MixtureOptions(SequenceOptions):
         shared=True,
     )  # fmt: skip
     candidates: float = option(
-        6.0, "attentive, elite: sequences considered for each that is sampled, at first", least=1
+        6.0, "attentive, elite: sequences considered for each that is sampled, at first", least=1, most=1000
     )
     candidates_annealed_over: int = option(
         100_000, "updates over which the candidates fall to 1, which samples uniformly", above=0
@@ -95,9 +97,10 @@ class MixtureOptions(SequenceOptions):
         except ValueError as error:
             return [f"--replay-mix: {error}"]
         costs = {"--policy-cloning-cost": self.policy_cloning_cost, "--value-cloning-cost": self.value_cloning_cost}
-        return (
-            [] if mix else [f"{name}: nothing is replayed without --replay-mix" for name, cost in costs.items() if cost]
-        )
+        if any(part.table != QUEUE for part in mix):
+            return []
+        reason = "nothing is replayed without --replay-mix and a table beside the queue"
+        return [f"{name}: {reason}" for name, cost in costs.items() if cost]
 
     def size_errors(self, environments: int, batch_size: int) -> list[str]:  # noqa: ARG002 - no round is divided
         """Return what is wrong with the mixture of a batch, one line each."""

@@ -20,10 +20,12 @@ def policy_cloning(log_pi_all: Tensor, log_mu_all: Tensor, kept: Tensor) -> Tens
     """Compute KL(μ‖π) [T, B], the loss that keeps a policy near the one that acted (CLEAR: Rolnick et al. 2019).
 
     arXiv 1811.11682: Σ_a μ(a) (log μ(a) - log π(a)). It has gradient into log_pi_all alone.
+    A recorded logarithm above 0 belongs to no probability, and counts as 0: the loss of a forged message is finite.
     """
     check_shapes(log_pi_all=(log_pi_all, "T B A"), log_mu_all=(log_mu_all, "T B A"), kept=(kept, "T B"))
     inside = kept.unsqueeze(2)  # [T, B, 1]
-    log_pi, log_mu = torch.where(inside, log_pi_all, 0), torch.where(inside, log_mu_all.detach(), 0)  # [T, B, A]
+    log_pi = torch.where(inside, log_pi_all, 0)  # [T, B, A]
+    log_mu = torch.where(inside, log_mu_all.detach(), 0).clamp(max=0)  # [T, B, A]
     return kl_divergence(log_mu, log_pi)
 
 

@@ -14,6 +14,7 @@ from agents.ops.divergence import kl_divergence
 from agents.ops.masks import masked_mean
 from agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
 from agents.ops.vtrace import Thresholds, vtrace
+from memory.chunk import MOST
 from memory.rows import Array
 from tests.agents.ops.sequences import random_sequences
 from tests.ground_truth import replayed as truth
@@ -192,3 +193,16 @@ def test_shapes_must_fit() -> None:
     ):
         with pytest.raises(ValueError, match="shapes do not fit"):
             found()
+
+
+def test_cloning_stays_finite_for_whatever_a_chunk_may_hold() -> None:
+    # Mutation: recorded logarithms as they are; exp(1e9) is infinite, and one message would end the run.
+    log_pi = torch.zeros(T, B, A).log_softmax(2).requires_grad_()
+    kept = torch.ones(T, B, dtype=torch.bool)
+    for recorded in (MOST, 100.0, 0.0, -MOST):
+        log_mu = torch.full((T, B, A), recorded)
+        loss = policy_cloning(log_pi, log_mu, kept)
+        (slope,) = torch.autograd.grad(loss.sum(), log_pi)
+        assert loss.isfinite().all() and slope.isfinite().all(), recorded
+        assert not trusted_rows(log_pi, log_mu, 0.3).logical_and(log_mu[..., 0] < 0).any()
+        assert value_cloning(torch.zeros(T, B), log_mu[..., 0], kept).sum().isfinite()

@@ -1,0 +1,46 @@
+"""Options of mixed replay do at their bounds what their help says, and are refused where they would do nothing."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import args as options
+from agents.impala.options import ImpalaOptions
+from agents.mixture_options import MixtureOptions
+from agents.ops.policy_losses import clipped_surrogate
+from memory.errors import UserError
+
+ELITE = "queue:0.5,elite:0.5:90"
+
+
+def parsed(*words: str) -> ImpalaOptions:
+    own = options.parse(["--agent", "impala", *words], "test", "").own
+    assert isinstance(own, ImpalaOptions)
+    return own
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(MixtureOptions), ids=lambda field: field.name)
+def test_values_at_the_bounds_can_be_computed_with(field: "dataclasses.Field[object]") -> None:
+    # Mutations: no upper bound of the candidates; a clipped ratio may fall to 0, whose logarithm there is none of.
+    bounds = field.metadata["bounds"]
+    for bound in (bounds.least, bounds.most, *([] if bounds.most is not None else [10**9])):
+        if bound is None or isinstance(getattr(ImpalaOptions, field.name), str | bool) or bounds.error(bound):
+            continue
+        own = dataclasses.replace(parsed("--replay-mix", ELITE), **{field.name: bound})  # type: ignore[arg-type]
+        assert own.sampling
+        one = torch.ones(1, 1)
+        assert clipped_surrogate(one, one, one > 0, own.impact_clip).isfinite().all()
+
+
+def test_cloning_is_refused_where_nothing_is_replayed() -> None:
+    for mix in ("", "queue:1"):
+        with pytest.raises(UserError, match="policy-cloning-cost: nothing is replayed"):
+            parsed("--replay-mix", mix, "--policy-cloning-cost", "0.01")
+    assert parsed("--replay-mix", ELITE, "--policy-cloning-cost", "0.01")
+
+
+def test_a_projection_is_of_use_wherever_features_are_compared() -> None:
+    for table, used in (("uniform", False), ("attentive", True), ("elite", True)):
+        own = parsed("--replay-mix", f"queue:0.5,{table}:0.5:90", "--feature-projection", "5")
+        assert ("feature_projection" not in own.unused) == used, table
