@@ -15,7 +15,10 @@ from memory.mixture.spec import COSINE, DISTANCES, P_NORM
 def p_norm(reference: Tensor, present: Tensor, p: float) -> Tensor:
     """Compute the p-norm of the difference of two rows' features [T, B, F]: [T, B] float64, (Σ |x − y|^p)^(1/p)."""
     _check(reference, present)
-    norm: Tensor = torch.linalg.vector_norm(present.double() - reference.double(), p, dim=-1)
+    difference = (present.double() - reference.double()).abs()  # [T, B, F]
+    largest = difference.amax(-1, keepdim=True)  # [T, B, 1] taken out first: its power may be 0 or infinite
+    scaled = difference / torch.where(largest > 0, largest, 1)  # [T, B, F]
+    norm: Tensor = torch.linalg.vector_norm(scaled, p, dim=-1) * largest.squeeze(-1)
     return norm
 
 

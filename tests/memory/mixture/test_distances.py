@@ -76,6 +76,15 @@ def test_strange_features_have_finite_distances(name: str) -> None:
     assert (distance(name, **given | {"present": given["reference"]}, p=2.0) < 1e-6).all()  # type: ignore[arg-type]
 
 
+def test_the_p_norm_of_a_large_p_is_nearly_the_largest_difference() -> None:
+    # Mutation: powers of the differences themselves: of 0.1 the distance was 0, of 3 infinite.
+    learnable = torch.ones(T, B, dtype=torch.bool)
+    for size in (1e-6, 0.1, 3.0, 2e9):
+        present = size * torch.tensor([1.0, 0.5, -0.25]).expand(T, B, F)
+        found = distance("p-norm", torch.zeros(T, B, F), present, learnable, 1000.0)
+        torch.testing.assert_close(found, torch.full((B,), size))
+
+
 def test_shapes_that_do_not_fit_are_refused() -> None:
     given = features(1)
     with pytest.raises(ValueError, match=r"features \(5, 7, 3\) and \(5, 7, 1\) must both be"):
