@@ -7,8 +7,10 @@ from agents.sequence_options import SequenceOptions
 from memory.mixture.spec import ATTENTIVE, DISTANCES, ELITE, QUEUE, Sampling, TableSpec, counts, parse_mix
 
 _MIXING = frozenset({"queue_size", "replay_device"})  # batches prepared ahead, and tables that may be on the GPU
-_ELITE = frozenset({"elite_strategy", "elite_insertion", "feature_projection"})
-_MEASURING = frozenset({"feature_distance", "feature_norm", "candidates", "candidates_annealed_over"})
+_ELITE = frozenset({"elite_strategy", "elite_insertion"})
+_MEASURING = frozenset(
+    {"feature_distance", "feature_norm", "feature_projection", "candidates", "candidates_annealed_over"}
+)
 
 
 @dataclass(frozen=True)

@@ -38,3 +38,9 @@ def test_cloning_is_refused_where_nothing_is_replayed() -> None:
         with pytest.raises(UserError, match="policy-cloning-cost: nothing is replayed"):
             parsed("--replay-mix", mix, "--policy-cloning-cost", "0.01")
     assert parsed("--replay-mix", ELITE, "--policy-cloning-cost", "0.01")
+
+
+def test_a_projection_is_of_use_wherever_features_are_compared() -> None:
+    for table, used in (("uniform", False), ("attentive", True), ("elite", True)):
+        own = parsed("--replay-mix", f"queue:0.5,{table}:0.5:90", "--feature-projection", "5")
+        assert ("feature_projection" not in own.unused) == used, table
