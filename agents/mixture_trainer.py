@@ -14,6 +14,8 @@ from memory.batch import Batch
 from memory.loop_clock import LoopClock
 from memory.mixture.buffer import Mixture
 
+_SHORTAGES = ("DefaultCPUAllocator", "std::bad_alloc", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
+
 
 class MixtureTrainer(EagerTrainer):
     """Learns from a batch while a thread prepares the next ones of the same call.
@@ -80,5 +82,5 @@ class MixtureTrainer(EagerTrainer):
 
 
 def _is_shortage(error: MemoryError | RuntimeError) -> bool:
-    """Return whether memory was short; PyTorch has no type of error for the machine's own."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    """Return whether memory was short; PyTorch has no type of error for the machine's own, nor for CUDA's libraries."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(part in str(error) for part in _SHORTAGES)

@@ -17,18 +17,18 @@ from agents.updates import Turn
 from memory.batch import Batch
 from memory.chunk import ChunkId
 from memory.mixture.buffer import Mixture
-from memory.mixture.spec import Sampling
+from memory.mixture.spec import Sampling, shrunk
 from tests.agents.sequences import CPU, ENVIRONMENT, agent_of, play
 
 AHEAD = 3
 
 
-def parts(kind: type[Mixture] = Mixture) -> tuple[Any, Mixture]:
+def parts(kind: type[Mixture] = Mixture, size: int = 4) -> tuple[Any, Mixture]:
     """An agent whose tables need features and priorities, and a mixture that holds what another has played."""
     agent = agent_of("impala-mix", *"--candidates-annealed-over 90 --lr-IMPALA 0.05 --max-gradient-norm 0".split())
     own = agent._options
     generator = torch.Generator().manual_seed(5)
-    buffer = kind(agent.spec, ENVIRONMENT, own.mix, 4, generator, CPU, queue_capacity=400, settings=own.sampling)
+    buffer = kind(agent.spec, ENVIRONMENT, own.mix, size, generator, CPU, queue_capacity=400, settings=own.sampling)
     buffer.measure = agent.measure
     for number, chunk in enumerate(play(agent_of("impala-mix", seed=8), 300).chunks):
         buffer.add(ChunkId(0, number), chunk)
@@ -131,6 +131,33 @@ def test_batches_that_do_not_fit_into_memory_become_smaller_and_nothing_is_lost(
 def test_a_batch_that_cannot_become_smaller_ends_the_run() -> None:
     done = shortage(20)
     assert done.returncode and "can't allocate memory" in done.stderr and "batches have 2 sequences" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("std::bad_alloc"),  # with 25 MB left for `tests.agents.shortage`
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("CUDA error: out of memory"),
+    ],
+)
+def test_every_shortage_of_memory_makes_batches_smaller(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, buffer = parts(size=8)
+    update, errors = agent.update, [error]
+
+    def fail_once(*given: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return update(*given)
+
+    monkeypatch.setattr(agent, "update", fail_once)
+    trainer = make_trainer(agent, buffer, 8, CPU)
+    before, made = buffer.batch_size, turns(buffer)
+    assert trainer(made) == [] and buffer.batch_size == shrunk(agent._options.mix, before)
+    assert len(trainer(turns(buffer)[:1])) == 1
 
 
 def test_other_errors_do_not_make_batches_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
