@@ -57,7 +57,7 @@ class MixtureTrainer(EagerTrainer):
                     prepared()
                 with self._clock.part("update"):
                     made.append((self._prepared[0], self._update(turn, self._prepared[0])))
-                metrics.append(made[-1][1].metrics | lag(turn, self._prepared.popleft()))
+                metrics.append(made[-1][1].metrics | lag(turn, self._prepared.popleft(), self._device))
         except (MemoryError, RuntimeError) as error:
             if not _is_shortage(error) or not self._shrink():
                 raise

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from agents.eager_trainer import lag
 from agents.mixture_trainer import MixtureTrainer
 from agents.trainer import make_trainer
 from agents.updates import Turn
@@ -158,6 +159,14 @@ def test_every_shortage_of_memory_makes_batches_smaller(error: Exception, monkey
     before, made = buffer.batch_size, turns(buffer)
     assert trainer(made) == [] and buffer.batch_size == shrunk(agent._options.mix, before)
     assert len(trainer(turns(buffer)[:1])) == 1
+
+
+def test_metrics_of_a_batch_that_lies_elsewhere_are_on_the_agents_device() -> None:
+    # Mutation: the lag where the versions are. All metrics are checked together, and one of another device is an error.
+    elsewhere = torch.device("meta")
+    found = lag(Turn(0.1, 1, version=5), Batch({}, {}, versions=torch.tensor([3, 4])), elsewhere)
+    assert found.keys() == {"policy_lag", "largest_policy_lag"}
+    assert all(metric.device == elsewhere for metric in found.values())
 
 
 def test_other_errors_do_not_make_batches_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
