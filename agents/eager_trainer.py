@@ -1,5 +1,7 @@
 """Updates as one operation after the other."""
 
+import torch
+
 from agents.interface import Update
 from agents.updates import Metrics, Trainer, Turn
 from memory.batch import Batch
@@ -19,7 +21,7 @@ class EagerTrainer(Trainer):
     def _update_and_note(self, turn: Turn, batch: Batch) -> Metrics:
         update = self._update(turn, batch)
         self._note(batch, update)
-        return update.metrics | lag(turn, batch)
+        return update.metrics | lag(turn, batch, self._device)
 
     def _update(self, turn: Turn, batch: Batch) -> Update:
         elsewhere = self._buffer.device != self._device  # else its rows may stay where they are, uncopied
@@ -34,9 +36,12 @@ class EagerTrainer(Trainer):
         self._buffer.learned(batch, priorities)
 
 
-def lag(turn: Turn, batch: Batch) -> Metrics:
-    """Return by how many versions the weights that acted lag behind, on average and at most; for a queue's batch."""
+def lag(turn: Turn, batch: Batch, device: torch.device) -> Metrics:
+    """Return by how many versions the weights that acted lag behind, on average and at most; for a queue's batch.
+
+    The batch may be on another device than the agent's, where all metrics are checked together.
+    """
     if batch.versions is None:
         return {}
-    lags = (turn.version - batch.versions).float()
+    lags = (turn.version - batch.versions).float().to(device)
     return {"policy_lag": lags.mean(), "largest_policy_lag": lags.max()}

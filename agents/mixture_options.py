@@ -47,7 +47,7 @@ class MixtureOptions(SequenceOptions):
         most=4,
     )
     elite_insertion: bool = option(
-        False, "a full elite table overwrites the farthest of 20 sequences, not its oldest", flag=True
+        False, "a full elite table overwrites the farthest of 20 sequences, not its oldest", flag=True, shared=True
     )
     feature_distance: str = option(
         "p-norm", "between feature vectors: p-norm, cosine or kl (of their softmax)", choices=DISTANCES

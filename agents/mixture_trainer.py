@@ -14,6 +14,8 @@ from memory.batch import Batch
 from memory.loop_clock import LoopClock
 from memory.mixture.buffer import Mixture
 
+_SHORTAGES = ("DefaultCPUAllocator", "std::bad_alloc", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
+
 
 class MixtureTrainer(EagerTrainer):
     """Learns from a batch while a thread prepares the next ones of the same call.
@@ -56,7 +58,7 @@ class MixtureTrainer(EagerTrainer):
                     prepared()
                 with self._clock.part("update"):
                     made.append((self._prepared[0], self._update(turn, self._prepared[0])))
-                metrics.append(made[-1][1].metrics | lag(turn, self._prepared.popleft()))
+                metrics.append(made[-1][1].metrics | lag(turn, self._prepared.popleft(), self._device))
         except (MemoryError, RuntimeError) as error:
             if not _is_shortage(error) or not self._shrink():
                 raise
@@ -82,5 +84,5 @@ class MixtureTrainer(EagerTrainer):
 
 
 def _is_shortage(error: MemoryError | RuntimeError) -> bool:
-    """Return whether memory was short; PyTorch has no type of error for the machine's own."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    """Return whether memory was short; PyTorch has no type of error for the machine's own, nor for CUDA's libraries."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(part in str(error) for part in _SHORTAGES)

@@ -60,7 +60,7 @@ class Mixture:
         self._prioritised = next((table for table in self._tables if isinstance(table, PrioritisedTable)), None)
         self._elite = next((table for table in self._tables if isinstance(table, EliteTable)), None)
         self._chooses = self._elite if settings.elite_insertion else None  # elsewhere the numbers are the places
-        self._most_batch = batch_size
+        self._wanted_size = batch_size  # before memory was short
 
     @property
     def measure(self) -> Measure | None:
@@ -199,7 +199,7 @@ class Mixture:
                 priorities[rank[slot]] = priority
         none = torch.zeros(0, dtype=torch.int64)
         state = saved.Saved(
-            self._added, self._updates, self.batch_size,
+            self._added, self._updates, self.batch_size, self._wanted_size,
             numbers=torch.from_numpy(self._pool.numbers[held]),
             slots=torch.tensor(held, dtype=torch.int64),
             waiting=torch.tensor([rank[slot] for slot in self._queue.waiting], dtype=torch.int64),
@@ -224,7 +224,9 @@ class Mixture:
         check_checkpoint(checkpoint, self.spec, newest)
         state = saved.read(checkpoint, self._layout())
         self.inserted = checkpoint.first + len(checkpoint.ids)
-        self._added, self._updates, self.batch_size = state.added, state.updates, state.batch_size
+        self._added, self._updates = state.added, state.updates
+        if state.wanted_size == self._wanted_size:  # else the run goes on with other batches
+            self.batch_size = state.batch_size
         if self._prioritised:
             self._prioritised.largest = state.largest[0].to(self.device)
         ids = [ChunkId(*numbers) for numbers in checkpoint.ids.tolist()]
@@ -260,7 +262,6 @@ class Mixture:
             chooses=self._chooses is not None,
             prioritised=self._prioritised is not None,
             batch_step=step(self._mix),
-            most_batch=self._most_batch,
         )
 
     def remembers(self, chunk_id: ChunkId) -> bool:

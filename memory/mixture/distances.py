@@ -18,7 +18,8 @@ def p_norm(reference: Tensor, present: Tensor, p: float) -> Tensor:
     difference = (present.double() - reference.double()).abs()  # [T, B, F]
     largest = difference.amax(-1, keepdim=True)  # [T, B, 1] taken out first: its power may be 0 or infinite
     scaled = difference / torch.where(largest > 0, largest, 1)  # [T, B, F]
-    return torch.linalg.vector_norm(scaled, p, dim=-1) * largest.squeeze(-1)
+    norm: Tensor = torch.linalg.vector_norm(scaled, p, dim=-1) * largest.squeeze(-1)
+    return norm
 
 
 def cosine_distance(reference: Tensor, present: Tensor) -> Tensor:

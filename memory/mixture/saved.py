@@ -11,7 +11,7 @@ from torch import Tensor
 
 from memory.buffer import Checkpoint
 
-_COUNTS = 3
+_COUNTS = 4
 _MOST = 2**62  # of any number
 
 
@@ -25,7 +25,6 @@ class Layout(NamedTuple):
     chooses: bool  # the elite table has elite insertion
     prioritised: bool
     batch_step: int  # batch sizes are its multiples
-    most_batch: int
 
 
 class Saved(NamedTuple):
@@ -34,6 +33,7 @@ class Saved(NamedTuple):
     added: int  # sequences inserted, ever
     updates: int
     batch_size: int
+    wanted_size: int  # of batches, before memory was short
     numbers: Tensor  # [chunks] int64, insertions before each
     slots: Tensor  # [chunks] int64, of the pool
     waiting: Tensor  # [n] int64, the chunks that wait in the queue, oldest first
@@ -44,7 +44,7 @@ class Saved(NamedTuple):
     def extra(self) -> dict[str, Tensor]:
         """Return it as a checkpoint holds it."""
         columns = {name: getattr(self, name) for name in self._fields[_COUNTS:]}
-        return {"counts": torch.tensor([self.added, self.updates, self.batch_size])} | columns
+        return {"counts": torch.tensor([self.added, self.updates, self.batch_size, self.wanted_size])} | columns
 
 
 def read(checkpoint: Checkpoint, layout: Layout) -> Saved:
@@ -66,8 +66,7 @@ def read(checkpoint: Checkpoint, layout: Layout) -> Saved:
         dtype = torch.float64 if name == "largest" else torch.int64
         if extra[name].dtype != dtype or extra[name].dim() != 1 or length not in (None, len(extra[name])):
             raise ValueError(f"the {name} of the replay's tables are not as they should be")
-    added, updates, batch_size = extra["counts"].tolist()
-    saved = Saved(added, updates, batch_size, *(extra[name] for name in Saved._fields[_COUNTS:]))
+    saved = Saved(*extra["counts"].tolist(), *(extra[name] for name in Saved._fields[_COUNTS:]))
     _check_counts(saved, checkpoint.first + chunks, layout)
     _check_columns(saved, chunks, layout)
     if len(set(map(tuple, checkpoint.ids.tolist()))) != chunks:
@@ -78,7 +77,7 @@ def read(checkpoint: Checkpoint, layout: Layout) -> Saved:
 def _check_counts(saved: Saved, inserted: int, layout: Layout) -> None:
     if not (0 <= saved.added <= inserted and 0 <= saved.updates < _MOST):
         raise ValueError("the replay counts more sequences than chunks, or a wrong number of updates")
-    if not 0 < saved.batch_size <= layout.most_batch or saved.batch_size % layout.batch_step:
+    if not 0 < saved.batch_size <= saved.wanted_size < _MOST or saved.batch_size % layout.batch_step:
         raise ValueError(f"the replay's batches of {saved.batch_size} are none of this mixture")
     if not (saved.largest.isfinite() & (saved.largest > 0)).all():
         raise ValueError("the replay's largest priority is none")

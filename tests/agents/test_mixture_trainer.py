@@ -11,24 +11,25 @@ from typing import Any
 import pytest
 import torch
 
+from agents.eager_trainer import lag
 from agents.mixture_trainer import MixtureTrainer
 from agents.trainer import make_trainer
 from agents.updates import Turn
 from memory.batch import Batch
 from memory.chunk import ChunkId
 from memory.mixture.buffer import Mixture
-from memory.mixture.spec import Sampling
+from memory.mixture.spec import Sampling, shrunk
 from tests.agents.sequences import CPU, ENVIRONMENT, agent_of, play
 
 AHEAD = 3
 
 
-def parts(kind: type[Mixture] = Mixture) -> tuple[Any, Mixture]:
+def parts(kind: type[Mixture] = Mixture, size: int = 4) -> tuple[Any, Mixture]:
     """An agent whose tables need features and priorities, and a mixture that holds what another has played."""
     agent = agent_of("impala-mix", *"--candidates-annealed-over 90 --lr-IMPALA 0.05 --max-gradient-norm 0".split())
     own = agent._options
     generator = torch.Generator().manual_seed(5)
-    buffer = kind(agent.spec, ENVIRONMENT, own.mix, 4, generator, CPU, queue_capacity=400, settings=own.sampling)
+    buffer = kind(agent.spec, ENVIRONMENT, own.mix, size, generator, CPU, queue_capacity=400, settings=own.sampling)
     buffer.measure = agent.measure
     for number, chunk in enumerate(play(agent_of("impala-mix", seed=8), 300).chunks):
         buffer.add(ChunkId(0, number), chunk)
@@ -114,7 +115,7 @@ def shortage(megabytes: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_batches_that_do_not_fit_into_memory_become_smaller_and_nothing_is_lost() -> None:
-    # Mutations: no `put_back`; a `shrink` that breaks the shares; sequences taken of the queue before rows are gathered.
+    # Mutations: no `put_back`; a `shrink` that breaks the shares; sequences taken before their rows are gathered.
     done = shortage(80)
     assert done.returncode == 0, done.stderr
     sizes = [tuple(map(int, found)) for found in re.findall(r"^batch of (\d+), fresh (\d+)$", done.stdout, re.M)]
@@ -130,6 +131,41 @@ def test_batches_that_do_not_fit_into_memory_become_smaller_and_nothing_is_lost(
 def test_a_batch_that_cannot_become_smaller_ends_the_run() -> None:
     done = shortage(5)
     assert done.returncode and "can't allocate memory" in done.stderr and "batches have 2 sequences" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("std::bad_alloc"),  # with 25 MB left for `tests.agents.shortage`
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("CUDA error: out of memory"),
+    ],
+)
+def test_every_shortage_of_memory_makes_batches_smaller(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, buffer = parts(size=8)
+    update, errors = agent.update, [error]
+
+    def fail_once(*given: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return update(*given)
+
+    monkeypatch.setattr(agent, "update", fail_once)
+    trainer = make_trainer(agent, buffer, 8, CPU)
+    before, made = buffer.batch_size, turns(buffer)
+    assert trainer(made) == [] and buffer.batch_size == shrunk(agent._options.mix, before)
+    assert len(trainer(turns(buffer)[:1])) == 1
+
+
+def test_metrics_of_a_batch_that_lies_elsewhere_are_on_the_agents_device() -> None:
+    # Mutation: the lag where the versions are. All metrics are checked together, and one of another device is an error.
+    elsewhere = torch.device("meta")
+    found = lag(Turn(0.1, 1, version=5), Batch({}, {}, versions=torch.tensor([3, 4])), elsewhere)
+    assert found.keys() == {"policy_lag", "largest_policy_lag"}
+    assert all(metric.device == elsewhere for metric in found.values())
 
 
 def test_other_errors_do_not_make_batches_smaller(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,12 +133,23 @@ class TakesTheOrderOfTheLog(Mixture):
         super().add(chunk_id, chunk)
 
 
+def test_batches_are_as_small_as_before_the_restart_unless_another_size_is_wanted() -> None:
+    # Mutations: restore the size of before, or the wanted one, in all cases.
+    mixture, stream = make_mixture(MIXES["clear"], 12), Stream(3)
+    play(mixture, stream, np.random.default_rng(3), 40)
+    assert mixture.shrink() == 9
+    for wanted, found in ((12, 9), (6, 6), (3, 3)):
+        restored = make_mixture(MIXES["clear"], wanted)
+        restored.restore(mixture.checkpoint(), NEWEST)
+        assert restored.batch_size == found
+
+
 BROKEN = [
     changed("waiting", lambda waiting: waiting.roll(1)),
     changed("sampled", torch.zeros_like),
     changed("largest", torch.ones_like),
     changed("slots", lambda slots: slots.argsort().argsort()),
-    changed("counts", lambda values: values * torch.tensor([1, 0, 1])),
+    changed("counts", lambda values: values * torch.tensor([1, 0, 1, 1])),
     ForgetsPriorities,
     ForgetsWhatIsToCome,
     TakesTheOrderOfTheLog,
