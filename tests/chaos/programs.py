@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import threading
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -31,9 +32,11 @@ class Forked:
         assert process.pid
         self.pid = process.pid
         self._process = process
+        self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        return self._process.exitcode
+        with self._lock:  # of two threads that read the exit code from the pipe, one would find it empty, and say 255
+            return self._process.exitcode
 
 
 def start(argv: list[str], output: Path, mutation: str = "", notes_in: Path | None = None) -> Process:
