@@ -45,6 +45,9 @@ def test_lockstep_is_exact_over_changes_of_the_number(redis_port: int, run_name:
     assert 1100 < last["2"] <= 1300 + 200, "the third played in the second part alone, but for two rounds"
     assert 1100 < last["1"] <= 1300 + 200
     assert last["0"] > 1400
+    third = next(episode for episode in episodes if episode["actor"] == "2")
+    played = int(third["T_actors"]) - int(third["length"]) * 3 * 2  # by all, before its first step
+    assert int(third["episode"]) == played, "the same however much the learner had told when it came"
     numbers = {(episode["actor"], episode["env"], episode["episode"]) for episode in episodes}
     assert len(numbers) == len(episodes), "no episode twice"
 

@@ -2,8 +2,8 @@
 
 An actor of ours numbers messages, rounds and the episodes of each environment upwards by one. Only with Joined does an
 actor begin anew: at the round of the newest weights version, or at the first round of a crew that the actor joins. That
-round may be one after the newest version. From then on its episodes are numbered above the agent steps that the run's
-record held at Joined.
+round may be one after the newest version. From then on its episodes are numbered from the agent steps of the run before
+that round, or without lockstep from those in the run's record at Joined.
 """
 
 from dataclasses import dataclass

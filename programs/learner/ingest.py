@@ -164,5 +164,7 @@ class Ingest:
 
     def _reach(self) -> Reach:
         """Return how far actors can have come; `progress.round` is raised before the round's weights are published."""
-        progress, earlier = self._progress, self._earlier
-        return Reach(max(progress.round, earlier.round), max(progress.T_actors, earlier.steps))
+        progress, earlier, limiter = self._progress, self._earlier, self._limiter
+        round_ = max(progress.round, earlier.round)
+        published = limiter.steps_before(round_) if limiter.synchronize else 0
+        return Reach(round_, max(progress.T_actors, earlier.steps, published))

@@ -1,4 +1,4 @@
-"""What the learner takes in of a real Redis server, without lockstep."""
+"""What the learner takes in of a real Redis server, without lockstep where no test says otherwise."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -18,8 +18,9 @@ from memory.broker.learner_client import LearnerClient
 from memory.broker.stream_reader import Entry
 from memory.buffer import Buffer
 from memory.chunk import Chunk, ChunkSpec
+from memory.limiter import RateLimiter
 from memory.loop_clock import LoopClock
-from memory.messages import Episode
+from memory.messages import Episode, Joined
 from memory.mixture.buffer import Mixture
 from memory.queue import Queue
 from memory.rows import StepType
@@ -74,11 +75,12 @@ class Parts(NamedTuple):
     results: ResultsFolder
     buffer: Buffer
     progress: Progress
+    limiter: RateLimiter
 
 
-def arguments(agent: str) -> options.Args:
+def arguments(agent: str, pace: Iterable[str] = FREE) -> options.Args:
     memory = ["--T-max", str(T_MAX), "--memory-capacity", "200", "--disable-cuda"]
-    return options.parse([*(OPTIONS | QUEUES)[agent].split(), *CARTPOLE, *FREE, *memory], "test", "")
+    return options.parse([*(OPTIONS | QUEUES)[agent].split(), *CARTPOLE, *pace, *memory], "test", "")
 
 
 def agent_of(args: options.Args) -> Agent:
@@ -86,8 +88,10 @@ def agent_of(args: options.Args) -> Agent:
 
 
 @contextmanager
-def learner(client: Client, name: str, folder: Path, agent: str, *, afresh: bool = True) -> Iterator[Parts]:
-    args, progress = arguments(agent), Progress("id")
+def learner(
+    client: Client, name: str, folder: Path, agent: str, *, afresh: bool = True, pace: Iterable[str] = FREE
+) -> Iterator[Parts]:
+    args, progress = arguments(agent, pace), Progress("id")
     made = agent_of(args)
     limiter, generator = make_limiter(args, made, ()), torch.Generator()
     buffer = make_buffer(args, made, ENVIRONMENT, generator)
@@ -99,7 +103,7 @@ def learner(client: Client, name: str, folder: Path, agent: str, *, afresh: bool
             args, buffer, link, results, progress, limiter, pace, decode, threading.Event(), LoopClock("wait")
         )
         with closing(ingest):
-            yield Parts(ingest, results, buffer, progress)
+            yield Parts(ingest, results, buffer, progress, limiter)
 
 
 @contextmanager
@@ -144,6 +148,19 @@ def test_a_learner_stopped_as_it_starts_leaves_out_no_episode_that_it_has_counte
     assert "Left out" not in capsys.readouterr().out
 
 
+def test_in_lockstep_an_actor_numbers_episodes_from_the_steps_before_its_round(
+    client: Client, run_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutation: only steps that the learner has taken in can have been played.
+    with learner(client, run_name, tmp_path, "impala", pace=()) as parts, actor(client, run_name) as link:
+        parts.progress.round = 5  # is published; of its rounds none has been taken in
+        first = parts.limiter.steps_before(5)
+        link.commit([Joined(5), *(Episode(SCORE | {"actor": 0, "episode": first + more}) for more in (0, 1))], b"")
+        parts.ingest.take_rest()
+        assert [record.episode for record in parts.results.log.records] == [first, first + 1]
+    assert "Left out" not in capsys.readouterr().out
+
+
 def chunks(spec: ChunkSpec, versions: Iterable[int]) -> list[Chunk]:
     """Make chunks which their versions tell apart, of rows that are in the middle of an episode."""
     made = []
@@ -167,7 +184,7 @@ def check_a_resumed_queue(client: Client, name: str, folder: Path, agent: str) -
     """Resume with a full queue, as an actor has sent much that is new, and another one much that is old."""
     spec = agent_of(arguments(agent)).spec
     with actor(client, name) as few, actor(client, name, 1) as many:
-        with learner(client, name, folder, agent) as (ingest, _, buffer, _):
+        with learner(client, name, folder, agent) as (ingest, _, buffer, *_):
             assert isinstance(buffer, Queue | Mixture)
             for link, sent in ((few, range(12)), (many, range(12, 60))):
                 link.commit(chunks(spec, sent), b"state")
@@ -178,7 +195,7 @@ def check_a_resumed_queue(client: Client, name: str, folder: Path, agent: str) -
             wait_until(lambda: ingest.take_meanwhile() or not buffer.room, "the others", 20)
             saved, counted = buffer.checkpoint(), dict(ingest.counted)
         few.commit(chunks(spec, range(60, 120)), b"state")
-        with learner(client, name, folder, agent, afresh=False) as (ingest, _, buffer, _):
+        with learner(client, name, folder, agent, afresh=False) as (ingest, _, buffer, *_):
             assert isinstance(buffer, Queue | Mixture)
             assert ingest.resume(counted)
             buffer.restore(saved, counted)
