@@ -10,7 +10,9 @@ import torch
 from agents.eager_trainer import EagerTrainer
 from agents.q_learning.agent import QLearningAgent
 from agents.trainer import GraphTrainer, make_trainer
+from agents.updates import PARTS
 from memory.chunk import ChunkId
+from memory.loop_clock import LoopClock
 from memory.replay import Replay
 from programs.common import make_agent
 from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments, play
@@ -84,7 +86,7 @@ def test_a_graph_does_what_the_operations_do(name: str) -> None:
     found = []
     for kind in (EagerTrainer, GraphTrainer):
         agent, replay = learner(name, "cuda")
-        updates = kind(agent, replay, 10, torch.device("cuda", 0))
+        updates = kind(agent, replay, 10, torch.device("cuda", 0), LoopClock(*PARTS))
         losses = [metrics["loss"].item() for beta in betas for metrics in updates(turns([beta]))]
         found.append((torch.tensor(losses), replay.checkpoint().priorities))
     for eager, graph in zip(*found, strict=True):
