@@ -38,6 +38,7 @@ def test_a_quick_comparison_prints_tables_and_writes_them(
         assert comparison["wanted"].keys() <= {rate["name"] for rate in others}
 
 
+@pytest.mark.slow
 def test_agents_are_compared_with_their_own_products(tmp_path: Path) -> None:
     words = ["--quick", "--repeats", "2", "--json", tmp_path / "found.json"]
     code, out, errors = run("-m", "benchmarks.families", *words, seconds=600)
@@ -63,6 +64,7 @@ def test_candidates_of_the_mixtures_do_not_become_fewer(updates: int) -> None:
     assert found == [4 * CANDIDATES, 16 * CANDIDATES]
 
 
+@pytest.mark.slow
 def test_mixtures_are_compared_with_the_queue_and_by_their_parts(tmp_path: Path) -> None:
     words = ["--quick", "--repeats", "2", "--json", tmp_path / "found.json"]
     code, out, errors = run("-m", "benchmarks.mixture", *words, seconds=600)

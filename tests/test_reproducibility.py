@@ -86,11 +86,8 @@ def test_one_actor(run: Run) -> None:
     "family",
     [
         "impala-lstm",
-        "impala-mix",
         "impala-elite",
-        "r2d2",
-        "reinforce",
-        *(pytest.param(name, marks=SLOW) for name in ("ppo", "vmpo-lstm", "sac", "sac-lstm")),
+        *(pytest.param(name, marks=SLOW) for name in FAMILIES if name not in ("impala-lstm", "impala-elite")),
     ],
 )
 def test_other_families(run: Run, family: str) -> None:
