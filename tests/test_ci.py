@@ -69,20 +69,20 @@ def machine() -> Iterator[Machine]:
 
 @needs_root_on_debian
 def test_root_on_debian_installs_chromium_and_its_tests_cannot_be_left_out(machine: Machine) -> None:
-    assert machine.run()[-1] == "tests: --durations=25 -q browser needed: 1"
+    assert machine.run()[-1] == "tests: -q --durations=25 browser needed: 1"
     update, install = machine.calls
     assert update.startswith("noninteractive ") and update.endswith(" update")
     assert " -y " in install and install.endswith(" chromium")
     machine.tell("bin/apt-get", "exit 100")
     assert machine.run()[-2:] == [
         ".ci/run: apt-get could not install Chromium: the tests that need it will fail",
-        "tests: --durations=25 -q browser needed: 1",
+        "tests: -q --durations=25 browser needed: 1",
     ]
 
 
 def test_nothing_is_installed_where_chromium_is(machine: Machine) -> None:
     machine.tell("bin/chromium", "")
-    assert machine.run() == [f"tests: --durations=25 -q browser needed: {'1' if DEBIAN and IS_ROOT else 'no'}"]
+    assert machine.run() == [f"tests: -q --durations=25 browser needed: {'1' if DEBIAN and IS_ROOT else 'no'}"]
     assert machine.calls == []
 
 
@@ -90,7 +90,7 @@ def test_others_are_told_what_is_left_out(machine: Machine) -> None:
     assert machine.run(user=NOBODY if IS_ROOT else None) == [
         ".ci/run: left out for want of Chromium, which this installs only as root on Debian: the browser's part of "
         "tests/test_page.py",
-        "tests: --durations=25 -q browser needed: no",
+        "tests: -q --durations=25 browser needed: no",
     ]
     assert machine.calls == []
 
