@@ -76,7 +76,8 @@ class Actor:
             self._restore(saved)
         else:
             self._join()
-            self._rollout.first_episode = self._first_episode()
+            # A number that no episode of this actor has yet, as each took a step; in lockstep always the same.
+            self._rollout.first_episode = self._total_steps(self._link.record().t_actors)
 
     def _restore(self, saved: Saved) -> None:
         place = self._rollout.restore(saved)
@@ -99,11 +100,6 @@ class Actor:
             self._round, self._round_step = newest if newest > first + 1 else first, 0
         self._unsent = [Joined(self._round)]
         self.events.note("joined")
-
-    def _first_episode(self) -> int:
-        """Return a number that no episode of this actor has yet, as each took a step; in lockstep always the same."""
-        lockstep = self._limiter.synchronize
-        return self._limiter.steps_before(self._round) if lockstep else self._link.record().t_actors
 
     def _total_steps(self, t_actors: int, more: int = 0) -> int:
         """Count agent steps over all actors: exactly in lockstep, else as far as the learner has counted.
