@@ -13,7 +13,7 @@ _EXPONENT_SPEED = 10.0  # of the learned weight of the entropy: exp(10 p)
 
 
 class PolicyValue(NamedTuple):
-    """What the network computes of a sequence."""
+    """Holds what the network computes of a sequence."""
 
     log_policy: Tensor  # [T, B, A] log-probabilities
     value: Tensor  # [T, B]

@@ -64,7 +64,7 @@ class Mixture:
 
     @property
     def measure(self) -> Measure | None:
-        """What computes the present features of sequences: rows, state -> [rows with a full stack, B, F]."""
+        """Return the function that gives present features: rows, state -> [rows with a full stack, B, F]."""
         return self._features.measure
 
     @measure.setter

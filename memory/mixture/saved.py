@@ -16,7 +16,7 @@ _MOST = 2**62  # of any number
 
 
 class Layout(NamedTuple):
-    """What a mixture has room for, as far as its checkpoint depends on it."""
+    """Holds what a mixture has room for, as far as its checkpoint depends on it."""
 
     pool_size: int
     queue_slots: int

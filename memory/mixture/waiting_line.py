@@ -11,7 +11,7 @@ from memory.mixture.pool import Pool
 
 
 class Given(NamedTuple):
-    """What one batch has taken of the queue: it is known by its tensor of versions, so nothing waits for a GPU."""
+    """Holds what a batch has taken of the queue; its tensor of versions identifies it, so nothing waits for a GPU."""
 
     versions: Tensor  # [n] int64, of the weights that acted last
     slots: tuple[int, ...]
