@@ -17,6 +17,15 @@ local entry = redis.call('XREVRANGE', KEYS[1], ARGV[1], '-', 'COUNT', '1')[1]
 return entry and entry[1] or '0-0'
 """
 
+# Replies with the position after which all entries of a stream come: of an emptied one, its last entry's.
+BEGINNING = (
+    LAST_ID
+    + """
+if redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '1')[1] then return '0-0' end
+return last_id(KEYS[1])
+"""
+)
+
 # Checks the lease, appends the messages under explicit increasing ids and replaces the state: all in one step, or
 # nothing. MULTI would not do: it goes on after a refused XADD. Replies -1 when done, also when the commit was done
 # before and its reply was lost. If a restarted broker has lost the messages before these, replies the number of the

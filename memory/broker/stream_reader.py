@@ -17,6 +17,7 @@ from memory.broker.transport import (
     RawMessage,
     Scripts,
     actor_number,
+    beginning,
     raw_message,
     sequence_of,
 )
@@ -119,9 +120,10 @@ class StreamReader(threading.Thread):
         return self._quarantine.count
 
     def _follow(self, actor: int) -> None:
-        key = self._keys.log(actor).encode()
-        self._actors[key] = actor
-        self._positions[key] = b"0-0"
+        key = self._keys.log(actor)
+        self._actors[key.encode()] = actor
+        # An actor whose messages were all trimmed would wait for ever for a learner that has received none of them.
+        self._positions[key.encode()] = beginning(self._client, key)
 
     def _take_in(self, entries: Iterable[RawMessage]) -> None:
         """Follow actors that are new; ignore an entry that names no actor."""

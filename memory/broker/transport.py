@@ -304,6 +304,11 @@ def newest_sequence(client: Client, key: str) -> int:
     return sequence_of(cast(bytes, client.eval(lua.NEWEST, 1, key, str(MAX_SEQUENCE))))
 
 
+def beginning(client: Client, key: str) -> bytes:
+    """Return the position from which on all entries of a stream are read; of an emptied one it is the last entry's."""
+    return cast(bytes, client.eval(lua.BEGINNING, 1, key))
+
+
 def sequence_of(entry_id: bytes) -> int:
     """Return the sequence number in an entry's id."""
     return int(entry_id.split(b"-")[0])

@@ -100,6 +100,19 @@ def test_an_actor_in_whose_log_others_have_written_is_taken_in(client: Client, k
         assert [actor for actor, _ in take(inbox, 2)] == [5, 5]
 
 
+def test_messages_that_were_trimmed_count_as_received(client: Client, keys: Keys) -> None:
+    """An actor that was away while its messages were learned from and forgotten must not wait for them to be read."""
+    play(client, keys, 0, *range(20))
+    play(client, keys, 1, *range(20))
+    client.xtrim(keys.log(0), maxlen=0, approximate=False)
+    client.xtrim(keys.log(1), maxlen=1, approximate=False)
+    with open_inbox(client, keys, 1, joining=True) as inbox:
+        assert take(inbox, 1) == [(1, 21)]
+        assert inbox.received == {0: 21, 1: 21}
+        play(client, keys, 0, 20)
+        assert take(inbox, 1) == [(0, 22)]
+
+
 def test_rounds_of_those_who_have_left_are_not_waited_for(client: Client, keys: Keys) -> None:
     """Three actors have played rounds 0 and 1; of actor 2, the log was trimmed; two have left."""
     for actor in range(3):
