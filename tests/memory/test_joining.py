@@ -20,6 +20,11 @@ from memory.waiting import WaitReporter
 pytestmark = pytest.mark.redis
 
 
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.broker.stream_reader.BLOCK_MS", 30)
+
+
 @pytest.fixture
 def keys(run_name: str) -> Keys:
     return Keys(run_name, "id")

@@ -28,6 +28,7 @@ BAD = b"\x80nonsense"
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memory.broker.stream_reader.BLOCK_MS", 30)
+    monkeypatch.setattr("memory.broker.experience_reader._IDLE_S", 0.1)
 
 
 @pytest.fixture
