@@ -23,6 +23,9 @@ _IMPORTED = (
     "programs.learner.program programs.actor.program memory.binary_tree saber.gymnasium_environment torch._dynamo"
 )
 _context.set_forkserver_preload([__name__, *_IMPORTED.split(), "gymnasium.envs.classic_control.cartpole"])
+# Of two threads that read an exit code from its pipe, one would find the pipe empty, and say 255. To start a process is
+# to read the exit codes of all that have ended, too.
+_one_reader = threading.Lock()
 
 
 class Forked:
@@ -32,17 +35,17 @@ class Forked:
         assert process.pid
         self.pid = process.pid
         self._process = process
-        self._lock = threading.Lock()
 
     def poll(self) -> int | None:
-        with self._lock:  # of two threads that read the exit code from the pipe, one would find it empty, and say 255
+        with _one_reader:
             return self._process.exitcode
 
 
 def start(argv: list[str], output: Path, mutation: str = "", notes_in: Path | None = None) -> Process:
     """Start a launcher; what it writes is appended to `output`. A learner takes its notes in the folder `notes_in`."""
     process = _context.Process(target=_run, args=(argv, output, mutation, notes_in))
-    process.start()
+    with _one_reader:
+        process.start()
     return Process(Forked(process), " ".join(argv[:3]), output)
 
 
