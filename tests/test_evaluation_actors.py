@@ -44,6 +44,7 @@ def check(records: list[VersionedRecord], count: int, T_max: int) -> None:
     assert all(record.T_actors <= T_max + 100 and record.T_learner <= T_max for record in records)
 
 
+@pytest.mark.slow
 def test_a_run_in_lockstep_is_the_same_with_and_without_them(redis_port: int, run_name: str, tmp_path: Path) -> None:
     # Mutation: evaluation actors under the keys of actors.
     playing, frozen, _ = EVALUATORS

@@ -121,8 +121,15 @@ def test_nothing_is_left_behind() -> None:
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "workers"),
+    [
+        (signal.SIGINT, 0),
+        (signal.SIGTERM, 0),
+        pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
+        (signal.SIGTERM, 2),
+    ],
+)
 def test_tests_that_are_told_to_end_leave_nothing_behind(
     processes: Processes, tmp_path: Path, number: signal.Signals, workers: int
 ) -> None:

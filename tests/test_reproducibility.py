@@ -84,11 +84,7 @@ def test_one_actor(run: Run) -> None:
 @pytest.mark.redis
 @pytest.mark.parametrize(
     "family",
-    [
-        "impala-lstm",
-        "impala-elite",
-        *(pytest.param(name, marks=SLOW) for name in FAMILIES if name not in ("impala-lstm", "impala-elite")),
-    ],
+    ["impala-lstm", *(pytest.param(name, marks=SLOW) for name in FAMILIES if name != "impala-lstm")],
 )
 def test_other_families(run: Run, family: str) -> None:
     options = [*FAMILIES[family], *ROUNDS[len(SHORT_CHAIN) + 2 :], "--nb-env-per-actor", "2"]
