@@ -24,6 +24,7 @@ from memory.chunk import ChunkSpec
 from memory.rows import Array, Arrays, Row, StepType
 from tests.deadline import wait_until
 from tests.processes import Process, Processes, wait_for_ends
+from tests.start_script import STAND_IN, Workplace, copy_project
 
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
     del os.environ[_name]  # the tests bring their own servers
@@ -211,10 +212,34 @@ def client(redis_port: int) -> Iterator[Client]:
 
 
 @pytest.fixture
+def own_client(own_server: RedisServer) -> Iterator[Client]:
+    with connect("127.0.0.1", own_server.port) as client:
+        yield client
+
+
+@pytest.fixture
+def short_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a reader that waits for messages, and an actor that waits for the learner, soon see that they shall stop."""
+    for module in ("stream_reader", "actor_client"):
+        monkeypatch.setattr(f"memory.broker.{module}.BLOCK_MS", 30)
+
+
+@pytest.fixture
 def processes() -> Iterator[Processes]:
     """Starts the test's processes, of which nothing is left after it."""
     with Processes() as processes:
         yield processes
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Iterator[Workplace]:
+    """The real script, configuration and option parser, between stand-ins for the launchers."""
+    folder = tmp_path / "a copy"  # with a space, as people have
+    copy_project(folder, STAND_IN)
+    (folder / "dashboard.py").write_text("import time\nwhile True:\n    print(flush=True)\n    time.sleep(0.1)\n")
+    place = Workplace(folder)
+    yield place
+    place.close()
 
 
 @pytest.fixture

@@ -197,3 +197,8 @@ class Workplace:
             with contextlib.suppress(psutil.Error):
                 if str(self.folder) in process.cwd() and process.pid != os.getpid():
                     process.kill()
+
+
+def go_on_with(workplace: Workplace) -> list[str]:
+    """The commands that the script gives for going on."""
+    return re.findall("^start_learning_atari: go on from here with: (.*)$", workplace.output, re.MULTILINE)

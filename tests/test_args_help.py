@@ -9,8 +9,8 @@ from agents.options import flag_of
 from agents.rainbow_iqn.options import RainbowIqnOptions
 from args import GROUPS, Args
 from memory.errors import UserError
+from tests.interface import FLAGS, INTERFACE, agent_of, read
 from tests.processes import run
-from tests.test_args import FLAGS, INTERFACE, agent_of, read
 
 
 def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,6 @@
 """A run that cannot fit is refused before it starts, with the numbers."""
 
 import re
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ import torch
 import args as options
 from agents.interface import Network
 from memory import weights_packet
-from memory.broker.connection import Client, connect
+from memory.broker.connection import Client
 from memory.broker.transport import Keys, memory_use
 from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.errors import UserError
@@ -31,12 +29,6 @@ from tests.specs import ATARI, CARTPOLE
 
 pytestmark = pytest.mark.redis
 _GB = r"\d+\.\d GB"
-
-
-@pytest.fixture
-def own_client(own_server: RedisServer) -> Iterator[Client]:
-    with closing(connect("127.0.0.1", own_server.port)) as client:
-        yield client
 
 
 def learner(server: RedisServer, folder: Path, *more: str) -> list[str]:

@@ -14,11 +14,9 @@ from memory.broker.transport import Keys
 from memory.errors import RunError, Stopped
 from memory.messages import RoundEnd, decode_message, encode_message
 from tests.conftest import RedisServer
-from tests.memory import test_links
-from tests.memory.test_links import SETTINGS, actor_link, after, expected, learner_link, play, rounds_of, weights
+from tests.memory.links import SETTINGS, actor_link, after, expected, learner_link, play, rounds_of, weights
 
-pytestmark = pytest.mark.redis
-own_client, short = test_links.own_client, test_links.short  # fixtures
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
 # --- the number in an actor's state ---
 

@@ -17,12 +17,7 @@ from memory.limiter import MAX_ACTORS, Crew
 from memory.messages import Episode, Joined, RoundEnd, decode_message
 from memory.waiting import WaitReporter
 
-pytestmark = pytest.mark.redis
-
-
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.stream_reader.BLOCK_MS", 30)
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from memory.broker.run_status import RunStatus, read_run, write_run
 from memory.broker.transport import Keys
 from memory.errors import RunError, UserError
 from memory.messages import Episode
-from tests.memory.test_links import HERE, SETTINGS, actor_link, learner_link
+from tests.memory.links import HERE, SETTINGS, actor_link, learner_link
 
 pytestmark = pytest.mark.redis
 

@@ -18,16 +18,15 @@ from memory.messages import Episode, Joined, RoundEnd, decode_message, encode_me
 from memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
-from tests.memory.test_inbox import ids, say, take
-from tests.memory.test_inbox import open_inbox as inbox_of
+from tests.memory.inbox import ids, say, take
+from tests.memory.inbox import open_inbox as inbox_of
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 BAD = b"\x80nonsense"
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.stream_reader.BLOCK_MS", 30)
     monkeypatch.setattr("memory.broker.experience_reader._IDLE_S", 0.1)
 
 

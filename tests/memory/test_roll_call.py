@@ -17,12 +17,11 @@ from memory.broker.transport import Keys
 from memory.errors import Stopped
 from memory.messages import Joined, decode_message
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.actor_client.BLOCK_MS", 50)
     monkeypatch.setattr(waiting, "INTERVAL_S", 0.2)
 
 

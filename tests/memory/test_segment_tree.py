@@ -1,5 +1,6 @@
+"""The trees of priorities against a plain array, draws in proportion, boundaries between leaves, and many updates."""
+
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,44 +11,10 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from memory import binary_tree, segment_tree
-from memory.binary_tree import BinaryTree
-from memory.draws import Drawn
 from memory.rows import Array
 from memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
-
-Make = Callable[..., SegmentTree | BinaryTree]
-CUDA = pytest.param(
-    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
-)
-on_devices = pytest.mark.parametrize("device", ["cpu", CUDA])
-
-
-def binary(capacity: int, device: str = "cpu", fan_out: int = 2) -> BinaryTree:
-    """Made as a SegmentTree is made."""
-    assert device == "cpu" and fan_out > 0
-    return BinaryTree(capacity)
-
-
-EACH = [pytest.param(SegmentTree, "cpu", id="wide"), pytest.param(binary, "cpu", id="binary")]
-each_tree = pytest.mark.parametrize(
-    ("make", "device"), [*EACH, pytest.param(SegmentTree, *CUDA.values, marks=CUDA.marks, id="gpu")]
-)
-each_host_tree = pytest.mark.parametrize(
-    "make", [pytest.param(SegmentTree, id="wide"), pytest.param(binary, id="binary")]
-)
-
-
-def filled(priorities: Array, make: Make = SegmentTree, **options: object) -> SegmentTree:
-    tree = make(len(priorities), **options)
-    device = tree.total.device
-    tree.set(torch.arange(len(priorities), device=device), torch.from_numpy(priorities).to(device))
-    tree.check_valid()
-    return tree
-
-
-def find(tree: SegmentTree | BinaryTree, values: Array) -> Array:
-    return tree.sample(torch.from_numpy(values).to(tree.total.device)).cpu().numpy()
+from tests.memory.trees import Make, binary, each_host_tree, each_tree, filled, find, some_priorities
 
 
 def brent_kung(children: Tensor) -> Tensor:
@@ -155,15 +122,6 @@ def test_random_operations_see_a_binary_tree_whose_sums_stay(monkeypatch: pytest
 
 
 # Frequencies
-
-
-def some_priorities(size: int, seed: int) -> Array:
-    rng = np.random.default_rng(seed)
-    priorities = rng.uniform(0.2, 2, size) ** 2
-    if size > 2:
-        priorities[rng.random(size) < 0.3] = 0
-        priorities[[0, -1]] = 0
-    return priorities
 
 
 def check_frequencies(make: Make, size: int, device: str = "cpu") -> None:
@@ -314,59 +272,3 @@ def test_sums_do_not_drift(make: Make) -> None:
 def test_drift_check_sees_added_differences() -> None:
     with pytest.raises(AssertionError):
         check_drift(AddsDifferences, 2000)
-
-
-# Stratified draws
-
-
-def check_stratified(
-    draw: Callable[[SegmentTree | BinaryTree, int], Drawn], make: Make = SegmentTree, device: str = "cpu"
-) -> None:
-    """Exactly one draw in each segment, with its true probability, in leaves of equal and of unequal priority."""
-    tree = filled(np.ones(1000), make, device=device)
-    for _ in range(5):
-        indices, probabilities = draw(tree, 1000)
-        np.testing.assert_array_equal(indices.cpu(), np.arange(1000))
-        np.testing.assert_allclose(probabilities.cpu(), np.full(1000, 1e-3), rtol=1e-12)
-    priorities = some_priorities(500, 1)
-    tree = filled(priorities, make, device=device)
-    ends = priorities.cumsum()
-    for batch_size in (1, 2, 32, 513):
-        indices, probabilities = (tensor.cpu().numpy() for tensor in draw(tree, batch_size))
-        segment = ends[-1] / batch_size
-        starts = np.arange(batch_size) * segment
-        assert (ends[indices] > starts - 1e-9).all()
-        assert (ends[indices] - priorities[indices] < starts + segment + 1e-9).all()
-        np.testing.assert_allclose(probabilities, priorities[indices] / priorities.sum(), rtol=1e-12)
-
-
-@each_tree
-def test_stratified_draws_once_in_each_segment(make: Make, device: str) -> None:
-    generator = torch.Generator(device).manual_seed(0)
-    check_stratified(lambda tree, size: tree.stratified(size, generator), make, device)
-
-
-def test_stratified_check_sees_plain_draws() -> None:
-    def plain(tree: SegmentTree, size: int) -> Drawn:
-        indices = tree.sample(torch.rand(size, dtype=torch.float64) * tree.total)
-        return Drawn(indices, tree.get(indices) / tree.total)
-
-    with pytest.raises(AssertionError):
-        check_stratified(plain)
-
-
-@each_host_tree
-def test_stratified_draws_are_in_proportion_too(make: Make) -> None:
-    priorities = some_priorities(129, 2)
-    tree, generator = filled(priorities, make), torch.Generator().manual_seed(1)
-    draws = torch.cat([tree.stratified(32, generator).indices for _ in range(1500)])
-    counts, expected = draws.bincount(minlength=129).numpy(), len(draws) * priorities / priorities.sum()
-    assert chisquare(counts[priorities > 0], expected[priorities > 0]).pvalue > 1e-3
-
-
-@each_host_tree
-def test_stratified_draws_are_repeatable(make: Make) -> None:
-    tree = filled(some_priorities(500, 3), make)
-    first, again = (tree.stratified(32, torch.Generator().manual_seed(5)).indices for _ in range(2))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, tree.stratified(32).indices)

@@ -11,7 +11,7 @@ from memory.draws import importance_weights
 from memory.replay import make_tree
 from memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
-from tests.memory.test_segment_tree import Make, binary, each_host_tree, filled
+from tests.memory.trees import Make, binary, each_host_tree, filled
 
 
 @each_host_tree

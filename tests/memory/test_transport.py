@@ -1,4 +1,4 @@
-"""The scripts, keys and records on real servers; links that lose their server are in test_links.py."""
+"""The scripts, keys and records on real servers; links that lose their server are in test_links_experience.py."""
 
 import socket
 import threading

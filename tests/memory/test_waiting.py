@@ -23,12 +23,6 @@ TOKEN = b"token"
 KEYS = Keys("run", "id")
 
 
-@pytest.fixture
-def own_client(own_server: RedisServer) -> Iterator[Client]:
-    with closing(connect("127.0.0.1", own_server.port)) as client:
-        yield client
-
-
 @contextmanager
 def after(seconds: float, what: Callable[[], object]) -> Iterator[None]:
     timer = threading.Timer(seconds, what)

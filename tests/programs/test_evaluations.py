@@ -24,7 +24,7 @@ from programs.learner.results_folder import ResultsFolder
 from saber.results.evaluation_scores import HEADER
 from tests.deadline import wait_until
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 SCORE = {
     "T_actors": 400, "T_learner": 396, "version": 4, "score_5min": 1.5, "score_30min": 2.0, "score_saber": -2.0,
     "length": 7, "end": "stuck",
@@ -34,7 +34,6 @@ REACH = Reach(5, 500)
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.stream_reader.BLOCK_MS", 30)
     monkeypatch.setattr(evaluations, "_INTERVAL_S", 0.0)
 
 

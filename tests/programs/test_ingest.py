@@ -37,7 +37,7 @@ from tests.deadline import wait_until
 from tests.small import CARTPOLE, FREE
 from tests.specs import CARTPOLE as ENVIRONMENT
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 CPU = torch.device("cpu")
 T_MAX = 1000
 QUEUE = 40  # sequences, as all chunks have 5 steps
@@ -64,7 +64,6 @@ SCORE = {
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.stream_reader.BLOCK_MS", 30)
     monkeypatch.setattr(evaluations, "_INTERVAL_S", 0.0)
 
 

@@ -1,0 +1,68 @@
+"""A reader of actors' messages for the tests, and what writes to it."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+
+from memory.broker.connection import Client
+from memory.broker.experience_reader import ExperienceReader
+from memory.broker.stream_reader import READ_AHEAD, Entry
+from memory.broker.transport import Keys
+from memory.messages import Episode, Message, decode_message, encode_message
+from memory.waiting import WaitReporter
+from tests.deadline import Deadline
+
+
+def decode(data: bytes) -> Message:
+    return decode_message(data, 1000)
+
+
+@contextmanager
+def open_inbox(
+    client: Client,
+    keys: Keys,
+    actors: int = 2,
+    stop: threading.Event | None = None,
+    kind: type[ExperienceReader] = ExperienceReader,
+    ahead: int = READ_AHEAD,
+) -> Iterator[ExperienceReader]:
+    with closing(kind(client, keys, actors, decode, stop or threading.Event(), ahead=ahead)) as inbox:
+        yield inbox
+
+
+def say(client: Client, keys: Keys, actor: int, first: int, *messages: Message | bytes) -> None:
+    for number, message in enumerate(messages, first):
+        data = message if isinstance(message, bytes) else encode_message(message)
+        client.xadd(keys.log(actor), {"m": data}, id=f"{number}-0")
+
+
+def episode(number: int) -> Episode:
+    return Episode({"number": number})
+
+
+def take(inbox: ExperienceReader, count: int) -> list[Entry]:
+    """Exactly this many entries, as they arrive."""
+    entries = inbox.take_all()
+    deadline = Deadline(5, f"{count} entries")
+    while len(entries) < count:
+        deadline.check()
+        inbox.wait(WaitReporter("a test"))
+        entries += inbox.take_all()
+    assert len(entries) == count
+    return entries
+
+
+def ids(entries: Iterable[Entry]) -> list[tuple[int, int]]:
+    return [(entry.id.actor, entry.id.sequence) for entry in entries]
+
+
+@contextmanager
+def stopped_after(seconds: float) -> Iterator[threading.Event]:
+    stop = threading.Event()
+    timer = threading.Timer(seconds, stop.set)
+    timer.start()
+    try:
+        yield stop
+    finally:
+        timer.cancel()
+        timer.join()

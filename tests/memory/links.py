@@ -1,0 +1,55 @@
+"""Both ends of the transport for the tests, and what they say to each other."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from memory import wire
+from memory.broker.actor_client import ActorClient
+from memory.broker.connection import Client
+from memory.broker.learner_client import LearnerClient
+from memory.broker.run_status import Owner
+from memory.broker.transport import Keys
+from memory.messages import RoundEnd, decode_message
+
+SETTINGS = {"seed": 1, "discount": 0.99, "game": "pong"}
+HERE = Owner.of(Path())
+
+
+def actor_link(client: Client, name: str, run_id: str = "id", stop: threading.Event | None = None) -> ActorClient:
+    return ActorClient(client, name, run_id, 0, stop or threading.Event())
+
+
+@contextmanager
+def learner_link(client: Client, name: str, run_id: str = "id", *, afresh: bool = False) -> Iterator[LearnerClient]:
+    with LearnerClient(client, name, SETTINGS, 2) as link:
+        link.lead(run_id, afresh=afresh)
+        yield link
+
+
+def play(link: ActorClient, *rounds: int) -> None:
+    """One commit; the number of a message is its round."""
+    link.commit([RoundEnd(number) for number in rounds], b"state after %d" % rounds[-1])
+
+
+def rounds_of(client: Client, name: str) -> list[tuple[int, object]]:
+    """Number and content of all messages."""
+    entries = client.xrange(Keys(name, "id").log(0))
+    return [(int(i.split(b"-")[0]), decode_message(fields[b"m"], 1000)) for i, fields in entries]
+
+
+def expected(last: int) -> list[tuple[int, object]]:
+    return [(number, RoundEnd(number)) for number in range(1, last + 1)]
+
+
+@contextmanager
+def after(seconds: float, what: Callable[[], object]) -> Iterator[None]:
+    timer = threading.Timer(seconds, what)
+    timer.start()
+    yield
+    timer.join()
+
+
+def weights(version: int) -> bytes:
+    return wire.encode(wire.Tag.WEIGHTS, {"version": version})

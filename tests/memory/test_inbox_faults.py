@@ -1,0 +1,162 @@
+"""A reader of messages when a stop, an error, a busy learner, a flood or a restart of the server comes between."""
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from memory.broker.actor_client import ActorClient
+from memory.broker.connection import Client, _Away, connect
+from memory.broker.experience_reader import ExperienceReader
+from memory.broker.stream_reader import Entry
+from memory.broker.transport import READ_BYTES, Keys
+from memory.chunk import ChunkId
+from memory.errors import RunError, Stopped
+from memory.waiting import WaitReporter
+from tests.conftest import RedisServer
+from tests.deadline import Clock, wait_until
+from tests.memory.inbox import episode, ids, open_inbox, say, stopped_after, take
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
+
+
+@pytest.fixture
+def keys(run_name: str) -> Keys:
+    return Keys(run_name, "id")
+
+
+def wait_calls(inbox: ExperienceReader) -> dict[str, Callable[[], object]]:
+    return {
+        "round": lambda: list(inbox.take_round(0)),
+        "wait": lambda: [inbox.wait(WaitReporter("a test")) for _ in range(1000)],
+    }
+
+
+@pytest.mark.parametrize("how", ["round", "wait"])
+def test_a_stop_ends_waiting(client: Client, keys: Keys, how: str) -> None:
+    with stopped_after(0.2) as stop, open_inbox(client, keys, stop=stop) as inbox:
+        clock = Clock()
+        with pytest.raises(Stopped):
+            wait_calls(inbox)[how]()
+        assert clock.seconds() < 2
+
+
+@pytest.mark.parametrize("how", ["round", "wait"])
+def test_an_error_of_the_reader_reaches_who_waits(client: Client, keys: Keys, how: str) -> None:
+    with open_inbox(client, keys) as inbox:
+        client.set(keys.log(1), b"no stream")
+        wanted = (
+            rf"^reading the experience failed: the Redis key {re.escape(keys.log(1))} holds another type .* delete it"
+        )
+        with pytest.raises(RunError, match=wanted):
+            wait_calls(inbox)[how]()
+        with pytest.raises(RunError, match=wanted):
+            inbox.take_all()
+
+
+def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.broker.connection.AWAY_S", 0.5)
+    keys = Keys("run", "id")
+    with closing(connect("127.0.0.1", own_server.port)) as client, open_inbox(client, keys) as inbox:
+        own_server.stop()
+        with pytest.raises(RunError, match="reading the experience failed"):
+            list(inbox.take_round(0))
+
+
+def test_a_learner_that_is_busy_holds_the_reader_back(client: Client, keys: Keys) -> None:
+    say(client, keys, 0, 1, *(episode(i) for i in range(50)))
+    with open_inbox(client, keys, ahead=4) as inbox:
+        wait_until(lambda: inbox._reader.entries.qsize() == 4, "a full queue", 5)
+        time.sleep(0.1)
+        assert inbox._reader.entries.qsize() == 4
+        assert ids(take(inbox, 50)) == [(0, i) for i in range(1, 51)]
+    with open_inbox(client, keys, ahead=4) as inbox:  # nobody reads: it can be closed all the same
+        time.sleep(0.1)
+
+
+LARGE = b"x" * 3_000_000
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_a_read_brings_no_more_bytes_than_it_may(
+    client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mutation: take replies of any size. Messages of all sizes are told apart, each once, and others go on."""
+    monkeypatch.setattr("memory.broker.stream_reader.READ_BYTES", 100_000)
+    most = 0
+    receive = _Away.receive
+
+    def watch(self: _Away, count: int) -> None:
+        nonlocal most
+        receive(self, count)
+        most = max(most, self._began.received)
+
+    monkeypatch.setattr(_Away, "receive", watch)
+    middle = b"y" * 60_000  # within the limit, but beyond what is a message here
+    say(client, keys, 0, 1, episode(0), *[LARGE] * 20, episode(1), middle, middle, *(episode(i) for i in range(2, 40)))
+    say(client, keys, 1, 1, LARGE, *(episode(i) for i in range(100)))
+    with open_inbox(client, keys) as inbox:
+        entries = take(inbox, 140)
+        say(client, keys, 0, 63, episode(40), LARGE, episode(41))
+        entries += take(inbox, 2)
+    for actor, count in ((0, 42), (1, 100)):
+        assert [entry.message for entry in entries if entry.id.actor == actor] == [episode(i) for i in range(count)]
+    assert most < 250_000, "a reply is given up after the first bytes too many"
+    stored = {fields[b"bytes"] for _, fields in client.xrange(keys.quarantine(0))}  # type: ignore[union-attr]
+    assert stored == {b"3000000", b"60000"}
+    assert "message of 3000000 bytes, 100000 are allowed" in capsys.readouterr().out
+
+
+def test_an_actor_that_floods_the_log_keeps_nobody_waiting(
+    client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mutation: no `rotate`."""
+    monkeypatch.setattr("memory.broker.stream_reader.READ_BYTES", 100_000)
+    say(client, keys, 0, 1, *[b"z" * 99_000] * 30)
+    say(client, keys, 1, 1, episode(0))
+    with open_inbox(client, keys) as inbox:
+        while not (entries := inbox.take_all()):
+            inbox.wait(WaitReporter("a test"))
+    assert ids(entries) == [(1, 1)]
+    assert inbox.read[0] < 10
+
+
+@pytest.mark.slow
+def test_messages_of_60_mb_do_not_fill_the_learner_s_memory(client: Client, keys: Keys) -> None:
+    message = bytes(60_000_000)
+    for number in range(1, 17):
+        client.xadd(keys.log(0), {"m": message}, id=f"{number}-0")
+    say(client, keys, 0, 17, episode(0))
+    before, most = resident(), 0
+    with open_inbox(client, keys) as inbox:
+        while not inbox.take_all():
+            inbox.wait(WaitReporter("a test"))
+            most = max(most, resident())
+    client.delete(keys.log(0))
+    assert most - before < 3 * READ_BYTES
+
+
+def test_messages_that_a_restart_lost_are_read_once(own_server: RedisServer) -> None:
+    keys = Keys("run", "id")
+    with (
+        closing(connect("127.0.0.1", own_server.port)) as client,
+        ActorClient(client, "run", "id", 0, threading.Event()) as actor,
+        open_inbox(client, keys) as inbox,
+    ):
+        actor.commit([episode(1), episode(2)], b"")
+        size = own_server.log.stat().st_size
+        actor.commit([episode(3)], b"")
+        assert ids(take(inbox, 3)) == [(0, 1), (0, 2), (0, 3)]
+        own_server.restart_without(since=size)
+        assert client.xlen(keys.log(0)) == 2
+        actor.commit([episode(4), episode(5)], b"")
+        assert take(inbox, 2) == [Entry(ChunkId(0, 4), episode(4)), Entry(ChunkId(0, 5), episode(5))]
+        assert client.xlen(keys.log(0)) == 5

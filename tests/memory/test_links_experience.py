@@ -1,0 +1,177 @@
+"""Experience goes through servers that restart and lose what was not on their disk: each message exactly once."""
+
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from memory.broker import lease
+from memory.broker.connection import Client, connect
+from memory.errors import RunError, Stopped
+from memory.messages import RoundEnd, encode_message
+from tests.conftest import RedisServer
+from tests.deadline import wait_until
+from tests.memory.links import actor_link, after, expected, learner_link, play, rounds_of, weights
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
+
+
+def test_a_successor_finds_what_was_left(client: Client, run_name: str) -> None:
+    with actor_link(client, run_name) as actor:
+        assert actor.saved() is None
+        play(actor, 1, 2)
+        play(actor, 3)
+    with actor_link(client, run_name) as successor:
+        assert successor.saved() == (b"state after 3", 3)
+        play(successor, 4)
+    assert rounds_of(client, run_name) == expected(4)
+
+
+def test_unread_messages(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        assert actor.unread() == 0
+        play(actor, 1, 2, 3)
+        assert actor.unread() == 3
+        learner.progress("running", 0, 0, {0: 2, 1: 9})
+        assert actor.unread() == 1
+
+
+def test_trimming_keeps_what_the_replay_holds(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        play(actor, 1, 2, 3)
+        learner.trim({0: 3, 1: 7})
+        assert rounds_of(client, run_name) == expected(3)[2:]
+        learner.trim({0: 4})
+        assert rounds_of(client, run_name) == []
+        assert learner.last_sequence(0) == 3
+        play(actor, 4)
+        assert [number for number, _ in rounds_of(client, run_name)] == [4]
+
+
+@pytest.mark.parametrize(
+    ("foreign", "then"), [("3-0", 4), ("1700000000000-7", 1700000000001), (f"{10**14}-0", 10**14 + 1)]
+)
+def test_an_actor_goes_on_after_what_somebody_else_has_written(
+    client: Client, run_name: str, foreign: str, then: int
+) -> None:
+    with actor_link(client, run_name) as actor:
+        play(actor, 1, 2)
+        client.xadd(actor.keys.log(0), {"m": encode_message(RoundEnd(9))}, id=foreign)
+        client.xdel(actor.keys.log(0), foreign)  # its number stays taken
+        play(actor, 3, 4)
+        play(actor, 5)
+    assert [number for number, _ in rounds_of(client, run_name)] == [1, 2, then, then + 1, then + 2]
+    with actor_link(client, run_name) as successor:
+        assert successor.saved() == (b"state after 5", then + 2)
+        play(successor, 6)
+
+
+def test_what_is_sent_again_goes_after_it_too(own_server: RedisServer, own_client: Client) -> None:
+    with actor_link(own_client, "run") as actor:
+        play(actor, 1, 2)
+        size = own_server.log.stat().st_size
+        play(actor, 3, 4)
+        own_server.restart_without(since=size)
+        own_client.xadd(actor.keys.log(0), {"m": encode_message(RoundEnd(0))}, id="9-0")
+        play(actor, 5)
+        played = [message.round for _, message in rounds_of(own_client, "run") if isinstance(message, RoundEnd)]
+        assert played == [1, 2, 0, 3, 4, 5]
+        assert actor.saved() == (b"state after 5", 12)
+
+
+def test_no_number_is_left_after_the_last(client: Client, run_name: str) -> None:
+    with actor_link(client, run_name) as actor:
+        client.xadd(actor.keys.log(0), {"m": b""}, id=f"{2**53}-0")
+        with pytest.raises(RunError, match="start the run afresh"):
+            play(actor, 1)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+def test_what_a_restart_lost_is_sent_again(own_server: RedisServer, own_client: Client, lost: int) -> None:
+    with actor_link(own_client, "run") as actor:
+        sizes = [own_server.log.stat().st_size]
+        for first in (1, 3, 5):
+            play(actor, first, first + 1)
+            sizes.append(own_server.log.stat().st_size)
+        own_server.restart_without(since=sizes[3 - lost])
+        assert len(rounds_of(own_client, "run")) == 6 - 2 * lost  # the loss is real
+        play(actor, 7)
+        assert rounds_of(own_client, "run") == expected(7)
+        assert actor.saved() == (b"state after 7", 7)
+
+
+def test_an_empty_server_gets_what_is_kept(own_server: RedisServer, own_client: Client) -> None:
+    """The lease is gone, too: the actor must take it again before it writes."""
+    with actor_link(own_client, "run") as actor:
+        play(actor, 1, 2)
+        own_server.restart_without(since=0)
+        play(actor, 3)
+        assert rounds_of(own_client, "run") == expected(3)
+        assert own_client.get(actor.keys.actor_lease(0)) == actor.lease.token
+
+
+def test_a_waiting_actor_sends_again_what_a_restart_lost(own_server: RedisServer, own_client: Client) -> None:
+    """In lockstep it has nothing new to say before the learner has read what it said: it must find out by itself."""
+    stop = threading.Event()
+    with actor_link(own_client, "run", stop=stop) as actor, learner_link(own_client, "run") as learner:
+        learner.publish(0, weights(0), restart=True)
+        play(actor, 1)
+        size = own_server.log.stat().st_size
+        play(actor, 2, 3)
+        own_server.restart_without(since=size)
+        assert len(rounds_of(own_client, "run")) == 1  # the loss is real
+        with after(1.5, stop.set), pytest.raises(Stopped):
+            actor.wait_for_version(1)
+        assert rounds_of(own_client, "run") == expected(3)
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_successor_goes_on_after_what_the_learner_has_read(
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch, *, repeats: bool
+) -> None:
+    monkeypatch.setattr(lease, "TTL_MS", 1000)  # a restarted server has forgotten that the actor gave up its lease
+    with learner_link(own_client, "run") as learner:
+        with actor_link(own_client, "run") as actor:
+            play(actor, 1, 2)
+            size = own_server.log.stat().st_size
+            play(actor, 3, 4)
+        own_server.restart_without(since=size)
+        learner.progress("running", 0, 0, {0: 4, 1: 0})
+        with actor_link(own_client, "run") as successor:
+            assert successor.saved(repeats=repeats) == (b"state after 2", 2)
+            play(successor, 3, 4, 5)
+        numbers = [1, 2, 3, 4, 5] if repeats else [1, 2, 5, 6, 7]  # the learner takes those from 5 on
+        assert [number for number, _ in rounds_of(own_client, "run")] == numbers
+
+        own_server.restart_without(since=0)
+        learner.progress("running", 0, 0, {0: 7, 1: 0})
+        with actor_link(own_client, "run") as successor:
+            assert successor.saved(repeats=repeats) is None
+            play(successor, 0)
+        assert [number for number, _ in rounds_of(own_client, "run")] == [8]
+
+
+def test_what_is_older_than_a_few_seconds_is_not_kept(
+    own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memory.broker.actor_client._KEPT_S", 0.2)
+    monkeypatch.setattr(lease, "TTL_MS", 400)
+    with actor_link(own_client, "run") as actor:
+        play(actor, 1)
+        play(actor, 2)
+        time.sleep(0.3)
+        play(actor, 3)
+        own_server.restart_without(since=0)
+        wait_until(lambda: own_client.exists(actor.keys.actor_lease(0)), "the lease to be renewed", 10)
+        play(actor, 4)
+        assert rounds_of(own_client, "run") == expected(4)[2:]
+
+
+def test_a_server_that_stays_away_ends_the_actor(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memory.broker.connection.AWAY_S", 0.5)
+    with closing(connect("127.0.0.1", own_server.port)) as client, actor_link(client, "run") as actor:
+        own_server.stop()
+        for use in (lambda: play(actor, 1), actor.record, actor.unread, actor.newest_version, actor.saved):
+            with pytest.raises(RunError):
+                use()

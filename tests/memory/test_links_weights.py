@@ -1,0 +1,193 @@
+"""Weights reach the actors, whatever a server loses, and the end of a run does."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from memory import wire
+from memory.broker import lease
+from memory.broker.actor_client import RunOver
+from memory.broker.connection import Client
+from memory.broker.run_status import RunStatus, read_run, write_run
+from memory.errors import RunError, Stopped
+from memory.messages import Joined
+from tests.conftest import RedisServer
+from tests.memory.links import HERE, SETTINGS, actor_link, after, expected, learner_link, play, rounds_of, weights
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
+
+
+def test_weights_reach_a_waiting_actor(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.progress("running", 0, 0, {})
+        assert actor.newest_version() == -1
+        for version in range(3):
+            with after(0.1, lambda version=version: learner.publish(version, weights(version), restart=version == 0)):
+                assert actor.wait_for_version(version) == version
+            assert actor.weights(version).meta["version"] == version
+        assert actor.wait_for_version(1) == 2
+        assert actor.weights(0).meta["version"] == 2  # what has taken its place
+
+
+def test_weights_before_the_ones_that_meet_an_empty_server_come_back(
+    own_server: RedisServer, own_client: Client
+) -> None:
+    with learner_link(own_client, "run") as learner, actor_link(own_client, "run") as actor:
+        for version in range(3):
+            learner.publish(version, weights(version), restart=version == 0)
+        own_server.restart_without(since=own_server.log.stat().st_size)
+        learner.publish(3, weights(3))
+        for version in (2, 3):
+            assert actor.weights(version).meta["version"] == version
+
+
+def test_restoring_and_publishing_at_once_leave_the_newest(client: Client, run_name: str) -> None:
+    """What is restored by one thread is never older than what another has published since it was kept."""
+    with learner_link(client, run_name) as learner:
+        learner.publish(0, weights(0), restart=True)
+        done = threading.Event()
+
+        def restore() -> None:
+            while not done.is_set():
+                client.delete(learner.keys.versions)  # what a restart loses
+                learner.progress("running", 0, 0, {})
+
+        with after(0, restore):
+            for version in range(1, 200):
+                learner.publish(version, weights(version))
+            done.set()
+        learner.progress("running", 0, 0, {})
+        for version in (198, 199):
+            packet = client.get(learner.keys.weights(version))
+            assert isinstance(packet, bytes)
+            assert wire.decode(packet).meta["version"] == version
+
+
+def test_lost_weights_are_published_again(own_server: RedisServer, own_client: Client) -> None:
+    stop = threading.Event()
+    with learner_link(own_client, "run") as learner, actor_link(own_client, "run", stop=stop) as actor:
+        for version in range(3):
+            learner.publish(version, weights(version), restart=version == 0)
+        own_server.restart_without(since=own_server.log.stat().st_size)
+        assert actor.newest_version() == -1  # the loss is real
+        learner.progress("running", 0, 0, {})
+        assert actor.newest_version() == 2
+        assert actor.weights(2).meta["version"] == 2
+        with after(1, stop.set):  # in lockstep, an actor may be one version behind
+            assert actor.weights(1).meta["version"] == 1
+
+
+def test_weights_of_a_learner_that_has_gone_back_are_not_taken_for_newer_ones(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.progress("running", 0, 0, {})
+        learner.publish(1, weights(1), restart=True)  # where version 3 was when the actor asked which is the newest
+        with after(0.3, lambda: learner.publish(3, weights(3))):
+            assert actor.weights(3).meta["version"] == 3
+
+
+def test_versions_that_somebody_else_has_announced_are_taken_back(client: Client, run_name: str) -> None:
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.publish(0, weights(0), restart=True)
+        client.xadd(learner.keys.versions, {"v": b"9"}, id="1700000000000-0")
+        with after(0.3, lambda: learner.publish(1, weights(1))):
+            assert actor.weights(actor.newest_version(), or_newest=True).meta["version"] == 1
+        assert actor.newest_version() == 1
+        client.xadd(learner.keys.versions, {"v": b"9"}, id="1700000000000-0")
+        learner.progress("running", 0, 0, {})
+        assert actor.newest_version() == 1
+        learner.publish(2, weights(2))
+        assert actor.newest_version() == 2
+
+
+ENDS: dict[str, Callable[[Client, str], object]] = {
+    "stopped": lambda client, name: write_run(client, name, RunStatus("id", "stopped", {}, 0, 0), {}),
+    "finished": lambda client, name: write_run(client, name, RunStatus("id", "finished", {}, 0, 0), {}),
+    "another run": lambda client, name: write_run(client, name, RunStatus("id2", "running", {}, 0, 0), {}),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_waiting_actor_hears_of_the_end(client: Client, run_name: str, how: str) -> None:
+    with actor_link(client, run_name) as actor:
+        assert actor.record() == RunStatus("id", "running", {}, 0, 0)  # a server that lost the record
+        with after(0.1, lambda: ENDS[how](client, run_name)), pytest.raises(RunOver):
+            actor.wait_for_version(0)
+        with pytest.raises(RunOver):
+            actor.weights(0)
+
+
+@pytest.mark.parametrize("status", ["stopped", "finished"])
+def test_nothing_is_taken_in_once_the_learner_has_left_in_good_order(
+    client: Client, run_name: str, status: str
+) -> None:
+    with actor_link(client, run_name) as actor:
+        with learner_link(client, run_name) as learner:
+            learner.progress("running", 0, 0, {})
+            play(actor, 1)
+            learner.progress(status, 0, 0, {})
+            with pytest.raises(RunOver, match=status):
+                play(actor, 2)
+        assert rounds_of(client, run_name) == expected(1)
+        with learner_link(client, run_name) as learner:  # goes on with a run that was stopped
+            play(actor, 2)
+        assert rounds_of(client, run_name) == expected(2)
+
+
+def test_what_is_sent_again_while_the_learner_leaves_ends_the_actor_in_good_order(
+    client: Client, run_name: str
+) -> None:
+    # Mutation: ask for the record after a refusal in `commit` alone.
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        learner.progress("running", 0, 0, {})
+        play(actor, 1)
+        learner.progress("stopped", 0, 0, {})
+        with pytest.raises(RunOver, match="stopped"):
+            actor._send_again(0)  # as `pause` does, which had read the record just before
+
+
+def test_a_waiting_actor_can_be_stopped(client: Client, run_name: str) -> None:
+    stop = threading.Event()
+    with actor_link(client, run_name, stop=stop) as actor:
+        with after(0.1, stop.set), pytest.raises(Stopped):
+            actor.wait_for_version(0)
+        with pytest.raises(Stopped):
+            actor.weights(0)
+
+
+def test_a_waiting_actor_notices_that_it_lost_its_place(
+    client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "TTL_MS", 400)
+    with actor_link(client, run_name) as actor:
+        client.set(actor.keys.actor_lease(0), b"another")
+        with pytest.raises(RunError, match="another process"):
+            actor.wait_for_version(0)
+        with pytest.raises(RunError, match="another process"):
+            actor.commit([Joined(0)], b"")
+    assert rounds_of(client, run_name) == []
+
+
+def test_a_learner_that_lost_its_place_publishes_nothing(
+    client: Client, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "TTL_MS", 400)
+    with learner_link(client, run_name) as learner:
+        client.set(learner.keys.learner_lease, b"another")
+        time.sleep(0.3)
+        with pytest.raises(RunError, match="another process"):
+            learner.publish(0, b"")
+        with pytest.raises(RunError, match="another process"):
+            learner.progress("running", 0, 0, {})
+    assert read_run(client, run_name) == RunStatus("id", "starting", SETTINGS, 0, 0, owner=HERE)
+
+
+def test_messages_are_not_tied_to_one_server_process(own_server: RedisServer, own_client: Client) -> None:
+    """Restarts that lose nothing, one after each commit: the scripts are loaded again."""
+    with actor_link(own_client, "run") as actor:
+        for number in itertools.islice(itertools.count(1), 4):
+            play(actor, number)
+            own_server.restart_without(since=own_server.log.stat().st_size)
+        assert rounds_of(own_client, "run") == expected(4)

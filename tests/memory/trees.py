@@ -1,0 +1,53 @@
+"""Both kinds of trees for the tests, on each device that they run on."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from memory.binary_tree import BinaryTree
+from memory.rows import Array
+from memory.segment_tree import SegmentTree
+
+Make = Callable[..., SegmentTree | BinaryTree]
+CUDA = pytest.param(
+    "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+)
+on_devices = pytest.mark.parametrize("device", ["cpu", CUDA])
+
+
+def binary(capacity: int, device: str = "cpu", fan_out: int = 2) -> BinaryTree:
+    """Made as a SegmentTree is made."""
+    assert device == "cpu" and fan_out > 0
+    return BinaryTree(capacity)
+
+
+EACH = [pytest.param(SegmentTree, "cpu", id="wide"), pytest.param(binary, "cpu", id="binary")]
+each_tree = pytest.mark.parametrize(
+    ("make", "device"), [*EACH, pytest.param(SegmentTree, *CUDA.values, marks=CUDA.marks, id="gpu")]
+)
+each_host_tree = pytest.mark.parametrize(
+    "make", [pytest.param(SegmentTree, id="wide"), pytest.param(binary, id="binary")]
+)
+
+
+def filled(priorities: Array, make: Make = SegmentTree, **options: object) -> SegmentTree:
+    tree = make(len(priorities), **options)
+    device = tree.total.device
+    tree.set(torch.arange(len(priorities), device=device), torch.from_numpy(priorities).to(device))
+    tree.check_valid()
+    return tree
+
+
+def find(tree: SegmentTree | BinaryTree, values: Array) -> Array:
+    return tree.sample(torch.from_numpy(values).to(tree.total.device)).cpu().numpy()
+
+
+def some_priorities(size: int, seed: int) -> Array:
+    rng = np.random.default_rng(seed)
+    priorities = rng.uniform(0.2, 2, size) ** 2
+    if size > 2:
+        priorities[rng.random(size) < 0.3] = 0
+        priorities[[0, -1]] = 0
+    return priorities

@@ -1,0 +1,98 @@
+"""run_status.py where somebody else has written reports and records, or has taken a right away."""
+
+import io
+import json
+import re
+
+import pytest
+from rich.console import Console
+
+from memory.broker.connection import Client
+from monitoring.terminal.server_look import Look
+from monitoring.terminal.show import picture_of, text_of
+from tests.conftest import RedisServer
+from tests.monitoring.written_run import WrittenRun, look, status
+
+HOSTILE = {
+    "no JSON": b"\xff\x1b[2J",
+    "huge": b"[" * 10_000_000,
+    "deep": b"[" * 30_000,
+    "other fields": b"{}",
+    "a number": b"7",
+    "an endless number": b'{"role":' + b"9" * 20_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("how", [*HOSTILE, "a list", "another's report", "other types"])
+def test_hostile_reports_count_as_missing(own_client: Client, how: str) -> None:
+    # Mutation: let ReportStore.read raise for a key of another type.
+    written = WrittenRun(own_client, "pong")
+    key = written.keys.report(1)
+    if how == "a list":
+        own_client.delete(key)
+        own_client.rpush(key, "x")
+    elif how == "another's report":
+        own_client.set(key, own_client.get(written.keys.report(0)) or b"")  # type: ignore[arg-type]
+    elif how == "other types":
+        own = json.loads(own_client.get(key) or b"")  # type: ignore[arg-type]
+        own_client.set(key, json.dumps(own | {"values": {"process/memory": [1]}, "events": 3, "role": {}}))
+    else:
+        own_client.set(key, HOSTILE[how])
+    seen = look(own_client)
+    assert not seen.healthy
+    (pong,) = seen.runs
+    assert pong.overview and [process.state for process in pong.overview.processes] == ["working", "working", "missing"]
+    assert "! actor 1 has not reported" in text_of(seen)
+    assert_harmless(seen)
+
+
+@pytest.mark.parametrize("right", ["pttl", "getrange", "hmget"])
+def test_a_right_that_is_lacking_is_named(own_server: RedisServer, own_client: Client, right: str) -> None:
+    # Mutation: take any error for no report.
+    WrittenRun(own_client, "pong")
+    own_client.execute_command("ACL", "SETUSER", "default", f"-{right}")
+    code, out, errors = status(own_server)
+    assert (code, errors, len(out.splitlines())) == (1, "", 3)
+    assert re.search(rf"run pong\n! .*permission.* '{right}' command", out)
+
+
+@pytest.mark.parametrize("T_max", ["1" + "0" * 400, "NaN", "-Infinity", "1e400", "[1]"])
+def test_a_setting_that_nobody_can_have_given_damages_its_run_alone(
+    own_server: RedisServer, own_client: Client, T_max: str
+) -> None:
+    # Mutation: take any number.
+    for name in ("pong", "qbert"):
+        WrittenRun(own_client, name)
+    own_client.hset("riqx:{pong}", "settings", f'{{"T_max": {T_max}}}')
+    code, out, errors = status(own_server)
+    assert (code, errors) == (1, "")
+    assert re.search(
+        r"run pong\n! the record of run 'pong' .* is damaged: its settings are no .*\n\nrun qbert: run", out
+    )
+
+
+def test_texts_and_numbers_of_others_are_harmless(own_client: Client) -> None:
+    written = WrittenRun(own_client, "pong")
+    own = json.loads(own_client.get(written.keys.report(1)) or b"")  # type: ignore[arg-type]
+    values = dict.fromkeys(own["values"], -1e299) | {"time/remaining": 1e299}
+    texts = {"host": "\x1b]0;title\x07", "waits_for": "\x1b[2J\r\nfoo", "values": values, "process": 10**10}
+    for key, role in ((written.keys.report(1), {}), (written.keys.learner_report, {"role": "learner", "number": 0})):
+        own_client.set(key, json.dumps(own | texts | role), keepttl=True)
+    own_client.set("riqx:{\x1b[2J}", "a name")
+    own_client.set("riqx:{text}", "no record")
+    own_client.hset("riqx:{damaged}", mapping={"run_id": "x", "status": "\x1b[2J"})
+    seen = look(own_client)
+    assert [(run.name, bool(run.failure), run.healthy) for run in seen.runs] == [
+        ("damaged", True, False), ("pong", False, True), ("text", True, False),
+    ]  # fmt: skip
+    assert_harmless(seen)
+
+
+def assert_harmless(look: Look) -> None:
+    """Nothing that is shown has a character that a terminal would obey."""
+    console = Console(width=80, record=True, file=io.StringIO(), color_system=None)
+    console.print(picture_of(look))
+    texts = [*text_of(look), *(drawn := console.export_text().split("\n"))]
+    assert len(drawn) > 3
+    assert all(line.isprintable() for line in texts)
+    assert json.dumps(look.content(), allow_nan=False).isprintable()

@@ -1,0 +1,133 @@
+"""start_learning_atari.sh and the Redis server: its own, another's, and one that asks for a password."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from tests.deadline import killed, wait_until
+from tests.start_script import REDIS_SERVER, Workplace, is_listening, processes_in
+
+
+@pytest.fixture
+def other_redis(workplace: Workplace) -> Iterator[redis.Redis]:
+    """A Redis server of somebody else on the workplace's port, with a key in it."""
+    command = [REDIS_SERVER, "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", ""]
+    with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)) as server:
+        client = redis.Redis(port=workplace.port)
+        wait_until(lambda: is_listening(workplace.port), "the other Redis server")
+        client.set("mine", "untouched")
+        yield client
+        assert server.poll() is None
+        assert client.get("mine") == b"untouched"
+        client.close()
+
+
+def test_redis_is_started_again(workplace: Workplace) -> None:
+    workplace.start("--windows", "none")
+    workplace.argv("actor0")
+    with redis.Redis(port=workplace.port) as client:
+        client.set("kept", 1)
+        os.kill(client.info("server")["process_id"], signal.SIGTERM)
+    workplace.wait_for_line(".*the Redis server has died and is started again")
+    workplace.wait_for(lambda: workplace.output.count("Redis: started") == 2, "Redis again")
+    with redis.Redis(port=workplace.port) as client:
+        assert client.get("kept") == b"1"
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert workplace.has_saved("learner")
+    workplace.assert_nothing_left()
+
+
+def test_a_port_that_something_else_has_is_refused(workplace: Workplace) -> None:
+    page = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), None).serve_forever()"
+    command = [sys.executable, "-c", page, str(workplace.port)]
+    with killed(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as other:
+        wait_until(lambda: is_listening(workplace.port), "the other server")
+        assert workplace.run("--windows", "none") == 2
+        assert f"port {workplace.port} of localhost is taken by something that is not Redis" in workplace.output
+        assert other.poll() is None
+
+
+def test_a_redis_that_is_there_is_left_alone(workplace: Workplace, other_redis: redis.Redis) -> None:
+    assert workplace.run("--windows", "none") == 2
+    assert "a Redis server is already at" in workplace.output
+    assert "--use-running-redis" in workplace.output
+    assert other_redis.keys() == [b"mine"]
+
+
+def test_a_redis_with_a_password_is_left_alone(workplace: Workplace, other_redis: redis.Redis) -> None:
+    other_redis.config_set("requirepass", "secret")
+    with redis.Redis(port=workplace.port, password="secret") as insider:
+        assert workplace.run("--windows", "none", "--use-running-redis") == 2
+        insider.config_set("requirepass", "")
+    assert "the server does not let us in (Authentication required.); REDIS_USERNAME and" in workplace.output
+
+
+def test_a_redis_that_is_there_is_used_on_request(workplace: Workplace, other_redis: redis.Redis) -> None:
+    workplace.start("--windows", "none", "--use-running-redis")
+    workplace.argv("actor0")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert sorted(other_redis.keys()) == [b"mine", b"saved by actor0", b"saved by learner"]
+    wait_until(lambda: not processes_in(workplace.folder), "no process left", 5)
+
+
+@pytest.mark.parametrize("options", [["--use-running-redis"], ["--host-redis", "127.0.0.2"]])
+def test_no_redis_where_one_should_be(workplace: Workplace, options: list[str]) -> None:
+    assert workplace.run("--windows", "none", *options) == 2
+    assert "no Redis server answers" in workplace.output
+    workplace.assert_nothing_left()
+
+
+def test_a_redis_that_cannot_start_says_why(workplace: Workplace) -> None:
+    with (workplace.folder / "redis_rainbow_6379.conf").open("a") as conf:
+        conf.write("no-such-setting 1\n")
+    assert workplace.run("--windows", "none") == 1
+    assert "no-such-setting" in workplace.output
+    workplace.assert_nothing_left()
+
+
+@pytest.fixture
+def guarded_redis(workplace: Workplace) -> Iterator[str]:
+    """A Redis server that asks for a password, on the workplace's port; yields the password."""
+    word = "s3cret-of-nobody"
+    command = [REDIS_SERVER, "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", "", "--requirepass", word]
+    with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)):
+        wait_until(lambda: is_listening(workplace.port), "the guarded Redis server")
+        yield word
+
+
+@pytest.mark.parametrize("by", ["REDIS_PASSWORD", "REDIS_URL"])
+def test_a_guarded_server_is_used(workplace: Workplace, guarded_redis: str, by: str) -> None:
+    url = f"redis://:{guarded_redis}@localhost:{workplace.port}/2"
+    workplace.environment[by] = guarded_redis if by == "REDIS_PASSWORD" else url
+    workplace.address = ["--port-redis", str(workplace.port)] if by == "REDIS_PASSWORD" else []
+    workplace.start("--game", "pong", "--windows", "none")
+    for name, first in {"learner": ["launch_learner.py"], "actor0": ["launch_actor.py", "--id-actor", "0"]}.items():
+        assert workplace.argv(name) == [*first, *workplace.address, *workplace.preset, "--game", "pong"]
+        assert guarded_redis in (workplace.folder / f"{name}.env").read_text(), "the variables reach the programs"
+    assert f"Redis: using the server that runs at localhost:{workplace.port}" in workplace.output
+    assert not any(guarded_redis in line for line in processes_in(workplace.folder))
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert guarded_redis not in workplace.output
+    assert list(workplace.temporary.glob("rainbow.*")) == [], "nor does a file with the variables stay"
+
+
+def test_a_guarded_server_that_refuses_is_told_in_one_line(workplace: Workplace, guarded_redis: str) -> None:
+    workplace.address = ["--redis-url", f"redis://localhost:{workplace.port}"]
+    for password in ("", f"not-{guarded_redis}"):
+        workplace.environment["REDIS_PASSWORD"] = password
+        assert workplace.run() == 2
+        assert "REDIS_USERNAME and REDIS_PASSWORD" in workplace.output.splitlines()[-1]
+        assert "Traceback" not in workplace.output
+        assert guarded_redis not in workplace.output
+    workplace.address = ["--redis-url", f"redis://:{guarded_redis}@localhost:{workplace.port}"]
+    assert workplace.run() == 2
+    assert "--redis-url: must not hold a password" in workplace.output.splitlines()[-1]
+    assert guarded_redis not in workplace.output

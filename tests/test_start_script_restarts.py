@@ -1,0 +1,183 @@
+"""start_learning_atari.sh when a process fails or is killed: who is started again, and who is not."""
+
+import os
+import re
+import shlex
+import signal
+import time
+
+import pytest
+import redis
+
+from tests.deadline import wait_until
+from tests.start_script import Workplace, go_on_with
+
+
+def test_the_others_go_on_until_the_last_actor_has_died(workplace: Workplace) -> None:
+    workplace.start("--windows", "none", "--nb-actor", 2)
+    workplace.argv("actor1")
+    workplace.tell("actor0", 2)
+    workplace.wait_for_line(".*actor 0 has ended with exit code 2; 1 of 2 still run")
+    workplace.tell("actor1", 0)
+    assert workplace.exit_code() == 2
+    assert workplace.has_saved("learner")
+    workplace.assert_nothing_left()
+
+
+def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_run(workplace: Workplace) -> None:
+    # Mutations: count them among the actors that a run needs; leave them out of the stop.
+    workplace.start("--windows", "none", "--nb-eval-actors", 2)
+    program, *options = workplace.argv("evaluator0")
+    assert (program, options[:2]) == ("launch_actor.py", ["--id-eval-actor", "0"])
+    workplace.argv("evaluator1")
+    workplace.argv("actor0")
+    workplace.wait_for_line(".*starting the learner and 1 actor.s. and 2 evaluation actor.s.; results go to .*")
+    workplace.tell("evaluator0", 2)
+    workplace.wait_for_line(".*evaluation actor 0 has ended with exit code 2; 1 of 2 still run")
+    workplace.tell("actor0", 0)
+    workplace.wait_for_line(".* actor 0 has ended with exit code 0; 0 of 1 still run")
+    (workplace.folder / "actor0.exit").unlink()
+    workplace.wait_for_line(".* actor 0 has ended with exit code 0 and is started again")
+    workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert [workplace.has_saved(name) for name in ("learner", "actor0", "evaluator0", "evaluator1")] == [
+        True, True, False, True,
+    ]  # fmt: skip
+    workplace.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> None:
+    workplace.start("--windows", "none", "--nb-actor", 2)
+    workplace.argv("actor1")
+    time.sleep(5.5)
+    workplace.tell("actor1", 7)
+    workplace.wait_for_line(".*actor 1 has ended with exit code 7 and is started again")
+    workplace.wait_for_line(".*actor 1 has ended with exit code 7; 1 of 2 still run")  # it failed at once again
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    workplace.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> None:
+    workplace.start("--windows", "none", "--path-to-results", "my results")
+    workplace.argv("actor0")
+    time.sleep(5.5)
+    workplace.tell("learner", 7)
+    workplace.wait_for_line(".*learner has ended with exit code 7 and is started again")
+    assert workplace.exit_code() == 7, "it failed at once again"
+    assert "the learner has ended with exit code 7" in workplace.output
+    assert workplace.has_saved("actor0")
+    assert [shlex.split(command) for command in go_on_with(workplace)] == [
+        workplace.command("--windows", "none", "--path-to-results", "my results")
+    ]
+    workplace.assert_nothing_left()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["actor", "learner"])
+def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(workplace: Workplace, first: str) -> None:
+    # Mutation: Supervisor without _was_sent_home, and the learner would wait for ever.
+    workplace.start("--windows", "none")
+    workplace.argv("actor0")
+    time.sleep(5.5)
+    if first == "learner":
+        workplace.processes("launch_learner.py")[0].kill()
+        workplace.wait_for_line(".*learner has ended with exit code 137 and is started again")
+    workplace.tell("actor0", 0)
+    if first == "actor":
+        workplace.wait_for_line(".*actor 0 has ended with exit code 0; 0 of 1 still run")
+        (workplace.folder / "actor0.exit").unlink()
+        workplace.processes("launch_learner.py")[0].kill()
+    workplace.wait_for_line(".*actor 0 has ended with exit code 0 and is started again")
+    workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
+    (workplace.folder / "actor0.exit").unlink(missing_ok=True)
+    workplace.tell("actor0", 0)
+    left = "actor 0 has ended with exit code 0; 0 of 1 still run"
+    workplace.wait_for(lambda: workplace.output.count(left) == 2, "the end of an actor that this learner has sent home")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    workplace.assert_nothing_left()
+
+
+def test_an_actor_that_leaves_at_once_while_the_learner_goes_on_comes_back(workplace: Workplace) -> None:
+    """It may have met another run of that name, which this learner has replaced (--abandon-other-run)."""
+    workplace.start("--windows", "none", "--abandon-other-run")
+    workplace.argv("actor0")
+    workplace.tell("actor0", 0)
+    workplace.wait_for_line(".*actor 0 has ended with exit code 0; 0 of 1 still run")
+    (workplace.folder / "actor0.exit").unlink()
+    workplace.wait_for_line(".*actor 0 has ended with exit code 0 and is started again")
+    workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert "--abandon-other-run" not in go_on_with(workplace)[0], "that was a permission for once"
+    workplace.assert_nothing_left()
+
+
+def test_a_wrong_time_to_stop_in_is_refused(workplace: Workplace) -> None:
+    workplace.environment["RAINBOW_STOP_SECONDS"] = "90s"
+    assert workplace.run("--windows", "none") == 2
+    environment, line = workplace.output.splitlines()
+    assert environment.startswith("make_environment: ")
+    assert line == "start_learning_atari.sh: error: RAINBOW_STOP_SECONDS: expected whole seconds, got '90s'"
+
+
+def test_a_learner_that_is_killed_at_once_is_started_again(workplace: Workplace) -> None:
+    workplace.start("--windows", "none")
+    workplace.argv("learner")
+    (workplace.folder / "learner.argv").unlink()
+    workplace.processes("launch_learner.py")[0].kill()
+    workplace.wait_for_line(".*learner has ended with exit code 137 and is started again")
+    workplace.argv("learner")  # it can hear of a stop
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+
+
+@pytest.mark.parametrize("name", ["learner", "actor"])
+def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Workplace, name: str) -> None:
+    workplace.start("--windows", "none")
+    workplace.argv("actor0")
+    time.sleep(5.5)
+    (killed,) = workplace.processes(f"launch_{name}.py")
+    killed.kill()
+    workplace.wait_for_line(f".*{name}( 0)? has ended with exit code 137 and is started again")
+    workplace.wait_for(lambda: workplace.processes(f"launch_{name}.py"), "its successor")
+    with redis.Redis(port=workplace.port) as client:
+        os.kill(client.info("server")["process_id"], signal.SIGKILL)
+    workplace.wait_for(lambda: workplace.output.count("Redis: started") == 2, "Redis again")
+    workplace.wait_for(
+        lambda: workplace.output.count(f"{name} is here" if name == "learner" else "actor0 is") == 2, "it"
+    )
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    lines = workplace.output.splitlines()
+    assert [line for line in lines if not re.match(r"start_learning_atari: |make_environment: |\[", line)] == []
+    assert len(go_on_with(workplace)) == 1
+    workplace.assert_nothing_left()
+
+
+def test_a_script_that_is_killed_takes_learner_and_actors_with_it_and_leaves_redis(workplace: Workplace) -> None:
+    for launcher in ("launch_learner.py", "launch_actor.py"):
+        text = (workplace.folder / launcher).read_text()
+        (workplace.folder / launcher).write_text(
+            text.replace("while not stop:", "while not stop:\n    print(1, flush=True)")
+        )
+    workplace.start("--windows", "none")
+    workplace.argv("actor0")
+    workplace.send(signal.SIGKILL)
+    assert workplace.exit_code() == -signal.SIGKILL
+    wait_until(lambda: not workplace.processes("launch_learner.py") + workplace.processes("launch_actor.py"), "the end")
+    for name in ("learner", "actor0"):
+        (workplace.folder / f"{name}.argv").unlink()
+    assert workplace.run("--windows", "none") == 2
+    assert "--use-running-redis uses it" in workplace.output
+    workplace.start("--windows", "none", "--use-running-redis")
+    workplace.argv("actor0")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    with redis.Redis(port=workplace.port) as client:
+        client.shutdown()
+    workplace.assert_nothing_left()

@@ -1,0 +1,104 @@
+"""start_learning_atari.sh with a terminal, or a window of tmux, for each process."""
+
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from tests.deadline import wait_until
+from tests.start_script import Workplace
+
+
+def test_a_terminal_for_each_process(workplace: Workplace) -> None:
+    # Like the real one it returns at once and gives the window another environment.
+    emulator = workplace.folder.parent / "gnome-terminal"
+    emulator.write_text('#!/bin/sh\necho "$2" >>"$0.titles"\nshift 3\nenv -i PATH="$PATH" "$@" &\n')
+    emulator.chmod(0o755)
+    workplace.environment |= {"DISPLAY": ":99", "PATH": f"{emulator.parent}:{workplace.environment['PATH']}"}
+    workplace.environment["SAVE_SECONDS"] = "0.5"
+    workplace.start()
+    workplace.argv("actor0")
+    assert (emulator.parent / "gnome-terminal.titles").read_text().splitlines() == ["learner", "actor 0"]
+    assert "[learner]" not in workplace.output
+    started = time.monotonic()
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert workplace.has_saved("learner")
+    assert workplace.has_saved("actor0")
+    assert time.monotonic() - started > 0.5  # the process had the script's environment, not the window's
+    workplace.assert_nothing_left()
+
+
+def tmux(workplace: Workplace, *command: str) -> str:
+    """Run a command of a tmux server of the test's own."""
+    return subprocess.run(
+        ["tmux", "-S", workplace.folder.parent / "tmux", "-f", "/dev/null", *command],
+        env=workplace.environment,
+        check=False,
+        capture_output=True,
+        text=True,
+    ).stdout
+
+
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+@needs_tmux
+def test_a_window_of_tmux_for_each_process(workplace: Workplace) -> None:
+    command = " ".join(f"'{word}'" for word in workplace.command())
+    workplace.output_file.touch()
+    tmux(workplace, "new-session", "-d", "-x", "200", "-y", "50", f"{command} 2>&1 | tee {workplace.output_file}")
+    try:
+        workplace.argv("actor0")
+        assert tmux(workplace, "list-windows", "-F", "#W").splitlines()[1:] == ["learner", "actor 0"]
+        assert "learner is here" in tmux(workplace, "capture-pane", "-p", "-t", ":1")
+        workplace.tell("actor0", 5)  # its window stays open, so that the error can be read
+        workplace.wait_for_line(".*no actor is left")
+        wait_until(lambda: "Press Enter" in tmux(workplace, "capture-pane", "-p", "-t", ":2"), "the question")
+        tmux(workplace, "send-keys", "-t", ":2", "Enter")
+        wait_until(lambda: tmux(workplace, "list-windows") == "", "all windows to close")
+        assert workplace.has_saved("learner")
+        workplace.assert_nothing_left()
+    finally:
+        tmux(workplace, "kill-server")
+
+
+@needs_tmux
+def test_ctrl_c_in_tmux(workplace: Workplace) -> None:
+    command = " ".join(f"'{word}'" for word in workplace.command())
+    tmux(workplace, "new-session", "-d", "-x", "200", "-y", "50", command)
+    try:
+        workplace.argv("actor0")
+        tmux(workplace, "send-keys", "-t", ":0", "C-c")
+        wait_until(lambda: tmux(workplace, "list-windows") == "", "all windows to close")
+        assert workplace.has_saved("learner")
+        assert workplace.has_saved("actor0")
+        workplace.assert_nothing_left()
+    finally:
+        tmux(workplace, "kill-server")
+
+
+@needs_tmux
+def test_ctrl_c_in_the_window_of_an_actor_stops_that_one(workplace: Workplace) -> None:
+    command = " ".join(f"'{word}'" for word in workplace.command("--nb-actor", 2))
+    workplace.output_file.touch()
+    workplace.environment["SAVE_SECONDS"] = "0.5"
+    tmux(workplace, "new-session", "-d", "-x", "200", "-y", "50", f"{command} 2>&1 | tee {workplace.output_file}")
+    try:
+        workplace.argv("actor0")  # it can hear of a stop
+        workplace.argv("actor1")
+        tmux(workplace, "send-keys", "-t", ":2", "C-c")
+        wait_until(lambda: "1 of 2 still run" in workplace.output, "the end of the actor")
+        assert workplace.has_saved("actor0")
+        others = ["learner", "actor 1"]
+        wait_until(
+            lambda: tmux(workplace, "list-windows", "-F", "#W").splitlines()[1:] == others, "the window to close"
+        )
+        tmux(workplace, "kill-window", "-t", ":0")  # a terminal that is closed
+        wait_until(lambda: tmux(workplace, "list-windows") == "", "all windows to close")
+        assert workplace.has_saved("learner")
+        assert workplace.has_saved("actor1")
+        workplace.assert_nothing_left()
+    finally:
+        tmux(workplace, "kill-server")
