@@ -18,6 +18,8 @@ import pytest
 import redis
 import torch
 from hypothesis import settings
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from memory.broker.connection import Client, connect
 from memory.chunk import ChunkSpec
@@ -117,7 +119,7 @@ class RedisServer:
         }
         words = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         self._process = self._processes.enter_context(Processes()).start(*words, program=self.program)
-        with redis.Redis(port=self.port, retry=None) as client:
+        with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0)) as client:
 
             def is_there() -> bool:
                 assert self._process and self._process.exit_code is None, (self.folder / "redis.log").read_text()
@@ -288,7 +290,7 @@ def window_of(rows: list[Moment], start: int, spec: ChunkSpec) -> Arrays:
     """Rows `start` to `start + spec.window` of a stream as a chunk must hold them; before row 0 there is padding."""
     indices = range(start, start + spec.window)
     blank = [{name: np.zeros_like(array) for name, array in arrays.items()} for arrays in rows[0][2:]]
-    padding = (Row(np.zeros_like(rows[0][0].obs), StepType.LAST, 0.0, 0.0), 0, *blank)
+    padding: Moment = (Row(np.zeros_like(rows[0][0].obs), StepType.LAST, 0.0, 0.0), 0, blank[0], blank[1])
     picked = [rows[i] if i >= 0 else padding for i in indices]
     columns: dict[str, Array] = {
         "obs": np.array([row.obs for row, *_ in picked]),

@@ -107,6 +107,6 @@ def killed(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen[AnySt
 
 def finish(process: subprocess.Popen[AnyStr], seconds: float) -> int:
     """Wait for the end of a process: its exit code."""
-    wait_until(lambda: process.poll() is not None, f"the end of {process.args}", seconds)
+    wait_until(lambda: process.poll() is not None, f"the end of {process.args!r}", seconds)
     assert process.returncode is not None
     return process.returncode

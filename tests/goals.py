@@ -9,8 +9,10 @@ from gymnasium import spaces
 BITS = 7
 
 
-class BitFlip(gymnasium.Env[dict[str, Any], int]):
+class BitFlip(gymnasium.Env[dict[str, Any], Any]):
     """An action flips one bit; each step earns -1 but the one that reaches the goal, with which the episode ends."""
+
+    observation_space: spaces.Dict
 
     def __init__(self) -> None:
         bits = spaces.MultiBinary(BITS)
@@ -46,6 +48,6 @@ class Unjudged(BitFlip):
     compute_reward = None  # type: ignore[assignment]
 
 
-gymnasium.register("BitFlip-v0", BitFlip, max_episode_steps=BITS)
-gymnasium.register("Unjudged-v0", Unjudged)
+gymnasium.register("BitFlip-v0", BitFlip, max_episode_steps=BITS)  # type: ignore[arg-type]
+gymnasium.register("Unjudged-v0", Unjudged)  # type: ignore[arg-type]
 BIT_FLIP = "--env gymnasium:tests.goals:BitFlip-v0"

@@ -13,6 +13,7 @@ import torch
 
 import args as options
 from agents.interface import MixtureAgent
+from agents.mixture_options import MixtureOptions
 from agents.trainer import make_trainer
 from agents.updates import Turn
 from memory.batch import Batch
@@ -33,7 +34,7 @@ def main() -> None:
     rows = {name: np.ones((spec.window, *field.shape), field.dtype) for name, field in spec.row_fields(ATARI).items()}
     chunk = Chunk(0, 0, rows, {name: np.ones(field.shape, field.dtype) for name, field in spec.state}, None)
     mixture = make_buffer(args, agent, ATARI, torch.Generator())
-    assert isinstance(mixture, Mixture) and isinstance(agent, MixtureAgent)
+    assert isinstance(mixture, Mixture) and isinstance(agent, MixtureAgent) and isinstance(args.own, MixtureOptions)
     for number in range(max(part.capacity or 0 for part in args.own.mix)):
         mixture.add(ChunkId(0, number), chunk)
     trainer = make_trainer(agent, mixture, None, torch.device("cpu"))

@@ -166,7 +166,8 @@ class Process:
 
     def children(self) -> list[psutil.Process]:
         """List the helpers that the process has started, and theirs."""
-        return psutil.Process(self.pid).children(recursive=True)
+        found: list[psutil.Process] = psutil.Process(self.pid).children(recursive=True)
+        return found
 
 
 class Processes:

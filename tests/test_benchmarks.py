@@ -16,6 +16,7 @@ from benchmarks.learning_report import comparison, report, welch
 from benchmarks.learning_tasks import CONFIGURATIONS, GAMES, TASKS, environment_of
 from benchmarks.peer_tasks import PEERS, PeerRun
 from benchmarks.policies import play, random_policy
+from memory.environment_spec import ActionSpec, Discrete
 from tests.processes import ROOT, run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -183,12 +184,16 @@ def test_what_is_committed_has_baselines_and_complete_runs() -> None:
 
 @pytest.mark.slow
 def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
+    def last_action(action: ActionSpec) -> int:
+        assert isinstance(action, Discrete)
+        return action.count - 1
+
     boxing = environment_of("boxing")
     scores = random_policy(boxing, 5, 2)
     assert len(scores) == 2
     assert scores == random_policy(boxing, 5, 2)
     assert scores != random_policy(boxing, 6, 2)
-    assert play(boxing, 5, 1, lambda action: action.count - 1) == play(boxing, 5, 1, lambda _: 17)
+    assert play(boxing, 5, 1, last_action) == play(boxing, 5, 1, lambda _: 17)
 
 
 @pytest.mark.parametrize(

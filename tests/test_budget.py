@@ -21,7 +21,7 @@ from memory.replay import Replay
 from memory.rows import StepType
 from programs import snapshot
 from programs.common import make_agent
-from programs.learner import budget
+from programs.learner import budget, buffers
 from programs.learner.buffers import make_buffer
 from tests.conftest import RedisServer
 from tests.processes import Processes, run
@@ -233,7 +233,7 @@ def test_a_mixture_needs_no_more_than_is_announced(name: str, monkeypatch: pytes
     assert held <= budget.replay_bytes(args, agent, CARTPOLE) <= 2 * held
     _, ids, priorities, extra = mixture.checkpoint()
     saved = sum(tensor.nbytes for tensor in (ids, priorities, *extra.values()))
-    assert saved <= budget._SAVED * budget.held(args, agent).at_once <= 4 * saved
+    assert saved <= budget._SAVED * buffers.held(args, agent).at_once <= 4 * saved
 
 
 @pytest.mark.parametrize("words", ["--agent r2d2 --lstm-size 512", "--agent r2d2", "--agent impala --lstm-size 64"])

@@ -131,9 +131,9 @@ def test_the_programs_of_the_readme_one_by_one(place: Workplace, processes: Proc
         (evaluation, (*SHORT, "--seed", "7")),
         *((r, ()) for r in reports),
     ):
-        process = terminal.type(command, *more)
-        assert process
-        ended = process.end(400)
+        typed = terminal.type(command, *more)
+        assert typed
+        ended = typed.end(400)
         assert (ended.code, ended.errors) == (0, "")
     assert len(list((place.folder / "films").glob("*.webm"))) >= 1
     assert (place.folder / "report" / "saber.html").exists()

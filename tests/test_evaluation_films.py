@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from monitoring.film import Place
 from monitoring.sinks.film_files import read_shown
 from tests.deadline import wait_until
 from tests.processes import run
@@ -12,7 +13,7 @@ from tests.small import CARTPOLE, FREE, TINY
 from tests.system import EVALUATORS, LEARNER, Run
 from tests.videos import frames_of
 
-PLACES = ("best", "newest")
+PLACES: tuple[Place, ...] = ("best", "newest")
 ATARI = [*TINY, *"--game breakout --T-max 1000000 --learn-start 400 --memory-capacity 4000".split(), *FREE, "--force"]
 
 

@@ -102,7 +102,7 @@ def told(guarded: Guarded, said: bytes) -> set[bytes]:
 
 
 def refused(guarded: Guarded) -> Any:
-    return guarded.insider.execute_command("ACL", "LOG")
+    return guarded.insider.execute_command("ACL", "LOG")  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,12 +34,14 @@ def test_a_run_goes_on_when_every_seventh_message_is_damaged_and_one_is_not_the_
     learner, actor = run.start(LEARNER, *more), run.start("0", *more, launch="launch_corrupting")
     log = f"riqx:{{{run_name}}}:*:log:0"
     actor.wait_until(lambda: client.keys(log), "the actor's log")
-    foreign = client.xadd(client.keys(log)[0], {"m": b"somebody else's, under a number beyond all of the actor's"})
+    foreign: Any = client.xadd(client.keys(log)[0], {"m": b"somebody else's, under a number beyond all of the actor's"})
     code, out, errors = learner.end(100)
     assert (code, errors) == (0, ""), out
     assert actor.finish(30) == 0
-    (key,) = client.keys(f"riqx:{{{run_name}}}:*:quarantine:0")
-    lost = [int(entry.split(b"-")[0]) for entry, _ in client.xrange(key)]
+    keys: Any = client.keys(f"riqx:{{{run_name}}}:*:quarantine:0")
+    (key,) = keys
+    entries: Any = client.xrange(key)
+    lost = [int(entry.split(b"-")[0]) for entry, _ in entries]
     assert max(lost) > int(foreign.split(b"-")[0]), "the actor has gone on after it"
     assert len(lost) > 8 and "Left out" in out and key.decode() in out
     assert out.count("Left out") < 20, "not a line for each"

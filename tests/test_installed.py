@@ -136,9 +136,8 @@ def test_other_ways_to_install(place: Path, tmp_path: Path, way: str) -> None:
     else:
         install(python, "--no-deps", "-e", ".", folder=place / "checkout")
     environment = clean_environment() | {"PYTHONPATH": os.pathsep.join(PACKAGES)}
-    words = ["--sede", "4"]
     program = str(tmp_path / "venv" / "bin" / "apex-learner")
-    code, _, errors = run(*words, program=program, cwd=tmp_path, environment=environment)
+    code, _, errors = run("--sede", "4", program=program, cwd=tmp_path, environment=environment)
     assert code == 2 and errors.startswith("apex-learner: error: --sede: no such option; did you mean --seed ")
 
 

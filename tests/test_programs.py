@@ -6,6 +6,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -79,7 +80,7 @@ def test_a_learner_that_is_ahead_of_its_actors_keeps_the_last_weights(run: Run, 
 )
 def test_the_command_for_a_missing_process_is_complete(given: str) -> None:
     here = options.parse(shlex.split(given), "launch_learner.py", "")
-    own = {"gpu_number": 0, "abandon_other_run": False, "verbose": False}
+    own: dict[str, Any] = {"gpu_number": 0, "abandon_other_run": False, "verbose": False}
     for id_actor, program in ((0, "launch_actor.py"), (-1, "launch_learner.py")):
         python, script, *words = shlex.split(launch_command(here, id_actor))
         assert (python, script) == ("python", program)

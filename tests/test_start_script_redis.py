@@ -16,7 +16,7 @@ from tests.start_script import REDIS_SERVER, Workplace, is_listening, processes_
 @pytest.fixture
 def other_redis(workplace: Workplace) -> Iterator[redis.Redis]:
     """A Redis server of somebody else on the workplace's port, with a key in it."""
-    command = [REDIS_SERVER, "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", ""]
+    command = [str(REDIS_SERVER), "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", ""]
     with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)) as server:
         client = redis.Redis(port=workplace.port)
         wait_until(lambda: is_listening(workplace.port), "the other Redis server")
@@ -96,7 +96,8 @@ def test_a_redis_that_cannot_start_says_why(workplace: Workplace) -> None:
 def guarded_redis(workplace: Workplace) -> Iterator[str]:
     """A Redis server that asks for a password, on the workplace's port; yields the password."""
     word = "s3cret-of-nobody"
-    command = [REDIS_SERVER, "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", "", "--requirepass", word]
+    listen = ["--port", str(workplace.port), "--bind", "127.0.0.1"]
+    command = [str(REDIS_SERVER), *listen, "--save", "", "--requirepass", word]
     with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)):
         wait_until(lambda: is_listening(workplace.port), "the guarded Redis server")
         yield word

@@ -18,7 +18,7 @@ from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId
 from memory.messages import Episode
 from memory.replay import Replay
-from memory.rows import Array, Row, Rows, StepType
+from memory.rows import Array, Arrays, Row, Rows, StepType
 from programs.actor.rollout import Rollout
 from programs.common import make_agent
 from programs.learner.pace import share_learned
@@ -60,7 +60,7 @@ def play(agent: QLearningAgent, steps: int, seed: int = 0, T: int = 10_000) -> l
     """Chunks of one environment with episodes of 1 to 9 actions, that end truly or by truncation."""
     rng = np.random.default_rng(seed)
     assembler = Assembler(agent.spec, 0, agent.initial_priorities)
-    chunks, state, left, step_type = [], {}, 0, StepType.LAST
+    chunks, state, left, step_type = [], Arrays(), 0, StepType.LAST
     for _ in range(steps):
         step_type = StepType.FIRST if step_type == StepType.LAST else StepType.LAST if left == 0 else StepType.MID
         left = int(rng.integers(1, 10)) if step_type == StepType.FIRST else left
@@ -99,7 +99,7 @@ def test_actions_are_uniform_before_learn_start_and_greedy_after(name: str) -> N
 
 @every_agent
 def test_noise_is_drawn_anew_every_replay_frequency_steps_and_at_every_load(name: str) -> None:
-    agent, rng, state = agent_of(name, "--replay-frequency", "3", learns=False), np.random.default_rng(0), {}
+    agent, rng, state = agent_of(name, "--replay-frequency", "3", learns=False), np.random.default_rng(0), Arrays()
     seen = []
     for step in range(7):
         _, state = agent.act(rows_of(rng, [StepType.MID, StepType.MID]), state, step)
@@ -326,6 +326,7 @@ def test_rows_before_a_true_end_get_the_priority_of_their_reward_alone(name: str
             (step_type[: agent.spec.length] != StepType.LAST) & (step_type[1 : agent.spec.length + 1] != StepType.LAST)
         )
         # An untrained network is near 0 or near uniform everywhere: losses have one order of magnitude.
+        assert chunk.priorities is not None
         assert chunk.priorities[before_end].max() < 2 * chunk.priorities[others].max()
 
 

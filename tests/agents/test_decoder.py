@@ -11,7 +11,7 @@ import pytest
 from memory.chunk import LAST_ACTION, Chunk, ChunkSpec
 from memory.environment_spec import Box, EnvironmentSpec, Field
 from memory.messages import Episode, encode_message
-from memory.rows import StepType
+from memory.rows import Arrays, StepType
 from programs.learner.decoder import MessageDecoder
 from programs.learner.results_folder import ResultsFolder
 from saber.results.episode_fields import EPISODE_FIELDS, MOST
@@ -68,7 +68,7 @@ def test_missing_and_unknown_fields_are_named(name: str) -> None:
 
 
 def chunk(env: int) -> Chunk:
-    rows = {
+    rows: Arrays = {
         "obs": np.zeros((SPEC.window, 3), np.uint8),
         "step_type": np.full(SPEC.window, StepType.MID, np.uint8),
         "reward": np.zeros(SPEC.window, np.float32),

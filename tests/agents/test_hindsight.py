@@ -13,12 +13,13 @@ from agents.trainer import make_trainer
 from agents.updates import Turn
 from args import Args
 from memory.batch import Batch
+from memory.broker.actor_client import Saved
 from memory.chunk import Chunk, ChunkId, check_chunk
 from memory.errors import UserError
 from memory.hindsight import DISCOUNT, GOAL, REWARD, Hindsight
-from memory.messages import encode_message
+from memory.messages import Episode, encode_message
 from memory.replay import Replay
-from memory.rows import Array, StepType
+from memory.rows import Array, Arrays, StepType
 from programs.actor.rollout import Place, Rollout
 from programs.common import make_agent, open_environment
 from saber.goals import GoalJudge
@@ -57,7 +58,7 @@ def test_goals_are_those_of_any_later_row_of_the_episode_alike() -> None:
     # Mutations: the row itself, rows of the next episode, the window's end in the place of the episode's.
     step_type = np.array([MID, MID, LAST, FIRST, MID, MID, MID, LAST, FIRST, MID, MID, MID], np.uint8)
     obs = np.stack([np.arange(12), 100 + np.arange(12)], 1).astype(np.float32)  # achieved: the row's number
-    rows = {"obs": obs, "step_type": step_type, "discount": np.ones(12, np.float32)}
+    rows: Arrays = {"obs": obs, "step_type": step_type, "discount": np.ones(12, np.float32)}
     draw = Hindsight(slice(0, 1), 5000, lambda achieved, desired, discount: (-abs(achieved[0] - desired[0]), discount))
     found = draw(rows, 1, 11, np.random.default_rng(1))
     later = {1: [2], 3: [4, 5, 6, 7], 4: [5, 6, 7], 5: [6, 7], 6: [7], 8: [9, 10, 11], 9: [10, 11], 10: [11]}
@@ -104,18 +105,11 @@ def test_a_restored_actor_draws_the_same_goals() -> None:
     rollout, other = rollout_of(args_of()), rollout_of(args_of(), seed=5)
     for step in range(200):
         rollout.play(2 * step, 2 * step + 2)
-    other.restore(Saved(rollout.snapshot(Place(0, 200))))
+    other.restore(Saved(rollout.snapshot(Place(0, 200)), 0))
     for step in range(200, 300):
         one, same = (player.play(2 * step, 2 * step + 2) for player in (rollout, other))
         assert [*map(encode_message, one)] == [*map(encode_message, same)]
     assert rollout.step == 300
-
-
-class Saved:
-    """An actor's state as Redis holds it."""
-
-    def __init__(self, state: bytes) -> None:
-        self.state = state
 
 
 def test_environments_and_actors_draw_different_goals() -> None:
@@ -192,7 +186,7 @@ def test_so_many_transitions_have_another_goal_and_all_that_belongs_to_it() -> N
     assert torch.equal(changed.obs[0], changed.obs[1]) and not changed.obs[..., [0, 3, 4]].any()
     goal = changed.obs[1, :, 1]
     assert torch.equal(goal, changed.obs[1, :, 2])
-    values, counts = goal.unique(return_counts=True)
+    values, counts = torch.unique(goal, return_counts=True)
     assert values.tolist() == [0, 10, 11, 12, 13]
     assert (counts / len(goal)).numpy() == pytest.approx(0.2, abs=0.01)
     is_own = goal == 0
@@ -224,6 +218,7 @@ class Run:
                 if isinstance(message, Chunk):
                     self.replay.add(ChunkId(0, self.replay.inserted), message)
                 else:
+                    assert isinstance(message, Episode)
                     self.successes.append(message.record["end"] == "game_over")
 
 

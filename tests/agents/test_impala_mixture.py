@@ -81,7 +81,7 @@ def slow_loss(at: dict[str, Array], is_replayed: Array, threshold: float, *, imp
             terms["entropy"].append(-(at["pi"][t, b] * np.log(at["pi"][t, b])).sum())
     means = {name: float(np.mean(found)) for name, found in terms.items()}
     kept = chosen & is_replayed
-    cloning = replayed.policy_cloning(at["pi"], at["mu"], kept).sum() / kept.sum()
+    cloning = float(replayed.policy_cloning(at["pi"], at["mu"], kept).sum() / kept.sum())
     values = replayed.value_cloning(at["value"][:-1], at["recorded"], kept).sum() / kept.sum()
     return (
         means["policy"] + BASELINE * means["value"] - ENTROPY * means["entropy"] + 0.2 * cloning + 0.3 * float(values)

@@ -127,7 +127,7 @@ def test_probabilities_of_each_choice_stand_behind_one_another(member: str) -> N
     _, parameters, thought = policy_over(CHOICES, f"--agent {member}")
     assert thought.kind == "choices" and thought.places is not None
     assert thought.places.tolist() == [2, 4, 3]
-    expected = torch.cat([part.softmax(0) for part in parameters.split([2, 4, 3])])
+    expected = torch.cat([part.softmax(0) for part in torch.split(parameters, [2, 4, 3])])
     assert thought.actions == pytest.approx(expected.numpy(), abs=1e-6)
 
 

@@ -27,7 +27,7 @@ def test_values_at_the_bounds_can_be_computed_with(field: "dataclasses.Field[obj
     for bound in (bounds.least, bounds.most, *([] if bounds.most is not None else [10**9])):
         if bound is None or isinstance(getattr(ImpalaOptions, field.name), str | bool) or bounds.error(bound):
             continue
-        own = dataclasses.replace(parsed("--replay-mix", ELITE), **{field.name: bound})  # type: ignore[arg-type]
+        own = dataclasses.replace(parsed("--replay-mix", ELITE), **{field.name: bound})
         assert own.sampling
         one = torch.ones(1, 1)
         assert clipped_surrogate(one, one, one > 0, own.impact_clip).isfinite().all()

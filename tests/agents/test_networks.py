@@ -17,7 +17,7 @@ from memory.environment_spec import Field
 
 FRAME, VECTOR = Field((84, 84), "uint8"), Field((5,), "uint8")
 NOISY = ("weight_mu", "weight_sigma", "weight_epsilon", "bias_mu", "bias_sigma", "bias_epsilon")
-TRUNK = {"conv1": (32, 4, 8, 8), "conv2": (64, 32, 4, 4), "conv3": (64, 64, 3, 3)}
+TRUNK: dict[str, tuple[int, ...]] = {"conv1": (32, 4, 8, 8), "conv2": (64, 32, 4, 4), "conv3": (64, 64, 3, 3)}
 
 
 def shapes(network: torch.nn.Module) -> dict[str, tuple[int, ...]]:
@@ -96,7 +96,7 @@ def test_a_snapshot_holds_the_noise() -> None:
 def test_duelling_adds_the_mean_free_advantage() -> None:
     network = a_network()
     hidden, weights = torch.rand(7, 22), network.weights()
-    of_value, of_advantage = hidden.split(11, dim=1)
+    of_value, of_advantage = torch.split(hidden, 11, dim=1)
     value = (of_value @ weights.value_weight.T + weights.value_bias)[:, None, :]
     advantage = (of_advantage @ weights.advantage_weight.T + weights.advantage_bias).view(7, 3, 4)
     torch.testing.assert_close(network.duel(hidden, weights), value + advantage - advantage.mean(1, keepdim=True))
@@ -146,6 +146,14 @@ def test_parameter_names_of_the_data_efficient_architecture() -> None:
     assert shapes(network) == expected(trunk, noisy)
 
 
+def gradient_of(network: torch.nn.Module) -> torch.Tensor:
+    parts = []
+    for parameter in network.parameters():
+        assert parameter.grad is not None
+        parts.append(parameter.grad.flatten())
+    return torch.cat(parts)
+
+
 @pytest.mark.parametrize("observation", [FRAME, VECTOR])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_bfloat16_gives_nearly_the_same_values_and_gradients(architecture: str, observation: Field) -> None:
@@ -160,7 +168,7 @@ def test_bfloat16_gives_nearly_the_same_values_and_gradients(architecture: str, 
         quantiles = network(obs, taus, network.weights())
         assert quantiles.dtype == torch.float32
         quantiles.square().sum().backward()
-        gradients.append(torch.cat([parameter.grad.flatten() for parameter in network.parameters()]))
+        gradients.append(gradient_of(network))
         gradients.append(quantiles.detach().flatten())
     for wanted, got in zip(gradients[:2], gradients[2:], strict=True):
         assert not torch.equal(wanted, got), "the products are made in bfloat16"

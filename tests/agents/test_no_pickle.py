@@ -3,6 +3,7 @@
 import pickletools
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,8 @@ def values_of(client: Client, key: bytes) -> list[bytes]:
         case b"hash":
             return list(client.hvals(key))  # type: ignore[arg-type]
         case b"stream":
-            return [value for _, fields in client.xrange(key) for value in fields.values()]  # type: ignore[union-attr]
+            entries: Any = client.xrange(key)
+            return [value for _, fields in entries for value in fields.values()]
         case kind:
             raise AssertionError(f"{key!r} is a {kind!r}")
 
@@ -50,7 +52,8 @@ def test_neither_redis_nor_the_results_hold_a_pickle(
     client: Client, redis_port: int, run_name: str, tmp_path: Path
 ) -> None:
     run_system(redis_port, run_name, tmp_path / "results", *SHORT)
-    found = {key: values_of(client, key) for key in client.keys(f"riqx:{{{run_name}}}*")}
+    keys: Any = client.keys(f"riqx:{{{run_name}}}*")
+    found = {key: values_of(client, key) for key in keys}
     whats = {key.rsplit(b":", 2)[-2] for key in found}
     assert {b"log", b"state", b"weights"} <= whats, "the whole run is still there"
     for key, values in found.items():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import args as options
 from agents.networks.core import Inputs, Memory
-from agents.on_policy.agent import OnPolicy
+from agents.on_policy.agent import OnPolicy, Step
 from agents.on_policy.rounds import Played, deal_rows, deal_sequences
 from args import Args
 from memory.batch import Batch
@@ -22,6 +22,7 @@ from memory.queue import Queue
 from memory.rows import StepType
 from programs.actor.rollout import Rollout
 from programs.common import make_agent, open_environment
+from saber.environment import Environment
 from saber.vector import VectorEnvironment
 
 CPU = torch.device("cpu")
@@ -43,7 +44,7 @@ class Play:
         self.learner = agent
         self._sent = 0
 
-    def _environments(self, actor: int) -> list:
+    def _environments(self, actor: int) -> list[Environment]:
         return [open_environment(self.args, 10 * actor + env) for env in range(self.args.nb_env_per_actor)]
 
     def _rollout(self, actor: int) -> Rollout:
@@ -69,7 +70,7 @@ def watch_steps(agent: OnPolicy) -> list[tuple[Played, Tensor]]:
     seen: list[tuple[Played, Tensor]] = []
     step = agent._step
 
-    def watched(_self: OnPolicy, rows: Played, memory: Memory, places: Tensor) -> dict[str, Tensor]:
+    def watched(_self: OnPolicy, rows: Played, memory: Memory, places: Tensor) -> Step:
         begun = tuple(part[places[0]] for part in memory)
         present = agent.network(rows.inputs, begun)[0]  # [t, n, P]
         pi, mu = (agent._policy.distribution(of) for of in (present, rows.parameters))
@@ -108,7 +109,7 @@ def test_each_learnable_row_is_dealt_out_once_an_epoch(task: str) -> None:
         assert learnable == play.args.round_steps
         for epoch in (seen[:3], seen[3:]):
             dealt = torch.cat([rows.inputs.obs[0].flatten(1) for rows, _ in epoch])  # [N, numbers]
-            assert len(dealt) == learnable and len(dealt.unique(dim=0)) == learnable
+            assert len(dealt) == learnable and len(torch.unique(dealt, dim=0)) == learnable
 
 
 def test_rows_and_sequences_are_dealt_out_whole_and_shuffled() -> None:

@@ -13,6 +13,7 @@ from agents.interface import Agent
 from agents.networks.duelling import CategoricalNetwork, QuantileNetwork
 from agents.q_learning.agent import QLearningAgent
 from memory.environment_spec import Field
+from memory.rows import Array, Row
 from programs import snapshot
 from programs.common import make_agent
 from programs.evaluation.settings import network_args
@@ -126,7 +127,7 @@ def test_other_floating_point_formats_become_float32(tmp_path: Path, dtype: torc
     network = published("rainbow_iqn")
     agent = loaded_agent(saved(tmp_path / "x.pth", snapshot_of(network.to(dtype))))
     assert {value.dtype for value in agent.network.state_dict().values()} == {torch.float32}
-    assert torch.equal(agent.network.conv1.weight, network.conv1.weight.float())
+    assert torch.equal(agent.network.get_parameter("conv1.weight"), network.conv1.weight.float())
 
 
 @every_architecture
@@ -164,13 +165,13 @@ class _Frames(ChainEnvironment):
 
     spec = discrete((84, 84), "uint8", 3)
 
-    def reset(self) -> Any:
+    def reset(self) -> Row:
         return self._shown(super().reset())
 
-    def step(self, action: int) -> Any:
+    def step(self, action: int | Array) -> Row:
         return self._shown(super().step(action))
 
-    def _shown(self, row: Any) -> Any:
+    def _shown(self, row: Row) -> Row:
         return row._replace(obs=row.obs.repeat(1412)[:7056].reshape(84, 84))
 
 
@@ -304,7 +305,8 @@ def test_moments_that_do_not_fit_are_left_out(tmp_path: Path, capsys: pytest.Cap
         "Adam begins anew" if weights_alone else "Adam begins anew, without the snapshot's moments"
     ]
     assert agent.parts["optimiser"].state_dict()["state"] == {}
-    assert torch.equal(agent.network.conv1.weight, network.conv1.weight), "the weights are used all the same"
+    weight = agent.network.get_parameter("conv1.weight")
+    assert torch.equal(weight, network.conv1.weight), "the weights are used all the same"
 
 
 def test_an_agent_that_does_not_learn_asks_for_no_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ def model_of(precision: str = "float32") -> Network:
 def scale(model: Network, factor: float) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter *= factor
+            parameter.mul_(factor)
 
 
 def version_of(packet: bytes, model: Network) -> int:

@@ -58,6 +58,7 @@ def test_losses_and_priorities_are_those_of_the_formulas() -> None:
     # Mutations: no rescaling, the target's own best action, LAST rows counted, weights in the priorities.
     agent, batch = learned()
     online, target = values(agent, batch)
+    assert batch.weights is not None
     B, first, length = len(batch.weights), agent.spec.prefix, agent.spec.length
     losses, priorities = [], []
     for b in range(B):
@@ -76,6 +77,7 @@ def test_the_weights_scale_the_losses_of_their_sequences() -> None:
     before = {key: value.clone() for key, value in agent.network.named_parameters()}
     optimiser: Any = agent.parts["optimiser"]
     optimiser.state.clear()
+    assert batch.weights is not None
     agent.update(batch._replace(weights=torch.zeros(len(batch.weights))), 0.0)
     assert all(torch.equal(value, before[key]) for key, value in agent.network.named_parameters())
 
@@ -85,7 +87,10 @@ def test_initial_priorities_are_the_learner_s_as_long_as_the_networks_are_the_sa
     played = play(agent, 300, longest=30)
     chunks = played.chunks[3:]
     update = agent.update(in_order(chunks), 0.0)  # target and online network are still the one that acted
-    found = [float(chunk.priorities[0]) for chunk in chunks]
+    found = []
+    for chunk in chunks:
+        assert chunk.priorities is not None
+        found.append(float(chunk.priorities[0]))
     np.testing.assert_allclose(found, update.priorities, rtol=1e-3, atol=1e-5)
 
 
@@ -157,7 +162,8 @@ def test_no_gradient_passes_through_the_burn_in() -> None:
     agent.learning_inputs = lambda _: (inputs, watched)
     q, _, _ = agent._values(batch)
     assert q.requires_grad
-    assert torch.autograd.grad(q.sum(), watched, allow_unused=True) == (None, None)
+    found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(q.sum(), watched, allow_unused=True)
+    assert found == (None, None)
 
 
 def test_updates_stand_for_as_many_steps_as_make_their_samples() -> None:

@@ -22,7 +22,8 @@ def limiter() -> RateLimiter:
 
 def earlier(settings: Args, limiter: RateLimiter, *, saved: int, told: int) -> tuple[int, int]:
     """Rounds and steps, for a snapshot of this many agent steps."""
-    return tuple(reach_of_earlier(settings, Progress("id", saved // ROUND, saved), limiter, told))
+    round_, steps = reach_of_earlier(settings, Progress("id", saved // ROUND, saved), limiter, told)
+    return round_, steps
 
 
 def test_a_run_that_begins_has_come_nowhere(settings: Args, limiter: RateLimiter) -> None:

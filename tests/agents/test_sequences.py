@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from agents.networks import core
+from agents.networks.torso import TorsoSpec
 from agents.sequences import SequenceAgent
 from agents.trainer import make_trainer
 from agents.updates import Turn
@@ -110,7 +111,7 @@ def test_nothing_of_an_episode_reaches_the_next_one(name: str) -> None:
 
 def test_acting_in_bfloat16_remembers_nearly_the_same() -> None:
     frame, dtypes = Field((84, 84), "uint8"), (torch.float32, torch.bfloat16)
-    torsos = [core.TorsoSpec(frame, 1, "data-efficient", 16, dtype, False) for dtype in dtypes]
+    torsos = [TorsoSpec(frame, 1, "data-efficient", 16, dtype, False) for dtype in dtypes]
     specs = [core.CoreSpec(torso, Discrete(3), 8, 20) for torso in torsos]
     exact, rounded = (core.Core(spec) for spec in specs)
     rounded.load_state_dict(exact.state_dict())
@@ -139,9 +140,14 @@ def test_an_lstm_sees_last_actions_of_every_kind_but_at_first(
     spec: ActionSpec, last: list[Any], shown: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Mutation: show the second choice with the numbers of the first.
-    torso = core.TorsoSpec(Field((4,), "float32"), 1, "data-efficient", 5, torch.float32, True)
+    torso = TorsoSpec(Field((4,), "float32"), 1, "data-efficient", 5, torch.float32, True)
     network, seen, run = core.Core(core.CoreSpec(torso, spec, 7, 20)), list[torch.Tensor](), core._run
-    monkeypatch.setattr(core, "_run", lambda lstm, x, memory: (seen.append(x), run(lstm, x, memory))[1])
+
+    def noting(lstm: torch.nn.LSTM, x: torch.Tensor, memory: core.Memory) -> tuple[torch.Tensor, core.Memory]:
+        seen.append(x)
+        return run(lstm, x, memory)
+
+    monkeypatch.setattr(core, "_run", noting)
     action = torch.from_numpy(np.array([last, last, last], spec.field.dtype))  # [T, B, ...]
     first = torch.tensor([[False, False], [False, False], [False, True]])
     inputs = core.Inputs(torch.ones(3, 2, 1, 4), first, torch.ones(3, 2), action)

@@ -272,7 +272,7 @@ def test_an_evaluation_refuses_another_task_unless_forced() -> None:
     ],
 )
 def test_an_evaluation_refuses_settings_that_make_no_sense(
-    network: dict[str, int], settings: dict[str, Any], told: str
+    network: dict[str, Any], settings: dict[str, Any], told: str
 ) -> None:
     content = snapshot_of(PublishedNetwork(4, 18, 5, **network)) | {"settings": json.dumps(settings)}
     with pytest.raises(UserError, match=f"^--model: the settings in None make no sense: {told}"):

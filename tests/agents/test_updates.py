@@ -23,8 +23,11 @@ every_agent = pytest.mark.parametrize("name", RAINBOWS)
 WAITING = ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "aten.equal", "unique", "bincount", "item")
 
 
-class Refuses(TorchDispatchMode):
+class Refuses(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Fails at every operation that would wait for a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         assert not any(word in str(func) for word in WAITING), f"{func} looks at values"
@@ -63,7 +66,12 @@ def test_an_update_on_the_cpu_copies_no_windows(name: str, monkeypatch: pytest.M
     replay = replay_of(agent)
     copied: list[str] = []
     gather = Ring.gather
-    monkeypatch.setattr(Ring, "gather", lambda ring, name, places: copied.append(name) or gather(ring, name, places))
+
+    def noting(ring: Ring, name: str, places: torch.Tensor) -> torch.Tensor:
+        copied.append(name)
+        return gather(ring, name, places)
+
+    monkeypatch.setattr(Ring, "gather", noting)
     make_trainer(agent, replay, 10, CPU)(turns([0.4, 0.5]))
     assert copied == []
     assert len(replay.sample(10, 0.4).obs) == agent.spec.sample_window and copied == ["obs"]
@@ -72,6 +80,7 @@ def test_an_update_on_the_cpu_copies_no_windows(name: str, monkeypatch: pytest.M
 def test_the_check_sees_an_agent_that_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = agent_of("rainbow")
     batch = as_on_a_gpu(agent, monkeypatch).sample(10, 0.5)
+    assert batch.weights is not None
     with pytest.raises(AssertionError, match="looks at values"), Refuses():
         assert agent.update(batch).metrics["loss"].item() > 0
     with pytest.raises(AssertionError, match="boolean index"), Refuses():

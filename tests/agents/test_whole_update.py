@@ -170,7 +170,8 @@ def pair_of(case: str) -> tuple[QLearningAgent, ReferenceLearner]:
             PublishedNetwork(STACK, ACTIONS, HIDDEN, **SIZES[name], architecture=args.get("architecture"), std=0.5)
         )
         networks[-1].load_state_dict(ours.state_dict())
-    return agent, ReferenceLearner(*networks, settings)
+    online, target = networks
+    return agent, ReferenceLearner(online, target, settings)
 
 
 def compare(case: str, what: str, ours: Any, wanted: Array, tolerance: float) -> None:

@@ -25,6 +25,7 @@ RETURNS = {0: (-1, 0, 3, 4), 1: (1,), 2: (-1,)}  # equally likely, per first act
 class ChainEnvironment:
     spec = EnvironmentSpec(Field((5,), "uint8"), Discrete(3))
     action_repeat = 4
+    pictures_per_second = 60.0
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -49,6 +50,9 @@ class ChainEnvironment:
         over = self._state == END
         self.end = "game_over" if over else ""
         return Row(one_hot(self._state), StepType.LAST if over else StepType.MID, float(reward), 0.0 if over else 1.0)
+
+    def pictures(self) -> list[Array]:
+        return []
 
     def snapshot(self) -> Arrays:
         state = json.dumps(self._random.bit_generator.state).encode()

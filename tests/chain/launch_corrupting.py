@@ -17,6 +17,6 @@ def _encode(message: Message) -> bytes:
 
 
 if __name__ == "__main__":
-    memory.broker.actor_client.encode_message = _encode
+    memory.broker.actor_client.encode_message = _encode  # type: ignore[attr-defined]
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -13,12 +13,12 @@ from memory.broker.learner_client import LearnerClient
 _progress = LearnerClient.progress
 
 
-def _die_at_the_end(self: LearnerClient, status: str, *rest: Any) -> None:
+def _die_at_the_end(self: LearnerClient, status: str, *rest: Any, **named: Any) -> None:
     died = Path(sys.argv[sys.argv.index("--path-to-results") + 1], "died")
     if status == "finished" and not died.exists():
         died.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    _progress(self, status, *rest)
+    _progress(self, status, *rest, **named)
 
 
 if __name__ == "__main__":

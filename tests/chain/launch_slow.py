@@ -3,17 +3,20 @@
 import runpy
 import sys
 import time
-from typing import Any
+
+from torch import Tensor
 
 import tests.chain.environment  # noqa: F401 - adds it
 from agents.impala.agent import Impala
+from agents.interface import Update
+from memory.batch import Batch
 
 if __name__ == "__main__":
     update = Impala.update
 
-    def slowly(agent: Impala, *given: Any) -> Any:
+    def slowly(self: Impala, batch: Batch, progress: float | Tensor) -> Update:
         time.sleep(0.05)
-        return update(agent, *given)
+        return update(self, batch, progress)
 
     Impala.update = slowly  # type: ignore[method-assign]
     del sys.argv[0]

@@ -11,19 +11,19 @@ from torch import Tensor
 
 import tests.chain.environment  # noqa: F401 - adds it
 from agents.networks.core import Memory
-from agents.on_policy.agent import OnPolicy
+from agents.on_policy.agent import OnPolicy, Step
 from agents.on_policy.rounds import Played
 
 step = OnPolicy._step
 
 
-def told(agent: OnPolicy, rows: Played, memory: Memory, places: Tensor) -> dict[str, Tensor]:
+def told(self: OnPolicy, rows: Played, memory: Memory, places: Tensor) -> Step:
     begun = tuple(part[places[0]] for part in memory)
     with torch.no_grad():
-        pi = agent._policy.distribution(agent.network(rows.inputs, begun)[0])
-    log_ratio = pi.log_prob(rows.raw) - agent._policy.distribution(rows.parameters).log_prob(rows.raw)
+        pi = self._policy.distribution(self.network(rows.inputs, begun)[0])
+    log_ratio = pi.log_prob(rows.raw) - self._policy.distribution(rows.parameters).log_prob(rows.raw)
     print(f"Largest log ratio {log_ratio[rows.learnable].abs().max().item():.9f}", flush=True)
-    return step(agent, rows, memory, places)
+    return step(self, rows, memory, places)
 
 
 if __name__ == "__main__":

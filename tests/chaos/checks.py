@@ -111,7 +111,7 @@ def _cut(before: Arrays, window: Arrays, spec: ChunkSpec) -> int:
 
 
 def _episodes(rows: Arrays, where: str) -> Iterable[tuple[float, int]]:
-    game = gymnasium.make("CartPole-v1").unwrapped
+    game: Any = gymnasium.make("CartPole-v1").unwrapped
     score, length = 0.0, 0
     assert rows["step_type"][0] == StepType.FIRST, f"{where} does not begin at the beginning"
     for i, step_type in enumerate(rows["step_type"]):

@@ -133,7 +133,7 @@ def _check_states(agent: SequenceAgent, batch: Batch, where: str) -> None:
     """Compare each state with the one that the rows of the chunk before lead to; a FIRST row needs none."""
     first, period = agent.spec.stack - 1, agent.spec.period
     inputs, memory = agent.learning_inputs(batch)
-    _, after = agent.model.core(inputs.rows(0, period), memory)
+    _, after = agent.core(inputs.rows(0, period), memory)
     led_to = dict(zip(("hidden", "cell"), after, strict=True)) | {LAST_ACTION: batch.action[first + period - 1]}
     counts = batch.step_type[first, 1:] != StepType.FIRST  # [B - 1]
     for name, expected in led_to.items():

@@ -3,7 +3,6 @@
 import itertools
 import sys
 import time
-from typing import Any
 
 import numpy as np
 import torch
@@ -68,18 +67,18 @@ def _messages_without_state() -> None:
 def _messages_before_state() -> None:
     """Two steps, with time to be killed between them."""
     _change_commit(_STATE, "redis.call('HSET', KEYS[2], 'owner', 'nobody')")
-    commit = Scripts.commit
+    commit_at_once = Scripts.commit
 
     def commit_in_two_steps(
-        self: Scripts, keys: Keys, actor: int, token: bytes, it: Commit, *, allow_gap: bool
+        self: Scripts, keys: Keys, actor: int, token: bytes, commit: Commit, *, allow_gap: bool
     ) -> int | None:
-        known = commit(self, keys, actor, token, it, allow_gap=allow_gap)
+        known = commit_at_once(self, keys, actor, token, commit, allow_gap=allow_gap)
         time.sleep(GAP_S)
         client = self._commit.registered_client
-        client.hset(keys.state(actor), mapping={"state": it.state, "sequence": it.last, "owner": token})
+        client.hset(keys.state(actor), mapping={"state": commit.state, "sequence": commit.last, "owner": token})
         return known
 
-    Scripts.commit = commit_in_two_steps
+    Scripts.commit = commit_in_two_steps  # type: ignore[method-assign]
 
 
 def _ids_of_the_clock() -> None:
@@ -93,26 +92,26 @@ def _trim_before_ingest() -> None:
         for actor in oldest:
             self._client.xtrim(self.keys.log(actor), maxlen=0, approximate=False)
 
-    LearnerClient.trim = trim
+    LearnerClient.trim = trim  # type: ignore[assignment, method-assign]
 
 
 def _lease_not_renewed() -> None:
-    def keep(_: Any) -> None:
+    def keep(self: lease.Lease) -> None:
         pass
 
-    lease.Lease._keep = keep
+    lease.Lease._keep = keep  # type: ignore[method-assign]
 
 
 def _actors_never_wait() -> None:
     def may_play(self: RateLimiter, round_: int, published: int, unread: int) -> bool:  # noqa: ARG001
         return True
 
-    RateLimiter.may_play = may_play
+    RateLimiter.may_play = may_play  # type: ignore[method-assign]
 
 
 def _queue_overfilled() -> None:
     """The learner takes in all that has arrived, whether it has room or not."""
-    Queue.room = property(lambda _: sys.maxsize)
+    Queue.room = property(lambda _: sys.maxsize)  # type: ignore[assignment, method-assign]
 
 
 def _queue_forgotten() -> None:
@@ -122,7 +121,7 @@ def _queue_forgotten() -> None:
     def restore_nothing(self: Queue, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
         restore(self, checkpoint._replace(ids=checkpoint.ids[:0], priorities=checkpoint.priorities[:0]), newest)
 
-    Queue.restore = restore_nothing
+    Queue.restore = restore_nothing  # type: ignore[method-assign]
 
 
 def _queue_taken_up_twice() -> None:
@@ -131,7 +130,7 @@ def _queue_taken_up_twice() -> None:
     def remembers(self: Queue, chunk_id: ChunkId) -> bool:  # noqa: ARG001
         return True
 
-    Queue.remembers = remembers
+    Queue.remembers = remembers  # type: ignore[method-assign]
 
 
 def _fresh_twice() -> None:
@@ -141,7 +140,7 @@ def _fresh_twice() -> None:
     def settle_or_put_back(self: WaitingLine, versions: Tensor) -> None:
         (settle if next(settled) % 10 else WaitingLine.put_back)(self, versions)
 
-    WaitingLine.settle = settle_or_put_back
+    WaitingLine.settle = settle_or_put_back  # type: ignore[method-assign]
 
 
 def _waiting_sequences_not_saved() -> None:
@@ -152,7 +151,7 @@ def _waiting_sequences_not_saved() -> None:
         whole = checkpoint(self)
         return whole._replace(extra=whole.extra | {"waiting": torch.zeros(0, dtype=torch.int64)})
 
-    Mixture.checkpoint = checkpoint_without_queue
+    Mixture.checkpoint = checkpoint_without_queue  # type: ignore[method-assign]
 
 
 def _table_keeps_its_oldest() -> None:
@@ -163,7 +162,7 @@ def _table_keeps_its_oldest() -> None:
         if number < self.capacity or number % self.capacity:
             add(self, slot, number)
 
-    Table.add = add_elsewhere
+    Table.add = add_elsewhere  # type: ignore[method-assign]
 
 
 def _features_of_the_row_before() -> None:
@@ -175,7 +174,7 @@ def _features_of_the_row_before() -> None:
         before[0] = new
         return new | {"features": features}
 
-    Impala._recorded = recorded_too_late
+    Impala._recorded = recorded_too_late  # type: ignore[method-assign]
 
 
 def _memory_not_restored() -> None:
@@ -187,7 +186,7 @@ def _memory_not_restored() -> None:
         self._state = {name: np.zeros_like(array) for name, array in self._state.items()}
         return place
 
-    Rollout._restore = restore_without_memory
+    Rollout._restore = restore_without_memory  # type: ignore[method-assign]
 
 
 def _state_of_another_chunk() -> None:
@@ -201,11 +200,11 @@ def _state_of_another_chunk() -> None:
             for name, tensor in kept.items():
                 self.state[name][slot] = tensor
 
-    Ring.write = write_all_but_state
+    Ring.write = write_all_but_state  # type: ignore[method-assign]
 
 
 def _updates_ahead_of_rows() -> None:
     def is_ahead(self: StepPace) -> bool:  # noqa: ARG001
         return False
 
-    StepPace._is_ahead = is_ahead
+    StepPace._is_ahead = is_ahead  # type: ignore[method-assign]

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from agents.eager_trainer import EagerTrainer
 from agents.mixture_trainer import MixtureTrainer
 from agents.updates import Metrics, Turn
 from memory.batch import Batch
-from memory.broker.experience_reader import Entry, ExperienceReader
+from memory.broker.experience_reader import ExperienceReader
+from memory.broker.stream_reader import Entry
 from memory.chunk import Chunk, ChunkId
 from memory.mixture.buffer import Mixture
 from memory.queue import Queue
@@ -84,7 +86,7 @@ def read_learned(folder: Path) -> Learned:
         elif what == "resumed":
             while draws and draws[-1].step > int(step):
                 draws.pop()
-            counted = dict(map(int, chunk.split(":")) for chunk in chunks)
+            counted = {int(actor): int(last) for actor, last in (chunk.split(":") for chunk in chunks)}
             kept = [name for name in numbers if name.sequence <= counted.get(name.actor, 0)]
             numbers = {name: number for number, name in enumerate(kept)}
         else:
@@ -121,7 +123,7 @@ def _what_is_read(path: Path) -> None:
         os.write(file, f"{os.getpid()} {actor} {self.read[actor]} {time.monotonic()}\n".encode())
         return entries
 
-    ExperienceReader._pop = pop_and_write
+    ExperienceReader._pop = pop_and_write  # type: ignore[method-assign]
 
 
 def _what_is_learned(path: Path) -> None:
@@ -140,7 +142,7 @@ def _what_is_learned(path: Path) -> None:
         os.write(file, f"resumed {saved.progress.T_learner} {counted}\n".encode())
         return resume(self, saved)
 
-    Saver.resume = resume_and_write
+    Saver.resume = resume_and_write  # type: ignore[method-assign]
 
 
 def _note_updates(trainer: type[EagerTrainer], drawn: list[str], file: int) -> None:
@@ -153,7 +155,7 @@ def _note_updates(trainer: type[EagerTrainer], drawn: list[str], file: int) -> N
             os.write(file, f"learned {turn.step} {batch}\n".encode())
         return metrics
 
-    trainer.__call__ = call_and_write
+    trainer.__call__ = call_and_write  # type: ignore[method-assign]
 
 
 def _note_what_is_added(file: int) -> None:
@@ -165,19 +167,20 @@ def _note_what_is_added(file: int) -> None:
             os.write(file, f"added {chunk_id.actor} {chunk_id.sequence}\n".encode())
         add(self, chunk_id, chunk)
 
-    Mixture.add = add_and_write
+    Mixture.add = add_and_write  # type: ignore[method-assign]
 
 
 def _note_batches(buffer: type[_Buffer], drawn: list[str]) -> None:
     sample: Callable[..., Batch] = buffer.sample
 
-    def sample_and_note(self: _Buffer, batch_size: int | None, progress: float = 0.0) -> Batch:
+    def sample_and_note(self: _Buffer, batch_size: int | None, progress: float | Tensor = 0.0) -> Batch:
         if self.spec.samples > 1:
             return sample(self, batch_size, progress)
         waiting = [chunk_id for chunk_id, _ in self._waiting] if isinstance(self, Queue) else []
         batch = sample(self, batch_size, progress)
         if not isinstance(self, Queue):
             names = self._pool.ids if isinstance(self, Mixture) else self._ids
+            assert batch.indices is not None
             waiting = [names[slot] for slot in batch.indices.tolist()]
         size = batch.step_type.shape[1]
         again = [False] * size if batch.replayed is None else batch.replayed.tolist()
@@ -189,4 +192,4 @@ def _note_batches(buffer: type[_Buffer], drawn: list[str]) -> None:
         drawn.append(" ".join(chunks))
         return batch
 
-    buffer.sample = sample_and_note
+    buffer.sample = sample_and_note  # type: ignore[method-assign]

@@ -40,7 +40,9 @@ class Chaos:
         self.name = "chaos"
         self.tap = stack.enter_context(Tap(self.server.port, self.name, actors))
         # One connection, for which threads wait: `check_nobody_is_left` counts them.
-        pool = redis.BlockingConnectionPool(1, timeout=None, port=self.server.port, socket_timeout=5)
+        pool = redis.BlockingConnectionPool(  # type: ignore[no-untyped-call]
+            1, timeout=None, port=self.server.port, socket_timeout=5
+        )
         self.client = redis.Redis.from_pool(pool)
         stack.callback(self.client.close)
         self._proxies = {who: stack.enter_context(Proxy(self.server.port)) for who in self.who}

@@ -57,7 +57,8 @@ class Tap:
                     positions = {keys.log(actor): "0-0" for actor in self.messages}
                     self.messages = {actor: [] for actor in self.messages}
                     self.seen = {actor: [] for actor in self.messages}
-                for stream, items in self._client.xread(positions, count=500, block=200):
+                found: Any = self._client.xread(positions, count=500, block=200)
+                for stream, items in found:
                     actor = int(stream.rsplit(b":", 1)[1])
                     for entry_id, fields in items:
                         positions[stream.decode()] = entry_id

@@ -28,6 +28,10 @@ def kill(who: str) -> Fault:
     return Fault("kill", who, 0)
 
 
+def last_sequence_of(system: Chaos, key: str) -> int:
+    return last_sequence(system.client, key)  # type: ignore[arg-type]  # a plain client
+
+
 def test_messages_without_state(tmp_path: Path) -> None:
     def disturb(system: Chaos) -> None:
         system.wait_for_messages("0", 30)
@@ -42,7 +46,7 @@ def test_messages_before_their_state(tmp_path: Path) -> None:
     def disturb(system: Chaos) -> None:
         system.wait_for_messages("0", 30)
         keys = Keys(system.name, system.tap.runs[-1])
-        while last_sequence(system.client, keys.log(0)) <= int(system.client.hget(keys.state(0), "sequence") or 0):
+        while last_sequence_of(system, keys.log(0)) <= int(system.client.hget(keys.state(0), "sequence") or 0):
             time.sleep(0.005)
         system.disturb([kill("0")])
         system.wait_for_messages("0", 30)
@@ -60,7 +64,7 @@ def test_trimming_what_was_not_read(tmp_path: Path) -> None:
     def disturb(system: Chaos) -> None:
         system.wait_for_progress()
         log = Keys(system.name, system.tap.runs[-1]).log(0)
-        while last_sequence(system.client, log) <= system.client.xlen(log):  # in this order, as the log grows
+        while last_sequence_of(system, log) <= system.client.xlen(log):  # in this order, as the log grows
             time.sleep(0.01)
         system.disturb([kill(LEARNER)])
         system.wait_for_messages("0", 100)  # enough to train on: what is still missing then is given up

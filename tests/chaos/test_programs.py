@@ -19,7 +19,7 @@ def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Process:
     """A program that has ended; its exit code was not read yet, and reading takes long enough to come between."""
     program = programs.start(["launch_actor.py"], tmp_path / "out")
     os.kill(program.pid, signal.SIGKILL)
-    read: Callable[[int], int] = forkserver.read_signed  # type: ignore[attr-defined]
+    read: Callable[[int], int] = forkserver.read_signed
 
     def read_slowly(pipe: int) -> int:
         time.sleep(0.2)

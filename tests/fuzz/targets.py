@@ -122,7 +122,8 @@ def _messages(args: options.Args) -> Target:
             replay.add(ChunkId(0, next(sequence)), message)
             if replay.size and replay.inserted % 50 == 0:
                 replay.check_valid()
-                assert replay.sample(4, 0.5).weights.isfinite().all()
+                weights = replay.sample(4, 0.5).weights
+                assert weights is not None and weights.isfinite().all()
         elif isinstance(message, Episode):
             _use([training_record(message, 1)] * 2)  # sums of two must be finite, too
 
@@ -315,7 +316,7 @@ def _snapshots(args: options.Args, agent: Agent, path: Path, buffer: _SavedBuffe
 
 def _forged_snapshot(rng: random.Random, content: dict[str, Any], path: Path) -> bytes:
     """A file that torch has written, with another value in one place."""
-    strange = (
+    strange: tuple[Any, ...] = (
         None, -1, 2**70, "x", float("nan"), [], {}, {"x": 1}, torch.zeros(3), torch.tensor(float("nan")), (1, 2),
         torch.zeros(0, 7), torch.ones(2, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.bool).expand(10**6),
     )  # fmt: skip
@@ -342,6 +343,6 @@ def _log(path: Path) -> Target:
 
     def read(data: bytes) -> list[EpisodeRecord]:
         path.write_bytes(data)
-        return [record for record in read_records(path) if training_log.is_sound(record)]
+        return [record for record in read_records(path) if training_log.is_sound(record)]  # type: ignore[attr-defined]
 
     return Target(0.12, [good], damage_lines, read, _use, (ValueError,))

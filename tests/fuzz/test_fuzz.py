@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from memory import messages, weights_packet, wire
 from memory.broker import run_status as run_record
-from programs import snapshot
 from programs.actor import rollout as player
 from programs.learner import decoder
 from saber.results import training_log
@@ -67,8 +67,8 @@ def with_any_field(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_pickles(patch: pytest.MonkeyPatch) -> None:
-    load = snapshot.torch.load
-    patch.setattr(snapshot.torch, "load", lambda path, **more: load(path, **(more | {"weights_only": False})))
+    load = torch.load
+    patch.setattr(torch, "load", lambda path, **more: load(path, **(more | {"weights_only": False})))
 
 
 def with_any_number(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from tests.ground_truth.episodes import Episode
 
 def stack(episode: Episode, step: int, size: int, known: int | None = None) -> Array:
     """Stack the frames up to `step`, oldest first, zeros before the start; only the last `known` frames are there."""
-    frames = []
+    frames: list[Array] = []
     for age in range(size):
         there = age <= step and (known is None or age < known)
         frames.insert(0, episode.frames[step - age] if there else np.zeros_like(episode.frames[0]))

@@ -31,4 +31,4 @@ class PriorityArray:
 def importance_weights(probabilities: Array, size: int, beta: float) -> Array:
     """(1 / (N · P))^β over its maximum (arXiv 1511.05952, section 3.4)."""
     weights = np.array([(1 / size * 1 / p) ** beta for p in probabilities])
-    return weights / max(weights)
+    return np.asarray(weights / max(weights))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from agents.sac.agent import Sac
+from agents.sac.network import TwinCritics
 from memory.batch import Batch
 from memory.environment_spec import ActionSpec, Box
 from memory.rows import StepType
@@ -29,9 +30,9 @@ class Reference:
 
     def __init__(self, agent: Sac, action: ActionSpec, n: int, gamma: float) -> None:
         self.agent, self.action, self.n, self.gamma = agent, action, n, gamma
-        self.network, self.critics, self.target = (
-            copy.deepcopy(part).double() for part in (agent.network, agent.critics, agent.target)
-        )
+        self.network = copy.deepcopy(agent.network).double()
+        self.critics = copy.deepcopy(agent.critics).double()
+        self.target = copy.deepcopy(agent.target).double()
         self.exponent = agent.temperature.multiplier.exponent.detach().double()
         self.alpha = float(self.exponent.exp())
 
@@ -82,7 +83,7 @@ class Reference:
             return [head(torch.cat((seen, action.double())))[0] for head in self.critics.heads]
         return [head(seen)[int(action)] for head in self.critics.heads]
 
-    def choices(self, stack: Tensor, noise: Tensor, critics: Any) -> list[tuple[Tensor, Tensor, Tensor]]:
+    def choices(self, stack: Tensor, noise: Tensor, critics: TwinCritics) -> list[tuple[Tensor, Tensor, Tensor]]:
         """Return probability, log π and the smaller value of each action, or of the one sample of numbers."""
         core, seen = self.network.core.torso, stack.flatten()
         parameters = self.network.policy(core.dense(core.body(seen).relu()).relu())
@@ -92,6 +93,7 @@ class Reference:
             return [(p, p.log(), value) for p, value in zip(probabilities, values, strict=True)]
         mean, log_std = parameters[:2], parameters[2:]
         raw = mean + log_std.exp() * noise
-        density = torch.distributions.Normal(mean, log_std.exp()).log_prob(raw) - (1 - raw.tanh() ** 2).log()
+        normal: Any = torch.distributions.Normal(mean, log_std.exp())
+        density = normal.log_prob(raw) - (1 - raw.tanh() ** 2).log()
         worth = torch.stack([head(torch.cat((seen, raw.tanh())))[0] for head in critics.heads]).amin()
         return [(torch.ones(()).double(), density.sum(), worth)]

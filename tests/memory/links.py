@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from memory import wire
 from memory.broker.actor_client import ActorClient
@@ -35,8 +36,14 @@ def play(link: ActorClient, *rounds: int) -> None:
 
 def rounds_of(client: Client, name: str) -> list[tuple[int, object]]:
     """Number and content of all messages."""
-    entries = client.xrange(Keys(name, "id").log(0))
+    entries = entries_of(client, Keys(name, "id").log(0))
     return [(int(i.split(b"-")[0]), decode_message(fields[b"m"], 1000)) for i, fields in entries]
+
+
+def entries_of(client: Client, stream: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """Name and fields of all entries of a stream."""
+    entries: Any = client.xrange(stream)
+    return list(entries)
 
 
 def expected(last: int) -> list[tuple[int, object]]:

@@ -1,5 +1,6 @@
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def priorities_of(spec: ChunkSpec) -> Callable[[Arrays], Array]:
         own = {f"state.{name}" for name, _ in spec.state}
         assert set(rows) == {"obs", "step_type", "reward", "discount", "action", "extras.q", *own}
         middle = np.abs(rows["extras.q"][spec.prefix : spec.prefix + spec.length, 1])  # [length]
-        return 1 + middle.reshape(spec.samples, spec.sample_length).sum(1)
+        return np.asarray(1 + middle.reshape(spec.samples, spec.sample_length).sum(1))
 
     return priorities
 
@@ -76,7 +77,7 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, window: Arrays) -> None:
         first = spec.prefix + leaf * spec.sample_length
         if all(step_type == StepType.LAST for step_type in window["step_type"][first : first + spec.sample_length]):
             expected[leaf] = 0
-    assert chunk.priorities.dtype == np.float32
+    assert chunk.priorities is not None and chunk.priorities.dtype == np.float32
     np.testing.assert_array_equal(chunk.priorities, expected.astype(np.float32))
 
 
@@ -163,7 +164,8 @@ class StridesTooFar(Assembler):
 class SharesPriorities(Assembler):
     def _chunk(self) -> Chunk:
         chunk = super()._chunk()
-        chunk.priorities[:] = chunk.priorities.max()
+        priorities: Any = chunk.priorities
+        priorities[:] = priorities.max()
         return chunk
 
 

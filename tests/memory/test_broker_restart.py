@@ -115,7 +115,8 @@ def wait_until(port: int, true: Callable[[Client, str], bool], what: str) -> Non
     with closing(connect("127.0.0.1", port)) as client:
 
         def is_so() -> bool:
-            return any(true(client, key.decode().removesuffix("log:0")) for key in client.keys("riqx:*:log:0"))
+            logs: Any = client.keys("riqx:*:log:0")
+            return any(true(client, key.decode().removesuffix("log:0")) for key in logs)
 
         deadline.wait_until(is_so, what, 60)
 
@@ -126,9 +127,10 @@ def has_played(client: Client, run: str) -> bool:
 
 def learner_is_ahead(client: Client, run: str) -> bool:
     """Whether the learner has published the weights after those that the actor needs next."""
-    ((newest, _),) = client.xrevrange(f"{run}versions", count=1)
-    state = client.hget(f"{run}state:0", "state")
-    return int(newest.split(b"-")[0]) == wire.decode(state).meta["round"] + 1
+    versions: Any = client.xrevrange(f"{run}versions", count=1)
+    ((newest, _),) = versions
+    state: Any = client.hget(f"{run}state:0", "state")
+    return bool(int(newest.split(b"-")[0]) == wire.decode(state).meta["round"] + 1)
 
 
 def test_a_run_goes_on_when_redis_loses_all_and_an_actor_is_gone(own_server: RedisServer, tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ import pytest
 
 from memory.chunk import Chunk, ChunkSpec, check_chunk
 from memory.environment_spec import Field
-from memory.rows import Arrays, StepType
-from memory.wire import decode, encode
+from memory.rows import Array, Arrays, StepType
+from memory.wire import Tag, decode, encode
 from tests.specs import discrete
 
 SPEC = ChunkSpec(3, 1, 4, 2, 2, 4, extras=(("q", Field((5,), "float32")),), state=(("h", Field((7,), "float32")),))
 FIELDS = SPEC.row_fields(discrete((2, 3), "uint8", 18))
+Numbers = tuple[int, int, int, int, int, int]
 
 
 def good_chunk() -> Chunk:
@@ -29,14 +30,14 @@ def good_chunk() -> Chunk:
         ((1, 0, 64, 1, 64, 1), 0, 65, 64, 2),
     ],
 )
-def test_sizes(numbers: tuple[int, ...], prefix: int, window: int, samples: int, sample_window: int) -> None:
+def test_sizes(numbers: Numbers, prefix: int, window: int, samples: int, sample_window: int) -> None:
     spec = ChunkSpec(*numbers)
     assert (spec.prefix, spec.window, spec.samples, spec.sample_window) == (prefix, window, samples, sample_window)
 
 
 @pytest.mark.parametrize("position", range(6))
 def test_each_number_has_a_least_value(position: int) -> None:
-    numbers = [1, 0, 1, 0, 1, 1]
+    numbers: list[Any] = [1, 0, 1, 0, 1, 1]
     ChunkSpec(*numbers)
     numbers[position] -= 1
     with pytest.raises(ValueError, match="no such shape"):
@@ -44,7 +45,7 @@ def test_each_number_has_a_least_value(position: int) -> None:
 
 
 @pytest.mark.parametrize("numbers", [(1, 0, 4, 0, 5, 1), (1, 0, 4, 0, 4, 3), (1, 0, 4, 0, 4, 8)])
-def test_stride_and_sample_must_fit(numbers: tuple[int, ...]) -> None:
+def test_stride_and_sample_must_fit(numbers: Numbers) -> None:
     with pytest.raises(ValueError, match="must"):
         ChunkSpec(*numbers)
 
@@ -88,6 +89,14 @@ def nan_at(name: str) -> Callable[[Chunk], Chunk]:
     return rows_with(name, np.full(SPEC.window, np.nan, np.float32))
 
 
+def priorities_with(change: Callable[[Array], Array]) -> Callable[[Chunk], Chunk]:
+    def changed(chunk: Chunk) -> Chunk:
+        assert chunk.priorities is not None
+        return replace(chunk, priorities=change(chunk.priorities))
+
+    return changed
+
+
 BAD: dict[str, Callable[[Chunk], Chunk]] = {
     "row missing": lambda c: replace(c, rows=c.rows | {"obs": c.rows["obs"][1:]}),
     "other frames": rows_with("obs", np.zeros((SPEC.window, 3, 2), np.uint8)),
@@ -98,11 +107,11 @@ BAD: dict[str, Callable[[Chunk], Chunk]] = {
     "other state": lambda c: replace(c, state={"h": np.zeros(8, np.float32)}),
     "unknown step type": rows_with("step_type", np.full(SPEC.window, 3, np.uint8)),
     "no priorities": lambda c: replace(c, priorities=None),
-    "priority missing": lambda c: replace(c, priorities=c.priorities[1:]),
-    "priorities in a column": lambda c: replace(c, priorities=c.priorities[:, None]),
-    "priority below 0": lambda c: replace(c, priorities=-c.priorities),
-    "priority NaN": lambda c: replace(c, priorities=c.priorities * np.nan),
-    "priority infinite": lambda c: replace(c, priorities=c.priorities * np.inf),
+    "priority missing": priorities_with(lambda p: p[1:]),
+    "priorities in a column": priorities_with(lambda p: p[:, None]),
+    "priority below 0": priorities_with(lambda p: -p),
+    "priority NaN": priorities_with(lambda p: p * np.nan),
+    "priority infinite": priorities_with(lambda p: p * np.inf),
     "priority of a LAST row": lambda c: replace(c, rows=c.rows | {"step_type": np.full(SPEC.window, 2, np.uint8)}),
     "reward NaN": nan_at("reward"),
     "discount NaN": nan_at("discount"),
@@ -120,4 +129,4 @@ def test_bad_chunks_are_refused(name: str) -> None:
 
 def test_read_only_chunks_are_accepted() -> None:
     chunk = good_chunk()
-    check_chunk(replace(chunk, rows=decode(encode(1, {}, chunk.rows)).arrays), SPEC, FIELDS)
+    check_chunk(replace(chunk, rows=decode(encode(Tag.CHUNK, {}, chunk.rows)).arrays), SPEC, FIELDS)

@@ -14,6 +14,7 @@ from memory.broker.actor_client import ActorClient
 from memory.broker.connection import connect
 from memory.broker.transport import Keys
 from memory.messages import RoundEnd, decode_message, encode_message
+from tests.memory.links import entries_of
 
 pytestmark = pytest.mark.redis
 
@@ -76,7 +77,7 @@ def check_exactly_once(
                 send(actor, number)
         assert flaky.lost > 10
     with closing(connect("127.0.0.1", redis_port)) as client:
-        found = [decode_message(fields[b"m"], 1000) for _, fields in client.xrange(Keys(name, "id").log(0))]
+        found = [decode_message(fields[b"m"], 1000) for _, fields in entries_of(client, Keys(name, "id").log(0))]
     assert found == [RoundEnd(number) for number in range(1, 101)]
 
 

@@ -6,7 +6,7 @@ import pytest
 from memory.assembler import Assembler
 from memory.chunk import Chunk, ChunkSpec
 from memory.environment_spec import Field
-from memory.rows import StepType
+from memory.rows import Row, StepType
 from tests.conftest import Moment, random_rows
 
 MEMORY = (("memory", Field((5,), "float32")),)
@@ -67,7 +67,7 @@ def test_every_row_with_an_action_is_learned_from_once(name: str) -> None:
 
 
 class LearnsFromTheRowWithoutAction(Assembler):
-    def finish(self, row):  # type: ignore[no-untyped-def]
+    def finish(self, row: Row) -> Chunk | None:
         chunk = super().finish(row)
         if chunk:
             rows = dict(chunk.rows)
@@ -78,7 +78,7 @@ class LearnsFromTheRowWithoutAction(Assembler):
 
 
 class BeginsWithoutItsPrefix(Assembler):
-    def finish(self, row):  # type: ignore[no-untyped-def]
+    def finish(self, row: Row) -> Chunk | None:
         chunk = super().finish(row)
         self._rows = self._rows[1:]
         return chunk

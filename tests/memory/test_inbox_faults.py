@@ -20,6 +20,7 @@ from memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.inbox import episode, ids, open_inbox, say, stopped_after, take
+from tests.memory.links import entries_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -30,10 +31,11 @@ def keys(run_name: str) -> Keys:
 
 
 def wait_calls(inbox: ExperienceReader) -> dict[str, Callable[[], object]]:
-    return {
-        "round": lambda: list(inbox.take_round(0)),
-        "wait": lambda: [inbox.wait(WaitReporter("a test")) for _ in range(1000)],
-    }
+    def wait() -> None:
+        for _ in range(1000):
+            inbox.wait(WaitReporter("a test"))
+
+    return {"round": lambda: list(inbox.take_round(0)), "wait": wait}
 
 
 @pytest.mark.parametrize("how", ["round", "wait"])
@@ -110,7 +112,7 @@ def test_a_read_brings_no_more_bytes_than_it_may(
     for actor, count in ((0, 42), (1, 100)):
         assert [entry.message for entry in entries if entry.id.actor == actor] == [episode(i) for i in range(count)]
     assert most < 250_000, "a reply is given up after the first bytes too many"
-    stored = {fields[b"bytes"] for _, fields in client.xrange(keys.quarantine(0))}  # type: ignore[union-attr]
+    stored = {fields[b"bytes"] for _, fields in entries_of(client, keys.quarantine(0))}
     assert stored == {b"3000000", b"60000"}
     assert "message of 3000000 bytes, 100000 are allowed" in capsys.readouterr().out
 

@@ -16,6 +16,7 @@ from memory.errors import UserError
 from memory.limiter import MAX_ACTORS, Crew
 from memory.messages import Episode, Joined, RoundEnd, decode_message
 from memory.waiting import WaitReporter
+from tests.memory.links import entries_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
@@ -90,7 +91,7 @@ def test_an_actor_writes_its_number_once(client: Client, keys: Keys) -> None:
     for round_ in range(3):
         play(client, keys, 5, round_)
         client.xtrim(keys.log(5), maxlen=0)  # an empty log is no new one
-    assert [fields for _, fields in client.xrange(keys.actors)] == [{b"actor": b"5"}]
+    assert [fields for _, fields in entries_of(client, keys.actors)] == [{b"actor": b"5"}]
 
 
 def test_an_actor_in_whose_log_others_have_written_is_taken_in(client: Client, keys: Keys) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -152,11 +153,12 @@ def test_a_learner_that_was_stopped_for_too_long_writes_no_more(
             if "left" in successor:
                 link.__exit__()
             before = {key: client.dump(key) for key in client.keys(f"riqx:{{{run_name}}}*")}
-            for write in (
+            writes: list[Callable[[], object]] = [
                 lambda: stopped.publish(1, b"stale"),
                 lambda: stopped.progress("running", 3, 4, {0: 1}),
                 lambda: stopped.trim({0: 2}),
-            ):
+            ]
+            for write in writes:
                 with pytest.raises(RunError, match=r"learner of run .* lost its lease"):
                     write()
             assert {key: client.dump(key) for key in client.keys(f"riqx:{{{run_name}}}*")} == before

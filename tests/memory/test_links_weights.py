@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_weights_reach_a_waiting_actor(client: Client, run_name: str) -> None:
         learner.progress("running", 0, 0, {})
         assert actor.newest_version() == -1
         for version in range(3):
-            with after(0.1, lambda version=version: learner.publish(version, weights(version), restart=version == 0)):
+            with after(0.1, partial(learner.publish, version, weights(version), restart=version == 0)):
                 assert actor.wait_for_version(version) == version
             assert actor.weights(version).meta["version"] == version
         assert actor.wait_for_version(1) == 2

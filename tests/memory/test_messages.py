@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from memory import wire
 from memory.chunk import Chunk
 from memory.messages import MOST, Episode, Joined, Message, RoundEnd, decode_message, encode_message
-from memory.rows import with_present_names
+from memory.rows import Arrays, with_present_names
 from memory.wire import Tag, WireError
 
 LIMIT = 1 << 16
+PRIORITIES = np.array([0.5, 0.0], np.float32)
 CHUNK = Chunk(
     env=2,
     version=5,
@@ -21,7 +22,7 @@ CHUNK = Chunk(
         "extras.q": np.arange(8.0, dtype=np.float32).reshape(4, 2),
     },
     state={"memory": np.ones(7, np.float32)},
-    priorities=np.array([0.5, 0.0], np.float32),
+    priorities=PRIORITIES,
 )
 
 
@@ -34,7 +35,7 @@ def check_round_trip(message: Message, encode: Callable[[Message], bytes] = enco
             assert list(a) == list(b)
             assert all(a[k].dtype == b[k].dtype and np.array_equal(a[k], b[k]) for k in a)
         assert (found.priorities is None) == (message.priorities is None)
-        np.testing.assert_array_equal(found.priorities, message.priorities)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(found.priorities, message.priorities)
     else:
         assert found == message
 
@@ -54,7 +55,11 @@ def test_a_chunk_round_trips() -> None:
 
 
 def test_a_chunk_of_an_earlier_release_is_read_under_present_names() -> None:
-    arrays = {"rows.kind": np.ones(4, np.uint8), "rows.out.q": np.ones((4, 2), np.float32), "priorities": np.ones(1)}
+    arrays: Arrays = {
+        "rows.kind": np.ones(4, np.uint8),
+        "rows.out.q": np.ones((4, 2), np.float32),
+        "priorities": np.ones(1),
+    }
     data = wire.encode(Tag.CHUNK, {"env": 0, "version": 1}, arrays)
     found = decode_message(data, LIMIT)
     assert isinstance(found, Chunk)
@@ -92,7 +97,7 @@ def test_rounds_must_be_whole_numbers(tag: Tag, meta: dict[str, Any]) -> None:
 @pytest.mark.parametrize("wrong", [-1, MOST, True, 1.0, "1", None, [1]])
 @pytest.mark.parametrize("name", ["env", "version"])
 def test_chunk_numbers_must_be_whole(name: str, wrong: Any) -> None:
-    arrays = {"priorities": CHUNK.priorities}
+    arrays = {"priorities": PRIORITIES}
     with pytest.raises(WireError):
         decode_message(wire.encode(Tag.CHUNK, {"env": 0, "version": 0, name: wrong}, arrays), LIMIT)
 
@@ -100,7 +105,7 @@ def test_chunk_numbers_must_be_whole(name: str, wrong: Any) -> None:
 @pytest.mark.parametrize("meta", [{"version": 0}, {"env": 0}])
 def test_incomplete_chunks(meta: dict[str, Any]) -> None:
     with pytest.raises(WireError):
-        decode_message(wire.encode(Tag.CHUNK, meta, {"priorities": CHUNK.priorities}), LIMIT)
+        decode_message(wire.encode(Tag.CHUNK, meta, {"priorities": PRIORITIES}), LIMIT)
 
 
 @pytest.mark.parametrize("wrong", [None, [1], {"score": 1}])
@@ -117,7 +122,7 @@ def test_other_messages_do_not_belong_here(tag: Tag) -> None:
 
 def test_a_message_may_not_exceed_its_limit() -> None:
     data = encode_message(CHUNK)
-    payload = sum(array.nbytes for array in (*CHUNK.rows.values(), *CHUNK.state.values(), CHUNK.priorities))
+    payload = sum(array.nbytes for array in (*CHUNK.rows.values(), *CHUNK.state.values(), PRIORITIES))
     decode_message(data, payload)
     with pytest.raises(WireError):
         decode_message(data, payload - 1)

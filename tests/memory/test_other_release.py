@@ -1,6 +1,7 @@
 """Peers of another release, and keys in Redis that none of ours has written so: one line says what is wrong."""
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -23,7 +24,11 @@ def test_an_actor_of_another_wire_version_is_refused(client: Client, run_name: s
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
         learner.progress("running", 0, 0, {})
         client.hset(Keys(run_name, "").run, mapping={"wire": version, "settings": "of another release"})
-        for call in (lambda: wait_for_run(client, run_name, SETTINGS, threading.Event()), actor.record):
+        calls: list[Callable[[], object]] = [
+            lambda: wait_for_run(client, run_name, SETTINGS, threading.Event()),
+            actor.record,
+        ]
+        for call in calls:
             with pytest.raises(UserError, match=f"wire version {version} is .* than this program's {wire.VERSION}"):
                 call()
 
@@ -35,7 +40,8 @@ def test_a_record_that_another_release_has_left_is_no_reason_to_refuse(client: C
     with LearnerClient(client, run_name, SETTINGS, 1) as learner:
         with pytest.raises(UserError, match="of another release"):
             learner.lead("id", afresh=True)
-        assert read_run(client, run_name).wire_version == wire.VERSION + 1  # type: ignore[union-attr]
+        left = read_run(client, run_name)
+        assert left is not None and left.wire_version == wire.VERSION + 1
         learner.lead("new", afresh=True)
         assert read_run(client, run_name) == RunStatus("new", "starting", SETTINGS, 0, 0, owner=HERE)
 

@@ -20,6 +20,7 @@ from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.inbox import ids, say, take
 from tests.memory.inbox import open_inbox as inbox_of
+from tests.memory.links import entries_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 BAD = b"\x80nonsense"
@@ -49,7 +50,7 @@ def save(client: Client, keys: Keys, actor: int, sequence: int, state: bytes) ->
 
 
 def kept(client: Client, keys: Keys, actor: int = 0) -> dict[str, dict[bytes, bytes]]:
-    return {entry.decode(): fields for entry, fields in client.xrange(keys.quarantine(actor))}  # type: ignore[union-attr]
+    return {entry.decode(): fields for entry, fields in entries_of(client, keys.quarantine(actor))}
 
 
 def other_version(version: int) -> bytes:
@@ -97,7 +98,8 @@ def test_neither_the_log_nor_redis_is_flooded(client: Client, keys: Keys, capsys
         box.add(2, b"%d-0" % number, b"x" * 100_000, "reason \n\ud800" * 1000)
     box.report(now=True)
     assert list(kept(client, keys, 2)) == [f"{number}-0" for number in range(400 - quarantine._KEPT_MESSAGES, 400)]
-    assert client.memory_usage(keys.quarantine(2)) < 2 * quarantine._KEPT_MESSAGES * quarantine._KEPT_BYTES
+    used = client.memory_usage(keys.quarantine(2))
+    assert used is not None and used < 2 * quarantine._KEPT_MESSAGES * quarantine._KEPT_BYTES
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and "399 so far" in lines[1] and all(len(line) < 600 for line in lines)
 
@@ -144,7 +146,12 @@ def test_an_entry_that_no_script_of_ours_has_numbered_is_left_out(client: Client
         wait_until(lambda: kept(client, keys), "the entry to be kept", 5)
         taken = 5 if entry_id == "5-1" else 1  # a number beyond all counts for nothing
         found: list[Entry] = []
-        wait_until(lambda: found.extend(inbox.take_all()) or inbox.read[0] == taken, "the entry to be counted", 5)
+
+        def is_counted() -> bool:
+            found.extend(inbox.take_all())
+            return inbox.read[0] == taken
+
+        wait_until(is_counted, "the entry to be counted", 5)
         assert found == []
         assert inbox.received[0] == min(2**53, int(entry_id.split("-")[0]))
     with open_inbox(client, keys) as again:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from memory.assembler import Assembler
+from memory.buffer import Checkpoint
 from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.environment_spec import Field
 from memory.queue import Queue
@@ -93,7 +94,7 @@ class NewestFirst(Queue):
 
 
 class ForgetsWhatWaits(Queue):
-    def restore(self, checkpoint, newest):  # type: ignore[no-untyped-def]
+    def restore(self, checkpoint: Checkpoint, newest: dict[int, int]) -> None:
         super().restore(checkpoint._replace(ids=checkpoint.ids[1:], priorities=checkpoint.priorities[1:]), newest)
 
 

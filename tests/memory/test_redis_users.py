@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from memory.broker.access import find_server
 from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
@@ -54,9 +56,16 @@ def versions() -> list[Any]:
     cases = []
     for server in redis_servers():
         told = subprocess.run([server, "--version"], capture_output=True, text=True, check=True).stdout
-        newer = int(re.search(r"v=(\d+)", told)[1]) >= 7  # type: ignore[index]
+        found = re.search(r"v=(\d+)", told)
+        assert found, told
+        newer = int(found[1]) >= 7
         cases += [pytest.param((server, seven), id=f"{server} {seven}") for seven in (False, True)[: 1 + newer]]
     return cases
+
+
+def send(client: redis.Redis, *command: str | int) -> Any:
+    """Send a command once."""
+    return redis.Redis.execute_command(client, *command)  # type: ignore[no-untyped-call]
 
 
 class Guarded(NamedTuple):
@@ -73,7 +82,7 @@ class Guarded(NamedTuple):
 
     def refused(self) -> list[bytes]:
         """Commands and keys that the server has refused so far."""
-        log: Any = self.insider.execute_command("ACL", "LOG")
+        log = send(self.insider, "ACL", "LOG")
         return [entry[entry.index(b"object") + 1] for entry in log]
 
 
@@ -89,10 +98,10 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guarded]
     with ExitStack() as stack:
         stack.callback(server.stop)
         found = [find_server("127.0.0.1", server.port, "", users[user]) for user in ("learner", "actor", "viewer")]
-        clients = [stack.enter_context(closing(connect(s.host, s.port, access=s.access))) for s in found]
+        learner, actor, viewer = [stack.enter_context(closing(connect(s.host, s.port, access=s.access))) for s in found]
         insider = stack.enter_context(redis.Redis(port=server.port, username="insider", password="-", protocol=2))
         insider.set("foreign", "untouched")
-        yield Guarded(server, program, users["admin"], *clients, insider, seven)
+        yield Guarded(server, program, users["admin"], learner, actor, viewer, insider, seven)
         assert insider.get("foreign") == b"untouched"
 
 
@@ -197,7 +206,7 @@ VIEWERS_COMMANDS = ["EVAL return(1) 0", "PUBLISH riqx:{run}:id:view:0 x", "HSET 
 
 def is_refused(client: redis.Redis, command: str) -> bool:
     try:
-        redis.Redis.execute_command(client, *command.split())  # type: ignore[no-untyped-call]
+        send(client, *command.split())
     except redis.ResponseError as error:
         assert re.search("no permission|executing the script can't|not allowed", str(error)), (command, error)
         return True
@@ -206,9 +215,9 @@ def is_refused(client: redis.Redis, command: str) -> bool:
 
 def test_strangers_are_refused(guarded: Guarded) -> None:
     for command in ("PING", "INFO", "GET foreign", "GET riqx:{run}"):
-        stranger = redis.Redis(port=guarded.server.port, protocol=2, retry=None)
+        stranger = redis.Redis(port=guarded.server.port, protocol=2, retry=Retry(NoBackoff(), 0))
         with stranger, pytest.raises(redis.AuthenticationError):
-            stranger.execute_command(*command.split())
+            send(stranger, *command.split())
 
 
 def test_neither_user_may_more_than_it_needs(guarded: Guarded) -> None:
@@ -261,7 +270,7 @@ def test_an_actor_s_user_cannot_lead(guarded: Guarded) -> None:
 
 @pytest.mark.parametrize("missing", ["-set", "-evalsha", "-pexpire -get"])
 def test_a_lease_without_rights_is_refused_at_once(guarded: Guarded, missing: str) -> None:
-    guarded.insider.execute_command("ACL", "SETUSER", "learner", *missing.split())
+    send(guarded.insider, "ACL", "SETUSER", "learner", *missing.split())
     with (
         pytest.raises(UserError, match="REDIS_USERNAME: the Redis user lacks a right") as refused,
         Lease(guarded.learner, "riqx:{run}:learner", "the thing", "use another") as lease,
@@ -271,7 +280,7 @@ def test_a_lease_without_rights_is_refused_at_once(guarded: Guarded, missing: st
 
 
 def test_a_user_that_may_nothing_is_refused(guarded: Guarded) -> None:
-    guarded.insider.execute_command("ACL", "SETUSER", "nobody", "on", ">word")
+    send(guarded.insider, "ACL", "SETUSER", "nobody", "on", ">word")
     server = find_server("127.0.0.1", guarded.server.port, "", {"REDIS_USERNAME": "nobody", "REDIS_PASSWORD": "word"})
     with pytest.raises(UserError, match="REDIS_USERNAME: the Redis user lacks a right"):
         connect(server.host, server.port, access=server.access)
@@ -299,7 +308,7 @@ def test_an_administrator_ends_a_script_that_an_actor_s_user_does_not(guarded: G
 
     def block() -> None:
         with pytest.raises(redis.ResponseError, match="killed by user"):
-            redis.Redis.execute_command(guarded.actor, "EVAL", "while true do end", 0)  # type: ignore[no-untyped-call]
+            send(guarded.actor, "EVAL", "while true do end", 0)
         ended.set()
 
     thread = threading.Thread(target=block, daemon=True)

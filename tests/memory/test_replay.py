@@ -76,9 +76,11 @@ class Model:
 
     def add(self, sent: Sent) -> None:
         self.history.append(sent)
+        assert sent.chunk.priorities is not None
         self.priorities |= {(sent.id, leaf): float(p) for leaf, p in enumerate(sent.chunk.priorities)}
 
     def leaves_of(self, batch: Batch) -> list[tuple[Sent, int]]:
+        assert batch.generations is not None and batch.indices is not None
         generations, samples = batch.generations.tolist(), (batch.indices % self.spec.samples).tolist()
         return [(self.history[i], leaf) for i, leaf in zip(generations, samples, strict=True)]
 
@@ -105,7 +107,7 @@ class Model:
             probabilities.append(self.priorities[sent.id, leaf] / total)
         size = sum(p > 0 for p in self.current().values())
         weights = (size * np.array(probabilities)) ** -beta
-        assert batch.weights.dtype == torch.float32
+        assert batch.weights is not None and batch.weights.dtype == torch.float32
         np.testing.assert_allclose(batch.weights, weights / weights.max(), rtol=1e-5)
 
     def check(self, replay: Replay) -> None:
@@ -146,6 +148,7 @@ def check_random_operations(spec: ChunkSpec, seed: int, kind: type[Replay] = Rep
             model.check_batch(batches[-1], beta)
         elif operation == "update" and batches:
             batch = batches.pop(int(rng.integers(len(batches))))  # not always the newest: its slots may be overwritten
+            assert batch.indices is not None
             priorities = rng.uniform(0.1, 9, len(batch.indices)).astype(np.float32)
             for (sent, leaf), p in zip(model.leaves_of(batch), priorities, strict=True):
                 if sent in model.held:
@@ -183,8 +186,9 @@ def test_random_operations(name: str) -> None:
 
 
 class UpdatesOverwritten(Replay):
-    def learned(self, batch: Batch, priorities: Tensor) -> None:
-        self._tree.set(batch.indices, priorities.double())
+    def learned(self, batch: Batch, priorities: Tensor | None) -> None:
+        if priorities is not None:
+            self._tree.set(batch.indices, priorities.double())
 
 
 class ForgetsPriorities(Replay):
@@ -199,20 +203,20 @@ class ForgetsWhatIsToCome(Replay):
 
 
 class ShiftsRows(Replay):
-    def sample(self, batch_size: int, beta: float) -> Batch:
-        batch = super().sample(batch_size, beta)
+    def sample(self, batch_size: int | None, progress: float | Tensor) -> Batch:
+        batch = super().sample(batch_size, progress)
         return batch._replace(rows={**batch.rows, "reward": batch.reward.roll(1, 0)})
 
 
 class MixesSamples(Replay):
-    def sample(self, batch_size: int, beta: float) -> Batch:
-        batch = super().sample(batch_size, beta)
+    def sample(self, batch_size: int | None, progress: float | Tensor) -> Batch:
+        batch = super().sample(batch_size, progress)
         return batch._replace(rows={**batch.rows, "obs": batch.obs.transpose(0, 1).reshape(batch.obs.shape)})
 
 
 class OtherBeta(Replay):
-    def sample(self, batch_size: int, beta: float) -> Batch:
-        return super().sample(batch_size, beta / 2)
+    def sample(self, batch_size: int | None, progress: float | Tensor) -> Batch:
+        return super().sample(batch_size, progress / 2)
 
 
 class CountsAll(Replay):

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chisquare
+from torch import Tensor
 
+from memory.batch import Batch
 from memory.chunk import Chunk, ChunkId
 from memory.replay import Replay
-from memory.rows import StepType
+from memory.rows import Arrays, StepType
 from tests.conftest import random_rows
 from tests.memory.test_replay import SPECS, Sent, assert_same, make_chunks, make_replay
 
@@ -20,6 +22,16 @@ def filled(seed: int = 0, slots: int = 4, shape: tuple[int, ...] = (2, 3)) -> tu
     chunks = make_chunks(spec, [random_rows(rng, 60, number + 1) for number in range(3)], rng)
     replay = make_replay(spec, slots * spec.period, shape=shape)
     return replay, chunks
+
+
+def indices_of(batch: Batch) -> Tensor:
+    assert batch.indices is not None
+    return batch.indices
+
+
+def generations_of(batch: Batch) -> Tensor:
+    assert batch.generations is not None
+    return batch.generations
 
 
 def test_a_priority_of_an_overwritten_chunk_is_ignored() -> None:
@@ -56,7 +68,7 @@ def test_rows_that_were_overwritten_before_they_were_read_are_refused() -> None:
     for batch in unread:
         batch.rows._copied = {}  # type: ignore[attr-defined]
     replay.add(chunks[3].id, chunks[3].chunk)
-    gone = [int(batch.generations[0]) == 0 for batch in batches]
+    gone = [int(generations_of(batch)[0]) == 0 for batch in batches]
     assert 0 < sum(gone) < 40
     for batch, obs, overwritten in zip(unread, wanted, gone, strict=True):
         if overwritten:
@@ -74,7 +86,7 @@ def test_sampling_frequencies_match_the_priorities() -> None:
         replay.add(sent.id, sent.chunk)
     counts = np.zeros(24)
     for _ in range(800):
-        np.add.at(counts, replay.sample(10, 0.4).indices.numpy(), 1)
+        np.add.at(counts, indices_of(replay.sample(10, 0.4)).numpy(), 1)
     ring = [chunks[3], chunks[4], chunks[2]]
     priorities = np.concatenate([sent.chunk.priorities for sent in ring]).astype(np.float64)
     assert (counts[priorities == 0] == 0).all()
@@ -89,7 +101,7 @@ def test_sampling_frequencies_match_the_priorities() -> None:
 def test_observations_of_any_rank(shape: tuple[int, ...]) -> None:
     spec = SPECS["sac"]
     rng = np.random.default_rng(0)
-    rows = {
+    rows: Arrays = {
         "obs": rng.integers(0, 256, (spec.window, *shape)).astype(np.uint8),
         "step_type": np.ones(spec.window, np.uint8),
         "reward": np.arange(spec.window, dtype=np.float32),
@@ -103,7 +115,7 @@ def test_observations_of_any_rank(shape: tuple[int, ...]) -> None:
     for b in range(4):
         t = int(batch.action[0, b])
         assert_same(batch.obs[:, b], rows["obs"][t : t + 2])
-    assert batch.weights.tolist() == [1, 1, 1, 1]
+    assert batch.weights is not None and batch.weights.tolist() == [1, 1, 1, 1]
 
 
 def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
@@ -116,15 +128,16 @@ def test_a_restored_replay_draws_what_the_first_one_would_have_drawn() -> None:
     for sent in chunks[2:5]:
         successor.add(sent.id, sent.chunk)
     successor.generator.set_state(replay.generator.get_state())
-    for sent in [None, *chunks[5:8]]:
-        if sent:
-            replay.add(sent.id, sent.chunk)
-            successor.add(sent.id, sent.chunk)
+    for new in [None, *chunks[5:8]]:
+        if new:
+            replay.add(new.id, new.chunk)
+            successor.add(new.id, new.chunk)
         a, b = replay.sample(9, 0.4), successor.sample(9, 0.4)
         assert a.rows.keys() == b.rows.keys() and len(a.rows) == 5
         assert all(torch.equal(tensor, b.rows[name]) for name, tensor in a.rows.items())
-        assert torch.equal(a.weights, b.weights) and torch.equal(a.indices, b.indices)
-        assert torch.equal(a.generations, b.generations)
+        assert a.weights is not None and b.weights is not None
+        assert torch.equal(a.weights, b.weights) and torch.equal(indices_of(a), indices_of(b))
+        assert torch.equal(generations_of(a), generations_of(b))
     replay.learned(batch, torch.full((16,), 500.0))  # of before the restart: by now all are overwritten
     assert replay.checkpoint().priorities.max() < 500
 
@@ -148,7 +161,7 @@ def test_the_same_seed_draws_the_same() -> None:
         replay, chunks = filled()
         for sent in chunks[:6]:
             replay.add(sent.id, sent.chunk)
-        drawn.append([replay.sample(5, 0.5).indices.tolist() for _ in range(9)])
+        drawn.append([indices_of(replay.sample(5, 0.5)).tolist() for _ in range(9)])
     assert drawn[0] == drawn[1]
 
 

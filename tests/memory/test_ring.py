@@ -59,6 +59,7 @@ def test_both_rings_sample_the_same(name: str, tensor_beta: bool) -> None:
 def test_the_comparison_sees_the_last_bit_of_a_weight() -> None:
     fast, slow = pair("rainbow", 0)
     a, b = fast.sample(13, 0.4), slow.sample(13, 0.4)
+    assert a.weights is not None
     with pytest.raises(AssertionError, match="weights"):
         check_same(a._replace(weights=torch.nextafter(a.weights, torch.tensor(2.0))), b)
     with pytest.raises(AssertionError, match=r"rows\.obs"):
@@ -87,6 +88,7 @@ def test_a_batch_goes_to_another_device_with_all_its_rows() -> None:
     assert batch.to(torch.device("cpu")) is batch
     moved = batch.to(torch.device("meta"))
     assert moved.rows.keys() == batch.rows.keys() and moved.state.keys() == batch.state.keys()
+    assert moved.weights is not None and moved.indices is not None and moved.generations is not None
     tensors = [*moved.rows.values(), *moved.state.values(), moved.weights, moved.indices, moved.generations]
     assert {tensor.device.type for tensor in tensors} == {"meta"}
     assert moved.obs.shape == batch.obs.shape

@@ -256,7 +256,7 @@ def check_drift(make: Make, updates: int) -> None:
     generator = torch.Generator().manual_seed(0)
     indices = torch.randint(700, (updates,), generator=generator)
     values = 10 ** (12 * torch.rand(updates, generator=generator, dtype=torch.float64) - 6)
-    for index, value in zip(indices.split(1), values.split(1), strict=True):
+    for index, value in zip(torch.split(indices, 1), torch.split(values, 1), strict=True):
         tree.set(index, value)
     leaves = torch.arange(700)
     tree.set(leaves, tree.get(leaves).clamp(max=1e-3))

@@ -11,7 +11,7 @@ from memory.draws import importance_weights
 from memory.replay import make_tree
 from memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
-from tests.memory.trees import Make, binary, each_host_tree, filled
+from tests.memory.trees import Make, Tree, binary, each_host_tree, filled
 
 
 @each_host_tree
@@ -52,7 +52,7 @@ def test_wrong_shapes_and_sizes_are_refused(make: Make) -> None:
 
 
 @pytest.mark.parametrize("tree", [SegmentTree(300), filled(np.zeros(1)), binary(300)])
-def test_an_empty_tree_is_not_sampled(tree: SegmentTree | BinaryTree) -> None:
+def test_an_empty_tree_is_not_sampled(tree: Tree) -> None:
     with pytest.raises(ValueError, match="nothing to sample"):
         tree.sample(torch.zeros(3))
     with pytest.raises(ValueError, match="nothing to sample"):
@@ -74,6 +74,7 @@ def test_unchecked_draws_stay_inside_and_check_valid_sees_why(bad: float) -> Non
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_check_valid_sees_a_wrong_sum(level: int) -> None:
     tree = filled(np.ones(30_000))
+    assert isinstance(tree, SegmentTree)
     tree._sums[level][-1] *= 1 + 1e-12
     with pytest.raises(ValueError, match=f"level {level}"):
         tree.check_valid()
@@ -81,6 +82,7 @@ def test_check_valid_sees_a_wrong_sum(level: int) -> None:
 
 def test_check_valid_sees_a_priority_in_the_padding() -> None:
     tree = filled(np.ones(200))
+    assert isinstance(tree, SegmentTree)
     tree._levels[-1][-1, -1] = 1
     with pytest.raises(ValueError, match="beyond the capacity"):
         tree.check_valid()

@@ -7,15 +7,12 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from memory.binary_tree import BinaryTree
 from memory.draws import Drawn
 from memory.segment_tree import SegmentTree
-from tests.memory.trees import Make, each_host_tree, each_tree, filled, some_priorities
+from tests.memory.trees import Make, Tree, each_host_tree, each_tree, filled, some_priorities
 
 
-def check_stratified(
-    draw: Callable[[SegmentTree | BinaryTree, int], Drawn], make: Make = SegmentTree, device: str = "cpu"
-) -> None:
+def check_stratified(draw: Callable[[Tree, int], Drawn], make: Make = SegmentTree, device: str = "cpu") -> None:
     """Exactly one draw in each segment, with its true probability, in leaves of equal and of unequal priority."""
     tree = filled(np.ones(1000), make, device=device)
     for _ in range(5):
@@ -26,12 +23,12 @@ def check_stratified(
     tree = filled(priorities, make, device=device)
     ends = priorities.cumsum()
     for batch_size in (1, 2, 32, 513):
-        indices, probabilities = (tensor.cpu().numpy() for tensor in draw(tree, batch_size))
+        found, chances = (tensor.cpu().numpy() for tensor in draw(tree, batch_size))
         segment = ends[-1] / batch_size
         starts = np.arange(batch_size) * segment
-        assert (ends[indices] > starts - 1e-9).all()
-        assert (ends[indices] - priorities[indices] < starts + segment + 1e-9).all()
-        np.testing.assert_allclose(probabilities, priorities[indices] / priorities.sum(), rtol=1e-12)
+        assert (ends[found] > starts - 1e-9).all()
+        assert (ends[found] - priorities[found] < starts + segment + 1e-9).all()
+        np.testing.assert_allclose(chances, priorities[found] / priorities.sum(), rtol=1e-12)
 
 
 @each_tree
@@ -41,7 +38,7 @@ def test_stratified_draws_once_in_each_segment(make: Make, device: str) -> None:
 
 
 def test_stratified_check_sees_plain_draws() -> None:
-    def plain(tree: SegmentTree, size: int) -> Drawn:
+    def plain(tree: Tree, size: int) -> Drawn:
         indices = tree.sample(torch.rand(size, dtype=torch.float64) * tree.total)
         return Drawn(indices, tree.get(indices) / tree.total)
 

@@ -83,7 +83,8 @@ def test_what_is_sent_and_read_in_many_tries_is_whole(
         TlsServer(own_server.port, ours.server("localhost")) as tls,
         over_tls(tls.port, REDIS_CA_CERTS=ours.file) as client,
     ):
-        for command in (lambda: client.set("key", whole), lambda: client.get("key")):
+        commands: list[Callable[[], object]] = [lambda: client.set("key", whole), lambda: client.get("key")]
+        for command in commands:
             own_server.pause()
             timer = threading.Timer(0.5, own_server.go_on)
             timer.start()

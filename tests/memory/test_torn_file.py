@@ -18,6 +18,7 @@ from memory.broker.learner_client import LearnerClient
 from memory.broker.transport import rewrite_file
 from memory.messages import RoundEnd, decode_message
 from tests.conftest import RedisServer
+from tests.memory.links import entries_of
 from tests.test_environment_files import redis_servers
 
 pytestmark = pytest.mark.redis
@@ -80,7 +81,12 @@ def learner_of(client: Client, stack: ExitStack) -> LearnerClient:
 
 
 def rounds_in_log(client: Client) -> list[int]:
-    return [decode_message(fields[b"m"], 1000).round for _, fields in client.xrange("riqx:{run}:id:log:0")]  # type: ignore[union-attr]
+    rounds = []
+    for _, fields in entries_of(client, "riqx:{run}:id:log:0"):
+        message = decode_message(fields[b"m"], 1000)
+        assert isinstance(message, RoundEnd)
+        rounds.append(message.round)
+    return rounds
 
 
 def checked(server: RedisServer) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, for
 from memory.errors import RunError, UserError
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
+from tests.memory.links import entries_of
 
 pytestmark = pytest.mark.redis
 TOKEN = b"token of the lease"
@@ -29,7 +30,7 @@ def keys(client: Client, run_name: str) -> Keys:
 
 
 def log_of(client: Client, keys: Keys, actor: int = 0) -> list[tuple[int, bytes]]:
-    return [(int(name.split(b"-")[0]), fields[b"m"]) for name, fields in client.xrange(keys.log(actor))]
+    return [(int(name.split(b"-")[0]), fields[b"m"]) for name, fields in entries_of(client, keys.log(actor))]
 
 
 def everything(client: Client, keys: Keys) -> Any:
@@ -120,7 +121,7 @@ def test_the_last_number_outlives_trimming(client: Client, keys: Keys) -> None:
 
 
 def versions_of(client: Client, keys: Keys) -> list[int]:
-    return [int(name.split(b"-")[0]) for name, _ in client.xrange(keys.versions)]
+    return [int(name.split(b"-")[0]) for name, _ in entries_of(client, keys.versions)]
 
 
 def test_weights_have_two_slots_and_increasing_versions(client: Client, keys: Keys) -> None:
@@ -251,7 +252,8 @@ class Dripping(Listener):
                 self._well -= 1
                 talk.sendall(self._says or b"")
             talk.sendall(b"$1000000000\r\n")
-            while not talk.sendall(b"x"):  # it returns None
+            while True:
+                talk.sendall(b"x")
                 time.sleep(0.1)
 
 

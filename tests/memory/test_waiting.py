@@ -118,12 +118,16 @@ def test_time_without_a_server_is_time_of_waiting(own_server: RedisServer, own_c
     }[how]
     clock, late = LoopClock("other", "send", "wait"), list[dict[str, float]]()
 
+    def come_back() -> None:
+        late.append(clock.seconds())
+        back()
+
     def send() -> None:
         waiting.book_on(clock)
         with clock.part("send"):
             own_client.set("key", b"x")
             away()
-            with after(3.0, lambda: (late.append(clock.seconds()), back())):
+            with after(3.0, come_back):
                 own_client.set("key", b"y")
             time.sleep(0.2)
 
@@ -184,7 +188,8 @@ def test_what_is_sent_and_read_in_many_tries_is_whole(
     monkeypatch.setattr(connection, "_TICK_S", 0.02)
     whole = os.urandom(30_000_000)
     with closing(connect("127.0.0.1", own_server.port)) as client:
-        for command in (lambda: client.set("key", whole), lambda: client.get("key")):
+        commands: list[Callable[[], object]] = [lambda: client.set("key", whole), lambda: client.get("key")]
+        for command in commands:
             own_server.pause()
             with after(0.5, own_server.go_on):
                 command()
@@ -209,7 +214,12 @@ def test_room_is_waited_for_and_nothing_is_half_written(own_client: Client) -> N
     own_client.flushall()
     fill(own_client)
     seen: list[int] = []
-    with after(0.7, lambda: (seen.append(own_client.exists(KEYS.log(0))), own_client.delete("ballast"))):
+
+    def make_room() -> None:
+        seen.append(own_client.exists(KEYS.log(0)))
+        own_client.delete("ballast")
+
+    with after(0.7, make_room):
         assert commit(own_client) is None
     assert seen == [0]
     assert own_client.xlen(KEYS.log(0)) == 2

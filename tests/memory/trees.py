@@ -10,7 +10,8 @@ from memory.binary_tree import BinaryTree
 from memory.rows import Array
 from memory.segment_tree import SegmentTree
 
-Make = Callable[..., SegmentTree | BinaryTree]
+Tree = SegmentTree | BinaryTree
+Make = Callable[..., Tree]
 CUDA = pytest.param(
     "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 )
@@ -32,7 +33,7 @@ each_host_tree = pytest.mark.parametrize(
 )
 
 
-def filled(priorities: Array, make: Make = SegmentTree, **options: object) -> SegmentTree:
+def filled(priorities: Array, make: Make = SegmentTree, **options: object) -> Tree:
     tree = make(len(priorities), **options)
     device = tree.total.device
     tree.set(torch.arange(len(priorities), device=device), torch.from_numpy(priorities).to(device))
@@ -40,7 +41,7 @@ def filled(priorities: Array, make: Make = SegmentTree, **options: object) -> Se
     return tree
 
 
-def find(tree: SegmentTree | BinaryTree, values: Array) -> Array:
+def find(tree: Tree, values: Array) -> Array:
     return tree.sample(torch.from_numpy(values).to(tree.total.device)).cpu().numpy()
 
 

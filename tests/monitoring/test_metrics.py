@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memory import loop_clock
 from memory.loop_clock import LoopClock, Shares
-from monitoring import rate
 from monitoring.metrics import METRICS, check_names, table
 from monitoring.rate import Rate
 
@@ -29,8 +27,8 @@ class Hands:
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     hands = Hands()
-    monkeypatch.setattr(loop_clock.time, "perf_counter", hands)
-    monkeypatch.setattr(rate.time, "monotonic", hands)
+    monkeypatch.setattr("memory.loop_clock.time.perf_counter", hands)
+    monkeypatch.setattr("monitoring.rate.time.monotonic", hands)
     return hands
 
 

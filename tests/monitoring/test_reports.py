@@ -148,7 +148,7 @@ def test_a_restart_is_counted(client: Client, run_name: str) -> None:
 
 def test_nobody_waits_for_a_server_that_is_away(own_server: RedisServer) -> None:
     with closing(connect("127.0.0.1", own_server.port)) as client:
-        gathered = []
+        gathered: list[Report] = []
         store = ReportStore(client, Keys("run", "id"))
         with Reporter(store, "actor", 0, lambda: Reading({}), EventLog(), gathered.append):
             wait_until(lambda: bool(gathered), "a report")

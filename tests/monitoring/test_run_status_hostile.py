@@ -32,9 +32,9 @@ def test_hostile_reports_count_as_missing(own_client: Client, how: str) -> None:
         own_client.delete(key)
         own_client.rpush(key, "x")
     elif how == "another's report":
-        own_client.set(key, own_client.get(written.keys.report(0)) or b"")  # type: ignore[arg-type]
+        own_client.set(key, own_client.get(written.keys.report(0)) or b"")
     elif how == "other types":
-        own = json.loads(own_client.get(key) or b"")  # type: ignore[arg-type]
+        own = json.loads(own_client.get(key) or b"")
         own_client.set(key, json.dumps(own | {"values": {"process/memory": [1]}, "events": 3, "role": {}}))
     else:
         own_client.set(key, HOSTILE[how])
@@ -73,7 +73,7 @@ def test_a_setting_that_nobody_can_have_given_damages_its_run_alone(
 
 def test_texts_and_numbers_of_others_are_harmless(own_client: Client) -> None:
     written = WrittenRun(own_client, "pong")
-    own = json.loads(own_client.get(written.keys.report(1)) or b"")  # type: ignore[arg-type]
+    own = json.loads(own_client.get(written.keys.report(1)) or b"")
     values = dict.fromkeys(own["values"], -1e299) | {"time/remaining": 1e299}
     texts = {"host": "\x1b]0;title\x07", "waits_for": "\x1b[2J\r\nfoo", "values": values, "process": 10**10}
     for key, role in ((written.keys.report(1), {}), (written.keys.learner_report, {"role": "learner", "number": 0})):

@@ -42,6 +42,11 @@ def shown(watcher: Watcher) -> str:
     return overview.name if overview else ""
 
 
+def wait_for_a_look(watcher: Watcher) -> None:
+    before = watcher.look.at
+    wait_until(lambda: watcher.look.at > before, "a look")
+
+
 def failing(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
     """A method that raises what nobody foresees so many times."""
     left = [LookupError("unforeseen")] * times
@@ -87,8 +92,7 @@ def test_of_two_runs_that_go_on_one_is_kept(client: Client, server: Server, run_
     with Watcher(server, "", tmp_path) as watcher:
         for written in range(2, 12):
             write(client, names[written % 2], tmp_path / "ab"[written % 2], written)
-            before = watcher.look.at
-            wait_until(lambda before=before: watcher.look.at > before, "a look")
+            wait_for_a_look(watcher)
             seen.add(shown(watcher))
         assert seen == {names[0]}
         assert [event for event in watcher.happenings.newest() if "another run" in event.text] == []

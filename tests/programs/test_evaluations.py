@@ -24,8 +24,9 @@ from programs.learner.results_folder import ResultsFolder
 from saber.results.evaluation_scores import HEADER
 from tests.deadline import wait_until
 
+Record = dict[str, int | float | str]
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
-SCORE = {
+SCORE: Record = {
     "T_actors": 400, "T_learner": 396, "version": 4, "score_5min": 1.5, "score_30min": 2.0, "score_saber": -2.0,
     "length": 7, "end": "stuck",
 }  # fmt: skip
@@ -171,6 +172,19 @@ def full(path: Path, _: bytes) -> None:
     raise OSError(28, "No space left on device", str(path))
 
 
+HOSTILE_VALUES: dict[str, Record] = {
+    "infinite": {"score_saber": float("inf")},
+    "NaN": {"score_5min": float("nan")},
+    "beyond any score": {"score_saber": 1e15},
+    "a text": {"score_saber": "7"},
+    "negative": {"length": -1},
+    "words": {"end": "a,b\n"},
+    "another's": {"actor": 5},
+    "unknown field": {"weight": 3},
+    "version to come": {"version": REACH.round + 1},
+    "steps to come": {"T_actors": REACH.steps + 1},
+    "learner's steps to come": {"T_learner": REACH.steps + 1},
+}
 HOSTILE: dict[str, bytes] = {
     "empty": b"",
     "noise": b"\x80nonsense",
@@ -179,22 +193,7 @@ HOSTILE: dict[str, bytes] = {
     "weights": wire.encode(wire.Tag.WEIGHTS, {"version": 1}, {"w": np.zeros(3, np.float32)}),
     "a payload": wire.encode(wire.Tag.EPISODE, SCORE, {"x": np.zeros(9, np.uint8)}),
     "too large": encode_message(Episode(SCORE)) + bytes(READ_BYTES),
-    **{
-        name: encode_message(Episode(SCORE | values))
-        for name, values in {
-            "infinite": {"score_saber": float("inf")},
-            "NaN": {"score_5min": float("nan")},
-            "beyond any score": {"score_saber": 1e15},
-            "a text": {"score_saber": "7"},
-            "negative": {"length": -1},
-            "words": {"end": "a,b\n"},
-            "another's": {"actor": 5},
-            "unknown field": {"weight": 3},
-            "version to come": {"version": REACH.round + 1},
-            "steps to come": {"T_actors": REACH.steps + 1},
-            "learner's steps to come": {"T_learner": REACH.steps + 1},
-        }.items()
-    },
+    **{name: encode_message(Episode(SCORE | values)) for name, values in HOSTILE_VALUES.items()},
     "field missing": encode_message(Episode({name: value for name, value in SCORE.items() if name != "version"})),
 }
 

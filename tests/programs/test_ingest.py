@@ -1,7 +1,7 @@
 """What the learner takes in of a real Redis server, without lockstep where no test says otherwise."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from memory.buffer import Buffer
 from memory.chunk import Chunk, ChunkSpec
 from memory.limiter import RateLimiter
 from memory.loop_clock import LoopClock
-from memory.messages import Episode, Joined
+from memory.messages import Episode, Joined, Message
 from memory.mixture.buffer import Mixture
 from memory.queue import Queue
 from memory.rows import StepType
@@ -51,7 +51,7 @@ QUEUES = {
     "mixture": f"{MIX} queue:0.5,uniform:0.25:60,prioritised:0.25:30",
     "elite": f"{MIX} queue:0.5,elite:0.25:20,attentive:0.25:50 --elite-insertion",
 }
-SCORE = {
+SCORE: dict[str, int | float | str] = {
     "T_actors": 3,
     "env": 0,
     "score_5min": 1.0,
@@ -94,12 +94,12 @@ def learner(
     made = agent_of(args)
     limiter, generator = make_limiter(args, made, ()), torch.Generator()
     buffer = make_buffer(args, made, ENVIRONMENT, generator)
-    pace = make_pace(args, made, buffer, limiter, progress)
+    its_pace = make_pace(args, made, buffer, limiter, progress)
     decode = MessageDecoder(made.spec, ENVIRONMENT, 1)
     with LearnerClient(client, name, {}, 1, folder=folder) as link, ResultsFolder(folder, "pole", 4) as results:
         link.lead("id", limiter.crews, afresh=afresh)
         ingest = Ingest(
-            args, buffer, link, results, progress, limiter, pace, decode, threading.Event(), LoopClock("wait")
+            args, buffer, link, results, progress, limiter, its_pace, decode, threading.Event(), LoopClock("wait")
         )
         with closing(ingest):
             yield Parts(ingest, results, buffer, progress, limiter)
@@ -110,6 +110,14 @@ def actor(client: Client, name: str, number: int = 0, *, evaluation: bool = Fals
     with ActorClient(client, name, "id", number, threading.Event(), evaluation=evaluation) as link:
         link.saved()
         yield link
+
+
+def take_until(ingest: Ingest, true: Callable[[], object], what: str) -> None:
+    def is_true() -> object:
+        ingest.take_meanwhile()
+        return true()
+
+    wait_until(is_true, what, 20)
 
 
 @pytest.mark.parametrize("agent", OPTIONS)
@@ -138,7 +146,7 @@ def test_a_learner_stopped_as_it_starts_leaves_out_no_episode_that_it_has_counte
     with actor(client, run_name) as link:
         with learner(client, run_name, tmp_path, agent) as first:
             link.commit([Episode(SCORE | {"actor": 0, "episode": number}) for number in range(3)], b"state")
-            wait_until(lambda: first.ingest.take_meanwhile() or len(first.results.log.records) == 3, "them", 20)
+            take_until(first.ingest, lambda: len(first.results.log.records) == 3, "them")
         link.commit([Episode(SCORE | {"actor": 0, "episode": 3})], b"state")
     with learner(client, run_name, tmp_path, agent, afresh=False) as second:
         assert second.ingest.resume(first.ingest.counted)
@@ -160,9 +168,9 @@ def test_in_lockstep_an_actor_numbers_episodes_from_the_steps_before_its_round(
     assert "Left out" not in capsys.readouterr().out
 
 
-def chunks(spec: ChunkSpec, versions: Iterable[int]) -> list[Chunk]:
+def chunks(spec: ChunkSpec, versions: Iterable[int]) -> list[Message]:
     """Make chunks which their versions tell apart, of rows that are in the middle of an episode."""
-    made = []
+    made: list[Message] = []
     for version in versions:
         fields = spec.row_fields(ENVIRONMENT).items()
         rows = {name: np.full((spec.window, *field.shape), version % 2, field.dtype) for name, field in fields}
@@ -187,11 +195,11 @@ def check_a_resumed_queue(client: Client, name: str, folder: Path, agent: str) -
             assert isinstance(buffer, Queue | Mixture)
             for link, sent in ((few, range(12)), (many, range(12, 60))):
                 link.commit(chunks(spec, sent), b"state")
-            given = []
+            given: list[int] = []
             while len(given) < 60 - QUEUE:
-                wait_until(lambda: ingest.take_meanwhile() or buffer.ready(), "a batch", 20)
+                take_until(ingest, buffer.ready, "a batch")
                 given += give(buffer)
-            wait_until(lambda: ingest.take_meanwhile() or not buffer.room, "the others", 20)
+            take_until(ingest, lambda: not buffer.room, "the others")
             saved, counted = buffer.checkpoint(), dict(ingest.counted)
         few.commit(chunks(spec, range(60, 120)), b"state")
         with learner(client, name, folder, agent, afresh=False) as (ingest, _, buffer, *_):
@@ -207,7 +215,7 @@ def check_a_resumed_queue(client: Client, name: str, folder: Path, agent: str) -
                 for one, other in (*same.values(), (again.ids, saved.ids), (again.priorities, saved.priorities)):
                     torch.testing.assert_close(one, other, rtol=0, atol=0)
             while len(given) < 120:
-                wait_until(lambda: ingest.take_meanwhile() or buffer.ready(), "a batch", 20)
+                take_until(ingest, buffer.ready, "a batch")
                 given += give(buffer)
             assert sorted(given) == list(range(120)), "each is fresh once"
             assert buffer.dropped == 0

@@ -51,6 +51,7 @@ def updates(pace: StepPace | QueuePace, progress: Progress) -> list[int]:
         progress.T_learner = turns[-1].step
         made.append(progress.T_learner)
         if isinstance(pace, QueuePace):
+            assert isinstance(pace._queue, Queue)
             pace._queue.sample(BATCH)
     pace.end()
     return made

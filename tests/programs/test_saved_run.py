@@ -60,13 +60,11 @@ def test_weights_of_others_are_for_a_start(name: str) -> None:
 
 
 TABLE = torch.zeros(3, dtype=torch.int64)
-WRONG_TABLES: list[dict[str, Any]] = [
-    {"extra": wrong}
-    for wrong in (
-        None, [], {3: TABLE}, {"slots": [1]}, {"slots": TABLE[None]}, {"slots": torch.zeros(17)},
-        {str(number): TABLE for number in range(17)},
-    )
+WRONG_EXTRAS: list[Any] = [
+    None, [], {3: TABLE}, {"slots": [1]}, {"slots": TABLE[None]}, {"slots": torch.zeros(17)},
+    {str(number): TABLE for number in range(17)},
 ]  # fmt: skip
+WRONG_TABLES: list[dict[str, Any]] = [{"extra": wrong} for wrong in WRONG_EXTRAS]
 WRONG: dict[str, list[Any]] = {
     "run_id": ["", "a b", "x" * 65, 3, None, b"a"],
     "round": [-1, 1.0, True, None, "3", 2**63],

@@ -34,7 +34,8 @@ def hash_of(out: str) -> str:
 def other_value(f: dataclasses.Field[Any]) -> str:
     """A lawful text for an option, which is not its default."""
     if choices := f.metadata["bounds"].choices:
-        return next(choice for choice in choices if choice != f.default)
+        other: str = next(choice for choice in choices if choice != f.default)
+        return other
     if isinstance(f.default, bool):
         return str(not f.default)
     if isinstance(f.default, int | float):

@@ -146,7 +146,11 @@ def test_lines_that_nobody_reads_do_not_stop_a_process() -> None:
 
 
 def test_lines_of_threads_are_not_mixed(capfd: pytest.CaptureFixture[str]) -> None:
-    threads = [threading.Thread(target=lambda: [say("x" * 200) for _ in range(200)]) for _ in range(4)]
+    def say_often() -> None:
+        for _ in range(200):
+            say("x" * 200)
+
+    threads = [threading.Thread(target=say_often) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,18 +1,22 @@
 """A slow, obvious player of the same game, and what the tests do to the emulator."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import cv2
 import numpy as np
-from ale_py import ALEInterface, LoggerMode, roms
+import pytest
+from ale_py import Action, ALEInterface, LoggerMode, roms
 
-from memory.rows import Row, StepType
+from memory.rows import Array, Row, StepType
 from saber.atari import AtariEnvironment
+from saber.environment import Environment, EnvironmentSettings
+from saber.registry import make_environment
 
 
 class Played(NamedTuple):
-    frames: list  # grey screens [height, 160] uint8 of the frames that were reached
-    rewards: list  # of the same frames, as the emulator gave them
+    frames: list[Array]  # grey screens [height, 160] uint8 of the frames that were reached
+    rewards: list[int]  # of the same frames, as the emulator gave them
     over: bool
 
 
@@ -24,14 +28,17 @@ class Reference:
         self.ale = ALEInterface()
         self.ale.setInt("random_seed", seed)
         self.ale.setFloat("repeat_action_probability", sticky)
-        self.ale.loadROM(roms.get_rom_path(game))
+        path = roms.get_rom_path(game)
+        assert path is not None
+        self.ale.loadROM(path)
 
     def reset(self) -> np.ndarray:
         self.ale.reset_game()
         return resized(self.ale.getScreenGrayscale())
 
     def step(self, action: int, repeat: int = 4) -> Played:
-        frames, rewards = [], []
+        frames: list[Array] = []
+        rewards: list[int] = []
         while len(frames) < repeat and not self.ale.game_over():
             rewards.append(self.ale.act(action))
             frames.append(self.ale.getScreenGrayscale())
@@ -42,7 +49,7 @@ def resized(frame: np.ndarray) -> np.ndarray:
     return cv2.resize(frame, (84, 84), interpolation=cv2.INTER_LINEAR)
 
 
-def observation(frames: list, repeat: int = 4) -> np.ndarray:
+def observation(frames: list[Array], repeat: int = 4) -> np.ndarray:
     """The maximum of the last two of `repeat` frames, those that are missing being black."""
     black = [np.zeros_like(frames[0])] * (repeat - len(frames))
     both = [resized(frame).astype(int) for frame in (frames + black)[-2:]]
@@ -66,16 +73,23 @@ def bilinear(frame: np.ndarray) -> np.ndarray:
 
 
 def random_actions(count: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(18, size=count).tolist()
+    actions: list[int] = np.random.default_rng(seed).integers(18, size=count).tolist()
+    return actions
 
 
 def same(left: Row, right: Row) -> bool:
     return left[1:] == right[1:] and left.obs.dtype == right.obs.dtype and np.array_equal(left.obs, right.obs)
 
 
-def play(environment: AtariEnvironment, actions: list[int]) -> list[Row]:
+def make_atari(settings: EnvironmentSettings, seed: int) -> AtariEnvironment:
+    environment = make_environment(settings, seed)
+    assert isinstance(environment, AtariEnvironment)
+    return environment
+
+
+def play(environment: Environment, actions: Iterable[int | Array]) -> list[Row]:
     """The rows after each action; after a LAST row comes the FIRST row of the next episode."""
-    rows = []
+    rows: list[Row] = []
     for action in actions:
         rows.append(environment.step(action))
         if rows[-1].step_type == StepType.LAST:
@@ -83,7 +97,7 @@ def play(environment: AtariEnvironment, actions: list[int]) -> list[Row]:
     return rows
 
 
-def say_rewards(monkeypatch, rewards=()) -> None:
+def say_rewards(monkeypatch: pytest.MonkeyPatch, rewards: Iterable[int] = ()) -> None:
     """Let the next environment's emulator stand still and say these rewards, one per frame, then 0."""
 
     class Speaking(ALEInterface):
@@ -91,13 +105,13 @@ def say_rewards(monkeypatch, rewards=()) -> None:
             super().__init__()
             self.rewards = iter(rewards)
 
-        def act(self, _action: int) -> int:
+        def act(self, _action: Action | int, _paddle_strength: float = 1.0) -> int:
             return next(self.rewards, 0)
 
     monkeypatch.setattr("saber.atari.ALEInterface", Speaking)
 
 
-def end_after(monkeypatch, frames: int) -> None:
+def end_after(monkeypatch: pytest.MonkeyPatch, frames: int) -> None:
     """Let the next environment's emulator be over after so many frames of each episode."""
 
     class Ending(ALEInterface):
@@ -105,11 +119,11 @@ def end_after(monkeypatch, frames: int) -> None:
             super().reset_game()
             self.frames = 0
 
-        def act(self, action: int) -> int:
+        def act(self, action: Action | int, paddle_strength: float = 1.0) -> int:
             self.frames += 1
-            return super().act(action)
+            return super().act(action, paddle_strength)
 
-        def game_over(self) -> bool:
+        def game_over(self, **_: bool) -> bool:
             return self.frames >= frames
 
     monkeypatch.setattr("saber.atari.ALEInterface", Ending)

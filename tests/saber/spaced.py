@@ -41,7 +41,7 @@ class Locks(gymnasium.Env[Any, Any]):
     """Three locks, which the right numbers open; MultiDiscrete observations and actions, both with a start."""
 
     def __init__(self) -> None:
-        self.action_space = spaces.MultiDiscrete([[3, 4, 2]], start=[[-1, 0, 5]])
+        self.action_space = spaces.MultiDiscrete(np.array([[3, 4, 2]]), start=np.array([[-1, 0, 5]]))
         self.observation_space = spaces.MultiDiscrete([2, 2, 9], start=[0, 0, -4])
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -76,6 +76,6 @@ class Memory(gymnasium.Env[Any, Any]):
         return self.np_random.integers(0, self.highest).astype(np.uint8)
 
 
-gymnasium.register("Goal-v0", Goal)
-gymnasium.register("Locks-v0", Locks)
-gymnasium.register("Memory-v0", Memory)
+gymnasium.register("Goal-v0", "tests.saber.spaced:Goal")
+gymnasium.register("Locks-v0", "tests.saber.spaced:Locks")
+gymnasium.register("Memory-v0", "tests.saber.spaced:Memory")

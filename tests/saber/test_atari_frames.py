@@ -3,21 +3,23 @@
 import numpy as np
 import pytest
 
+from memory.environment_spec import Discrete
 from memory.rows import StepType
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
-from tests.saber.reference import Reference, bilinear, end_after, observation, random_actions, resized
+from tests.saber.reference import Reference, bilinear, end_after, make_atari, observation, random_actions, resized
 
 
 # space_invaders blinks: with the last frame alone, or with the maximum of other frames, most pixels of shots differ.
 # klax has a screen of 250 lines and short episodes, ms_pacman loses lives.
 @pytest.mark.parametrize(("game", "repeat"), [("space_invaders", 4), ("ms_pacman", 4), ("klax", 3), ("pong", 1)])
-def test_every_row_equals_the_slow_reference(game, repeat):
+def test_every_row_equals_the_slow_reference(game: str, repeat: int) -> None:
     environment = make_environment(EnvironmentSettings(game=game, action_repeat=repeat), 11)
     reference = Reference(game, 11)
     row, expected = environment.reset(), reference.reset()
     assert np.array_equal(row.obs, expected)
-    lives, episodes, last_alone = set(), 0, 0
+    lives: set[int] = set()
+    episodes = last_alone = 0
     for action in random_actions(900):
         row, played = environment.step(action), reference.step(action, repeat)
         assert np.array_equal(row.obs, observation(played.frames, repeat))
@@ -34,7 +36,7 @@ def test_every_row_equals_the_slow_reference(game, repeat):
     assert last_alone < 450 or game != "space_invaders"
 
 
-def test_the_resize_is_bilinear():
+def test_the_resize_is_bilinear() -> None:
     environment = make_environment(EnvironmentSettings(game="ms_pacman"), 0)
     reference = Reference("ms_pacman", 0)
     reference.ale.reset_game()
@@ -47,7 +49,7 @@ def test_the_resize_is_bilinear():
 # The second step is cut: with n frames reached, frame 3 is seen from n = 3 on and frame 4 at n = 4 only. A program that
 # kept the frame before, or left its buffer from the last step, would not be black at n = 1 and n = 2.
 @pytest.mark.parametrize("reached", [1, 2, 3, 4])
-def test_frames_that_are_not_reached_are_black(monkeypatch, reached):
+def test_frames_that_are_not_reached_are_black(monkeypatch: pytest.MonkeyPatch, reached: int) -> None:
     end_after(monkeypatch, 4 + reached)
     environment = make_environment(EnvironmentSettings(game="space_invaders"), 5)
     reference = Reference("space_invaders", 5)
@@ -62,7 +64,7 @@ def test_frames_that_are_not_reached_are_black(monkeypatch, reached):
     assert (row.step_type, row.discount, environment.end) == (StepType.LAST, 0, "game_over")
 
 
-def test_observations_are_the_callers_to_keep():
+def test_observations_are_the_callers_to_keep() -> None:
     environment = make_environment(EnvironmentSettings(game="space_invaders"), 0)
     rows = [environment.reset()] + [environment.step(1) for _ in range(50)]
     copies = [row.obs.copy() for row in rows]
@@ -73,9 +75,9 @@ def test_observations_are_the_callers_to_keep():
 
 # skiing and lost_luggage have 9 legal actions in ALE, pong's minimal set has 6.
 @pytest.mark.parametrize("game", ["pong", "skiing", "lost_luggage", "air_raid", "breakout"])
-def test_eighteen_actions_and_one_shape_in_every_game(game):
+def test_eighteen_actions_and_one_shape_in_every_game(game: str) -> None:
     environment = make_environment(EnvironmentSettings(game=game), 0)
-    assert (environment.spec.action.count, environment.spec.observation.shape) == (18, (84, 84))
+    assert (environment.spec.action, environment.spec.observation.shape) == (Discrete(18), (84, 84))
     assert (environment.spec.observation.dtype, environment.action_repeat) == ("uint8", 4)
     rows = [environment.reset()] + [environment.step(action) for action in range(18)]
     assert all(row.obs.shape == (84, 84) and row.obs.dtype == np.uint8 for row in rows)
@@ -84,8 +86,8 @@ def test_eighteen_actions_and_one_shape_in_every_game(game):
             environment.step(wrong)
 
 
-def test_a_reset_plays_no_frame():
-    environment = make_environment(EnvironmentSettings(game="breakout"), 0)
+def test_a_reset_plays_no_frame() -> None:
+    environment = make_atari(EnvironmentSettings(game="breakout"), 0)
     for _ in range(2):
         row = environment.reset()
         assert (row.step_type, row.reward, row.discount) == (StepType.FIRST, 0, 1)

@@ -5,20 +5,22 @@ from collections import Counter
 
 import pytest
 
+from memory.rows import Row
+from saber.atari import AtariEnvironment
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
-from tests.saber.reference import play, random_actions, same
+from tests.saber.reference import make_atari, play, random_actions, same
 
 RIGHT, LEFT, PADDLE_STEP = 3, 4, -23_000  # of Breakout; what ALE adds to the paddle's position in a frame of RIGHT
 
 
-def rows_of(seed, game="breakout", sticky=0.25):
+def rows_of(seed: int, game: str = "breakout", sticky: float = 0.25) -> list[Row]:
     environment = make_environment(EnvironmentSettings(game=game, proba_sticky_actions=sticky), seed)
     environment.reset()
     return play(environment, random_actions(450))
 
 
-def test_a_seed_decides_everything_and_seeds_differ():
+def test_a_seed_decides_everything_and_seeds_differ() -> None:
     first, again, other = rows_of(1), rows_of(1), rows_of(2)
     assert len(first) > 401  # with the beginning of another episode
     assert len(first) == len(again)
@@ -26,16 +28,16 @@ def test_a_seed_decides_everything_and_seeds_differ():
     assert not all(map(same, first, other))
 
 
-def test_stickiness_is_all_that_is_random():
+def test_stickiness_is_all_that_is_random() -> None:
     assert all(map(same, rows_of(1, sticky=0), rows_of(2, sticky=0)))
 
 
 @pytest.mark.parametrize("seed", [-1, 2**31 + 5, 2**63])
-def test_any_integer_is_a_seed(seed):
+def test_any_integer_is_a_seed(seed: int) -> None:
     assert same(rows_of(seed)[20], rows_of(seed)[20])
 
 
-def test_episodes_of_one_environment_differ():
+def test_episodes_of_one_environment_differ() -> None:
     environment = make_environment(EnvironmentSettings(game="breakout"), 1)
     episodes = []
     for _ in range(2):
@@ -44,14 +46,15 @@ def test_episodes_of_one_environment_differ():
     assert not all(map(same, *episodes))
 
 
-def paddle(environment) -> int:
-    return struct.unpack_from("<i", environment._ale.cloneState(include_rng=False).serialize())[0]
+def paddle(environment: AtariEnvironment) -> int:
+    place: int = struct.unpack_from("<i", environment._ale.cloneState(include_rng=False).serialize())[0]
+    return place
 
 
-def frames_kept(sticky: float, steps: int) -> Counter:
+def frames_kept(sticky: float, steps: int) -> Counter[float]:
     """Turn the paddle round at every step of 4 frames; how many frames did each step still go the old way?"""
-    environment = make_environment(EnvironmentSettings(game="breakout", proba_sticky_actions=sticky), 3)
-    kept = Counter()
+    environment = make_atari(EnvironmentSettings(game="breakout", proba_sticky_actions=sticky), 3)
+    kept = Counter[float]()
     for step in range(steps):
         if step % 25 == 0:
             environment.reset()  # far from both walls
@@ -63,7 +66,7 @@ def frames_kept(sticky: float, steps: int) -> Counter:
     return kept
 
 
-def test_stickiness_is_drawn_at_every_frame():
+def test_stickiness_is_drawn_at_every_frame() -> None:
     # k frames of the old action have probability p^k (1 - p), and p^4 for all four. Drawn once per
     # step, they would be 0 or 4 frames, with 1 - p and p.
     kept, p, steps = frames_kept(0.25, 3000), 0.25, 3000
@@ -74,5 +77,5 @@ def test_stickiness_is_drawn_at_every_frame():
         assert abs(kept[k] / steps - expected) < 4 * error + 0.004, (k, kept)
 
 
-def test_no_stickiness_if_none_is_asked_for():
+def test_no_stickiness_if_none_is_asked_for() -> None:
     assert frames_kept(0.0, 100) == {0: 100}

@@ -4,12 +4,12 @@ import pytest
 
 from memory.rows import StepType
 from saber.atari import AtariEnvironment, unroll
-from saber.environment import EnvironmentSettings
+from saber.environment import Environment, EnvironmentSettings
 from saber.registry import make_environment
 from tests.saber.reference import end_after, random_actions, say_rewards
 
 
-def last_of(environment) -> tuple[int, float, str]:
+def last_of(environment: Environment) -> tuple[int, float, str]:
     """Agent steps of the episode from here, discount and reason of its end."""
     for steps in range(1, 10**6):
         row = environment.step(0)
@@ -31,11 +31,11 @@ def last_of(environment) -> tuple[int, float, str]:
         (999_950, 999_950),  # only negative rewards roll over
     ],
 )
-def test_roll_over(said, meant):
+def test_roll_over(said: int, meant: int) -> None:
     assert unroll(said) == meant
 
 
-def test_every_frame_is_corrected_before_the_sum(monkeypatch):
+def test_every_frame_is_corrected_before_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     # Corrected after the sum, the first step would be -999 650 + 10^6 = 350, which is the same; the second, with two
     # roll-overs, would not: -1 999 800 would become 8 000 200. The third holds a counter of 10^8. The last is a sum
     # that looks like a roll-over, and is none.
@@ -47,14 +47,14 @@ def test_every_frame_is_corrected_before_the_sum(monkeypatch):
     assert [environment.step(0).reward for _ in range(6)] == [350, 200, 1007, -200, -1_000_000, 0]
 
 
-def test_defenders_first_rewards_are_not_multiplied():
+def test_defenders_first_rewards_are_not_multiplied() -> None:
     environment = make_environment(EnvironmentSettings(game="defender"), 1)
     environment.reset()
     rewards = [environment.step(action).reward for action in random_actions(200, seed=1)]
     assert [reward for reward in rewards if reward] == [150, 150, 100, 200, 250]
 
 
-def test_stuck_after_more_than_five_minutes_without_a_reward(monkeypatch):
+def test_stuck_after_more_than_five_minutes_without_a_reward(monkeypatch: pytest.MonkeyPatch) -> None:
     # 4500 steps without a reward may be, the 4501st ends the episode; `>=` for `>` ends it at the 4500th. A negative
     # reward is a reward: without the counter's return to 0 the episode ends after 4501 steps.
     say_rewards(monkeypatch, [0] * 4 * 4499 + [0, 0, -1, 0])
@@ -66,7 +66,7 @@ def test_stuck_after_more_than_five_minutes_without_a_reward(monkeypatch):
 
 
 @pytest.mark.parametrize(("repeat", "steps"), [(4, 76), (3, 101), (1, 301)])
-def test_limits_are_game_time(monkeypatch, repeat, steps):
+def test_limits_are_game_time(monkeypatch: pytest.MonkeyPatch, repeat: int, steps: int) -> None:
     monkeypatch.setattr(AtariEnvironment, "max_stuck_seconds", 5)
     say_rewards(monkeypatch)
     environment = make_environment(EnvironmentSettings(action_repeat=repeat), 0)
@@ -74,7 +74,7 @@ def test_limits_are_game_time(monkeypatch, repeat, steps):
     assert last_of(environment) == (steps, 0.0, "stuck")
 
 
-def test_a_hundred_hours_are_a_true_end(monkeypatch):
+def test_a_hundred_hours_are_a_true_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert AtariEnvironment.max_saber_seconds == 360_000
     monkeypatch.setattr(AtariEnvironment, "max_saber_seconds", 10)
     environment = make_environment(EnvironmentSettings(game="pong"), 0)
@@ -83,7 +83,7 @@ def test_a_hundred_hours_are_a_true_end(monkeypatch):
         assert last_of(environment) == (150, 0.0, "time_limit")
 
 
-def test_without_saber_thirty_minutes_are_a_truncation_and_nothing_is_stuck(monkeypatch):
+def test_without_saber_thirty_minutes_are_a_truncation_and_nothing_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     say_rewards(monkeypatch)
     environment = make_environment(EnvironmentSettings(saber_mode=False), 0)
     environment.reset()
@@ -91,7 +91,7 @@ def test_without_saber_thirty_minutes_are_a_truncation_and_nothing_is_stuck(monk
 
 
 @pytest.mark.parametrize("saber_mode", [True, False])
-def test_the_games_own_end_wins_over_the_clock(monkeypatch, saber_mode):
+def test_the_games_own_end_wins_over_the_clock(monkeypatch: pytest.MonkeyPatch, saber_mode: bool) -> None:
     monkeypatch.setattr(AtariEnvironment, "max_saber_seconds", 1)
     monkeypatch.setattr(AtariEnvironment, "max_seconds", 1)
     end_after(monkeypatch, 60)
@@ -100,7 +100,7 @@ def test_the_games_own_end_wins_over_the_clock(monkeypatch, saber_mode):
     assert last_of(environment) == (15, 0.0, "game_over")
 
 
-def test_no_step_after_the_last(monkeypatch):
+def test_no_step_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     end_after(monkeypatch, 3)
     environment = make_environment(EnvironmentSettings(), 0)
     environment.reset()

@@ -1,20 +1,23 @@
 """A snapshot continues exactly: rows, ends of episodes, later snapshots; in this process and in a new one."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 from memory import wire
-from memory.rows import StepType
+from memory.rows import Arrays, StepType
 from saber import emulator_state
 from saber.atari import AtariEnvironment
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
 from tests.processes import run
-from tests.saber.reference import play, random_actions, same, say_rewards
+from tests.saber.reference import make_atari, play, random_actions, same, say_rewards
 
 
 def playing(game: str, seed: int, steps: int) -> AtariEnvironment:
-    environment = make_environment(EnvironmentSettings(game=game), seed)
+    environment = make_atari(EnvironmentSettings(game=game), seed)
     environment.reset()
     play(environment, random_actions(steps, seed))
     return environment
@@ -28,10 +31,11 @@ def dirty(game: str) -> AtariEnvironment:
 # With ALE's own state alone, carnival goes on differently in one case in six, and qbert always; without the random
 # numbers in it, all do. The futures hold the end of an episode and more.
 @pytest.mark.parametrize(("game", "before"), [("carnival", 118), ("qbert", 50), ("space_invaders", 300)])
-def test_a_new_process_continues_byte_for_byte(tmp_path, game, before):
+def test_a_new_process_continues_byte_for_byte(tmp_path: Path, game: str, before: int) -> None:
     environment, future = playing(game, 4, before), random_actions(500, seed=5)
     saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
-    np.savez(saved, env="atari", game=game, future=future, **environment.snapshot())
+    snapshot: dict[str, Any] = environment.snapshot()
+    np.savez(saved, env="atari", game=game, future=future, **snapshot)
     code, _, errors = run("-m", "tests.saber.resume", saved, continued)
     assert code == 0, errors
     rows = play(environment, future)
@@ -44,7 +48,7 @@ def test_a_new_process_continues_byte_for_byte(tmp_path, game, before):
 
 
 # With ALE's own state alone, the first frame would repeat a no-op instead of the last action, in one case in four.
-def test_the_action_that_a_sticky_frame_repeats_is_kept():
+def test_the_action_that_a_sticky_frame_repeats_is_kept() -> None:
     environment, other = playing("breakout", 1, 0), dirty("breakout")
     for before, after in zip([3, 4] * 20, [4, 3] * 20, strict=True):
         environment.step(before)
@@ -58,7 +62,7 @@ def test_the_action_that_a_sticky_frame_repeats_is_kept():
 # of them in twenty goes on differently: several of these 72 snapshots do. qbert
 # resets within a frame: started from there, no newer state is ever proven.
 @pytest.mark.parametrize("game", ["carnival", "space_invaders", "solaris", "qbert"])
-def test_states_within_a_long_episode(monkeypatch, game):
+def test_states_within_a_long_episode(monkeypatch: pytest.MonkeyPatch, game: str) -> None:
     monkeypatch.setattr(emulator_state, "PERIOD", 40)
     monkeypatch.setattr(emulator_state, "RETRY", 8)
     environment, other = playing(game, 2, 30), dirty(game)
@@ -75,7 +79,7 @@ def test_states_within_a_long_episode(monkeypatch, game):
 
 
 # A state within a frame cannot be started from: the emulator would go on drawing elsewhere, or crash.
-def test_no_start_within_a_frame(monkeypatch):
+def test_no_start_within_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"PERIOD": 1, "PROOF": 4, "RETRY": 1}.items():
         monkeypatch.setattr(emulator_state, name, value)
     environment, within = playing("tic_tac_toe_3d", 0, 0), 0
@@ -89,7 +93,7 @@ def test_no_start_within_a_frame(monkeypatch):
     assert not any(map(emulator_state._within_frame, starts))
 
 
-def test_between_two_episodes():
+def test_between_two_episodes() -> None:
     # The last repeat may end early; played again to its fourth frame, it would draw more random numbers.
     environment, other = playing("breakout", 6, 0), dirty("breakout")
     for episode in range(4):
@@ -104,12 +108,12 @@ def test_between_two_episodes():
         assert all(map(same, play(environment, random_actions(30)), play(other, random_actions(30))))
 
 
-def assert_same_arrays(left, right) -> None:
+def assert_same_arrays(left: Arrays, right: Arrays) -> None:
     assert left.keys() == right.keys()
     assert all(np.array_equal(left[name], right[name]) for name in left)
 
 
-def test_a_snapshot_of_a_long_episode_stays_short(monkeypatch):
+def test_a_snapshot_of_a_long_episode_stays_short(monkeypatch: pytest.MonkeyPatch) -> None:
     say_rewards(monkeypatch)
     environment = make_environment(EnvironmentSettings(saber_mode=False), 0)
     environment.reset()
@@ -122,7 +126,7 @@ def test_a_snapshot_of_a_long_episode_stays_short(monkeypatch):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 300])
-def test_counters_and_the_reason_of_the_end_come_back(monkeypatch, steps):
+def test_counters_and_the_reason_of_the_end_come_back(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     monkeypatch.setattr(AtariEnvironment, "max_stuck_seconds", 20)
     say_rewards(monkeypatch)
     environment, other = (make_environment(EnvironmentSettings(), seed) for seed in (0, 1))
@@ -138,7 +142,7 @@ def test_counters_and_the_reason_of_the_end_come_back(monkeypatch, steps):
     assert environment.reset().step_type == StepType.FIRST
 
 
-def test_a_snapshot_does_not_change_what_follows_and_is_not_changed_by_it():
+def test_a_snapshot_does_not_change_what_follows_and_is_not_changed_by_it() -> None:
     watched, alone = playing("breakout", 8, 0), playing("breakout", 8, 0)
     snapshots, copies = [], []
     for action in random_actions(300):
@@ -149,7 +153,7 @@ def test_a_snapshot_does_not_change_what_follows_and_is_not_changed_by_it():
         assert_same_arrays(snapshot, copy)
 
 
-def test_a_snapshot_travels_on_the_wire():
+def test_a_snapshot_travels_on_the_wire() -> None:
     environment = playing("pong", 0, 20)
     snapshot = environment.snapshot()
     packet = wire.decode(wire.encode(wire.Tag.STATE, {}, snapshot))

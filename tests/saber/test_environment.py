@@ -1,10 +1,12 @@
 import socket
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from memory.rows import Row, StepType
+from memory.rows import StepType
 from saber.display import check_display
 from saber.environment import EnvironmentSettings
 from saber.registry import ENVIRONMENTS, make_environment
@@ -22,7 +24,7 @@ class Counter:
         self.made_with = (settings, seed)
 
 
-def test_unknown_environment_names_the_known_ones(monkeypatch):
+def test_unknown_environment_names_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENVIRONMENTS, "counter", Counter)
     monkeypatch.delitem(ENVIRONMENTS, "chain", raising=False)  # other tests may have added it
     with pytest.raises(ValueError, match="unknown environment 'atary'; there are: atari, counter, gymnasium"):
@@ -30,22 +32,24 @@ def test_unknown_environment_names_the_known_ones(monkeypatch):
 
 
 @pytest.mark.parametrize("env", ["counter", "counter:Three-v1"])
-def test_a_new_environment_is_one_line_and_gets_the_whole_settings(monkeypatch, env):
+def test_a_new_environment_is_one_line_and_gets_the_whole_settings(monkeypatch: pytest.MonkeyPatch, env: str) -> None:
     monkeypatch.setitem(ENVIRONMENTS, "counter", Counter)
     settings = EnvironmentSettings(env=env)
-    assert make_environment(settings, 7).made_with == (settings, 7)
+    environment = make_environment(settings, 7)
+    assert isinstance(environment, Counter)
+    assert environment.made_with == (settings, 7)
 
 
-def test_the_register_alone_loads_no_environment_and_no_opencv():
+def test_the_register_alone_loads_no_environment_and_no_opencv() -> None:
     check = "import sys, saber.environment; assert not {'ale_py', 'gymnasium', 'cv2', 'torch'} & set(sys.modules)"
     code, _, errors = run("-c", check)
     assert code == 0, errors
 
 
-def test_the_loop_that_the_interface_opens_with():
+def test_the_loop_that_the_interface_opens_with() -> None:
     environment = make_environment(EnvironmentSettings(game="breakout"), 1)
     row, steps = environment.reset(), 0
-    kinds: list[Row] = [row.step_type]
+    kinds = [row.step_type]
     while row.step_type != StepType.LAST:
         row = environment.step(1 + steps % 4)
         kinds.append(row.step_type)
@@ -56,19 +60,19 @@ def test_the_loop_that_the_interface_opens_with():
 
 
 @pytest.mark.parametrize("changes", [{"action_repeat": 0}, {"proba_sticky_actions": -0.1}, {"proba_sticky_actions": 2}])
-def test_impossible_settings(changes):
+def test_impossible_settings(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(changes))):
         make_environment(EnvironmentSettings(**changes), 0)
 
 
-def test_rendering_without_a_display_is_an_error(monkeypatch):
+def test_rendering_without_a_display_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(RuntimeError, match="there is no display"):
         make_environment(EnvironmentSettings(render=True), 0)
 
 
-def test_rendering_on_a_display_that_is_not_there_is_an_error(monkeypatch):
+def test_rendering_on_a_display_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
     for display in (":4711", "unix:4711.0", "127.0.0.1:4711", ":99999", "nonsense"):
@@ -82,7 +86,7 @@ def test_rendering_on_a_display_that_is_not_there_is_an_error(monkeypatch):
         check_display()
 
 
-def test_wayland_is_asked_before_it_is_believed(monkeypatch, tmp_path):
+def test_wayland_is_asked_before_it_is_believed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -98,7 +102,7 @@ def test_wayland_is_asked_before_it_is_believed(monkeypatch, tmp_path):
             check_display()
 
 
-def test_rendering_changes_no_row():
+def test_rendering_changes_no_row() -> None:
     play = (
         "import sys\n"
         "from saber.environment import EnvironmentSettings\n"

@@ -1,5 +1,6 @@
 """What holds for every environment of the register: the rules of rows, the seed, and snapshots."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,13 +64,13 @@ def stream(env: str, seed: int, count: int = 1000) -> list[Row]:
     return [environment.reset(), *play(environment, random_actions(environment, count))]
 
 
-def test_every_environment_has_an_example():
+def test_every_environment_has_an_example() -> None:
     registered = {name for name, factory in ENVIRONMENTS.items() if factory.__module__ == "saber.registry"}
     assert registered == {env.partition(":")[0] for env in EXAMPLES}
 
 
 @every
-def test_rows_follow_the_rules(env):
+def test_rows_follow_the_rules(env: str) -> None:
     environment = make(env, 1)
     row, seen = environment.reset(), []
     for action in random_actions(environment, 1000):
@@ -94,14 +95,14 @@ def test_rows_follow_the_rules(env):
 
 
 @every
-def test_the_seed_decides_everything(env):
+def test_the_seed_decides_everything(env: str) -> None:
     one, again, other = stream(env, 1), stream(env, 1), stream(env, 2)
     assert all(map(same, one, again))
     assert not all(map(same, one, other))
 
 
 @every
-def test_episodes_differ(env):
+def test_episodes_differ(env: str) -> None:
     environment = make(env, 1)
     episodes = []
     for _ in range(2):
@@ -114,13 +115,14 @@ def test_episodes_differ(env):
 
 
 @every
-def test_a_new_process_continues_byte_for_byte(tmp_path, env):
+def test_a_new_process_continues_byte_for_byte(tmp_path: Path, env: str) -> None:
     environment = make(env, 4)
     environment.reset()
     play(environment, random_actions(environment, 130))
     future = random_actions(environment, 600, seed=5)
     saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
-    np.savez(saved, env=env, game=EXAMPLES[env], future=future, **environment.snapshot())
+    snapshot: dict[str, Any] = environment.snapshot()
+    np.savez(saved, env=env, game=EXAMPLES[env], future=future, **snapshot)
     code, _, errors = run("-m", "tests.saber.resume", saved, continued)
     assert code == 0, errors
     rows = play(environment, future)
@@ -132,7 +134,7 @@ def test_a_new_process_continues_byte_for_byte(tmp_path, env):
 
 
 @every
-def test_snapshots_travel_at_all_moments(env):
+def test_snapshots_travel_at_all_moments(env: str) -> None:
     environment, other = make(env, 6), make(env, 999)
     row = environment.reset()
     for part in range(40):

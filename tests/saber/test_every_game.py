@@ -1,18 +1,19 @@
 """SABER's rules in every game that has a published score: what an agent sees, may do, and cannot foresee."""
 
 import csv
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from ale_py import roms
 
+from memory.environment_spec import Discrete
 from memory.rows import StepType
 from saber.atari import AtariEnvironment
 from saber.environment import EnvironmentSettings
-from saber.games import check_game
-from saber.registry import make_environment
+from saber.games import check_game, rom_path
 from saber.results import atari_scores
-from tests.saber.reference import Reference, bilinear, observation, play, random_actions, same, say_rewards
+from tests.saber.reference import Reference, bilinear, make_atari, observation, play, random_actions, same, say_rewards
 
 TABLE = atari_scores.PATH
 with TABLE.open(newline="") as _file:
@@ -20,20 +21,20 @@ with TABLE.open(newline="") as _file:
 every = pytest.mark.parametrize("game", GAMES)
 
 
-def make(game: str, seed: int, **more) -> AtariEnvironment:
-    return make_environment(EnvironmentSettings(game=game, **more), seed)
+def make(game: str, seed: int, **more: Any) -> AtariEnvironment:
+    return make_atari(EnvironmentSettings(game=game, **more), seed)
 
 
-def test_the_games_of_the_table():
+def test_the_games_of_the_table() -> None:
     assert len(GAMES) == len(set(GAMES)) == 62
     assert [check_game(game) for game in GAMES] == [None] * 62
-    assert [len(roms.get_rom_path(game).read_bytes()) >= 2048 for game in GAMES] == [True] * 62
+    assert [len(Path(rom_path(game)).read_bytes()) >= 2048 for game in GAMES] == [True] * 62
 
 
 @every
-def test_eighteen_actions_one_shape_and_every_pixel(game):
+def test_eighteen_actions_one_shape_and_every_pixel(game: str) -> None:
     environment, reference = make(game, 5), Reference(game, 5)
-    assert (environment.spec.action.count, environment.spec.observation.shape) == (18, (84, 84))
+    assert (environment.spec.action, environment.spec.observation.shape) == (Discrete(18), (84, 84))
     assert (environment.spec.observation.dtype, environment.action_repeat) == ("uint8", 4)
     row, expected = environment.reset(), reference.reset()
     assert np.abs(bilinear(reference.ale.getScreenGrayscale()) - row.obs).max() <= 1
@@ -52,7 +53,7 @@ def test_eighteen_actions_one_shape_and_every_pixel(game):
 
 
 @every
-def test_the_seed_decides_everything(game):
+def test_the_seed_decides_everything(game: str) -> None:
     one, again = (make(game, 1) for _ in range(2))
     assert same(one.reset(), again.reset())
     actions = random_actions(100)
@@ -93,14 +94,14 @@ def frames_kept(game: str, count: int) -> tuple[int, int]:
 
 
 @every
-def test_one_frame_in_four_repeats_the_action_before(game):
+def test_one_frame_in_four_repeats_the_action_before(game: str) -> None:
     # Without stickiness 0 of them; if it were drawn once per agent step only, a test of Breakout fails.
     kept, told = frames_kept(game, 80)
     assert told == 80
     assert abs(kept / told - 0.25) < 4.5 * (0.25 * 0.75 / told) ** 0.5
 
 
-def test_a_game_that_gives_nothing_is_stuck_after_five_minutes():
+def test_a_game_that_gives_nothing_is_stuck_after_five_minutes() -> None:
     environment = make("breakout", 0)  # nobody serves the ball
     for _ in range(2):
         row, steps = environment.reset(), 0
@@ -113,7 +114,7 @@ def test_a_game_that_gives_nothing_is_stuck_after_five_minutes():
 @pytest.mark.parametrize(
     ("game", "limit"), [("asterix", 10**6), ("defender", 10**6), ("video_pinball", 10**6), ("atlantis", 10**8)]
 )
-def test_a_score_that_rolls_over_goes_on_rising(monkeypatch, game, limit):
+def test_a_score_that_rolls_over_goes_on_rising(monkeypatch: pytest.MonkeyPatch, game: str, limit: int) -> None:
     counter, points, rewards = limit - 5000, 0, []
     for gain in np.random.default_rng(0).integers(0, 3000, size=40).tolist():
         shown = (counter + gain) % limit
@@ -126,7 +127,7 @@ def test_a_score_that_rolls_over_goes_on_rising(monkeypatch, game, limit):
     assert sum(environment.step(0).reward for _ in range(10)) == points
 
 
-def test_a_clock_near_a_hundred_hours():
+def test_a_clock_near_a_hundred_hours() -> None:
     # The clock is the count of agent steps that a snapshot holds: 100 hours are 5.4 million of 4 frames.
     environment = make("pong", 0)
     environment.reset()

@@ -1,9 +1,11 @@
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
-from ale_py import roms
 
 import saber.games as games_module
 from saber.environment import EnvironmentSettings
-from saber.games import check_game, games
+from saber.games import check_game, games, rom_path
 from saber.registry import make_environment
 
 # Every game with a published score: the usual 57, and 5 more that Dopamine played.
@@ -17,12 +19,12 @@ air_raid carnival elevator_action journey_escape pooyan
 """.split()
 
 
-def test_every_scored_game_is_there():
+def test_every_scored_game_is_there() -> None:
     assert [name for name in SCORED if check_game(name)] == []
     assert len(set(SCORED)) == 62
 
 
-def test_games_are_sorted_and_without_those_for_several_players_only():
+def test_games_are_sorted_and_without_those_for_several_players_only() -> None:
     assert games() == sorted(set(games()))
     assert len(games()) == 104
     assert not {"combat", "joust", "maze_craze", "warlords"} & set(games())  # loading one ends the process
@@ -32,8 +34,8 @@ def test_games_are_sorted_and_without_those_for_several_players_only():
     ("wrong", "right"),
     [("MsPacman", "ms_pacman"), ("ms-pacman", "ms_pacman"), ("Space Invaders", "space_invaders"), ("pongg", "pong")],
 )
-def test_an_unknown_game_is_answered_with_the_close_names(wrong, right):
-    assert f"{wrong!r}; did you mean {right}" in check_game(wrong)
+def test_an_unknown_game_is_answered_with_the_close_names(wrong: str, right: str) -> None:
+    assert f"{wrong!r}; did you mean {right}" in str(check_game(wrong))
 
 
 def ids(game: str) -> list[str]:
@@ -54,25 +56,25 @@ def test_a_typo_in_an_id_leads_to_what_is_close() -> None:
     assert "did you mean space_invaders" in str(check_game("SpaceInvaderNoFrameskip-v4"))
 
 
-def test_a_name_like_no_other_is_answered_with_all_names():
-    assert "there are adventure, air_raid, alien" in check_game("%%%")
+def test_a_name_like_no_other_is_answered_with_all_names() -> None:
+    assert "there are adventure, air_raid, alien" in str(check_game("%%%"))
 
 
-def test_changing_the_list_changes_nothing_for_the_next_caller():
+def test_changing_the_list_changes_nothing_for_the_next_caller() -> None:
     games().clear()
     assert "pong" in games()
 
 
 @pytest.mark.parametrize("game", ["combat", "Pong", "../pong", ""])
-def test_no_environment_of_an_unknown_game(game):
+def test_no_environment_of_an_unknown_game(game: str) -> None:
     with pytest.raises(ValueError, match="unknown game"):
         make_environment(EnvironmentSettings(game=game), 0)
 
 
 @pytest.fixture
-def roms_dir(tmp_path, monkeypatch):
+def roms_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of ROMs in the place of ale-py's, with pong's own and another file under breakout's name."""
-    (tmp_path / "pong.bin").write_bytes(roms.get_rom_path("pong").read_bytes())
+    (tmp_path / "pong.bin").write_bytes(Path(rom_path("pong")).read_bytes())
     (tmp_path / "breakout.bin").write_bytes(b"not breakout" * 200)
     monkeypatch.setenv("ALE_ROMS_DIR", str(tmp_path))
     games_module._games.cache_clear()
@@ -81,21 +83,21 @@ def roms_dir(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("roms_dir")
-def test_a_wrong_rom_is_named(capsys):
+def test_a_wrong_rom_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert check_game("pong") is None
-    wrong, missing = check_game("breakout"), check_game("asterix")
+    wrong, missing = str(check_game("breakout")), str(check_game("asterix"))
     for message, game in ((wrong, "breakout"), (missing, "asterix")):
         assert message.startswith(f"the ROM of {game} cannot be used: ")
         assert message.endswith("; reinstall ale-py, or correct ALE_ROMS_DIR if you have set it")
         assert "\n" not in message
     assert "does not match" in wrong and "No such file" in missing and "asterix.bin" in missing
-    assert "unknown game 'pongg'; did you mean pong?" in check_game("pongg")
+    assert "unknown game 'pongg'; did you mean pong?" in str(check_game("pongg"))
     with pytest.raises(ValueError, match="the ROM of breakout cannot be used"):
         make_environment(EnvironmentSettings(game="breakout"), 0)
     assert make_environment(EnvironmentSettings(game="pong"), 0).reset().reward == 0
     assert capsys.readouterr().out == "", "ale-py says where it looks, for every game"
 
 
-def test_a_folder_of_roms_that_is_not_there(roms_dir, monkeypatch):
+def test_a_folder_of_roms_that_is_not_there(roms_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALE_ROMS_DIR", str(roms_dir / "gone"))
-    assert f"{roms_dir / 'gone'} doesn't exist" in check_game("pong")
+    assert f"{roms_dir / 'gone'} doesn't exist" in str(check_game("pong"))

@@ -1,7 +1,8 @@
 """What is Gymnasium's own: ids, spaces, the two ends of an episode, and what cannot be continued."""
 
 import importlib.util
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -11,8 +12,9 @@ from gymnasium.envs.registration import EnvSpec
 
 from args import Args
 from memory import wire
+from memory.environment_spec import Discrete
 from memory.errors import RunError, UserError
-from memory.rows import Row, StepType
+from memory.rows import Array, Row, StepType
 from programs.common import open_environment
 from saber.environment import EnvironmentSettings
 from saber.gymnasium_environment import GymnasiumEnvironment
@@ -21,25 +23,32 @@ from tests.saber.reference import bilinear
 
 BYTES = spaces.Box(0, 255, (84, 84), np.uint8)
 COIN = spaces.Discrete(2)
+MakeScripted = Callable[..., GymnasiumEnvironment]
 
 
 class Scripted(gymnasium.Env[Any, Any]):
     """Shows, in a row, the given observations; ends at the last as told; keeps the actions it gets."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
-
-    def __init__(self, space, observations, actions=COIN, reward=1.0, terminated=False, truncated=True) -> None:
+    def __init__(
+        self,
+        space: spaces.Space[Any],
+        observations: list[Any],
+        actions: spaces.Space[Any] = COIN,
+        reward: SupportsFloat = 1.0,
+        terminated: bool = False,
+        truncated: bool = True,
+    ) -> None:
         self.observation_space, self.action_space = space, actions
         self._observations = observations
         self._reward, self._ends = reward, (terminated, truncated)
         self.got: list[Any] = []
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed, options=options)
         self._left = list(self._observations)
         return self._left.pop(0), {}
 
-    def step(self, action):
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action)
         self.got.append(action)
         obs = self._left.pop(0)
@@ -53,25 +62,28 @@ def make(id_: str, seed: int = 0) -> GymnasiumEnvironment:
 
 
 @pytest.fixture
-def scripted(monkeypatch):
-    def make_scripted(*args: Any, **kwargs: Any) -> GymnasiumEnvironment:
-        return register(monkeypatch, Scripted(*args, **kwargs))
-
-    return make_scripted
+def scripted(monkeypatch: pytest.MonkeyPatch) -> MakeScripted:
+    return lambda *args, **kwargs: register(monkeypatch, Scripted(*args, **kwargs))
 
 
-def register(monkeypatch, environment: gymnasium.Env[Any, Any]) -> GymnasiumEnvironment:
+def register(monkeypatch: pytest.MonkeyPatch, environment: gymnasium.Env[Any, Any]) -> GymnasiumEnvironment:
     spec = EnvSpec("Scripted-v0", entry_point=lambda **_: environment)
     monkeypatch.setitem(gymnasium.registry, spec.id, spec)
     return make(spec.id)
 
 
+def actions_got(environment: GymnasiumEnvironment) -> list[Any]:
+    own = environment._environment.unwrapped
+    assert isinstance(own, Scripted)
+    return own.got
+
+
 # --- episodes ---
 
 
-def test_rows_are_those_of_gymnasium_s_own_loop():
+def test_rows_are_those_of_gymnasium_s_own_loop() -> None:
     environment = make("CartPole-v1", 3)
-    own = gymnasium.make("CartPole-v1")
+    own: Any = gymnasium.make("CartPole-v1")
     for _ in range(5):
         row = environment.reset()
         assert np.array_equal(row.obs, own.reset(seed=environment._episode_seed())[0])
@@ -84,13 +96,13 @@ def test_rows_are_those_of_gymnasium_s_own_loop():
             assert (row.step_type == StepType.LAST) == (terminated or truncated)
 
 
-def balance(obs: np.ndarray) -> int:
+def balance(obs: Array) -> int:
     return int(obs[2] + 0.3 * obs[3] + 0.02 * obs[0] + 0.05 * obs[1] > 0)
 
 
-def test_a_time_limit_cuts_off_and_a_fallen_pole_ends():
+def test_a_time_limit_cuts_off_and_a_fallen_pole_ends() -> None:
     environment = make("CartPole-v1")
-    ends = {}
+    ends: dict[str, tuple[int, float, bool]] = {}
     for policy in (balance, lambda _: 0):
         row, steps = environment.reset(), 0
         while row.step_type != StepType.LAST:
@@ -103,7 +115,7 @@ def test_a_time_limit_cuts_off_and_a_fallen_pole_ends():
     assert rest == [0, False]  # the fallen pole is what LAST shows
 
 
-def test_an_end_at_the_time_limit_is_an_end(scripted):
+def test_an_end_at_the_time_limit_is_an_end(scripted: MakeScripted) -> None:
     environment = scripted(COIN, [0, 1], terminated=True, truncated=True)
     environment.reset()
     assert environment.step(0)[1:] == (StepType.LAST, 1.0, 0.0)
@@ -111,13 +123,13 @@ def test_an_end_at_the_time_limit_is_an_end(scripted):
 
 
 @pytest.mark.parametrize("reward", [-250, np.float64(1e6), np.float32(0.5), np.int64(3)])
-def test_rewards_are_raw(scripted, reward):
+def test_rewards_are_raw(scripted: MakeScripted, reward: SupportsFloat) -> None:
     environment = scripted(COIN, [0, 1], reward=reward)
     environment.reset()
     assert environment.step(0).reward == reward
 
 
-def test_a_time_step_is_gymnasium_s_own():
+def test_a_time_step_is_gymnasium_s_own() -> None:
     settings = EnvironmentSettings(env="gymnasium:CartPole-v1", action_repeat=7, proba_sticky_actions=1)
     environment, plain = make_environment(settings, 0), make("CartPole-v1")
     assert environment.action_repeat == 1
@@ -126,24 +138,24 @@ def test_a_time_step_is_gymnasium_s_own():
         assert np.array_equal(environment.step(action).obs, plain.step(action).obs)
 
 
-def test_actions_are_those_of_the_space(scripted):
+def test_actions_are_those_of_the_space(scripted: MakeScripted) -> None:
     environment = scripted(COIN, [0] * 4, actions=spaces.Discrete(3, start=-1))
-    assert environment.spec.action.count == 3
+    assert environment.spec.action == Discrete(3)
     environment.reset()
     for action in (2, 0, 1):
         environment.step(action)
-    assert environment._environment.unwrapped.got == [1, -1, 0]
+    assert actions_got(environment) == [1, -1, 0]
     environment = scripted(COIN, [0] * 3, actions=spaces.Box(-2, 6, (1, 2)))
     environment.reset()
     chosen = np.array([0.5, 1 + 1e-6], np.float32)
     environment.step(chosen)
     chosen[:] = -1  # an agent may use its array again
     environment.step(chosen)
-    assert [action.tolist() for action in environment._environment.unwrapped.got] == [[[4, 6]], [[-2, -2]]]
+    assert [action.tolist() for action in actions_got(environment)] == [[[4, 6]], [[-2, -2]]]
     assert environment.snapshot()["actions"].tolist() == [[0.5, np.float32(1 + 1e-6)], [-1, -1]]
 
 
-def test_nothing_before_a_reset():
+def test_nothing_before_a_reset() -> None:
     with pytest.raises(ValueError, match="reset first"):
         make("CartPole-v1").step(0)
 
@@ -158,12 +170,12 @@ def first(environment: GymnasiumEnvironment) -> Row:
     return row
 
 
-def noise(*shape: int) -> np.ndarray:
+def noise(*shape: int) -> Array:
     return np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
 
 
 @pytest.mark.parametrize("shape", [(84, 84), (50, 30), (50, 30, 1), (50, 30, 3), (210, 160, 3), (16, 16)])
-def test_images_become_grey_and_square(scripted, shape):
+def test_images_become_grey_and_square(scripted: MakeScripted, shape: tuple[int, ...]) -> None:
     picture = noise(*shape)
     obs = first(scripted(spaces.Box(0, 255, shape, np.uint8), [picture, picture])).obs
     weights = [0.299, 0.587, 0.114] if shape[2:] == (3,) else [1]  # of red, green and blue in brightness (BT.601)
@@ -173,7 +185,7 @@ def test_images_become_grey_and_square(scripted, shape):
     assert np.abs(obs - bilinear(grey)).max() <= 1
 
 
-def test_an_image_that_changes_in_place_does_not_change_the_past(scripted):
+def test_an_image_that_changes_in_place_does_not_change_the_past(scripted: MakeScripted) -> None:
     picture = noise(84, 84)
     obs = first(scripted(BYTES, [picture, picture])).obs
     picture[:] = 0
@@ -183,14 +195,14 @@ def test_an_image_that_changes_in_place_does_not_change_the_past(scripted):
 @pytest.mark.parametrize(
     ("arguments", "kind"), [((spaces.Text(5), []), "observations"), ((COIN, [], spaces.Text(5)), "actions")]
 )
-def test_other_spaces_are_refused(scripted, arguments, kind):
+def test_other_spaces_are_refused(scripted: MakeScripted, arguments: tuple[Any, ...], kind: str) -> None:
     with pytest.raises(ValueError, match=f"Scripted-v0 cannot be played: {kind} must be .*, not Text") as raised:
         scripted(*arguments)
     assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e300, -2e9])
-def test_a_number_that_no_replay_takes_ends_the_actor_in_one_line(scripted, number):
+def test_a_number_that_no_replay_takes_ends_the_actor_in_one_line(scripted: MakeScripted, number: float) -> None:
     space = spaces.Dict(speed=spaces.Box(-np.inf, np.inf, (2,), np.float64), place=COIN)
     good, bad = ({"place": 1, "speed": np.array([0.5, last])} for last in (1.5, number))
     environment = scripted(space, [good, good, bad])
@@ -226,7 +238,7 @@ NOT_TO_BE_HAD = {
 
 
 @pytest.mark.parametrize("id_", NOT_TO_BE_HAD)
-def test_an_environment_that_cannot_be_had_is_one_line(id_):
+def test_an_environment_that_cannot_be_had_is_one_line(id_: str) -> None:
     if "jax" in NOT_TO_BE_HAD[id_] and importlib.util.find_spec("jax"):
         pytest.skip("it can be had here")
     with pytest.raises(ValueError, match=NOT_TO_BE_HAD[id_]) as raised:
@@ -236,12 +248,12 @@ def test_an_environment_that_cannot_be_had_is_one_line(id_):
         open_environment(Args(env=f"gymnasium:{id_}"), 0)
 
 
-def test_no_id_at_all():
+def test_no_id_at_all() -> None:
     with pytest.raises(ValueError, match="needs an id, as in gymnasium:CartPole-v1"):
         make_environment(EnvironmentSettings(env="gymnasium"), 0)
 
 
-def test_an_old_version_that_there_still_is_says_nothing(capfd):
+def test_an_old_version_that_there_still_is_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     environment = make("CartPole-v0")  # Gymnasium warns, and here warnings are errors
     row, steps = environment.reset(), 0
     while row.step_type != StepType.LAST:
@@ -254,7 +266,7 @@ def test_an_old_version_that_there_still_is_says_nothing(capfd):
 # --- snapshots ---
 
 
-def test_a_snapshot_is_a_byte_per_action():
+def test_a_snapshot_is_a_byte_per_action() -> None:
     environment = make("CartPole-v1")
     row = environment.reset()
     sizes = []
@@ -266,7 +278,7 @@ def test_a_snapshot_is_a_byte_per_action():
     assert max(sizes) < sizes[0] + 499
 
 
-def test_many_actions(scripted):
+def test_many_actions(scripted: MakeScripted) -> None:
     environment = scripted(COIN, [0, 0, 0], actions=spaces.Discrete(1000))
     environment.reset()
     environment.step(999)
@@ -274,7 +286,7 @@ def test_many_actions(scripted):
     assert arrays["actions"].tolist() == [999]
 
 
-def test_a_snapshot_before_the_first_episode():
+def test_a_snapshot_before_the_first_episode() -> None:
     one, other = make("CartPole-v1", 1), make("CartPole-v1", 2)
     other.restore(one.snapshot())
     assert np.array_equal(one.reset().obs, other.reset().obs)
@@ -289,7 +301,7 @@ class Elsewhere(Scripted):
         super().__init__(spaces.Box(0, 99, (1,), np.float32), [])
         self._length = length
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         self.resets += 1
         count = self._length if self._length else 10 - self.resets
         self._observations = [np.array([self.resets], np.float32)] * count
@@ -299,7 +311,9 @@ class Elsewhere(Scripted):
 @pytest.mark.parametrize(
     ("length", "what"), [(9, "led elsewhere within 7 steps"), (0, "ended after 7 of 8 steps")], ids=["obs", "end"]
 )
-def test_what_its_seed_does_not_decide_is_not_continued(monkeypatch, length, what):
+def test_what_its_seed_does_not_decide_is_not_continued(
+    monkeypatch: pytest.MonkeyPatch, length: int, what: str
+) -> None:
     environment = register(monkeypatch, Elsewhere(length))
     environment.reset()
     for _ in range(7 if length else 8):
@@ -308,7 +322,7 @@ def test_what_its_seed_does_not_decide_is_not_continued(monkeypatch, length, wha
         environment.restore(environment.snapshot())
 
 
-def test_rounding_is_no_other_course():
+def test_rounding_is_no_other_course() -> None:
     environment = make("Acrobot-v1")
     environment.reset()
     for _ in range(20):
@@ -322,7 +336,7 @@ def test_rounding_is_no_other_course():
 # --- windows ---
 
 
-def test_rendering_without_a_display_is_an_error(monkeypatch):
+def test_rendering_without_a_display_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(RuntimeError, match="there is no display"):
@@ -330,7 +344,7 @@ def test_rendering_without_a_display_is_an_error(monkeypatch):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pygame") is not None, reason="pygame is there")
-def test_rendering_without_what_it_takes_is_an_error(monkeypatch):
+def test_rendering_without_what_it_takes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     with pytest.raises(RuntimeError, match="cannot render CartPole-v1: pygame is not installed"):
         make_environment(EnvironmentSettings(env="gymnasium:CartPole-v1", render=True), 0)

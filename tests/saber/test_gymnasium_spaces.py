@@ -1,5 +1,6 @@
 """What becomes of observations and actions, over random spaces: nothing is lost, and nothing lands elsewhere."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ SIZES = array_shapes(max_dims=3, max_side=4)
 IMAGE = spaces.Box(0, 255, (16, 17, 3), np.uint8)
 
 
-def counted(draw: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def counted(draw: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     return (draw(arrays(np.int64, shape, elements=st.integers(*ends))) for ends in ((1, 5), (-9, 9)))
 
 
@@ -72,8 +73,11 @@ def within(space: spaces.Space[Any], value: Any, name: str) -> list[float]:
     """Follow a part's name into an observation."""
     while name:
         key, _, name = name.partition(".")
-        step = int(key) if isinstance(space, spaces.Tuple) else key
-        space, value = space[step], value[step]
+        if isinstance(space, spaces.Tuple):
+            space, value = space[int(key)], value[int(key)]
+        else:
+            assert isinstance(space, spaces.Dict)
+            space, value = space[key], value[key]
     return numbers(space, value)
 
 
@@ -91,7 +95,6 @@ def test_every_number_stands_at_its_named_place(space: spaces.Space[Any], seed: 
     if view.parts:
         assert [0, *(part.stop for part in view.parts)] == [*(part.start for part in view.parts), len(shown)]
     assert bool(view.parts) == isinstance(space, spaces.Dict | spaces.Tuple)
-    assert not any(np.shares_memory(shown, part) for part in spaces.flatten(space, value)[None])
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,7 @@ def test_every_number_stands_at_its_named_place(space: spaces.Space[Any], seed: 
         (spaces.Box(-1, 1, (), np.float64), np.float32),
         (spaces.Box(0, 1, (84, 84), np.float32), np.float32),  # an image of floats
         (spaces.Box(-1, 1, (3, 7, 2), np.int8), np.float32),  # a board
-        (spaces.Box(0, 1, (10, 10, 4), np.bool_), np.float32),
+        (spaces.Box(0, 1, (10, 10, 4), np.bool_), np.float32),  # type: ignore[arg-type]
         (spaces.Box(0, 10, (7, 7, 3), np.uint8), np.float32),  # symbols, too few for an image
         (spaces.Box(0, 255, (128,), np.uint8), np.uint8),  # a machine's memory
         (spaces.Box(0, 255, (3, 40, 40), np.uint8), np.uint8),

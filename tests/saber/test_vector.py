@@ -1,17 +1,20 @@
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
-from memory.rows import Row, StepType
+from memory.rows import Row, Rows, StepType
 from saber.atari import AtariEnvironment
 from saber.environment import EnvironmentSettings
 from saber.registry import make_environment
+from saber.scores import EpisodeRecord
 from saber.vector import VectorEnvironment
 from tests.saber.reference import Reference
 
 SHORT = 2  # seconds: episodes of 30 steps
 
 
-def vector_of(games=("space_invaders", "breakout", "pong"), seed=0) -> VectorEnvironment:
+def vector_of(games: Iterable[str] = ("space_invaders", "breakout", "pong"), seed: int = 0) -> VectorEnvironment:
     return VectorEnvironment(
         [make_environment(EnvironmentSettings(game=game), seed + env) for env, game in enumerate(games)]
     )
@@ -21,17 +24,17 @@ def actions(steps: int, envs: int = 3, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(18, size=(steps, envs))
 
 
-def row_of(rows, env) -> Row:
+def row_of(rows: Rows, env: int) -> Row:
     return Row(rows.obs[env], StepType(rows.step_type[env]), float(rows.reward[env]), float(rows.discount[env]))
 
 
 @pytest.fixture
-def short(monkeypatch) -> None:
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AtariEnvironment, "max_saber_seconds", SHORT)
 
 
 @pytest.mark.usefixtures("short")
-def test_rows_are_those_of_each_environment_alone():
+def test_rows_are_those_of_each_environment_alone() -> None:
     # Every step acts once in every environment, also where an episode begins: a reset that cost a step would shift all
     # that follows. A reward or a frame kept over a reset would show in a FIRST row.
     vector, alone = vector_of(), vector_of().environments
@@ -54,11 +57,12 @@ def test_rows_are_those_of_each_environment_alone():
 
 
 @pytest.mark.usefixtures("short")
-def test_records_number_and_add_up_the_episodes_of_each_environment():
+def test_records_number_and_add_up_the_episodes_of_each_environment() -> None:
     vector = vector_of(("carnival", "boxing", "pong"))
     vector.reset()
-    sums, records = np.zeros(3), []
-    expected = []
+    sums = np.zeros(3)
+    records: list[EpisodeRecord] = []
+    expected: list[tuple[int, int, float, int, str]] = []
     for chosen in actions(95):
         rows, ended, episodes = vector.step(chosen)
         for env in range(3):
@@ -73,7 +77,7 @@ def test_records_number_and_add_up_the_episodes_of_each_environment():
     assert all(record.score_5min == record.score_30min == record.score_saber for record in records)
 
 
-def test_a_first_row_is_what_the_emulator_shows_after_a_reset():
+def test_a_first_row_is_what_the_emulator_shows_after_a_reset() -> None:
     vector, reference = vector_of(("pong",), seed=3), Reference("pong", 3)
     vector.reset()
     first = reference.reset()
@@ -89,7 +93,7 @@ def test_a_first_row_is_what_the_emulator_shows_after_a_reset():
 
 
 @pytest.mark.usefixtures("short")
-def test_a_restored_vector_continues_rows_scores_and_numbers():
+def test_a_restored_vector_continues_rows_scores_and_numbers() -> None:
     games = ("carnival", "boxing", "pong")
     vector, other = vector_of(games), vector_of(games, seed=50)
     vector.reset()
@@ -111,7 +115,7 @@ def test_a_restored_vector_continues_rows_scores_and_numbers():
     assert all(np.array_equal(left[name], right[name]) for name in left)
 
 
-def test_a_snapshot_at_the_very_beginning():
+def test_a_snapshot_at_the_very_beginning() -> None:
     vector, other = vector_of(("pong",)), vector_of(("pong",), seed=9)
     rows = vector.reset()
     assert np.array_equal(other.restore(vector.snapshot()).obs, rows.obs)  # `other` was never reset
@@ -119,7 +123,7 @@ def test_a_snapshot_at_the_very_beginning():
         assert np.array_equal(vector.step(chosen).rows.obs, other.step(chosen).rows.obs)
 
 
-def test_eleven_environments_keep_apart():
+def test_eleven_environments_keep_apart() -> None:
     # "env1." is the beginning of neither "env10." nor "score1."
     vector = vector_of(("breakout",) * 11)
     other = vector_of(("breakout",) * 11, seed=30)
@@ -132,14 +136,14 @@ def test_eleven_environments_keep_apart():
         assert np.array_equal(one.rows.obs, two.rows.obs)
 
 
-def test_a_snapshot_of_another_number_of_environments_is_refused():
+def test_a_snapshot_of_another_number_of_environments_is_refused() -> None:
     vector = vector_of(("pong", "pong"))
     vector.reset()
     with pytest.raises(ValueError, match="a snapshot of 2 environments for a vector of 1"):
         vector_of(("pong",)).restore(vector.snapshot())
 
 
-def test_one_action_per_environment():
+def test_one_action_per_environment() -> None:
     vector = vector_of(("pong", "pong"))
     vector.reset()
     with pytest.raises(ValueError, match="shorter"):

@@ -39,7 +39,7 @@ def check_stack_at(function: StackAt, rows: int, size: int, batch: int = 2000) -
     obs = np.stack([s.obs[start:] for s, start in zip(streams, starts, strict=True)], 1)  # [T, B, 2, 3]
     step_type = np.stack([s.step_type[start:] for s, start in zip(streams, starts, strict=True)], 1)  # [T, B]
     expected = [
-        truth.stack(*stream.places[start + i], size, known=i + 1)
+        truth.stack(*stream.places[int(start + i)], size, known=i + 1)
         for stream, start, i in zip(streams, starts, index, strict=True)
     ]
     found = function(torch.from_numpy(obs), torch.from_numpy(step_type), torch.from_numpy(index), size)

@@ -1,5 +1,7 @@
 """The hand-written layers against what autograd makes of their formulas."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -32,8 +34,8 @@ def check_modulated(seed: int) -> None:
     hidden, wanted = modulated_hidden(*ours), plain(*theirs)
     torch.testing.assert_close(hidden, wanted)
     upstream = torch.randn(H, N * B, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).T
-    hidden.backward(upstream)
-    wanted.backward(upstream)
+    hidden.backward(upstream)  # type: ignore[no-untyped-call]
+    wanted.backward(upstream)  # type: ignore[no-untyped-call]
     for mine, other in zip(ours[1:], theirs[1:], strict=True):
         torch.testing.assert_close(mine.grad, other.grad)
 
@@ -48,7 +50,8 @@ def test_the_comparison_sees(wrong: str, monkeypatch: pytest.MonkeyPatch) -> Non
     backward = modulated._ModulatedHidden.backward
 
     def mutated(ctx: object, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        nothing, none, embed_weight, embed_bias, features, *rest = backward(ctx, gradient)
+        gradients: Any = backward(ctx, gradient)
+        nothing, none, embed_weight, embed_bias, features, *rest = gradients
         if wrong == "sum over samples":
             return nothing, none, embed_weight, embed_bias, features.flip(0), *rest
         return nothing, none, embed_weight, embed_bias + 1e-3, features, *rest
@@ -95,8 +98,8 @@ def test_effective_weights_equal_the_formula(dtype: torch.dtype) -> None:
     assert torch.equal(stacked, wanted.to(dtype)) or dtype == torch.float64
     torch.testing.assert_close(stacked, wanted.to(dtype))
     upstream = torch.randn(stacked.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
-    stacked.backward(upstream)
-    wanted.backward(upstream.double())
+    stacked.backward(upstream)  # type: ignore[no-untyped-call]
+    wanted.backward(upstream.double())  # type: ignore[no-untyped-call]
     for mine, other in zip(ours, theirs, strict=True):
         for name in ("mu", "sigma"):
             gradient, expected = getattr(mine, name).grad, getattr(other, name).grad

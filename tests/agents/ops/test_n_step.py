@@ -30,7 +30,8 @@ def check(function: Function, n: int, dtype: torch.dtype = torch.float64, window
             stream.discount[window],
             stream.step_type[window],
         )
-        expected.append(truth.n_step(*stream.places[start], n, GAMMA))
+        episode, step = stream.places[start]
+        expected.append(truth.n_step(episode, step, n, GAMMA))
     reward[0] = discount[0] = np.nan  # arrived before the action: not read
     found = function(
         torch.from_numpy(reward).to(dtype), torch.from_numpy(discount).to(dtype), torch.from_numpy(step_type), GAMMA

@@ -22,6 +22,7 @@ from agents.ops.value_losses import ValueClip, value_loss
 from tests.ground_truth import policy_losses as truth
 
 T, B = 7, 5
+Gradients = tuple[Tensor | None, ...]
 of_seeds = pytest.mark.parametrize("seed", range(5))
 
 
@@ -133,9 +134,9 @@ def others(seed: int, given: Drawn) -> Others:
 
 def check_impact(loss: Callable[..., Tensor], seed: int, rho: float) -> None:
     given = drawn(seed, 0.3)
-    policies = [part[given.kept].exp().tolist() for part in (given.log_pi, *others(seed, given))]
+    pi, target, mu = (part[given.kept].exp().tolist() for part in (given.log_pi, *others(seed, given)))
     found = loss(given.log_pi, *others(seed, given), given.advantage, given.kept, 0.2, rho)
-    assert found.item() == pytest.approx(truth.impact(*policies, given.lists()[1], 0.2, rho), rel=1e-6)
+    assert found.item() == pytest.approx(truth.impact(pi, target, mu, given.lists()[1], 0.2, rho), rel=1e-6)
 
 
 @of_seeds
@@ -149,7 +150,8 @@ def test_the_check_of_impact_notices() -> None:
         return impact_loss(log_pi, log_mu, log_target, *rest)
 
     def unbounded(*given: Any) -> Tensor:
-        return impact_loss(*given[:-1], 1e9)
+        log_pi, log_target, log_mu, advantage, kept, clip, _ = given
+        return impact_loss(log_pi, log_target, log_mu, advantage, kept, clip, 1e9)
 
     def of_the_actor(log_pi: Tensor, log_target: Tensor, log_mu: Tensor, *rest: Any) -> Tensor:  # noqa: ARG001
         return impact_loss(log_pi, log_mu, log_mu, *rest)
@@ -173,8 +175,9 @@ def test_impact_has_gradient_into_the_policy_that_learns_alone() -> None:
     given = drawn(1, 0.3)
     policies = [part.requires_grad_() for part in others(1, given)]
     advantage = given.advantage.clone().requires_grad_()
-    loss = impact_loss(given.log_pi, *policies, advantage, given.kept, 0.2, 2)
-    assert torch.autograd.grad(loss, [*policies, advantage], allow_unused=True, retain_graph=True) == (None,) * 3
+    loss = impact_loss(given.log_pi, policies[0], policies[1], advantage, given.kept, 0.2, 2)
+    found: Gradients = torch.autograd.grad(loss, [*policies, advantage], allow_unused=True, retain_graph=True)
+    assert found == (None,) * 3
     assert gradient(loss, given).count_nonzero() > 0
 
 
@@ -232,8 +235,9 @@ def test_each_loss_of_vmpo_has_gradient_into_its_own_alone() -> None:
     given = drawn(2)
     eta = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     found = vmpo_losses(given.log_pi, given.advantage, given.kept, eta, 0.1)
-    assert torch.autograd.grad(found.policy, eta, allow_unused=True) == (None,)
-    assert torch.autograd.grad(found.temperature, given.log_pi, allow_unused=True) == (None,)
+    of_eta: Gradients = torch.autograd.grad(found.policy, eta, allow_unused=True)
+    of_policy: Gradients = torch.autograd.grad(found.temperature, given.log_pi, allow_unused=True)
+    assert of_eta == of_policy == (None,)
 
 
 def test_a_learned_temperature_gives_weights_with_its_divergence_from_equal_ones() -> None:
@@ -288,7 +292,7 @@ def test_shapes_must_fit() -> None:
     given = drawn(0)
     cut = given.advantage[:, :1]
     eta = torch.ones(())
-    for loss in (
+    losses: tuple[Callable[[], Tensor], ...] = (
         lambda: vpg_loss(given.log_pi, cut, given.kept),
         lambda: ppo_loss(given.log_pi, cut, given.kept, 0.2),
         lambda: impact_loss(given.log_pi, cut, given.log_pi, given.advantage, given.kept, 0.2, 2),
@@ -297,6 +301,7 @@ def test_shapes_must_fit() -> None:
         lambda: vmpo_losses(given.log_pi, cut, given.kept, eta, 0.1).policy,
         lambda: value_loss(given.log_pi, cut, given.kept),
         lambda: value_loss(given.log_pi, given.advantage, given.kept, clip=ValueClip(cut, 0.3)),
-    ):
+    )
+    for loss in losses:
         with pytest.raises(ValueError, match="shapes do not fit"):
             loss()

@@ -24,7 +24,8 @@ def arguments(seed: int) -> tuple[Array, Array, Array]:
 def check(loss: Loss, dtype: torch.dtype = torch.float64) -> None:
     for seed, kappa in enumerate([0.3, 1.0, 2.5]):
         inputs = arguments(seed)
-        found = loss(*(torch.from_numpy(array).to(dtype) for array in inputs), kappa)
+        quantiles, taus, targets = (torch.from_numpy(array).to(dtype) for array in inputs)
+        found = loss(quantiles, taus, targets, kappa)
         assert found.dtype == dtype
         tolerance = 1e-10 if dtype == torch.float64 else 1e-5
         np.testing.assert_allclose(found, truth.quantile_huber_loss(*inputs, kappa), rtol=tolerance, atol=tolerance)
@@ -89,7 +90,7 @@ def test_gradient_check_sees_a_scale() -> None:
 
 def test_no_gradient_flows_through_targets_or_taus() -> None:
     online, taus, targets = (torch.from_numpy(array).requires_grad_() for array in arguments(4))
-    quantile_huber_loss(online, taus, targets, 1.0).sum().backward()
+    quantile_huber_loss(online, taus, targets, 1.0).sum().backward()  # type: ignore[no-untyped-call]
     assert online.grad is not None
     assert taus.grad is None
     assert targets.grad is None

@@ -47,7 +47,9 @@ def drawn(seed: int) -> Drawn:
     value = torch.where(kept, rows["value"][:-1], torch.inf)
     recorded = torch.where(kept, torch.from_numpy(rng.normal(size=(T, B))), torch.nan)
     assert 1 < kept.sum() < kept.numel()
-    return Drawn(*(part.requires_grad_() for part in (log_pi, log_mu, value, recorded)), kept)
+    for part in (log_pi, log_mu, value, recorded):
+        part.requires_grad_()
+    return Drawn(log_pi, log_mu, value, recorded, kept)
 
 
 def gradient(loss: Tensor, into: Tensor, constant: Tensor, kept: Tensor) -> Tensor:
@@ -112,7 +114,8 @@ def check_trust(trust: Callable[[Tensor, Tensor, float], Tensor], seed: int, thr
     policies = torch.from_numpy(np.random.default_rng(seed).normal(0, 0.6, (2, T, B, A))).log_softmax(3)
     log_pi, log_mu = policies.requires_grad_().unbind()
     found = trust(log_pi, log_mu, threshold)
-    wanted = truth.trusted(*policies.detach().exp().numpy(), threshold)
+    pi, mu = policies.detach().exp().numpy()
+    wanted = truth.trusted(pi, mu, threshold)
     assert found.dtype == torch.bool and not found.requires_grad
     np.testing.assert_array_equal(found, wanted)
     assert 0 < wanted.sum() < wanted.size
@@ -138,12 +141,12 @@ def test_the_check_notices_trust_the_wrong_way_round() -> None:
 
 
 def test_the_threshold_itself_is_not_trusted_nor_is_what_is_not_a_number() -> None:
-    policies = torch.randn(2, T, B, A).log_softmax(3)
-    divergence = kl_divergence(*policies)  # [T, B]
+    log_pi, log_mu = torch.randn(2, T, B, A).log_softmax(3)
+    divergence = kl_divergence(log_pi, log_mu)  # [T, B]
     threshold = divergence[2, 1].item()
-    assert torch.equal(trusted_rows(*policies, threshold), divergence < threshold)
-    assert not trusted_rows(*policies, threshold)[2, 1]
-    assert not trusted_rows(torch.full((T, B, A), torch.nan), policies[1], torch.inf).any()
+    assert torch.equal(trusted_rows(log_pi, log_mu, threshold), divergence < threshold)
+    assert not trusted_rows(log_pi, log_mu, threshold)[2, 1]
+    assert not trusted_rows(torch.full((T, B, A), torch.nan), log_mu, torch.inf).any()
 
 
 def test_the_policy_that_acted_costs_nothing_and_is_trusted() -> None:
@@ -158,10 +161,10 @@ def test_the_policy_that_acted_costs_nothing_and_is_trusted() -> None:
 
 def test_an_infinite_threshold_leaves_v_trace_as_it_is() -> None:
     rng = np.random.default_rng(0)
-    policies = torch.from_numpy(rng.normal(0, 2, (2, T, B, A))).log_softmax(3)
-    log_ratio = (policies[0] - policies[1])[:, :, 1]
+    log_pi, log_mu = torch.from_numpy(rng.normal(0, 2, (2, T, B, A))).log_softmax(3)
+    log_ratio = (log_pi - log_mu)[:, :, 1]
     given = random_sequences(rng, T, B)
-    trusted = trusted_rows(*policies, torch.inf)
+    trusted = trusted_rows(log_pi, log_mu, torch.inf)
     assert trusted.all()
     plain = vtrace(log_ratio, **given, gamma=0.9, thresholds=Thresholds())
     found = vtrace(log_ratio, **given, gamma=0.9, thresholds=Thresholds(), trusted=trusted)
@@ -183,14 +186,15 @@ def test_nothing_kept_is_nothing_learned() -> None:
 
 def test_shapes_must_fit() -> None:
     given = drawn(0)
-    for found in (
+    calls: tuple[Callable[[], Tensor], ...] = (
         lambda: policy_cloning(given.log_pi, given.log_mu[:, :, :1], given.kept),
         lambda: policy_cloning(given.log_pi, given.log_mu, given.kept[:1]),
         lambda: value_cloning(given.value, given.recorded[:, :1], given.kept),
         lambda: value_cloning(given.value, given.recorded, given.kept[:, :1]),
         lambda: trusted_rows(given.log_pi, given.log_mu[:1], 0.3),
         lambda: kl_divergence(given.log_pi, given.log_mu[:, :1]),
-    ):
+    )
+    for found in calls:
         with pytest.raises(ValueError, match="shapes do not fit"):
             found()
 

@@ -28,7 +28,8 @@ def normalised(statistics: RunningStatistics, numbers: Tensor) -> Tensor:
     with torch.no_grad():
         normaliser.mean.copy_(statistics.mean)
         normaliser.scale.copy_(statistics.scale)
-        return normaliser(numbers.float())
+        found: Tensor = normaliser(numbers.float())
+    return found
 
 
 def numbers_of(seed: int, rows: int = 500) -> Tensor:

@@ -147,10 +147,8 @@ def test_without_thresholds_it_is_importance_sampling_at_every_step() -> None:
     T, rng = 6, np.random.default_rng(0)
     ratio, value, reward = rng.uniform(0.2, 3, T), rng.normal(size=T + 1), rng.normal(size=T + 1)
     ones = torch.ones(T + 1, 1, dtype=torch.float64)
-    found = vtrace(
-        *(torch.from_numpy(part)[:, None] for part in (np.log(ratio), value, reward)),
-        ones, ones.to(torch.uint8), GAMMA, Thresholds(*[float("inf")] * 3),
-    )  # fmt: skip
+    log_ratio, values, rewards = (torch.from_numpy(part)[:, None] for part in (np.log(ratio), value, reward))
+    found = vtrace(log_ratio, values, rewards, ones, ones.to(torch.uint8), GAMMA, Thresholds(*[float("inf")] * 3))
     for t in range(T):
         differences = reward[1:] + GAMMA * value[1:] - value[:-1]
         wanted = value[t] + sum(GAMMA ** (k - t) * ratio[t : k + 1].prod() * differences[k] for k in range(t, T))

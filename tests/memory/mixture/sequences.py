@@ -12,7 +12,7 @@ from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.environment_spec import Field
 from memory.mixture.buffer import Mixture
 from memory.mixture.spec import Sampling, parse_mix
-from memory.rows import StepType
+from memory.rows import Arrays, StepType
 from tests.specs import discrete
 
 F = 4
@@ -44,7 +44,7 @@ def make_sent(rng: np.random.Generator, actor: int, sequence: int) -> Sent:
     step_type = rng.choice([StepType.MID, StepType.MID, StepType.FIRST, StepType.LAST], SPEC.window).astype(np.uint8)
     if rng.integers(8) == 0:
         step_type[SPEC.prefix : SPEC.prefix + SPEC.length] = StepType.LAST
-    rows = {
+    rows: Arrays = {
         "obs": rng.integers(256, size=(SPEC.window, 2, 3)).astype(np.uint8),
         "step_type": step_type,
         "reward": rng.normal(size=SPEC.window).astype(np.float32),
@@ -75,6 +75,7 @@ def measure(rows: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
     """What a network might make of sequences: [rows with a full stack, B, F], of all that it may look at."""
     frames = rows["obs"].flatten(2).float()  # [T, B, 6]
     stacks = sum(frames[i : len(frames) - 2 + i] * (i + 1) for i in range(3)) / 500  # [T - 2, B, 6]
+    assert isinstance(stacks, Tensor)
     return torch.tanh(stacks[..., :F] - state["memory"][:, :F]) + rows["reward"][2:, :, None] * stacks[..., 2:]
 
 
@@ -100,4 +101,4 @@ def assert_same_batch(one: Batch, other: Batch) -> None:
     for name, tensor in (*one.rows.items(), *one.state.items()):
         assert tensor.numpy().tobytes() == {**other.rows, **other.state}[name].numpy().tobytes(), name
     for part, wanted in zip(one[2:], other[2:], strict=True):
-        assert (part is None and wanted is None) or torch.equal(part, wanted)
+        assert part is wanted if part is None or wanted is None else torch.equal(part, wanted)

@@ -1,17 +1,20 @@
 """A mixture gives each sequence once as fresh, and the others of its tables as they promise, whatever happens when."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId
+from memory.chunk import Chunk, ChunkId, ChunkSpec
 from memory.mixture.buffer import Mixture
 from memory.mixture.pool import Pool
 from memory.mixture.spec import Sampling, counts, parse_mix
+from memory.mixture.tables import Table
 from memory.mixture.waiting_line import WaitingLine
 from memory.rows import StepType
 from tests.memory.mixture.sequences import (
@@ -105,7 +108,7 @@ def check_random_operations(
             taken.append((batch, model.check_batch(batch, mixture.batch_size)))
             continue  # what is given is neither waiting nor room
         elif event == "learned" and taken:
-            priorities = torch.from_numpy(rng.uniform(0, 9, len(taken[0][0].generations)))  # type: ignore[arg-type]
+            priorities = torch.from_numpy(rng.uniform(0, 9, taken[0][0].reward.shape[1]))
             mixture.learned(taken.pop(0)[0], priorities if rng.integers(2) else None)
         elif event == "put back" and taken:
             mixture.put_back([batch for batch, _ in taken])
@@ -131,40 +134,40 @@ class NewestFirst(Mixture):
 
 
 class PutsBackInAnotherOrder(Mixture):
-    def put_back(self, batches):  # type: ignore[no-untyped-def]
+    def put_back(self, batches: Sequence[Batch]) -> None:
         super().put_back(batches[::-1])
 
 
 class LosesWhatFailed(Mixture):
-    def put_back(self, batches):  # type: ignore[no-untyped-def]
+    def put_back(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             self.learned(batch, None)
 
 
 class NeverSettles(Mixture):
-    def learned(self, batch, priorities):  # type: ignore[no-untyped-def]
+    def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         pass
 
 
 class ForgetsReferences(Mixture):
-    def learned(self, batch, priorities):  # type: ignore[no-untyped-def]
+    def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         super().learned(batch, priorities)
         self._pool.release(next(iter(self._tables[0].references())))
 
 
 class Repeats(Mixture):
-    def _draw(self, table, n, fresh):  # type: ignore[no-untyped-def]
+    def _draw(self, table: Table, n: int, fresh: Tensor) -> Tensor:
         return super()._draw(table, 1, fresh).repeat(n)
 
 
 class DrawsTheFreshAlone(Mixture):
-    def sample(self, batch_size, progress=0.0):  # type: ignore[no-untyped-def]
+    def sample(self, batch_size: int | None, progress: float | Tensor = 0.0) -> Batch:
         batch = super().sample(batch_size, progress)
-        return batch._replace(replayed=torch.zeros_like(batch.replayed))
+        return batch._replace(replayed=torch.zeros(batch.reward.shape[1], dtype=torch.bool))
 
 
 class MixesRows(Mixture):
-    def sample(self, batch_size, progress=0.0):  # type: ignore[no-untyped-def]
+    def sample(self, batch_size: int | None, progress: float | Tensor = 0.0) -> Batch:
         batch = super().sample(batch_size, progress)
         return batch._replace(state={name: state.roll(1, 0) for name, state in batch.state.items()})
 
@@ -202,9 +205,13 @@ def run(mixture: Mixture, stream: Stream, adds: int) -> list[Batch]:
 def test_every_sequence_is_fresh_once_and_all_tables_replay_it() -> None:
     stream, mixture = Stream(1), make_mixture(MIXES["all"], 7)
     batches = run(mixture, stream, 150)
-    fresh = [number for batch in batches for number in batch.generations[~batch.replayed].tolist()]  # type: ignore[index,operator]
+    drawn: list[tuple[int, bool]] = []
+    for batch in batches:
+        assert batch.generations is not None and batch.replayed is not None
+        drawn += zip(batch.generations.tolist(), batch.replayed.tolist(), strict=True)
+    fresh = [number for number, is_replayed in drawn if not is_replayed]
     assert fresh == list(range(sum(sent.learnable for sent in stream.sent)))
-    replayed = Counter(number for batch in batches for number in batch.generations[batch.replayed].tolist())  # type: ignore[index]
+    replayed = Counter(number for number, is_replayed in drawn if is_replayed)
     assert len(replayed) > 0.9 * len(fresh) and mixture.dropped == 0
 
 
@@ -255,7 +262,7 @@ def test_batches_shrink_with_whole_shares() -> None:
 
 
 def test_what_a_mixture_cannot_do() -> None:
-    def make(spec=SPEC, mix="queue:1/2,elite:1/2:9", batch_size=4):  # type: ignore[no-untyped-def]
+    def make(spec: ChunkSpec = SPEC, mix: str = "queue:1/2,elite:1/2:9", batch_size: int = 4) -> Mixture:
         return Mixture(
             spec, ENVIRONMENT, parse_mix(mix), batch_size, torch.Generator(), CPU,
             queue_capacity=QUEUE_ROWS, settings=Sampling(),

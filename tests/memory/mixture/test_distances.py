@@ -1,6 +1,7 @@
 """Distances are those of a slow transcription, finite for every feature, and 0 for equal features."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,8 @@ def check(function: Function, name: str, seed: int, p: float) -> None:
     given = features(seed)
     found = function(name, **given, p=p)
     assert found.shape == (B,) and found.dtype == torch.float32
-    wanted = truth.distance(name, *(tensor.numpy() for tensor in given.values()), p)
+    reference, present, learnable = (tensor.numpy() for tensor in given.values())
+    wanted = truth.distance(name, reference, present, learnable, p)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -38,20 +40,20 @@ def test_distances_are_those_of_the_definition(name: str, p: float) -> None:
         check(distance, name, seed, p)
 
 
-def all_rows(name: str, **given: Tensor) -> Tensor:
-    return distance(name, **given | {"learnable": torch.ones_like(given["learnable"])})  # type: ignore[arg-type]
+def all_rows(name: str, **given: Any) -> Tensor:
+    return distance(name, **given | {"learnable": torch.ones_like(given["learnable"])})
 
 
-def the_other_way_round(name: str, *, reference: Tensor, present: Tensor, **given: Tensor) -> Tensor:
-    return distance(name, present, reference, **given)  # type: ignore[arg-type]
+def the_other_way_round(name: str, *, reference: Tensor, present: Tensor, **given: Any) -> Tensor:
+    return distance(name, present, reference, **given)
 
 
-def summed(name: str, **given: Tensor) -> Tensor:
-    return distance(name, **given) * given["learnable"].sum(0)  # type: ignore[arg-type]
+def summed(name: str, *, learnable: Tensor, **given: Any) -> Tensor:
+    return distance(name, learnable=learnable, **given) * learnable.sum(0)
 
 
-def similarity(name: str, **given: Tensor) -> Tensor:
-    return 1 - distance(name, **given)  # type: ignore[arg-type]
+def similarity(name: str, **given: Any) -> Tensor:
+    return 1 - distance(name, **given)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_strange_features_have_finite_distances(name: str) -> None:
             found = distance(name, one, other, where, 3.0)
             assert found.isfinite().all() and (found >= 0).all()
     given = features(3)
-    assert (distance(name, **given | {"present": given["reference"]}, p=2.0) < 1e-6).all()  # type: ignore[arg-type]
+    assert (distance(name, **given | {"present": given["reference"]}, p=2.0) < 1e-6).all()
 
 
 def test_the_p_norm_of_a_large_p_is_nearly_the_largest_difference() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from memory.batch import Batch
 from memory.buffer import Checkpoint
+from memory.chunk import Chunk, ChunkId
 from memory.mixture.buffer import Mixture
 from memory.mixture.spec import Sampling
 from tests.memory.mixture.sequences import MIXES, Sent, Stream, assert_same_batch, make_mixture, make_sent
@@ -124,7 +125,7 @@ class ForgetsWhatIsToCome(Mixture):
 
 
 class TakesTheOrderOfTheLog(Mixture):
-    def add(self, chunk_id, chunk):  # type: ignore[no-untyped-def]
+    def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         if self.remembers(chunk_id):
             slot = self._pool.awaited[chunk_id]
             if slot in self._queue.waiting:

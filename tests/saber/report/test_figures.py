@@ -4,6 +4,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects
 import pytest
@@ -113,7 +114,12 @@ def test_agents_of_ours_can_be_told_apart_however_many_there_are(tmp_path: Path)
 
 def test_long_names_are_broken_in_legends(tmp_path: Path) -> None:
     # Mutation: a name in one line, however long.
-    settings = {"rainbow_only": False, "preset": "paper", "an_option_of_many_words": 512, "synchronize_actors": 0}
+    settings: dict[str, Any] = {
+        "rainbow_only": False,
+        "preset": "paper",
+        "an_option_of_many_words": 512,
+        "synchronize_actors": 0,
+    }
     for rate in (1e-4, 2e-4):
         changed = dict.fromkeys(("an_option_of_many_words", "synchronize_actors", "lr_IQN"), rate)
         for seed in (1, 2):

@@ -1,6 +1,7 @@
 """Agents side by side: which runs are of one agent, what each is called, and over which games they are compared."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from saber.results.task import Task
 from tests.saber.report.logs import write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
-IQN = {"rainbow_only": False, "preset": "cpu", "lr_IQN": 1e-4, "lr_Rainbow": 1e-5, "nb_actor": 1}
+IQN: dict[str, Any] = {"rainbow_only": False, "preset": "cpu", "lr_IQN": 1e-4, "lr_Rainbow": 1e-5, "nb_actor": 1}
 RAINBOW = IQN | {"rainbow_only": True, "lr_IQN": 7.0, "nb_actor": 4}
 
 

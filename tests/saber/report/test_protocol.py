@@ -21,7 +21,7 @@ from tests.saber.report.logs import write_run
 REACHED = 2_500_000  # agent steps: 10 M frames
 
 
-def results_of(folder: Path, **settings: object) -> Results:
+def results_of(folder: Path, **settings: Any) -> Results:
     for seed in (1, 2):
         write_run(folder / str(seed), "pong", seed, REACHED, episodes=300, **settings)
     return Results(read_inputs([folder]))

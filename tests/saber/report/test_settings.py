@@ -32,7 +32,7 @@ def results_of(folder: Path) -> Results:
 
 def test_what_does_not_change_what_is_learnt_is_no_difference() -> None:
     # Mutation: drop a name from FREE.
-    one = dict.fromkeys(("nb_actor", "nb_env_per_actor", "seed", "T_max", "learner_threads"), 1)
+    one: dict[str, object] = dict.fromkeys(("nb_actor", "nb_env_per_actor", "seed", "T_max", "learner_threads"), 1)
     one |= {"device": "cpu", "precision": "float32", "game": "pong", "preset": "cpu", "hidden_size": 512}
     other = dict.fromkeys(one, 2) | {"hidden_size": 512}
     assert comparable(one, None) == comparable(other, None) == {"hidden_size": 512}
