@@ -63,14 +63,15 @@ class Ingest:
     def take_backlog(self) -> None:
         """Fill the buffer again from what was in the log when this learner began; in lockstep `gather` does so.
 
-        First come all messages that a learner has counted, as those of the buffer's chunks need no room. Of the others,
-        a buffer takes no more than it has room for.
+        First come all messages that a learner has counted, as those of the buffer's chunks need no room. What has not
+        come of these chunks is lost, and keeps no room. Of the others, a buffer takes no more than it has room for.
         """
         if not self._limiter.synchronize:
             self._take(self._backlog())
 
     def _backlog(self) -> Iterator[Entry]:
         yield from self.reader.take_backlog(self.counted)
+        self._buffer.forget(self.counted)
         new = self.reader.take_backlog()
         while self._buffer.room and (entry := next(new, None)):
             yield entry

@@ -16,6 +16,7 @@ from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerClient
 from memory.broker.stream_reader import Entry
+from memory.broker.transport import Keys
 from memory.buffer import Buffer
 from memory.chunk import Chunk, ChunkSpec
 from memory.limiter import RateLimiter
@@ -242,3 +243,25 @@ def test_new_messages_before_old_ones_are_noticed(
     monkeypatch.setattr(Ingest, "_backlog", as_they_arrive)
     with pytest.raises(AssertionError):
         check_a_resumed_queue(client, run_name, tmp_path, agent)
+
+
+@pytest.mark.parametrize("agent", QUEUES)
+def test_sequences_that_are_lost_take_no_room_in_a_resumed_queue(
+    client: Client, run_name: str, tmp_path: Path, agent: str
+) -> None:
+    """A server without a file was started again, and its actors have gone on, before the learner was killed."""
+    spec = agent_of(arguments(agent)).spec
+    with actor(client, run_name) as link:
+        with learner(client, run_name, tmp_path, agent) as (ingest, _, buffer, *_):
+            link.commit(chunks(spec, range(QUEUE)), b"state")
+            take_until(ingest, lambda: not buffer.room, "a full queue")
+            saved, counted = buffer.checkpoint(), dict(ingest.counted)
+        client.xtrim(Keys(run_name, "id").log(0), maxlen=0, approximate=False)
+        link.commit(chunks(spec, range(QUEUE, QUEUE + 4)), b"state")
+        with learner(client, run_name, tmp_path, agent, afresh=False) as (ingest, _, buffer, *_):
+            assert isinstance(buffer, Queue | Mixture)
+            assert ingest.resume(counted)
+            buffer.restore(saved, counted)
+            ingest.take_backlog()
+            take_until(ingest, buffer.ready, "a batch")
+            assert give(buffer) == [*range(QUEUE, QUEUE + 4)]
