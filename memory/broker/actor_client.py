@@ -211,6 +211,14 @@ class ActorClient:
             )
         return record or RunStatus(self.keys.run_id, "running", {}, 0, 0)
 
+    def written_record(self) -> RunStatus:
+        """Return the run's record, which a restarted server may have lost: waits until the learner has written it."""
+        patience = self.patience("the learner to write the run's record again")
+        while (record := self.record()).written is None:
+            self.pause(patience)
+            self._stop.wait(0.2)
+        return record
+
     def unread(self) -> int:
         """Return how many messages of this actor the learner has not read yet."""
         return max(0, self._sequence - self._read())

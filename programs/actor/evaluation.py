@@ -80,6 +80,7 @@ class EvaluationActor:
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
         waiting.book_on(self._clock)
+        self._link.written_record()
         self._link.saved()  # finds the number of the last message
         log = IntervalLog(self._link.title, self._args, 0)
         while True:
@@ -124,11 +125,7 @@ class EvaluationActor:
         weights = weights_packet.weights_for(model, packet)
         self._weights = {name: tensor.to(self._agent.generator.device) for name, tensor in weights.items()}
         self._version, self._episodes = int(packet.meta["version"]), 0
-        patience = self._link.patience("the learner to write the run's record again")
-        while (status := self._link.record()).written is None:  # a restarted Redis has lost the record
-            self._link.pause(patience)
-            self._stop.wait(0.2)
-        self._began = self.gauges.record = status
+        self._began = self.gauges.record = self._link.written_record()
         self.gauges.version = self._version
 
     def _play(self) -> EpisodeRecord:

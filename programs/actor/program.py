@@ -71,6 +71,7 @@ class Actor:
 
     def _begin(self) -> None:
         """Go on where this actor's predecessor stopped, or join the run."""
+        self._link.written_record()  # which says what the learner has read
         saved = self._link.saved(repeats=self._limiter.synchronize)
         if saved:
             self._restore(saved)

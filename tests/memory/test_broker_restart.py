@@ -146,6 +146,25 @@ def test_a_run_goes_on_when_redis_loses_all_and_an_actor_is_gone(own_server: Red
 
 
 @pytest.mark.slow
+def test_an_actor_that_redis_loses_while_it_starts_begins_after_what_the_learner_has_read(
+    own_server: RedisServer, tmp_path: Path
+) -> None:
+    # Mutation: Actor._begin, which does not wait for the run's record.
+    with run_of(own_server, tmp_path / "results") as run:
+        learner, first = run.start(LEARNER), run.start("0")
+        wait_until(own_server.port, has_played, "messages of the actor")
+        first.send(signal.SIGSTOP)
+        second = run.start("0")
+        second.wait_for("Waiting for the lease of actor 0")
+        learner.send(signal.SIGSTOP)
+        own_server.restart_without(since=0)
+        second.wait_for("Actor 0 plays chain")
+        time.sleep(1)  # in which it would read an empty server
+        learner.send(signal.SIGCONT)
+        second.wait_for("The learner has read messages 1 to ")
+
+
+@pytest.mark.slow
 def test_numbers_that_redis_has_lost_count_for_nothing_after_another_kill(
     own_server: RedisServer, tmp_path: Path
 ) -> None:

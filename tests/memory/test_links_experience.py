@@ -8,6 +8,7 @@ import pytest
 
 from memory.broker import lease
 from memory.broker.connection import Client, connect
+from memory.broker.transport import last_sequence
 from memory.errors import RunError, Stopped
 from memory.messages import RoundEnd, encode_message
 from tests.conftest import RedisServer
@@ -44,7 +45,7 @@ def test_trimming_keeps_what_the_replay_holds(client: Client, run_name: str) -> 
         assert rounds_of(client, run_name) == expected(3)[2:]
         learner.trim({0: 4})
         assert rounds_of(client, run_name) == []
-        assert learner.last_sequence(0) == 3
+        assert last_sequence(learner._client, learner.keys.log(0)) == 3
         play(actor, 4)
         assert [number for number, _ in rounds_of(client, run_name)] == [4]
 
@@ -150,6 +151,21 @@ def test_a_successor_goes_on_after_what_the_learner_has_read(
             assert successor.saved(repeats=repeats) is None
             play(successor, 0)
         assert [number for number, _ in rounds_of(own_client, "run")] == [8]
+
+
+def test_an_actor_that_starts_on_an_empty_server_waits_for_what_the_learner_has_read(
+    own_server: RedisServer, own_client: Client
+) -> None:
+    with learner_link(own_client, "run") as learner:
+        with actor_link(own_client, "run") as actor:
+            play(actor, 1, 2, 3)
+        own_server.restart_without(since=0)
+        with actor_link(own_client, "run") as successor:
+            with after(0.3, lambda: learner.progress("running", 0, 0, {0: 3})):
+                assert successor.written_record().status == "running"
+            assert successor.saved() is None
+            play(successor, 0)
+    assert [number for number, _ in rounds_of(own_client, "run")] == [4]
 
 
 def test_what_is_older_than_a_few_seconds_is_not_kept(
