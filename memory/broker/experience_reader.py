@@ -11,7 +11,15 @@ from memory.broker.actor_state import round_under_way
 from memory.broker.connection import Client
 from memory.broker.story import ANYWHERE, Reach
 from memory.broker.stream_reader import READ_AHEAD, Decoder, Entry, StreamReader
-from memory.broker.transport import Keys, Registered, newest_sequence, registered_actors
+from memory.broker.transport import (
+    MAX_SEQUENCE,
+    Keys,
+    Registered,
+    log_extent,
+    newest_sequence,
+    registered_actors,
+    sequence_of,
+)
 from memory.chunk import ChunkId
 from memory.errors import RunError, Stopped
 from memory.loop_clock import LoopClock
@@ -25,11 +33,12 @@ _REST_S = 10.0  # for a message that is known to be in the log
 class ExperienceReader:
     """Hands out the messages of all actors, each once, in each actor's own order.
 
-    `read` holds, per actor, the sequence number of the last message handed out. `idle` is called about every second of
-    a wait; `absent` returns the end of each line about the wait. `reach` bounds what actors can have done. Actors 0 to
-    `nb_actor` - 1 play now. Logs of actors 0 to `known` - 1 are read, too: replay may still need messages of actors
-    that have left. With `joining`, actors of any number are followed once they have a log. At most `ahead` wait.
-    The part "wait" of `clock` is for the waits.
+    `read` holds, per actor, the sequence number of the last message handed out. `last` holds that of the last message
+    in its log, trimmed or not, when this reader was made. `idle` is called about every second of a wait; `absent`
+    returns the end of each line about the wait. `reach` bounds what actors can have done. Actors 0 to `nb_actor` - 1
+    play now. Logs of actors 0 to `known` - 1 are read, too: replay may still need messages of actors that have left.
+    With `joining`, actors of any number are followed once they have a log. At most `ahead` wait. The part "wait" of
+    `clock` is for the waits.
     """
 
     def __init__(
@@ -50,17 +59,21 @@ class ExperienceReader:
     ) -> None:
         joined = registered_actors(client, keys) if joining else None
         actors = set(range(max(nb_actor, known))) | (joined.actors if joined else set())
-        self.read: dict[int, int] = defaultdict(int, dict.fromkeys(sorted(actors), 0))
+        extents = {actor: log_extent(client, keys.log(actor)) for actor in sorted(actors)}
+        # Messages of an emptied log were read by an earlier learner. An actor would wait for ever for them to be read.
+        done = {actor: min(sequence_of(extent.start), MAX_SEQUENCE) for actor, extent in extents.items()}
+        self.read: dict[int, int] = defaultdict(int, done)
+        self.last = {actor: extent.last for actor, extent in extents.items()}
         self._client = client
         self._keys = keys
         self._nb_actor = nb_actor
         self._joining = joining
-        self._received: dict[int, int] = defaultdict(int)  # last message in pending, or handed out
+        self._received: dict[int, int] = defaultdict(int, done)  # last message in pending, or handed out
         self._left_out: dict[int, int] = defaultdict(int)  # messages lost or unreadable since the last end of a round
         self._pending: dict[int, deque[Entry]] = defaultdict(deque)
         self._ends: dict[int, deque[int]] = defaultdict(deque)  # rounds that end in pending
         self._played: dict[int, int] = defaultdict(lambda: -1, dict.fromkeys(self.read, -1))  # last round handed out
-        self._backlog = {actor: newest_sequence(client, keys.log(actor)) for actor in self.read}
+        self._backlog = {actor: extent.newest for actor, extent in extents.items()}
         self._stop = stop
         self._idle = idle
         self._absent = absent
@@ -69,7 +82,8 @@ class ExperienceReader:
         self._next_look = 0.0  # when to read an actor's state, if the end of its round may be lost
         self._reach = reach
         position = joined.position if joined else None
-        self._reader = StreamReader(client, keys, self.read, decode, reach, position, ahead)
+        starts = {actor: extent.start for actor, extent in extents.items()}
+        self._reader = StreamReader(client, keys, starts, decode, reach, position, ahead)
         self._reader.start()
 
     def close(self) -> None:
@@ -99,10 +113,17 @@ class ExperienceReader:
         With `most`, yield only those of the actors named there, up to the sequence number named.
         """
         patience = WaitReporter("the experience stored in Redis")
-        last = self._backlog
+        last = dict(self._backlog)
         if most is not None:
             last = {actor: min(most[actor], last[actor]) for actor in last.keys() & most.keys()}
-        return self._take_up_to(last, self._check_stop, lambda: self._wait(patience))
+
+        def wait(waited: float) -> None:
+            self._wait(patience)
+            if waited > _REST_S:  # what Redis has lost meanwhile has been sent again by now, or will never be
+                for actor in last:
+                    last[actor] = min(last[actor], newest_sequence(self._client, self._keys.log(actor)))
+
+        return self._take_up_to(last, self._check_stop, wait)
 
     def take_rest(self) -> Iterator[Entry]:
         """Yield all messages that are in the logs now and were not handed out yet, even if this process shall stop."""
@@ -111,14 +132,20 @@ class ExperienceReader:
         last = {actor: newest_sequence(self._client, self._keys.log(actor)) for actor in sorted(actors)}
         return self._take_up_to(last, lambda: None, self._wait_for_rest)
 
-    def _take_up_to(self, last: dict[int, int], check: Callable[[], None], wait: Callable[[], None]) -> Iterator[Entry]:
+    def _take_up_to(
+        self, last: dict[int, int], check: Callable[[], None], wait: Callable[[float], None]
+    ) -> Iterator[Entry]:
+        """Yield messages up to the `last` of each actor; `wait` gets the seconds waited since a message came."""
+        came = time.monotonic()
         while behind := [actor for actor in last if self.read[actor] < last[actor] and not self._is_past(actor, last)]:
             check()
             ready = [actor for actor in behind if self._pending[actor]]
             for actor in ready:
                 yield from self._pop(actor)
-            if not ready:
-                wait()
+            if ready:
+                came = time.monotonic()
+            else:
+                wait(time.monotonic() - came)
 
     def _is_past(self, actor: int, last: dict[int, int]) -> bool:
         """Return whether the log holds none of an actor's next messages up to the last one: they were trimmed."""
@@ -189,7 +216,7 @@ class ExperienceReader:
         if self._stop.is_set():
             raise Stopped
 
-    def _wait_for_rest(self) -> None:
+    def _wait_for_rest(self, _: float) -> None:
         if not self._receive(timeout=_REST_S) and not self._receive(timeout=0):
             raise RunError("the newest messages of the actors have gone from Redis")
 

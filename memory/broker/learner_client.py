@@ -17,7 +17,7 @@ from memory.broker.roll_call import RollCall, plain_command
 from memory.broker.run_status import Owner, RunStatus, actors_read, read_run, record_fields, write_run
 from memory.broker.story import Reach
 from memory.broker.stream_reader import READ_AHEAD, Decoder
-from memory.broker.transport import Keys, Scripts, forget_run, last_sequence, newest_version, rewrite_file
+from memory.broker.transport import Keys, Scripts, forget_run, newest_version, rewrite_file
 from memory.errors import UserError
 from memory.limiter import Crew
 from memory.loop_clock import LoopClock
@@ -153,10 +153,6 @@ class LearnerClient:
     def told(self) -> int:
         """Most agent steps that the run's record has ever held, also under learners before this one."""
         return self._record.t_actors
-
-    def last_sequence(self, actor: int) -> int:
-        """Return the number of an actor's last message in Redis, trimmed or not; 0 for none."""
-        return last_sequence(self._client, self.keys.log(actor))
 
     def publish(self, version: int, weights: bytes, *, restart: bool = False) -> None:
         """Publish weights as `version`; `restart` makes it the only version published.

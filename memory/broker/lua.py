@@ -9,20 +9,14 @@ local function last_id(key)
 end
 """
 
-LAST = LAST_ID + "return last_id(KEYS[1])"
-
-# Replies with the id of the newest entry up to a number. The entries, which may be large, stay in Redis.
-NEWEST = """
-local entry = redis.call('XREVRANGE', KEYS[1], ARGV[1], '-', 'COUNT', '1')[1]
-return entry and entry[1] or '0-0'
-"""
-
-# Replies with the position after which all entries of a stream come: of an emptied one, its last entry's.
-BEGINNING = (
+# Replies with three ids: of the newest entry up to a number, of the last entry ever appended, and one after which
+# all entries come, in an emptied stream that last one. The entries, which may be large, stay in Redis.
+EXTENT = (
     LAST_ID
     + """
-if redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '1')[1] then return '0-0' end
-return last_id(KEYS[1])
+local newest = redis.call('XREVRANGE', KEYS[1], ARGV[1], '-', 'COUNT', '1')[1]
+local last, holds = last_id(KEYS[1]), redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[1], '0-0')
+return {newest and newest[1] or '0-0', last, holds and '0-0' or last}
 """
 )
 

@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from memory.broker.transport import (
     RawMessage,
     Scripts,
     actor_number,
-    beginning,
     raw_message,
     sequence_of,
 )
@@ -39,13 +38,14 @@ class Entry(NamedTuple):
 
 
 class StreamReader(threading.Thread):
-    """Reads and decodes the streams of all actors from their beginning on; `ExperienceReader` raises its errors.
+    """Reads and decodes the streams of all actors; `ExperienceReader` raises its errors.
 
+    `actors` holds, by actor, the position after which to read its stream; those before count as received.
     `joins` is the last position read in the stream of actors: the thread reads on there, and follows new actors.
     """
 
     def __init__(
-        self, client: Client, keys: Keys, actors: Iterable[int], decode: Decoder, reach: Callable[[], Reach],
+        self, client: Client, keys: Keys, actors: Mapping[int, bytes], decode: Decoder, reach: Callable[[], Reach],
         joins: bytes | None, ahead: int,
     ) -> None:  # fmt: skip
         super().__init__(name="log reader", daemon=True)
@@ -59,8 +59,8 @@ class StreamReader(threading.Thread):
         self._positions: dict[Any, Any] = {}
         self._stories: dict[int, Story] = defaultdict(Story)
         self._joins = keys.actors.encode()
-        for actor in actors:
-            self._follow(actor)
+        for actor, start in actors.items():
+            self._follow(actor, start)
         if joins is not None:
             self._positions[self._joins] = joins
         self._decode = decode
@@ -107,7 +107,7 @@ class StreamReader(threading.Thread):
 
     @property
     def received(self) -> dict[int, int]:
-        """Per actor, the number of its last message read; an actor may number new messages only above this one."""
+        """Per actor, the number of its last message read, or trimmed before; new ones may have greater numbers only."""
         return {
             self._actors[stream]: min(sequence_of(position), MAX_SEQUENCE)
             for stream, position in list(self._positions.items())
@@ -119,11 +119,10 @@ class StreamReader(threading.Thread):
         """Return how many messages could not be read."""
         return self._quarantine.count
 
-    def _follow(self, actor: int) -> None:
-        key = self._keys.log(actor)
-        self._actors[key.encode()] = actor
-        # An actor whose messages were all trimmed would wait for ever for a learner that has received none of them.
-        self._positions[key.encode()] = beginning(self._client, key)
+    def _follow(self, actor: int, start: bytes) -> None:
+        key = self._keys.log(actor).encode()
+        self._actors[key] = actor
+        self._positions[key] = start
 
     def _take_in(self, entries: Iterable[RawMessage]) -> None:
         """Follow actors that are new; ignore an entry that names no actor."""
@@ -131,7 +130,7 @@ class StreamReader(threading.Thread):
             actor = actor_number(entry.data)
             if actor is not None and actor not in self._actors.values():
                 print(f"{self._keys.title(actor).capitalize()} joins", flush=True)
-                self._follow(actor)
+                self._follow(actor, b"0-0")
 
     def _take(self, actor: int, messages: Iterable[RawMessage]) -> None:
         story = self._stories[actor]

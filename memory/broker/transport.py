@@ -273,10 +273,9 @@ def rewrite_file(client: Client) -> None:
     and appends behind it. At the next start, the server would take what was appended for a part of the transaction.
     This is a precaution: if the server refuses, mostly for lack of memory, only a line is printed.
     """
-    if client.info("persistence")["aof_enabled"] != 1:
-        return
     try:
-        client.bgrewriteaof()
+        if client.info("persistence")["aof_enabled"] == 1:
+            client.bgrewriteaof()
     except ResponseError as error:
         if "in progress" not in str(error):
             print(f"The Redis server does not write its append-only file anew: {error}", flush=True)
@@ -294,19 +293,28 @@ def keys_from(client: PlainClient, beginning: str) -> Iterator[bytes]:
     yield from client.scan_iter(match=f"{escaped}*", count=1000)
 
 
+class Extent(NamedTuple):
+    """What a log held at a moment."""
+
+    newest: int  # sequence number of its newest message, up to MAX_SEQUENCE; 0 for none
+    last: int  # of the last message ever appended, trimmed or not; 0 for none
+    start: bytes  # position after which all its messages come: of an emptied log the last message's
+
+
+def log_extent(client: Client, key: str) -> Extent:
+    """Return what an actor's log holds now."""
+    newest, last, start = cast(list[bytes], client.eval(lua.EXTENT, 1, key, str(MAX_SEQUENCE)))
+    return Extent(sequence_of(newest), sequence_of(last), start)
+
+
 def last_sequence(client: Client, key: str) -> int:
-    """Return the sequence number of the last entry ever appended to a stream, trimmed or not; 0 for none."""
-    return sequence_of(cast(bytes, client.eval(lua.LAST, 1, key)))
+    """Return the sequence number of the last message ever appended to a log, trimmed or not; 0 for none."""
+    return log_extent(client, key).last
 
 
 def newest_sequence(client: Client, key: str) -> int:
-    """Return the sequence number of the newest entry that a stream holds, up to MAX_SEQUENCE; 0 for none."""
-    return sequence_of(cast(bytes, client.eval(lua.NEWEST, 1, key, str(MAX_SEQUENCE))))
-
-
-def beginning(client: Client, key: str) -> bytes:
-    """Return the position from which on all entries of a stream are read; of an emptied one it is the last entry's."""
-    return cast(bytes, client.eval(lua.BEGINNING, 1, key))
+    """Return the sequence number of the newest message that a log holds, up to MAX_SEQUENCE; 0 for none."""
+    return log_extent(client, key).newest
 
 
 def sequence_of(entry_id: bytes) -> int:

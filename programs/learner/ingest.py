@@ -122,7 +122,7 @@ class Ingest:
     def resume(self, counted: dict[int, int]) -> bool:
         """Go on after the messages that a checkpoint counts; returns whether Redis has lost none of them."""
         for actor, last in counted.items():
-            known = self._link.last_sequence(actor)
+            known = self.reader.last.get(actor, 0)
             if known < last:  # new messages will use the lost numbers again
                 print(f"Redis has lost messages {known + 1} to {last} of actor {actor}", flush=True)
             self.counted[actor] = min(known, last)

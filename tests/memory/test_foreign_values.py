@@ -10,7 +10,7 @@ from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client
 from memory.broker.experience_reader import ExperienceReader
 from memory.broker.learner_client import LearnerClient
-from memory.broker.transport import Keys
+from memory.broker.transport import Keys, last_sequence
 from memory.errors import RunError, Stopped
 from memory.messages import RoundEnd, decode_message, encode_message
 from tests.conftest import RedisServer
@@ -107,7 +107,7 @@ USES: dict[str, Use] = {
     "log while waiting": lambda actor, _: actor.wait_for_version(5),
     "log at a start": lambda actor, _: actor.saved(),
     "log to trim": lambda _, learner: learner.trim({0: 1}),
-    "log to resume": lambda _, learner: learner.last_sequence(0),
+    "log to resume": lambda _, learner: last_sequence(learner._client, learner.keys.log(0)),
     "actors": lambda actor, learner: ExperienceReader(
         actor._client, learner.keys, 1, lambda data: decode_message(data, 1000), threading.Event(), joining=True
     ),

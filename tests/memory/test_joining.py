@@ -10,11 +10,11 @@ from memory.broker.actor_client import ActorClient
 from memory.broker.connection import Client
 from memory.broker.experience_reader import ExperienceReader
 from memory.broker.learner_client import LearnerClient
-from memory.broker.stream_reader import Entry
+from memory.broker.stream_reader import READ_AHEAD, Entry
 from memory.broker.transport import Keys
 from memory.errors import UserError
 from memory.limiter import MAX_ACTORS, Crew
-from memory.messages import Episode, Joined, RoundEnd, decode_message
+from memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
 from memory.waiting import WaitReporter
 from tests.memory.links import entries_of
 
@@ -35,12 +35,12 @@ def play(client: Client, keys: Keys, actor: int, *rounds: int) -> None:
 
 @contextmanager
 def open_inbox(
-    client: Client, keys: Keys, actors: int, known: int = 0, *, joining: bool = False
+    client: Client, keys: Keys, actors: int, known: int = 0, *, joining: bool = False, ahead: int = READ_AHEAD
 ) -> Iterator[ExperienceReader]:
     stop = threading.Event()
     inbox = ExperienceReader(
-        client, keys, actors, lambda data: decode_message(data, 1000), stop, known=known, joining=joining
-    )  # fmt: skip
+        client, keys, actors, lambda data: decode_message(data, 1000), stop, known=known, joining=joining, ahead=ahead
+    )
     with closing(inbox):
         yield inbox
 
@@ -112,6 +112,31 @@ def test_messages_that_were_trimmed_count_as_received(client: Client, keys: Keys
         assert inbox.received == {0: 21, 1: 21}
         play(client, keys, 0, 20)
         assert take(inbox, 1) == [(0, 22)]
+
+
+def test_trimmed_messages_that_are_sent_again_are_no_rest(client: Client, keys: Keys) -> None:
+    """As after the loss of all that Redis held: nobody needs them, and nobody waits for them."""
+    play(client, keys, 0, *range(20))
+    client.xtrim(keys.log(0), maxlen=0, approximate=False)
+    with open_inbox(client, keys, 1) as inbox:
+        client.delete(keys.log(0), keys.state(0))
+        play(client, keys, 0, *range(20))
+        assert list(inbox.take_rest()) == []
+        assert inbox.read == {0: 21}
+
+
+def test_a_backlog_that_redis_loses_is_given_up(client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is read; one actor has gone, and the other goes on, and shows that Redis works."""
+    monkeypatch.setattr("memory.broker.experience_reader._REST_S", 0.5)
+    for actor in (0, 1):
+        play(client, keys, actor, *range(300))
+    with open_inbox(client, keys, 2, ahead=16) as inbox:
+        backlog = inbox.take_backlog()
+        first = next(backlog)
+        client.delete(keys.log(0), keys.state(0), keys.log(1), keys.state(1))
+        client.xadd(keys.log(0), {"m": encode_message(RoundEnd(300))}, id="302-0")
+        rest = [*backlog]
+    assert first.id == (0, 1) and 0 < len(rest) < 602
 
 
 def test_rounds_of_those_who_have_left_are_not_waited_for(client: Client, keys: Keys) -> None:

@@ -11,7 +11,7 @@ from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
 from memory.broker.connection import Client
 from memory.broker.learner_client import LearnerClient
 from memory.broker.run_status import RunStatus, read_run, write_run
-from memory.broker.transport import Keys
+from memory.broker.transport import Keys, last_sequence
 from memory.errors import RunError, Stopped, UserError
 from tests.memory.links import HERE, SETTINGS, actor_link, after, learner_link, play, rounds_of
 
@@ -78,11 +78,11 @@ def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, ru
             play(actor, 1, 2)
             learner.progress("stopped", 3, 4, {0: 1})
     with learner_link(client, run_name) as learner:
-        assert learner.last_sequence(0) == 2
+        assert last_sequence(learner._client, learner.keys.log(0)) == 2
         assert len(rounds_of(client, run_name)) == 2
     with learner_link(client, run_name, "new", afresh=True) as learner:
         assert read_run(client, run_name) == RunStatus("new", "starting", SETTINGS, 0, 0, owner=HERE)
-        assert learner.last_sequence(0) == 0
+        assert last_sequence(learner._client, learner.keys.log(0)) == 0
         assert not client.exists(Keys(run_name, "id").log(0), Keys(run_name, "id").state(0))
     assert len(rounds_of(client, run_name + "2")) == 2
 
@@ -95,7 +95,7 @@ def test_the_numbers_of_an_abandoned_run_count_for_nothing(client: Client, run_n
         with ActorClient(client, run_name, "new", 4095, threading.Event()) as actor:
             assert actor.saved() is None
             play(actor, 0)
-        assert learner.last_sequence(4095) == 1
+        assert last_sequence(learner._client, learner.keys.log(4095)) == 1
         learner.progress("running", 0, 0, {4095: 1})
     with learner_link(client, run_name, "new") as learner:
         assert client.hget(learner.keys.run, "read:4095") == b"1", "a run that goes on keeps its own"

@@ -23,7 +23,7 @@ from memory.broker.learner_client import LearnerClient
 from memory.broker.lease import Lease
 from memory.broker.reports import ReportStore
 from memory.broker.runs import run_names
-from memory.broker.transport import Keys, Scripts
+from memory.broker.transport import Keys, Scripts, last_sequence
 from memory.broker.views import ViewListener
 from memory.errors import UserError
 from memory.messages import Episode, RoundEnd, decode_message
@@ -119,7 +119,7 @@ def lead(guarded: Guarded, run_id: str) -> None:
             assert actor.wait_for_version(1) == 1
             assert actor.unread() == 1
             assert Scripts(guarded.actor).renew(actor.keys.actor_lease(0), actor.lease.token, 10_000)
-            assert learner.last_sequence(0) == 1
+            assert last_sequence(learner._client, learner.keys.log(0)) == 1
             learner.trim({0: 2})
             evaluate(guarded, learner, run.run_id)
             learner.progress("stopped", 4, 4, {0: 1})

@@ -13,6 +13,7 @@ from memory.broker.access import find_server
 from memory.broker.actor_client import ActorClient, wait_for_run
 from memory.broker.connection import Client, connect
 from memory.broker.learner_client import LearnerClient
+from memory.broker.transport import last_sequence
 from memory.errors import UserError
 from memory.messages import RoundEnd
 from tests.conftest import RedisServer
@@ -71,7 +72,7 @@ def test_a_run_goes_over_tls(redis_server: RedisServer, ours: Authority, run_nam
             actor.commit([RoundEnd(0)], b"state")
             assert actor.newest_version() == 0
             assert actors.get(actor.keys.weights(0)) == bytes(3_000_000)
-        assert learner.last_sequence(0) == 1
+        assert last_sequence(learner._client, learner.keys.log(0)) == 1
 
 
 def test_what_is_sent_and_read_in_many_tries_is_whole(

@@ -34,6 +34,7 @@ from programs.learner.pace import make_pace
 from programs.learner.progress import Progress
 from programs.learner.results_folder import ResultsFolder
 from saber.results.evaluation_scores import EvaluationScores
+from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.small import CARTPOLE, FREE
 from tests.specs import CARTPOLE as ENVIRONMENT
@@ -265,3 +266,25 @@ def test_sequences_that_are_lost_take_no_room_in_a_resumed_queue(
             ingest.take_backlog()
             take_until(ingest, buffer.ready, "a batch")
             assert give(buffer) == [*range(QUEUE, QUEUE + 4)]
+
+
+@pytest.mark.parametrize("agent", QUEUES)
+def test_sequences_that_are_sent_again_while_a_learner_starts_are_taken_in(
+    own_server: RedisServer, own_client: Client, run_name: str, tmp_path: Path, agent: str
+) -> None:
+    # Mutation: ask how much the log holds when the run is resumed, not when the reader is made.
+    spec = agent_of(arguments(agent)).spec
+    with actor(own_client, run_name) as link:
+        with learner(own_client, run_name, tmp_path, agent) as (ingest, _, buffer, *_):
+            link.commit(chunks(spec, range(20)), b"state")
+            size = own_server.log.stat().st_size
+            link.commit(chunks(spec, range(20, 30)), b"state")
+            take_until(ingest, lambda: buffer.inserted == 30, "all")
+            saved, counted = buffer.checkpoint(), dict(ingest.counted)
+        own_server.restart_without(size)
+        with learner(own_client, run_name, tmp_path, agent, afresh=False) as (ingest, _, buffer, *_):
+            link.pause(link.patience("the test"))  # sends again
+            assert not ingest.resume(counted)
+            buffer.restore(saved, ingest.counted)
+            ingest.take_backlog()
+            take_until(ingest, lambda: buffer.rows == 30 * spec.period, "all again")
