@@ -121,7 +121,7 @@ class ExperienceReader:
             self._wait(patience)
             if waited > _REST_S:  # what Redis has lost meanwhile has been sent again by now, or will never be
                 for actor in last:
-                    last[actor] = min(last[actor], newest_sequence(self._client, self._keys.log(actor)))
+                    last[actor] = min(last[actor], self._newest(actor))
 
         return self._take_up_to(last, self._check_stop, wait)
 
@@ -129,7 +129,7 @@ class ExperienceReader:
         """Yield all messages that are in the logs now and were not handed out yet, even if this process shall stop."""
         joined = registered_actors(self._client, self._keys) if self._joining else Registered(set(), b"")
         actors = self.read.keys() | joined.actors
-        last = {actor: newest_sequence(self._client, self._keys.log(actor)) for actor in sorted(actors)}
+        last = {actor: self._newest(actor) for actor in sorted(actors)}
         return self._take_up_to(last, lambda: None, self._wait_for_rest)
 
     def _take_up_to(
@@ -198,7 +198,10 @@ class ExperienceReader:
             self._append(Entry(ChunkId(actor, self._received[actor]), RoundEnd(playing.number - 1)))
 
     def _is_behind(self, actor: int) -> bool:
-        return newest_sequence(self._client, self._keys.log(actor)) > self._received[actor]
+        return self._newest(actor) > self._received[actor]
+
+    def _newest(self, actor: int) -> int:
+        return newest_sequence(self._client, self._keys.log(actor))
 
     def wait(self, patience: WaitReporter) -> None:
         """Wait a moment for a message; raises Stopped when the process shall stop, RunError when reading failed."""

@@ -294,7 +294,7 @@ def keys_from(client: PlainClient, beginning: str) -> Iterator[bytes]:
 
 
 class Extent(NamedTuple):
-    """What a log held at a moment."""
+    """Holds which messages a log had at a moment."""
 
     newest: int  # sequence number of its newest message, up to MAX_SEQUENCE; 0 for none
     last: int  # of the last message ever appended, trimmed or not; 0 for none
