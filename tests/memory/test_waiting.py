@@ -4,8 +4,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 
 import pytest
 
@@ -18,17 +18,10 @@ from memory.loop_clock import LoopClock
 from memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, Deadline
+from tests.memory.links import after
 
 TOKEN = b"token"
 KEYS = Keys("run", "id")
-
-
-@contextmanager
-def after(seconds: float, what: Callable[[], object]) -> Iterator[None]:
-    timer = threading.Timer(seconds, what)
-    timer.start()
-    yield
-    timer.join()
 
 
 def test_patience_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
