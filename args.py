@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents.options import AgentOptions, LearningOptions, bounds_errors, flag_of, option
-from agents.registry import AGENTS
-from memory.errors import UserError
-from memory.limiter import MAX_ACTORS
-from programs import command_line, config_file
-from programs.common_checks import environment_errors, server_errors
-from programs.lockstep import lockstep_errors
-from programs.presets import PRESETS, preset_of
-from programs.redis_options import RedisOptions, named_twice
-from programs.sink_options import SinkOptions
+from rainbow_iqn_apex.agents.options import AgentOptions, LearningOptions, bounds_errors, flag_of, option
+from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
+from rainbow_iqn_apex.programs import command_line, config_file
+from rainbow_iqn_apex.programs.common_checks import environment_errors, server_errors
+from rainbow_iqn_apex.programs.lockstep import lockstep_errors
+from rainbow_iqn_apex.programs.presets import PRESETS, preset_of
+from rainbow_iqn_apex.programs.redis_options import RedisOptions, named_twice
+from rainbow_iqn_apex.programs.sink_options import SinkOptions
 
 
 @dataclass(frozen=True)

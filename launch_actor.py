@@ -1,15 +1,15 @@
 """Play games and send the experience to the learner through Redis; an evaluation actor sends its scores alone."""
 
-from programs import processor, stopping
+from rainbow_iqn_apex.programs import processor, stopping
 
 
 def main() -> None:
     """Run an actor; installed, apex-actor does."""
     stopping.end_at_once()  # also during the imports that follow, which take seconds
     processor.prepare()
-    from programs.launch import run_program
+    from rainbow_iqn_apex.programs.launch import run_program
 
-    run_program("programs.actor.program:run_actor", "launch_actor.py", str(__doc__))
+    run_program("rainbow_iqn_apex.programs.actor.program:run_actor", "launch_actor.py", str(__doc__))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,9 @@ import signal
 import sys
 from typing import NoReturn
 
-from memory.errors import UserError
-from programs import completion, standard_output
-from programs.command_line import fail, unknown
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import completion, standard_output
+from rainbow_iqn_apex.programs.command_line import fail, unknown
 
 _JSON = """
 JSON, a line a look: {"at": seconds since 1970, "server", "healthy": true or false, "failure": text, "runs": [...]}.
@@ -49,7 +49,10 @@ def _run(parser: argparse.ArgumentParser) -> None:
     if others:
         flags = [flag for action in parser._actions for flag in action.option_strings]
         fail(parser.prog, UserError("\n".join(unknown(text, flags) for text in others)))
-    from monitoring.terminal.show import Address, show_runs  # after --help, which shall not wait for it
+    from rainbow_iqn_apex.monitoring.terminal.show import (  # after --help, which shall not wait for it
+        Address,
+        show_runs,
+    )
 
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)

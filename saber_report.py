@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from programs import completion, standard_output
+from rainbow_iqn_apex.programs import completion, standard_output
 
 
 def main() -> None:
@@ -45,10 +45,10 @@ def _run() -> None:
     if not given.runs and not given.label:
         parser.error(f"name folders with <game>.csv, or such files, as in: {parser.prog} results/")
 
-    from memory.errors import UserError
-    from programs.command_line import fail  # after --help, which shall not wait for these
-    from saber.report.inputs import parse_label
-    from saber.report.program import write_report
+    from rainbow_iqn_apex.memory.errors import UserError
+    from rainbow_iqn_apex.programs.command_line import fail  # after --help, which shall not wait for these
+    from rainbow_iqn_apex.saber.report.inputs import parse_label
+    from rainbow_iqn_apex.saber.report.program import write_report
 
     try:
         for line in write_report(given.runs, given.output, [parse_label(text) for text in given.label]):

@@ -7,4 +7,4 @@ for word; do # the help needs no environment
   case $word in -h | --help) exec cat programs/start/help.txt ;; esac
 done
 bash make_environment.sh
-exec "${RAINBOW_VENV:-$PWD/.venv}/bin/python" -m programs.start "$0" "$@"
+exec "${RAINBOW_VENV:-$PWD/.venv}/bin/python" -m rainbow_iqn_apex.programs.start "$0" "$@"

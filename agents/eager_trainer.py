@@ -2,10 +2,10 @@
 
 import torch
 
-from agents.interface import Update
-from agents.updates import Metrics, Trainer, Turn
-from memory.batch import Batch
-from memory.errors import DivergedError
+from rainbow_iqn_apex.agents.interface import Update
+from rainbow_iqn_apex.agents.updates import Metrics, Trainer, Turn
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.errors import DivergedError
 
 
 class EagerTrainer(Trainer):

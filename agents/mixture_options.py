@@ -2,9 +2,18 @@
 
 from dataclasses import dataclass
 
-from agents.options import option
-from agents.sequence_options import SequenceOptions
-from memory.mixture.spec import ATTENTIVE, DISTANCES, ELITE, QUEUE, Sampling, TableSpec, counts, parse_mix
+from rainbow_iqn_apex.agents.options import option
+from rainbow_iqn_apex.agents.sequence_options import SequenceOptions
+from rainbow_iqn_apex.memory.mixture.spec import (
+    ATTENTIVE,
+    DISTANCES,
+    ELITE,
+    QUEUE,
+    Sampling,
+    TableSpec,
+    counts,
+    parse_mix,
+)
 
 _MIXING = frozenset({"queue_size", "replay_device"})  # batches prepared ahead, and tables that may be on the GPU
 _ELITE = frozenset({"elite_strategy", "elite_insertion"})

@@ -7,12 +7,12 @@ from functools import partial
 
 import torch
 
-from agents.eager_trainer import EagerTrainer, lag
-from agents.interface import Agent, MixtureAgent, Update
-from agents.updates import Metrics, Turn
-from memory.batch import Batch
-from memory.loop_clock import LoopClock
-from memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.agents.eager_trainer import EagerTrainer, lag
+from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent, Update
+from rainbow_iqn_apex.agents.updates import Metrics, Turn
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 
 _SHORTAGES = ("DefaultCPUAllocator", "std::bad_alloc", "CUDA error: out of memory", "_STATUS_ALLOC_FAILED")
 

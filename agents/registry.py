@@ -6,17 +6,17 @@ Imports no torch: an agent's class is imported when it is built, so that `--help
 import importlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from agents.impala.options import ImpalaOptions
-from agents.on_policy.options import AwrOptions, PpoOptions, VmpoOptions, VpgOptions, VtraceOptions
-from agents.options import AgentOptions
-from agents.r2d2.options import R2d2Options
-from agents.rainbow.options import RainbowOptions
-from agents.rainbow_iqn.options import RainbowIqnOptions
-from agents.reinforce.options import ReinforceOptions
-from agents.sac.options import SacOptions
+from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
+from rainbow_iqn_apex.agents.on_policy.options import AwrOptions, PpoOptions, VmpoOptions, VpgOptions, VtraceOptions
+from rainbow_iqn_apex.agents.options import AgentOptions
+from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
+from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
+from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
+from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
+from rainbow_iqn_apex.agents.sac.options import SacOptions
 
 if TYPE_CHECKING:
-    from agents.interface import Agent
+    from rainbow_iqn_apex.agents.interface import Agent
 
 
 class Entry(NamedTuple):
@@ -33,15 +33,15 @@ class Entry(NamedTuple):
 
 
 AGENTS = {
-    "rainbow_iqn": Entry(RainbowIqnOptions, "agents.rainbow_iqn.agent", "RainbowIqn"),
-    "rainbow": Entry(RainbowOptions, "agents.rainbow.agent", "Rainbow"),
-    "impala": Entry(ImpalaOptions, "agents.impala.agent", "Impala"),
-    "r2d2": Entry(R2d2Options, "agents.r2d2.agent", "R2d2"),
-    "sac": Entry(SacOptions, "agents.sac.agent", "Sac"),
-    "ppo": Entry(PpoOptions, "agents.on_policy.agent", "OnPolicy"),
-    "vmpo": Entry(VmpoOptions, "agents.on_policy.agent", "OnPolicy"),
-    "awr": Entry(AwrOptions, "agents.on_policy.agent", "OnPolicy"),
-    "vpg": Entry(VpgOptions, "agents.on_policy.agent", "OnPolicy"),
-    "vtrace": Entry(VtraceOptions, "agents.on_policy.agent", "OnPolicy"),
-    "reinforce": Entry(ReinforceOptions, "agents.reinforce.agent", "Reinforce"),
+    "rainbow_iqn": Entry(RainbowIqnOptions, "rainbow_iqn_apex.agents.rainbow_iqn.agent", "RainbowIqn"),
+    "rainbow": Entry(RainbowOptions, "rainbow_iqn_apex.agents.rainbow.agent", "Rainbow"),
+    "impala": Entry(ImpalaOptions, "rainbow_iqn_apex.agents.impala.agent", "Impala"),
+    "r2d2": Entry(R2d2Options, "rainbow_iqn_apex.agents.r2d2.agent", "R2d2"),
+    "sac": Entry(SacOptions, "rainbow_iqn_apex.agents.sac.agent", "Sac"),
+    "ppo": Entry(PpoOptions, "rainbow_iqn_apex.agents.on_policy.agent", "OnPolicy"),
+    "vmpo": Entry(VmpoOptions, "rainbow_iqn_apex.agents.on_policy.agent", "OnPolicy"),
+    "awr": Entry(AwrOptions, "rainbow_iqn_apex.agents.on_policy.agent", "OnPolicy"),
+    "vpg": Entry(VpgOptions, "rainbow_iqn_apex.agents.on_policy.agent", "OnPolicy"),
+    "vtrace": Entry(VtraceOptions, "rainbow_iqn_apex.agents.on_policy.agent", "OnPolicy"),
+    "reinforce": Entry(ReinforceOptions, "rainbow_iqn_apex.agents.reinforce.agent", "Reinforce"),
 }

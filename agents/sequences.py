@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.interface import Agent, Setup
-from agents.networks.core import Core, CoreSpec, Inputs, Memory
-from agents.networks.torso import TorsoSpec
-from agents.ops import FIRST
-from agents.ops.frames import push_frame, stacks
-from agents.precision import select_precision
-from memory.batch import Batch
-from memory.chunk import LAST_ACTION
-from memory.environment_spec import ActionSpec, Field
-from memory.rows import Arrays, Rows, StepType
+from rainbow_iqn_apex.agents.interface import Agent, Setup
+from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory
+from rainbow_iqn_apex.agents.networks.torso import TorsoSpec
+from rainbow_iqn_apex.agents.ops import FIRST
+from rainbow_iqn_apex.agents.ops.frames import push_frame, stacks
+from rainbow_iqn_apex.agents.precision import select_precision
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import LAST_ACTION
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Field
+from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 
 _MEMORY = ("hidden", "cell")
 

@@ -6,13 +6,13 @@ metrics = trainer([Turn(progress, step), ...])      # an update for each turn
 
 import torch
 
-from agents.eager_trainer import EagerTrainer
-from agents.interface import Agent, MixtureAgent
-from agents.mixture_trainer import MixtureTrainer
-from agents.updates import PARTS, Metrics, Trainer, Turn
-from memory.buffer import Buffer
-from memory.loop_clock import LoopClock
-from memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.agents.eager_trainer import EagerTrainer
+from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent
+from rainbow_iqn_apex.agents.mixture_trainer import MixtureTrainer
+from rainbow_iqn_apex.agents.updates import PARTS, Metrics, Trainer, Turn
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 
 _WARM_UP = 3  # updates before a recording: libraries choose their algorithms, and the optimiser makes its state
 

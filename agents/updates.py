@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.interface import Agent
-from memory.buffer import Buffer
-from memory.loop_clock import LoopClock
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
 
 Metrics = dict[str, Tensor]  # 0-d, on the agent's device
 

@@ -13,23 +13,23 @@ from dataclasses import replace
 
 import torch
 
-from agents.impala.agent import Impala
-from agents.precision import select_precision
-from agents.r2d2.agent import R2d2
-from agents.sequences import SequenceAgent
-from agents.trainer import make_trainer
-from agents.updates import Turn
-from args import Args, parse
 from benchmarks import sequences
 from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Rate, Work, compare, run
 from benchmarks.networks import PERIOD, act_work, update_work
 from benchmarks.products import product_work
-from memory.chunk import ChunkId
-from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from programs import processor
-from programs.common import make_agent
-from programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.agents.impala.agent import Impala
+from rainbow_iqn_apex.agents.precision import select_precision
+from rainbow_iqn_apex.agents.r2d2.agent import R2d2
+from rainbow_iqn_apex.agents.sequences import SequenceAgent
+from rainbow_iqn_apex.agents.trainer import make_trainer
+from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.args import Args, parse
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.programs import processor
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 
 AGENTS = {
     "impala": "--agent impala",

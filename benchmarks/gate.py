@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 import torch
 
-from args import Args
-from args import parse as parse_args
 from benchmarks import plain
 from benchmarks.chunks import random_chunks
 from benchmarks.environment import emulator
@@ -27,7 +25,9 @@ from benchmarks.environment import ours as environment
 from benchmarks.harness import Work, compare
 from benchmarks.networks import act_work, update_work
 from benchmarks.replay import filled, our_sample, our_update, tree_update
-from memory.messages import decode_message, encode_message
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.args import parse as parse_args
+from rainbow_iqn_apex.memory.messages import decode_message, encode_message
 
 TOLERATED = 0.62
 MAX_BYTES = 250  # a transition, on average over what random play gives

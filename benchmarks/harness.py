@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.environment_info import machine
-from saber.results.run_record import commit
+from rainbow_iqn_apex.saber.results.run_record import commit
 
 Work = Callable[[], object]
 Clock = Callable[[], float]  # seconds

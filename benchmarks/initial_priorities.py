@@ -23,24 +23,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-import args as options
-from agents.q_learning.agent import QLearningAgent
-from agents.randomness import derive_seed
-from args import Args
 from benchmarks.environment_info import machine
 from benchmarks.rank_correlation import spearman
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId
-from memory.environment_spec import EnvironmentSpec
-from memory.errors import UserError
-from memory.replay import Replay
-from memory.rows import Array
-from programs import command_line, snapshot
-from programs.actor.rollout import Rollout
-from programs.common import make_agent, open_environment, select_device
-from programs.evaluation.settings import load_model
-from saber.results.run_record import commit
-from saber.vector import VectorEnvironment
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
+from rainbow_iqn_apex.agents.randomness import derive_seed
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.programs import command_line, snapshot
+from rainbow_iqn_apex.programs.actor.rollout import Rollout
+from rainbow_iqn_apex.programs.common import make_agent, open_environment, select_device
+from rainbow_iqn_apex.programs.evaluation.settings import load_model
+from rainbow_iqn_apex.saber.results.run_record import commit
+from rainbow_iqn_apex.saber.vector import VectorEnvironment
 
 PROGRAM = "python -m benchmarks.initial_priorities"
 _CHUNKS = 16  # in replay at a time: a batch of all their rows is half a gigabyte

@@ -26,14 +26,14 @@ from typing import Any
 
 import numpy as np
 
-import args as options_of_programs
 from benchmarks.environment_info import machine
 from benchmarks.learning_plot import LAST
 from benchmarks.learning_report import Score, report
 from benchmarks.learning_tasks import CONFIGURATIONS, TASKS, environment_of, options_of
 from benchmarks.policies import best_constant_action, random_policy
-from saber.results.run_record import commit
-from saber.results.training_log import TrainingLog
+from rainbow_iqn_apex import args as options_of_programs
+from rainbow_iqn_apex.saber.results.run_record import commit
+from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 
 _LOG_INTERVAL = 1000  # agent steps; all lengths of runs are multiples of it
 _MOST_EPISODES = 3000  # before those that make a run's score

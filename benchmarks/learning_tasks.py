@@ -6,8 +6,8 @@ A task is an Atari game, or one of TASKS by its name.
 from dataclasses import dataclass
 
 from benchmarks.learning_plot import LAST
-from saber.environment import EnvironmentSettings
-from saber.games import check_game
+from rainbow_iqn_apex.saber.environment import EnvironmentSettings
+from rainbow_iqn_apex.saber.games import check_game
 
 TASKS = {
     "cartpole": "gymnasium:CartPole-v1",

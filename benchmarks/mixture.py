@@ -16,22 +16,31 @@ from fractions import Fraction
 
 import torch
 
-from agents.impala.agent import Impala
-from agents.trainer import make_trainer
-from agents.updates import Turn
-from args import Args, parse
 from benchmarks.chunks import random_chunks
 from benchmarks.harness import Clock, Comparison, Work, compare, run
-from memory.chunk import Chunk, ChunkId
-from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from memory.mixture.distances import distance
-from memory.mixture.features import Features
-from memory.mixture.pool import Pool
-from memory.mixture.spec import ATTENTIVE, DISTANCES, ELITE, PRIORITISED, STRATEGIES, UNIFORM, Sampling, TableSpec
-from memory.mixture.tables import PrioritisedTable, Table, make_table
-from programs import processor
-from programs.common import make_agent
-from programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.agents.impala.agent import Impala
+from rainbow_iqn_apex.agents.trainer import make_trainer
+from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.args import Args, parse
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.mixture.distances import distance
+from rainbow_iqn_apex.memory.mixture.features import Features
+from rainbow_iqn_apex.memory.mixture.pool import Pool
+from rainbow_iqn_apex.memory.mixture.spec import (
+    ATTENTIVE,
+    DISTANCES,
+    ELITE,
+    PRIORITISED,
+    STRATEGIES,
+    UNIFORM,
+    Sampling,
+    TableSpec,
+)
+from rainbow_iqn_apex.memory.mixture.tables import PrioritisedTable, Table, make_table
+from rainbow_iqn_apex.programs import processor
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 
 _CPU = torch.device("cpu")
 _ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 from benchmarks.harness import Comparison, Rate, run
 from benchmarks.redis_server import RedisServer
 from benchmarks.system import intervals, start, wait_for
-from saber.results.run_record import ROOT
+from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _OPTIONS = "--game space_invaders --disable-cuda --preset cpu --learn-start 1000 --log-interval 500"
 _INTERVALS = 10

@@ -18,18 +18,18 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agents.precision import computes_in_bfloat16
-from agents.rainbow_iqn.options import RainbowIqnOptions
-from agents.trainer import make_trainer
-from agents.updates import Turn
-from args import Args
 from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Work, compare, run
-from memory.chunk import ChunkId
-from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from memory.replay import Replay
-from memory.rows import Arrays, Rows, StepType
-from programs.common import make_agent
+from rainbow_iqn_apex.agents.precision import computes_in_bfloat16
+from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
+from rainbow_iqn_apex.agents.trainer import make_trainer
+from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
+from rainbow_iqn_apex.programs.common import make_agent
 
 _CPU = torch.device("cpu")
 _ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from saber.results.run_record import ROOT
+from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _REQUIREMENTS = ROOT / "requirements-peers.txt"
 _VERSIONS = (

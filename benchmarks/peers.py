@@ -23,7 +23,7 @@ from benchmarks.learning import summary, thinned, write
 from benchmarks.learning_tasks import TASKS
 from benchmarks.peer_environment import peer_python, peer_versions
 from benchmarks.peer_tasks import PEERS
-from saber.results.run_record import ROOT, commit
+from rainbow_iqn_apex.saber.results.run_record import ROOT, commit
 
 
 def run(name: str, game: str, seed: int, steps: int | None = None) -> dict[str, Any]:

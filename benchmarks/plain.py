@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from benchmarks.harness import Work
 from benchmarks.networks import product_dtype
-from memory.chunk import Chunk
-from memory.replay import Replay
+from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.replay import Replay
 
 _ACTIONS = 18
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from benchmarks.environment import play_together, players
 from benchmarks.harness import Comparison, Rate, run
 from benchmarks.peer_environment import peer_python
-from saber.results.run_record import ROOT
+from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 GAME = "space_invaders"
 ROUND, FRAMES = 1024, 4  # agent steps of a round, frames of a step

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.networks.torso import FRAME
 from benchmarks.harness import Work
+from rainbow_iqn_apex.agents.networks.torso import FRAME
 
 _Calls = list[Callable[[], object]]
 

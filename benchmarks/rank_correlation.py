@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from memory.rows import Array
+from rainbow_iqn_apex.memory.rows import Array
 
 
 def ranks(values: Array) -> Array:

@@ -8,7 +8,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from saber.results.run_record import ROOT
+from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 
 class RedisServer:

@@ -17,17 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.ops.frames import stack_at
-from agents.ops.n_step import NStep, n_step
 from benchmarks.harness import SLICE_S, Comparison, Work, compare, run
 from benchmarks.replay_peers import NumpyTree, Peer, peers
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from memory.replay import Replay
-from memory.ring import NStepRows, RingRows
-from memory.rows import StepType
-from programs import processor
+from rainbow_iqn_apex.agents.ops.frames import stack_at
+from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.ring import NStepRows, RingRows
+from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs import processor
 
 SPEC = ChunkSpec(
     stack=4, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memory.chunk import Chunk
-from memory.rows import Array, Arrays
+from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.rows import Array, Arrays
 
 _EPISODE = 1000  # rows
 

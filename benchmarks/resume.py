@@ -23,12 +23,12 @@ from typing import IO
 from benchmarks.chunks import SPEC, random_chunks
 from benchmarks.harness import Comparison, Rate, run
 from benchmarks.redis_server import RedisServer
-from memory.broker.actor_client import ActorClient
-from memory.broker.connection import connect
-from memory.broker.run_status import read_run
-from memory.messages import encode_message
-from programs.learner.budget import available_memory
-from saber.results.run_record import ROOT
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.run_status import read_run
+from rainbow_iqn_apex.memory.messages import encode_message
+from rainbow_iqn_apex.programs.learner.budget import available_memory
+from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _TRANSITIONS = 1_000_000
 _SHARE = 0.7  # of the memory there is, for the replay

@@ -18,16 +18,16 @@ from pathlib import Path
 
 import numpy as np
 
-from agents.networks.duelling import NetworkSpec, QuantileNetwork
 from benchmarks.chunks import SPEC
 from benchmarks.environment_info import machine
 from benchmarks.harness import Work
 from benchmarks.redis_server import RedisServer
 from benchmarks.transport import System, Writers, empty_replay, running, take_in
-from memory import weights_packet, wire
-from memory.broker.connection import connect
-from memory.environment_spec import Field
-from saber.results.run_record import commit
+from rainbow_iqn_apex.agents.networks.duelling import NetworkSpec, QuantileNetwork
+from rainbow_iqn_apex.memory import weights_packet, wire
+from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.saber.results.run_record import commit
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WINDOW_S = 4.0

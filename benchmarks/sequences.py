@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.interface import Agent
-from args import parse
 from benchmarks.harness import Comparison, Work, compare
 from benchmarks.replay_peers import sequence_peers
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from memory.queue import Queue
-from memory.replay import Replay
-from memory.rows import Array, StepType
-from programs.common import make_agent
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.args import parse
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import Array, StepType
+from rainbow_iqn_apex.programs.common import make_agent
 
 _CPU = torch.device("cpu")
 _ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))

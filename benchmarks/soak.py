@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.environment_info import machine
 from benchmarks.redis_server import RedisServer
 from benchmarks.system import start
-from saber.results.run_record import commit
+from rainbow_iqn_apex.saber.results.run_record import commit
 
 _OPTIONS = (
     "--preset cpu --game pong --hidden-size 32 --nb-actor 2 --synchronize-actors-with-learner False "

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks.harness import Comparison, Rate, run
 from benchmarks.redis_server import RedisServer
-from saber.results.run_record import ROOT
+from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _PATIENCE_S = 240.0
 _TICKS = os.sysconf("SC_CLK_TCK")

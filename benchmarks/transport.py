@@ -26,17 +26,17 @@ from benchmarks.chunks import GAMES, SPEC, random_chunks
 from benchmarks.harness import Comparison, Rate, Work, compare, run
 from benchmarks.redis_server import RedisServer
 from benchmarks.transport_writer import NAME, RUN
-from memory.broker.connection import connect
-from memory.broker.experience_reader import ExperienceReader
-from memory.broker.learner_client import LearnerClient
-from memory.broker.story import ANYWHERE
-from memory.chunk import Chunk, ChunkId
-from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from memory.messages import decode_message, encode_message
-from memory.replay import Replay
-from memory.waiting import WaitReporter
-from programs.learner.decoder import MessageDecoder
-from saber.results.run_record import ROOT
+from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.story import ANYWHERE
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.messages import decode_message, encode_message
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.waiting import WaitReporter
+from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))
 _COMMIT = 4  # chunks of a commit

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from memory.broker.actor_client import ActorClient, RunOver
-from memory.broker.connection import connect
-from memory.messages import decode_message
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver
+from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.messages import decode_message
 
 NAME, RUN = "benchmark", "run"
 _STATE_BYTES = 40_000  # what an actor's state takes

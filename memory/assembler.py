@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from memory.chunk import Chunk, ChunkSpec, forms
-from memory.environment_spec import Field
-from memory.rows import Array, Arrays, Row, StepType
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec, forms
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 
 Later = Callable[[Arrays], Arrays]  # a chunk's rows -> more arrays of them, by name
 Priorities = Callable[[Arrays], Array | None]  # a chunk's rows, "extras.*" among them -> [samples] float32

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memory.draws import Drawn
-from memory.rows import Array
+from rainbow_iqn_apex.memory.draws import Drawn
+from rainbow_iqn_apex.memory.rows import Array
 
 _OK, _NO_LEAF, _NO_PRIORITY = 0, 1, 2
 _NO_GROUPS: Array = np.zeros(1, np.int64)  # one for all leaves

@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 
 
 class Checkpoint(NamedTuple):

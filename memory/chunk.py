@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memory.environment_spec import EnvironmentSpec, Field
-from memory.hindsight import DISCOUNT, hindsight_fields
-from memory.rows import Array, Arrays, StepType
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.hindsight import DISCOUNT, hindsight_fields
+from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
 
 LAST_ACTION = "last_action"  # a state's entry of this name is an action, chosen at the row before
 MOST = 1e9  # of any number in a chunk: sums and squares of several stay finite in float32

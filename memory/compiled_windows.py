@@ -12,7 +12,7 @@ import numpy as np
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from memory.rows import StepType
+from rainbow_iqn_apex.memory.rows import StepType
 
 _FIRST, _LAST = int(StepType.FIRST), int(StepType.LAST)
 

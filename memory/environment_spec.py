@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memory.rows import Array
+from rainbow_iqn_apex.memory.rows import Array
 
 
 class Field(NamedTuple):

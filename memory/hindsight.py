@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from memory.environment_spec import EnvironmentSpec, Field
-from memory.rows import Array, Arrays, StepType
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
 
 ACHIEVED, DESIRED = "achieved_goal", "desired_goal"  # parts of an observation, as Gymnasium-Robotics names them
 GOAL, REWARD, DISCOUNT = "hindsight.goal", "hindsight.reward", "hindsight.discount"  # arrays of a chunk

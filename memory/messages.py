@@ -7,10 +7,10 @@ All messages of an actor are in one ordered log, so none overtakes another, and 
 from dataclasses import dataclass
 from typing import Any
 
-from memory import wire
-from memory.chunk import Chunk
-from memory.rows import section, with_present_names
-from memory.wire import Packet, Tag, WireError
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.rows import section, with_present_names
+from rainbow_iqn_apex.memory.wire import Packet, Tag, WireError
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memory.batch import Batch
-from memory.buffer import Checkpoint, check_checkpoint
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.ring import tensor_of
-from memory.rows import Arrays, StepType
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.ring import tensor_of
+from rainbow_iqn_apex.memory.rows import Arrays, StepType
 
 LOG_ROWS = 100_000  # at least, that the log may hold for the older of two checkpoints
 

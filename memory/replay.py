@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memory.batch import Batch
-from memory.buffer import Checkpoint, check_checkpoint
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.environment_spec import EnvironmentSpec, Field
-from memory.ring import MemoryRing, Ring, tensor_of
-from memory.segment_tree import SegmentTree
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.ring import MemoryRing, Ring, tensor_of
+from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 
 
 class Replay:
@@ -182,7 +182,9 @@ class Replay:
 def make_tree(capacity: int, device: torch.device) -> Any:
     """Return the fastest tree for a device: a `SegmentTree`, or a `BinaryTree`, which has the same interface."""
     if device.type == "cpu":
-        from memory.binary_tree import BinaryTree  # numba is loaded where there is a replay, and in no actor
+        from rainbow_iqn_apex.memory.binary_tree import (
+            BinaryTree,  # numba is loaded where there is a replay, and in no actor
+        )
 
         return BinaryTree(capacity)
     return SegmentTree(capacity, device, checked=False)  # checking values would make every draw wait for the GPU

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkSpec
-from memory.draws import importance_weights
-from memory.environment_spec import Field
-from memory.rows import Array
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
+from rainbow_iqn_apex.memory.draws import importance_weights
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.rows import Array
 
 _DTYPES = {"uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "float32": torch.float32}
 _IN_ORDER = 4  # terms that torch adds one after the other; the order of more depends on sizes and processors
@@ -80,7 +80,7 @@ class MemoryRing(Ring):
     """Room for chunks in the machine's memory, from which rows are copied when they are first read."""
 
     def __init__(self, spec: ChunkSpec, fields: Mapping[str, Field], slots: int) -> None:
-        from memory import compiled_windows  # numba is loaded where there is a replay, and in no actor
+        from rainbow_iqn_apex.memory import compiled_windows  # numba is loaded where there is a replay, and in no actor
 
         super().__init__(spec, fields, slots, torch.device("cpu"))
         self._compiled = compiled_windows

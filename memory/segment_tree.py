@@ -8,7 +8,7 @@ them, so rounding errors do not pile up, however often it is called. Letters: B 
 import torch
 from torch import Tensor
 
-from memory.draws import Drawn
+from rainbow_iqn_apex.memory.draws import Drawn
 
 
 class SegmentTree:

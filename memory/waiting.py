@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
 
 INTERVAL_S = 10.0
 _FRESH_S = 1.5  # most time between two checks of one wait, as each blocks for a second at most

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import zstandard
 
-from memory.rows import Array, Arrays
+from rainbow_iqn_apex.memory.rows import Array, Arrays
 
 MAGIC = b"RIQX"
 VERSION = 1

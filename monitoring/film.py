@@ -13,9 +13,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from memory.broker.holder import is_moment
-from memory.limiter import MAX_ACTORS
-from memory.rows import Array
+from rainbow_iqn_apex.memory.broker.holder import is_moment
+from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
+from rainbow_iqn_apex.memory.rows import Array
 
 Place = Literal["best", "newest"]  # of an episode among those that were filmed
 PLACES: tuple[Place, ...] = get_args(Place)

@@ -10,10 +10,10 @@ from collections import deque
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from memory.broker.holder import printable
-from memory.limiter import MAX_ACTORS
-from monitoring.bounded import MOST, moment, number, read_object
-from monitoring.metrics import METRICS, PRIORITY_BOUNDS, check_names
+from rainbow_iqn_apex.memory.broker.holder import printable
+from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
+from rainbow_iqn_apex.monitoring.bounded import MOST, moment, number, read_object
+from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS, check_names
 
 MAX_BYTES = 1 << 16  # of a report
 MAX_EVENTS = 20

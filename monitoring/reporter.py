@@ -14,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from memory import waiting
-from memory.broker.connection import BrokerError, ResponseError
-from memory.broker.holder import this_host
-from memory.broker.reports import ReportStore, ViewsRefusedError
-from monitoring.process import ProcessUse
-from monitoring.report import MAX_BYTES, EventLog, Report, ReportError, Role, decode, encode
-from monitoring.view import encode as encode_view
-from monitoring.viewer import Viewer
+from rainbow_iqn_apex.memory import waiting
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, ResponseError
+from rainbow_iqn_apex.memory.broker.holder import this_host
+from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewsRefusedError
+from rainbow_iqn_apex.monitoring.process import ProcessUse
+from rainbow_iqn_apex.monitoring.report import MAX_BYTES, EventLog, Report, ReportError, Role, decode, encode
+from rainbow_iqn_apex.monitoring.view import encode as encode_view
+from rainbow_iqn_apex.monitoring.viewer import Viewer
 
 INTERVAL_S = 1.0
 

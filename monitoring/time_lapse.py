@@ -6,8 +6,8 @@ from functools import reduce
 import cv2
 import numpy as np
 
-from memory.rows import Array
-from monitoring.film import MAX_HEIGHT, MAX_PICTURES, MAX_WIDTH
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.monitoring.film import MAX_HEIGHT, MAX_PICTURES, MAX_WIDTH
 
 _BLINKING = 2  # pictures: Atari games draw some things in every other frame alone
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from memory.environment_spec import Part
-from memory.rows import Array
-from monitoring.bounded import moment, number, read_object
+from rainbow_iqn_apex.memory.environment_spec import Part
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.monitoring.bounded import moment, number, read_object
 
 MAX_BYTES = 1 << 18  # of a view
 _MAX_SIDE = 256  # pixels of a frame; a larger one is left out

@@ -5,7 +5,7 @@ No view is worth an actor: one that cannot be made leaves a line, and is the las
 
 from collections.abc import Callable
 
-from monitoring.view import View
+from rainbow_iqn_apex.monitoring.view import View
 
 
 class Viewer:

@@ -15,10 +15,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
-from agents.options import flag_of
-from memory.broker.access import hide_passwords
-from memory.errors import UserError
-from programs import completion
+from rainbow_iqn_apex.agents.options import flag_of
+from rainbow_iqn_apex.memory.broker.access import hide_passwords
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import completion
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."

@@ -9,18 +9,18 @@ from datetime import datetime
 
 import torch
 
-from agents.interface import Agent, Place, Setup
-from agents.registry import AGENTS
-from args import Args
-from memory.broker.access import find_server
-from memory.broker.connection import Client, connect
-from memory.broker.roll_call import LEARNER
-from memory.environment_spec import EnvironmentSpec
-from memory.errors import UserError
-from memory.limiter import Crew, RateLimiter
-from programs import command_line
-from saber.environment import Environment, EnvironmentSettings
-from saber.registry import make_environment
+from rainbow_iqn_apex.agents.interface import Agent, Place, Setup
+from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.broker.access import find_server
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.roll_call import LEARNER
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
+from rainbow_iqn_apex.programs import command_line
+from rainbow_iqn_apex.saber.environment import Environment, EnvironmentSettings
+from rainbow_iqn_apex.saber.registry import make_environment
 
 
 def launch_command(args: Args, id_actor: int) -> str:

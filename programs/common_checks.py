@@ -1,7 +1,7 @@
 """Check common options that need more than bounds: each function returns a line for each fault, naming the option."""
 
-from memory.broker import access
-from saber.registry import ENVIRONMENTS
+from rainbow_iqn_apex.memory.broker import access
+from rainbow_iqn_apex.saber.registry import ENVIRONMENTS
 
 
 def environment_errors(environment: str, game: str) -> list[str]:
@@ -15,7 +15,7 @@ def environment_errors(environment: str, game: str) -> list[str]:
     elif env != "gymnasium" and colon:
         errors.append(f"--env: expected {env} alone, got {environment!r}; --game names the game")
     if env == "atari":
-        from saber.games import check_game  # the emulator is needed to judge its games alone
+        from rainbow_iqn_apex.saber.games import check_game  # the emulator is needed to judge its games alone
 
         if error := check_game(game):
             errors.append(f"--game: {error}")

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agents.options import flag_of
-from memory.errors import UserError
-from programs import command_line
+from rainbow_iqn_apex.agents.options import flag_of
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import command_line
 
 if TYPE_CHECKING:
     import yaml

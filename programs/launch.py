@@ -5,10 +5,10 @@ import threading
 from collections.abc import Callable
 from importlib import import_module
 
-import args as options
-from args import Args
-from memory.errors import DivergedError, RunError, Stopped, UserError
-from programs import command_line, standard_output
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.errors import DivergedError, RunError, Stopped, UserError
+from rainbow_iqn_apex.programs import command_line, standard_output
 
 Main = Callable[[Args, threading.Event], None]
 
@@ -27,7 +27,7 @@ def run_program(main: str, program: str, description: str) -> None:
 def _run(main: str, program: str, description: str) -> None:
     try:
         if command_line.asks_for_completion(None):
-            from saber.games import games
+            from rainbow_iqn_apex.saber.games import games
 
             values = {"game": games(), "env": ["atari", "gymnasium:"]}
             command_line.print_completion(options.ALL_GROUPS, program, values)
@@ -36,8 +36,8 @@ def _run(main: str, program: str, description: str) -> None:
         command_line.fail(program, error)
     module, _, name = main.partition(":")
     run: Main = getattr(import_module(module), name)
-    from memory.broker.connection import BrokerError
-    from programs.stopping import stop_on_signals
+    from rainbow_iqn_apex.memory.broker.connection import BrokerError
+    from rainbow_iqn_apex.programs.stopping import stop_on_signals
 
     try:
         run(arguments, stop_on_signals())

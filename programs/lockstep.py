@@ -1,6 +1,6 @@
 """Which agents may be run in lockstep, or without it, with so many actors."""
 
-from agents.options import AgentOptions
+from rainbow_iqn_apex.agents.options import AgentOptions
 
 _OPTION = "--synchronize-actors-with-learner"
 _MOST_ACTORS = 4  # in lockstep

@@ -6,8 +6,8 @@ Here stand those that suit every agent. An agent's own, and those that it needs 
 from collections.abc import Callable
 from typing import Any
 
-from agents.options import AgentOptions, Preset, flag_of
-from saber.plural import counted
+from rainbow_iqn_apex.agents.options import AgentOptions, Preset, flag_of
+from rainbow_iqn_apex.saber.plural import counted
 
 PRESETS: dict[str, Preset] = {
     "paper": {},

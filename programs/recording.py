@@ -4,10 +4,10 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from args import Args
-from memory.errors import UserError
-from programs.common import open_environment
-from saber.video import write_video
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.saber.video import write_video
 
 EVALUATIONS = "--record-evaluations"
 

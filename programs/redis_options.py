@@ -4,8 +4,8 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from agents.options import option
-from memory.broker import access
+from rainbow_iqn_apex.agents.options import option
+from rainbow_iqn_apex.memory.broker import access
 
 
 @dataclass(frozen=True)

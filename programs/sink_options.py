@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from agents.options import option
-from memory.errors import UserError
+from rainbow_iqn_apex.agents.options import option
+from rainbow_iqn_apex.memory.errors import UserError
 
 PACKAGES = {  # by option: the module to import, and what to install
-    "tensorboard": ("monitoring.sinks.tensorboard", "tensorboard>=2.21"),
-    "metrics_port": ("monitoring.sinks.prometheus", "prometheus-client>=0.26"),
-    "wandb": ("monitoring.sinks.wandb", "wandb>=0.31"),
-    "trackio": ("monitoring.sinks.trackio", "trackio>=0.43"),
+    "tensorboard": ("rainbow_iqn_apex.monitoring.sinks.tensorboard", "tensorboard>=2.21"),
+    "metrics_port": ("rainbow_iqn_apex.monitoring.sinks.prometheus", "prometheus-client>=0.26"),
+    "wandb": ("rainbow_iqn_apex.monitoring.sinks.wandb", "wandb>=0.31"),
+    "trackio": ("rainbow_iqn_apex.monitoring.sinks.trackio", "trackio>=0.43"),
 }
 
 
@@ -78,7 +78,7 @@ def _port_errors(options: SinkOptions) -> list[str]:
 def _account_errors(options: SinkOptions) -> list[str]:
     if not options.wandb:
         return []
-    from monitoring.sinks.wandb import prepare  # an extra
+    from rainbow_iqn_apex.monitoring.sinks.wandb import prepare  # an extra
 
     if prepare():
         return []

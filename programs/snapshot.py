@@ -17,10 +17,10 @@ from typing import Any, BinaryIO
 
 import torch
 
-from agents.foreign_snapshot import ADAM, RMSPROP, check_weights, misfits, paired_moments
-from agents.interface import Agent, Network, Stateful
-from memory.errors import UserError
-from saber.results.files import replace_file
+from rainbow_iqn_apex.agents.foreign_snapshot import ADAM, RMSPROP, check_weights, misfits, paired_moments
+from rainbow_iqn_apex.agents.interface import Agent, Network, Stateful
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.saber.results.files import replace_file
 
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from ale_py import ALEInterface, ALEState
 
-from memory.rows import Arrays
+from rainbow_iqn_apex.memory.rows import Arrays
 
 PERIOD = 4096  # agent steps from one starting state to the next; at most 1.5 s to play again
 PROOF = 32  # agent steps; with 4 frames each, all frames repeat an action from before with probability 0.25^128

@@ -12,8 +12,8 @@ A new environment is one file and one line in `saber.registry`.
 from dataclasses import dataclass
 from typing import Protocol
 
-from memory.environment_spec import EnvironmentSpec
-from memory.rows import Array, Arrays, Row
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
 
 
 @dataclass(frozen=True)

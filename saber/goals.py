@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from memory.hindsight import ACHIEVED, DESIRED, Judge
-from memory.rows import Array
+from rainbow_iqn_apex.memory.hindsight import ACHIEVED, DESIRED, Judge
+from rainbow_iqn_apex.memory.rows import Array
 
 
 class GoalJudge:

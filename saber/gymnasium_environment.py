@@ -16,15 +16,15 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from memory.chunk import MOST
-from memory.environment_spec import EnvironmentSpec, Field
-from memory.errors import RunError
-from memory.rows import Array, Arrays, Row, StepType
-from saber.display import check_display
-from saber.environment import EnvironmentSettings
-from saber.goals import judge_of
-from saber.gymnasium_extras import DM_CONTROL, missing
-from saber.gymnasium_spaces import actions_of, flaw, one_line, view_of
+from rainbow_iqn_apex.memory.chunk import MOST
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.errors import RunError
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
+from rainbow_iqn_apex.saber.display import check_display
+from rainbow_iqn_apex.saber.environment import EnvironmentSettings
+from rainbow_iqn_apex.saber.goals import judge_of
+from rainbow_iqn_apex.saber.gymnasium_extras import DM_CONTROL, missing
+from rainbow_iqn_apex.saber.gymnasium_spaces import actions_of, flaw, one_line, view_of
 
 
 class GymnasiumEnvironment:

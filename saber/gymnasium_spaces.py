@@ -21,9 +21,9 @@ import cv2
 import numpy as np
 from gymnasium import spaces
 
-from memory.chunk import MOST
-from memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete, Part
-from memory.rows import Array
+from rainbow_iqn_apex.memory.chunk import MOST
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete, Part
+from rainbow_iqn_apex.memory.rows import Array
 
 SIZE = 84  # pixels
 SMALLEST_IMAGE = 16  # pixels: fewer rows or columns of bytes are a board, whose symbols would not survive resizing

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-from saber.environment import Environment, EnvironmentSettings
+from rainbow_iqn_apex.saber.environment import Environment, EnvironmentSettings
 
 
 def _atari(settings: EnvironmentSettings, seed: int) -> Environment:
-    from saber.atari import AtariEnvironment  # other environments need neither the emulator nor OpenCV
+    from rainbow_iqn_apex.saber.atari import AtariEnvironment  # other environments need neither the emulator nor OpenCV
 
     return AtariEnvironment(settings, seed)
 
 
 def _gymnasium(settings: EnvironmentSettings, seed: int) -> Environment:
-    from saber.gymnasium_environment import GymnasiumEnvironment
+    from rainbow_iqn_apex.saber.gymnasium_environment import GymnasiumEnvironment
 
     return GymnasiumEnvironment(settings, seed)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memory.rows import Arrays
+from rainbow_iqn_apex.memory.rows import Arrays
 
 FRAMES_PER_SECOND = 60  # NTSC; "minutes" are game time, however fast the emulator runs
 FRAMES_PER_MINUTE = 60 * FRAMES_PER_SECOND

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memory.rows import Array, Arrays, Row, Rows, StepType, section
-from saber.environment import Environment
-from saber.scores import EpisodeRecord, EpisodeScore
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType, section
+from rainbow_iqn_apex.saber.environment import Environment
+from rainbow_iqn_apex.saber.scores import EpisodeRecord, EpisodeScore
 
 
 class VectorStep(NamedTuple):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import cv2
 
-from memory.rows import Array
-from saber.results.files import written_aside
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.saber.results.files import written_aside
 
 MAX_SECONDS = 30 * 60  # of a video; an episode may last 100 hours
 _HEIGHT = 400  # pixels

@@ -21,9 +21,9 @@ from hypothesis import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from memory.broker.connection import Client, connect
-from memory.chunk import ChunkSpec
-from memory.rows import Array, Arrays, Row, StepType
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 from tests.deadline import wait_until
 from tests.processes import Process, Processes, wait_for_ends
 from tests.start_script import STAND_IN, Workplace, copy_project

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from memory.broker.connection import Client
-from memory.broker.reports import ReportStore
-from memory.broker.run_status import Owner, RunStatus
-from memory.broker.run_status import write_run as write_record
-from memory.broker.transport import Keys
-from monitoring.metrics import METRICS, PRIORITY_BOUNDS
-from monitoring.report import Event, Report, encode
-from saber.results.training_log import HEADER, format_record
-from saber.scores import EpisodeRecord
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
+from rainbow_iqn_apex.memory.broker.run_status import write_run as write_record
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.report import Event, Report, encode
+from rainbow_iqn_apex.saber.results.training_log import HEADER, format_record
+from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.browser import Browser
 from tests.processes import Process, Processes
 

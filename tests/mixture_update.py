@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import args as options
-from agents.interface import MixtureAgent
-from agents.mixture_options import MixtureOptions
-from agents.trainer import make_trainer
-from agents.updates import Turn
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId
-from memory.mixture.buffer import Mixture
-from programs.common import make_agent
-from programs.learner import budget
-from programs.learner.buffers import make_buffer
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import MixtureAgent
+from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
+from rainbow_iqn_apex.agents.trainer import make_trainer
+from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner import budget
+from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from tests.specs import ATARI
 
 

@@ -1,6 +1,6 @@
 """Environments of tests, described."""
 
-from memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 
 
 def discrete(shape: tuple[int, ...], dtype: str, actions: int) -> EnvironmentSpec:

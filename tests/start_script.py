@@ -24,7 +24,7 @@ STAND_IN = """
 import json, os, signal, sys, time
 from pathlib import Path
 import redis, args
-from memory.broker.access import find_server
+from rainbow_iqn_apex.memory.broker.access import find_server
 given = args.parse(sys.argv[1:], "stand-in", "")
 name = "learner" if given.id_actor < 0 else f"actor{given.id_actor}"
 name = name if given.id_eval_actor < 0 else f"evaluator{given.id_eval_actor}"

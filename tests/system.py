@@ -11,8 +11,8 @@ from typing import NamedTuple, Self
 import redis
 import torch
 
-from memory.messages import Episode, decode_message
-from saber.results.training_log import read_records
+from rainbow_iqn_apex.memory.messages import Episode, decode_message
+from rainbow_iqn_apex.saber.results.training_log import read_records
 from tests.processes import Process, Processes, clean_environment
 
 LEARNER, EVALUATION = "learner", "evaluation"

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.registry import AGENTS
+from rainbow_iqn_apex.agents.registry import AGENTS
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("agents", "memory", "saber", "monitoring", "programs", "benchmarks", "tests")
 LAUNCHERS = {"dashboard", "launch_learner", "launch_actor", "run_status", "saber_report", "test_multiple_seed"}
 MAX_FILE, MAX_FUNCTION = 350, 60  # lines
+PACKAGE = "rainbow_iqn_apex"  # what every module is imported from
 OWN = {*FOLDERS, "args", *LAUNCHERS}
 QUICK = {"args", "agents.registry", "programs.command_line", "programs.launch", "programs.presets"}
 START = "programs.start."
@@ -46,13 +47,12 @@ def imports(path: str, text: str) -> set[str]:
             base = package[: len(package) - node.level + path.endswith("__init__.py")] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             names |= {module} | {f"{module}.{alias.name}".lstrip(".") for alias in node.names}
-    return names
+    return {name.removeprefix(f"{PACKAGE}.") for name in names - {PACKAGE}}
 
 
 def agent_modules(registry: str) -> set[str]:
     """The packages of single agents: those of the modules that the registry names in strings."""
-    constants = (node.value for node in ast.walk(ast.parse(registry)) if isinstance(node, ast.Constant))
-    return {str(text).removesuffix(".agent") for text in constants if re.fullmatch(r"agents\.\w+\.agent", str(text))}
+    return set(re.findall(rf'"{PACKAGE}\.(agents\.\w+)\.agent"', registry))
 
 
 def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
@@ -153,7 +153,7 @@ def _is_false(value: ast.expr) -> bool:
 def test_there_is_something_to_look_at() -> None:
     expected = {"args.py", "memory/wire.py", "programs/learner/loop.py", "agents/ops/n_step.py", "saber/atari.py"}
     assert expected <= SOURCES.keys()
-    folders = {entry.module.rpartition(".")[0] for entry in AGENTS.values()}
+    folders = {entry.module.removeprefix(f"{PACKAGE}.").removesuffix(".agent") for entry in AGENTS.values()}
     assert agent_modules(SOURCES["agents/registry.py"]) == folders
     assert {f"agents.{name}" for name in ("rainbow_iqn", "r2d2", "on_policy")} <= folders
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from args import parse
 from benchmarks.mixture import CANDIDATES, MIXES
-from memory.mixture.elite import nb_candidates
+from rainbow_iqn_apex.args import parse
+from rainbow_iqn_apex.memory.mixture.elite import nb_candidates
 from tests.processes import run
 
 

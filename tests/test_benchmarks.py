@@ -16,7 +16,7 @@ from benchmarks.learning_report import comparison, report, welch
 from benchmarks.learning_tasks import CONFIGURATIONS, GAMES, TASKS, environment_of
 from benchmarks.peer_tasks import PEERS, PeerRun
 from benchmarks.policies import play, random_policy
-from memory.environment_spec import ActionSpec, Discrete
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Discrete
 from tests.processes import ROOT, run
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-import args as options
-from agents.interface import Network
-from memory import weights_packet
-from memory.broker.connection import Client
-from memory.broker.transport import Keys, memory_use
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.errors import UserError
-from memory.messages import encode_message
-from memory.mixture import buffer
-from memory.mixture.buffer import Mixture
-from memory.replay import Replay
-from memory.rows import StepType
-from programs import snapshot
-from programs.common import make_agent
-from programs.learner import budget, buffers
-from programs.learner.buffers import make_buffer
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.memory import weights_packet
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.transport import Keys, memory_use
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.messages import encode_message
+from rainbow_iqn_apex.memory.mixture import buffer
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner import budget, buffers
+from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from tests.conftest import RedisServer
 from tests.processes import Processes, run
 from tests.specs import ATARI, CARTPOLE
@@ -128,10 +128,10 @@ import re, sys
 from pathlib import Path
 import numpy as np
 import torch
-import args as options
-from memory.batch import Batch
-from programs.common import make_agent
-from programs.learner import budget
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner import budget
 from tests.specs import ATARI
 
 torch.set_num_threads(1)

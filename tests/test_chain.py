@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-import args as options
-from agents.networks.duelling import CategoricalNetwork, QuantileNetwork
-from agents.precision import computes_in_bfloat16
-from agents.q_learning.agent import QLearningAgent
-from programs import snapshot
-from programs.common import make_agent
-from saber.results.run_record import read_record
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.networks.duelling import CategoricalNetwork, QuantileNetwork
+from rainbow_iqn_apex.agents.precision import computes_in_bfloat16
+from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.saber.results.run_record import read_record
 from tests.chain.environment import GAMBLE, RETURNS, SAFE, START, ChainEnvironment, one_hot
 from tests.small import CHAIN
 from tests.system import LEARNER, Run

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.registry import AGENTS
-from args import ALL_GROUPS, Args, parse
-from memory.errors import UserError
-from programs import config_file
-from programs.common import launch_command
-from programs.start import options as start_options
+from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.args import ALL_GROUPS, Args, parse
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import config_file
+from rainbow_iqn_apex.programs.common import launch_command
+from rainbow_iqn_apex.programs.start import options as start_options
 from tests.processes import run
 
 

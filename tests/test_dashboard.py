@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import redis
 
-from memory.broker.connection import Client
-from memory.broker.transport import Keys
-from memory.environment_spec import Part
-from monitoring.sinks.film_files import FilmFiles
-from monitoring.sinks.sink import RunInfo
-from monitoring.view import View
-from monitoring.view import encode as encode_view
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.environment_spec import Part
+from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles
+from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
+from rainbow_iqn_apex.monitoring.view import View
+from rainbow_iqn_apex.monitoring.view import encode as encode_view
 from tests.browser import Browser, needs_browser
 from tests.conftest import RedisServer
 from tests.dashboard import EVIL, PROBLEM, ask, errors, needs_dashboard, start, whole_run

@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from memory.broker.connection import Client
-from memory.broker.reports import ReportStore
-from memory.broker.run_status import Owner, RunStatus, write_run
-from memory.broker.transport import Keys
-from monitoring.metrics import PRIORITY_BOUNDS
-from monitoring.report import Report, encode
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, write_run
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.report import Report, encode
 from tests.browser import Browser, needs_browser
 from tests.dashboard import PROBLEM, errors, moment, needs_dashboard, start, whole_run
 from tests.dashboard import write_run as write_files

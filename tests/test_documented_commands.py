@@ -18,14 +18,12 @@ from pathlib import Path
 import pytest
 import redis
 
-import args
-import run_status
-import saber.report.program
-import saber_report
-from memory.errors import UserError
-from programs import completion
-from programs.dashboard import options as dashboard_options
-from programs.start import options as start_options
+from rainbow_iqn_apex import args, run_status, saber_report
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import completion
+from rainbow_iqn_apex.programs.dashboard import options as dashboard_options
+from rainbow_iqn_apex.programs.start import options as start_options
+from rainbow_iqn_apex.saber.report import program as report_program
 from tests.documents import SHELL, Command, blocks, commands, documents
 from tests.memory.test_redis_users import make_users
 from tests.processes import ROOT
@@ -86,7 +84,7 @@ def report(words: tuple[str, ...], place: Place) -> None:
         if word.endswith("/"):
             (place.folder / word.rpartition("=")[2]).mkdir(parents=True, exist_ok=True)
     place.patch.setattr(sys, "argv", list(words[1:]))
-    place.patch.setattr(saber.report.program, "write_report", lambda *_: [])
+    place.patch.setattr(report_program, "write_report", lambda *_: [])
     saber_report.main()
 
 
@@ -189,7 +187,7 @@ RULES: list[tuple[str, Check | str]] = [
     (r"apex-", installed),
     (r"(uv )?pip install \.", "tests/test_installed.py does it, in an environment of its own"),
     (r"python programs/make_redis_users\.py", redis_users),
-    (r"python -m (benchmarks|monitoring|tests\.fuzz)", own_module),
+    (r"python -m (benchmarks|rainbow_iqn_apex|tests\.fuzz)", own_module),
     (r"([A-Z_]+=\d+ )*python -m pytest|bash run_tests\.sh", pytest_arguments),
     (r"bash make_environment\.sh", make_environment),
     (r"ruff (check|format) \.$", development_tool),

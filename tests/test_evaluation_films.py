@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.film import Place
-from monitoring.sinks.film_files import read_shown
+from rainbow_iqn_apex.monitoring.film import Place
+from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown
 from tests.deadline import wait_until
 from tests.processes import run
 from tests.small import CARTPOLE, FREE, TINY

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agents.randomness import derive_seed
+from rainbow_iqn_apex.agents.randomness import derive_seed
 from tests import specs
 from tests.processes import Ended, Process, Processes, clean_environment, wait_for_ends
 from tests.small import CARTPOLE, save_untrained

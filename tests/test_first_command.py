@@ -13,7 +13,7 @@ import pytest
 import redis
 import torch
 
-from agents.registry import AGENTS
+from rainbow_iqn_apex.agents.registry import AGENTS
 from tests.processes import ROOT, Processes, run
 from tests.start_script import Workplace
 
@@ -30,7 +30,7 @@ def clean_clone(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).unlink(missing_ok=True)
         if (ROOT / name).exists():
-            shutil.copy(ROOT / name, folder / name)
+            shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
 
 
 def path_without_redis(folder: Path) -> str:

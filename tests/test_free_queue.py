@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from memory.broker.transport import Keys
-from memory.chunk import ChunkId
-from programs import snapshot
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.programs import snapshot
 from tests.deadline import wait_until
 from tests.small import CARTPOLE, FREE
 from tests.system import LEARNER, System

@@ -12,9 +12,9 @@ import psutil
 import pytest
 import redis
 
-from memory.broker.access import find_server
-from memory.broker.connection import connect
-from memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.access import find_server
+from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from tests.conftest import RedisServer
 from tests.memory.test_redis_users import make_users
 from tests.processes import run

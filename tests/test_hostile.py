@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.connection import Client
 from tests.small import CHAIN
 from tests.system import LEARNER, Run
 

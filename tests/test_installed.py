@@ -32,9 +32,9 @@ def test_the_package_needs_the_pinned_requirements() -> None:
 @pytest.mark.parametrize("command", PROJECT["scripts"])
 def test_a_command_names_a_module_beside_the_others(command: str) -> None:
     module, function = PROJECT["scripts"][command].split(":")
-    look = f"from {module} import {function}; import args; print(args.__file__, {function}.__module__)"
+    look = f"from {PACKAGE} import args; from {module} import {function}; print(args.__file__, {function}.__module__)"
     code, out, errors = run("-c", look)
-    assert (code, out.split(), errors) == (0, [str(ROOT / "args.py"), module], "")
+    assert (code, out.split(), errors) == (0, [str(ROOT / PACKAGE / "args.py"), module], "")
 
 
 def install(python: Path, *words: str, program: tuple[str, ...] = ("pip",), folder: Path) -> None:

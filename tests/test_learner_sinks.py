@@ -11,10 +11,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from memory.errors import UserError
-from programs.dashboard import extra
-from programs.sink_options import PACKAGES, SinkOptions, check_sinks
-from saber import gymnasium_extras
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs.dashboard import extra
+from rainbow_iqn_apex.programs.sink_options import PACKAGES, SinkOptions, check_sinks
+from rainbow_iqn_apex.saber import gymnasium_extras
 from tests.deadline import wait_until
 from tests.processes import ROOT, clean_environment, run
 from tests.small import SHORT_CHAIN
@@ -137,7 +137,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 def test_an_account_is_asked_for_before_the_run(tmp_path: Path) -> None:
     need_extras("wandb")
     variables = {name: value for name, value in clean_environment().items() if not name.startswith("WANDB_")}
-    code = "from programs.sink_options import SinkOptions, check_sinks\ncheck_sinks(SinkOptions(wandb=True))"
+    code = "from rainbow_iqn_apex.programs import sink_options as s\ns.check_sinks(s.SinkOptions(wandb=True))"
     ended = run("-c", code, environment=variables | {"HOME": str(tmp_path)})
     line = "UserError: --wandb: no account is known on this machine; give `wandb login`, or set WANDB_MODE=offline"
     assert ended.errors.splitlines()[-1].endswith(line)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from memory.limiter import Crew
+from rainbow_iqn_apex.memory.limiter import Crew
 from tests.small import FREE, SHORT_CHAIN
 from tests.system import LEARNER, Result, System
 

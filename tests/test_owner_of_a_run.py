@@ -10,13 +10,13 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 
-import args as options
 import tests.chain.environment  # noqa: F401 - adds it
-from memory.broker.connection import Client
-from memory.broker.run_status import RunStatus, read_run
-from memory.errors import Stopped, UserError
-from programs import snapshot
-from programs.learner.program import run_learner
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
+from rainbow_iqn_apex.memory.errors import Stopped, UserError
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.learner.program import run_learner
 from tests.small import CHAIN
 
 NOBODY = 65534

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-import args as options
-from programs import snapshot
-from programs.common import IntervalLog, launch_command, make_agent
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.common import IntervalLog, launch_command, make_agent
 from tests.chain.environment import ChainEnvironment
 from tests.processes import Processes
 from tests.small import CHAIN, FREE

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from saber.results.training_log import read_records
+from rainbow_iqn_apex.saber.results.training_log import read_records
 from tests.small import CARTPOLE, FREE
 from tests.system import EVALUATORS, LEARNER, Run, System
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from programs import snapshot
+from rainbow_iqn_apex.programs import snapshot
 from tests.agents.test_checkpoints import Damage, flip, truncate
 from tests.deadline import wait_until
 from tests.small import BOXES, FAMILIES, GOALS, SHORT_CHAIN

@@ -10,7 +10,7 @@ from tests.processes import Ended, Processes, run
 # The main thread has the lock of the event, or is about to write, when the signal comes.
 WORKS = """
 import os, signal, threading
-from programs import stopping
+from rainbow_iqn_apex.programs import stopping
 stop = stopping.stop_on_signals()
 with stop._cond:
     os.kill(os.getpid(), signal.{number})
@@ -22,7 +22,7 @@ print("is asked twice", flush=True)
 """
 LOADS = """
 import os, signal
-from programs import stopping
+from rainbow_iqn_apex.programs import stopping
 stopping.end_at_once()
 os.kill(os.getpid(), signal.{number})
 print("goes on")

@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import pytest
 
-from memory.rows import Array
+from rainbow_iqn_apex.memory.rows import Array
 
 
 def frames_of(path: Path, rate: float = 60) -> list[Array]:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.distributions.distribution import Distribution, check_parameters
-from agents.ops.divergence import kl_divergence
+from rainbow_iqn_apex.agents.distributions.distribution import Distribution, check_parameters
+from rainbow_iqn_apex.agents.ops.divergence import kl_divergence
 
 
 class Categorical(Distribution):

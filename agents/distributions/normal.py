@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.distributions.distribution import Distribution, check_parameters
+from rainbow_iqn_apex.agents.distributions.distribution import Distribution, check_parameters
 
 _LOG_ROOT_2_PI = 0.5 * math.log(2 * math.pi)
 

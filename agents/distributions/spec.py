@@ -5,10 +5,10 @@ from typing import Literal
 
 from torch import Tensor
 
-from agents.distributions.discrete import Categorical, Categoricals
-from agents.distributions.distribution import Distribution
-from agents.distributions.normal import ClippedNormal, Normal, TanhNormal
-from memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
+from rainbow_iqn_apex.agents.distributions.discrete import Categorical, Categoricals
+from rainbow_iqn_apex.agents.distributions.distribution import Distribution
+from rainbow_iqn_apex.agents.distributions.normal import ClippedNormal, Normal, TanhNormal
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
 
 BoxPolicy = Literal["tanh-normal", "clipped-normal"]
 _NORMALS: dict[BoxPolicy, type[Normal]] = {"tanh-normal": TanhNormal, "clipped-normal": ClippedNormal}

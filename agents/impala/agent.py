@@ -12,22 +12,22 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
-from agents.impala.features import Features
-from agents.impala.losses import Computed, Losses, Played
-from agents.impala.network import EntropyCost, PolicyValue, PolicyValueNetwork
-from agents.impala.options import ImpalaOptions
-from agents.interface import ActorOutput, Inspection, Setup, Stateful, Update
-from agents.ops import LAST
-from agents.ops.clipping import clip_reward
-from agents.ops.traces import Targets
-from agents.optimisers import RMSProp
-from agents.randomness import RandomState
-from agents.sequences import SequenceAgent, core_spec, state_fields
-from agents.target_network import Updates
-from memory.batch import Batch
-from memory.chunk import ChunkSpec
-from memory.environment_spec import Field
-from memory.rows import Arrays, Rows
+from rainbow_iqn_apex.agents.impala.features import Features
+from rainbow_iqn_apex.agents.impala.losses import Computed, Losses, Played
+from rainbow_iqn_apex.agents.impala.network import EntropyCost, PolicyValue, PolicyValueNetwork
+from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
+from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.traces import Targets
+from rainbow_iqn_apex.agents.optimisers import RMSProp
+from rainbow_iqn_apex.agents.randomness import RandomState
+from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
+from rainbow_iqn_apex.agents.target_network import Updates
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.rows import Arrays, Rows
 
 _LARGEST_SHARE, _PRIORITY_EXPONENT = 0.9, 0.9  # of a sequence's priority (Kapturowski et al. 2019)
 

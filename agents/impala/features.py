@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from agents.networks.core import Core, Inputs, Memory
+from rainbow_iqn_apex.agents.networks.core import Core, Inputs, Memory
 
 _PROJECTION_SEED = 0  # all processes of all runs have the same projection
 

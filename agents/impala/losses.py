@@ -9,12 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.impala.options import ImpalaOptions
-from agents.ops import LAST
-from agents.ops.policy_losses import clipped_surrogate, impact_log_ratio
-from agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
-from agents.ops.traces import Targets
-from agents.ops.vtrace import Thresholds, vtrace
+from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.agents.ops.policy_losses import clipped_surrogate, impact_log_ratio
+from rainbow_iqn_apex.agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
+from rainbow_iqn_apex.agents.ops.traces import Targets
+from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 
 Metrics = dict[str, Tensor]  # 0-d
 

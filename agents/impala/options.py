@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agents.mixture_options import MixtureOptions
-from agents.options import Preset, option
+from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
+from rainbow_iqn_apex.agents.options import Preset, option
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.networks.torso import Torso, TorsoSpec
-from memory.environment_spec import ActionSpec, Box, Discrete
+from rainbow_iqn_apex.agents.networks.torso import Torso, TorsoSpec
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete
 
 _LSTM_NUMBERS = 12  # that a unit keeps of a row: its gates, cell and output, and gradients of the gates
 

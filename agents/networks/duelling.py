@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.interface import Network
-from agents.ops.modulated import modulated_hidden
-from agents.ops.noise import NoisyWeight, effective_weight, factorised_noise
-from memory.environment_spec import Field
+from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.agents.ops.modulated import modulated_hidden
+from rainbow_iqn_apex.agents.ops.noise import NoisyWeight, effective_weight, factorised_noise
+from rainbow_iqn_apex.memory.environment_spec import Field
 
 
 class NoisyLinear(nn.Module):

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from agents.distributions.spec import PolicySpec
-from memory.environment_spec import Box
+from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.memory.environment_spec import Box
 
 LOWEST_LOG_STD, HIGHEST_LOG_STD = -5.0, 2.0
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.networks.duelling import ARCHITECTURES
-from memory.environment_spec import Field
+from rainbow_iqn_apex.agents.networks.duelling import ARCHITECTURES
+from rainbow_iqn_apex.memory.environment_spec import Field
 
 FRAME = (84, 84)
 _CHANNELS = {"deep": (16, 32, 32), "deep-football": (16, 32, 32, 32)}  # of the residual networks' stacks

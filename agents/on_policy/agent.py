@@ -12,27 +12,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.distributions.spec import PolicySpec
-from agents.interface import ActorOutput, Inspection, Setup, Update
-from agents.networks.core import Inputs, Memory
-from agents.on_policy.losses import Look, Losses
-from agents.on_policy.network import NetworkSpec, PolicyValueNetwork
-from agents.on_policy.options import OnPolicyOptions
-from agents.on_policy.reference import Reference
-from agents.on_policy.rounds import Played, deal_rows, deal_sequences
-from agents.on_policy.statistics import Statistics
-from agents.on_policy.targets import estimate
-from agents.ops import LAST
-from agents.ops.clipping import clip_reward
-from agents.ops.running_statistics import discounted_reward
-from agents.optimisers import Adam, clip_gradients
-from agents.policy_inspection import inspection_of
-from agents.randomness import RandomState
-from agents.sequences import SequenceAgent, core_spec, state_fields
-from memory.batch import Batch
-from memory.chunk import ChunkSpec
-from memory.environment_spec import Box, Field
-from memory.rows import Arrays, Rows
+from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Setup, Update
+from rainbow_iqn_apex.agents.networks.core import Inputs, Memory
+from rainbow_iqn_apex.agents.on_policy.losses import Look, Losses
+from rainbow_iqn_apex.agents.on_policy.network import NetworkSpec, PolicyValueNetwork
+from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
+from rainbow_iqn_apex.agents.on_policy.reference import Reference
+from rainbow_iqn_apex.agents.on_policy.rounds import Played, deal_rows, deal_sequences
+from rainbow_iqn_apex.agents.on_policy.statistics import Statistics
+from rainbow_iqn_apex.agents.on_policy.targets import estimate
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.running_statistics import discounted_reward
+from rainbow_iqn_apex.agents.optimisers import Adam, clip_gradients
+from rainbow_iqn_apex.agents.policy_inspection import inspection_of
+from rainbow_iqn_apex.agents.randomness import RandomState
+from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Box, Field
+from rainbow_iqn_apex.memory.rows import Arrays, Rows
 
 _ROWS_AT_ONCE = 4096  # of a round whose values are computed without gradient
 

@@ -8,15 +8,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from agents.distributions.distribution import Distribution
-from agents.distributions.spec import PolicySpec
-from agents.on_policy.options import OnPolicyOptions
-from agents.on_policy.rounds import Played
-from agents.ops.masks import better_half, masked_mean, normalised, positive_rows
-from agents.ops.multipliers import Constraint, FixedWeight, PositiveNumber
-from agents.ops.policy_losses import awr_loss, beyond_bounds, ppo_loss, vmpo_losses, vpg_loss
-from agents.ops.popart import PopArt
-from agents.ops.value_losses import ValueClip, value_loss
+from rainbow_iqn_apex.agents.distributions.distribution import Distribution
+from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
+from rainbow_iqn_apex.agents.on_policy.rounds import Played
+from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean, normalised, positive_rows
+from rainbow_iqn_apex.agents.ops.multipliers import Constraint, FixedWeight, PositiveNumber
+from rainbow_iqn_apex.agents.ops.policy_losses import awr_loss, beyond_bounds, ppo_loss, vmpo_losses, vpg_loss
+from rainbow_iqn_apex.agents.ops.popart import PopArt
+from rainbow_iqn_apex.agents.ops.value_losses import ValueClip, value_loss
 
 _START = 1.0  # of learned weights, and of V-MPO's temperature
 _SPEED = 10.0  # of the same

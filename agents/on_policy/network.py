@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from agents.distributions.spec import PolicySpec
-from agents.interface import Network
-from agents.networks.core import Core, CoreSpec, Inputs, Memory
-from agents.networks.policy_head import PolicyHead
-from agents.networks.torso import FRAME
-from agents.ops.popart import PopArt
-from memory.environment_spec import Field
+from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory
+from rainbow_iqn_apex.agents.networks.policy_head import PolicyHead
+from rainbow_iqn_apex.agents.networks.torso import FRAME
+from rainbow_iqn_apex.agents.ops.popart import PopArt
+from rainbow_iqn_apex.memory.environment_spec import Field
 
 MOST = 10.0  # of a normalised observation's numbers
 _POLICY_GAIN, _VALUE_GAIN = 0.01, 1.0  # of the heads' first weights

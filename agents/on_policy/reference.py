@@ -5,8 +5,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from agents.networks.core import Inputs, Memory
-from agents.on_policy.network import PolicyValueNetwork
+from rainbow_iqn_apex.agents.networks.core import Inputs, Memory
+from rainbow_iqn_apex.agents.on_policy.network import PolicyValueNetwork
 
 
 class Reference(nn.Module):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.networks.core import Inputs
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.networks.core import Inputs
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 class Played(NamedTuple):

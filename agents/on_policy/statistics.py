@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agents.on_policy.network import Normaliser
-from agents.ops.running_statistics import RunningStatistics
+from rainbow_iqn_apex.agents.on_policy.network import Normaliser
+from rainbow_iqn_apex.agents.ops.running_statistics import RunningStatistics
 
 
 class Statistics:

@@ -2,11 +2,11 @@
 
 from torch import Tensor
 
-from agents.on_policy.options import OnPolicyOptions
-from agents.ops.gae import gae
-from agents.ops.n_step import n_step_targets
-from agents.ops.traces import Targets
-from agents.ops.vtrace import Thresholds, vtrace
+from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
+from rainbow_iqn_apex.agents.ops.gae import gae
+from rainbow_iqn_apex.agents.ops.n_step import n_step_targets
+from rainbow_iqn_apex.agents.ops.traces import Targets
+from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 
 
 def estimate(

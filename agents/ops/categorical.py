@@ -6,7 +6,7 @@ Letters: A atoms, B batch.
 import torch
 from torch import Tensor
 
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 def project(support: Tensor, probabilities: Tensor, return_: Tensor, discount: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ Rule 3 of the rows: a stack stops at FIRST, frames older than it are zero. Lette
 import torch
 from torch import Tensor
 
-from agents.ops import FIRST
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops import FIRST
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 def push_frame(stack: Tensor, obs: Tensor, first: Tensor) -> Tensor:

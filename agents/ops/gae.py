@@ -6,9 +6,9 @@ Letters: T rows of a sequence, B batch.
 import torch
 from torch import Tensor
 
-from agents.ops import LAST
-from agents.ops.shapes import check_shapes
-from agents.ops.traces import Targets, accumulate
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.traces import Targets, accumulate
 
 
 def gae(value: Tensor, reward: Tensor, discount: Tensor, step_type: Tensor, gamma: float, trace: float) -> Targets:

@@ -6,7 +6,7 @@ A mask `kept` is bool and is true at rows that count. None of these looks at a v
 import torch
 from torch import Tensor
 
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 def masked_mean(values: Tensor, kept: Tensor) -> Tensor:

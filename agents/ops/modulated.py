@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 def modulated_hidden(

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.ops import LAST
-from agents.ops.shapes import check_shapes
-from agents.ops.traces import Targets
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.traces import Targets
 
 
 class NStep(NamedTuple):

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.ops.masks import mean_of
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.masks import mean_of
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 def vpg_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ van Hasselt et al. 2016, arXiv 1602.07714; Hessel et al. 2018, arXiv 1809.04474.
 import torch
 from torch import Tensor, nn
 
-from agents.ops.running_statistics import Moments, merged, moments
+from rainbow_iqn_apex.agents.ops.running_statistics import Moments, merged, moments
 
 _LEAST, _LARGEST = 1e-4, 1e6  # of the scale (Hessel et al. 2018)
 _BUFFERS = [f"target_{name}" for name in Moments._fields]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 def quantile_huber_loss(quantiles: Tensor, taus: Tensor, targets: Tensor, kappa: float) -> Tensor:

@@ -12,8 +12,8 @@ are kept. All raise ValueError if the shapes do not fit.
 import torch
 from torch import Tensor
 
-from agents.ops.divergence import kl_divergence
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.divergence import kl_divergence
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 def policy_cloning(log_pi_all: Tensor, log_mu_all: Tensor, kept: Tensor) -> Tensor:

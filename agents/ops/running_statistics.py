@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agents.ops import FIRST
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops import FIRST
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 _LEAST_VARIANCE = 1e-8
 

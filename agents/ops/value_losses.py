@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.ops.masks import mean_of
-from agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.agents.ops.masks import mean_of
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
 class ValueClip(NamedTuple):

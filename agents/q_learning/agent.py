@@ -11,20 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.foreign_snapshot import sizes_of
-from agents.interface import ActorOutput, Agent, Inspection, Setup, Stateful, Update
-from agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
-from agents.ops.clipping import clip_reward
-from agents.ops.frames import push_frame, stack_at
-from agents.ops.n_step import NStep, n_step
-from agents.optimisers import Adam
-from agents.precision import select_precision
-from agents.q_learning.options import QLearningOptions
-from agents.randomness import RandomState
-from memory.batch import Batch
-from memory.chunk import ChunkSpec
-from memory.ring import RingRows
-from memory.rows import Array, Arrays, Rows, StepType
+from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
+from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Inspection, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
+from rainbow_iqn_apex.agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
+from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
+from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.precision import select_precision
+from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
+from rainbow_iqn_apex.agents.randomness import RandomState
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.ring import RingRows
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 
 CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
 

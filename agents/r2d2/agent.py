@@ -13,20 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agents.interface import ActorOutput, Inspection, Network, Place, Setup, Stateful, Update
-from agents.networks.core import Core, CoreSpec, Inputs, Memory
-from agents.ops import LAST
-from agents.ops.clipping import clip_reward
-from agents.ops.n_step import n_step_rows
-from agents.ops.rescaling import rescale, unscale
-from agents.optimisers import Adam
-from agents.r2d2.options import R2d2Options
-from agents.randomness import RandomState
-from agents.sequences import SequenceAgent, core_spec, state_fields
-from agents.target_network import Updates
-from memory.batch import Batch
-from memory.chunk import ChunkSpec
-from memory.rows import Array, Arrays, Rows
+from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Network, Place, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.n_step import n_step_rows
+from rainbow_iqn_apex.agents.ops.rescaling import rescale, unscale
+from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
+from rainbow_iqn_apex.agents.randomness import RandomState
+from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
+from rainbow_iqn_apex.agents.target_network import Updates
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
 _EVALUATION_EPSILON = 0.001
 _LARGEST_SHARE = 0.9  # of the largest difference in a priority; the mean has the rest

@@ -7,12 +7,12 @@ prioritised replay. Letters: B batch, E environments, A actions.
 import torch
 from torch import Tensor
 
-from agents.interface import Inspection, Setup
-from agents.networks.duelling import CategoricalNetwork, Weights
-from agents.ops.categorical import cross_entropy, project
-from agents.ops.n_step import NStep
-from agents.q_learning.agent import PolicyOutput, QLearningAgent, Transitions, network_spec
-from agents.rainbow.options import RainbowOptions
+from rainbow_iqn_apex.agents.interface import Inspection, Setup
+from rainbow_iqn_apex.agents.networks.duelling import CategoricalNetwork, Weights
+from rainbow_iqn_apex.agents.ops.categorical import cross_entropy, project
+from rainbow_iqn_apex.agents.ops.n_step import NStep
+from rainbow_iqn_apex.agents.q_learning.agent import PolicyOutput, QLearningAgent, Transitions, network_spec
+from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
 
 
 class Rainbow(QLearningAgent):

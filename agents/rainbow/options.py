@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from agents.options import Preset, option
-from agents.q_learning.options import QLearningOptions
+from rainbow_iqn_apex.agents.options import Preset, option
+from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 
 
 @dataclass(frozen=True)

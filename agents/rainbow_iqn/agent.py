@@ -8,12 +8,12 @@ Letters: N, N' quantiles of the online and the target network, K of the policy, 
 import torch
 from torch import Tensor
 
-from agents.interface import Inspection, Setup
-from agents.networks.duelling import QuantileNetwork, Weights
-from agents.ops.n_step import NStep
-from agents.ops.quantile import quantile_huber_loss
-from agents.q_learning.agent import PolicyOutput, QLearningAgent, Transitions, network_spec
-from agents.rainbow_iqn.options import RainbowIqnOptions
+from rainbow_iqn_apex.agents.interface import Inspection, Setup
+from rainbow_iqn_apex.agents.networks.duelling import QuantileNetwork, Weights
+from rainbow_iqn_apex.agents.ops.n_step import NStep
+from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
+from rainbow_iqn_apex.agents.q_learning.agent import PolicyOutput, QLearningAgent, Transitions, network_spec
+from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 
 
 class RainbowIqn(QLearningAgent):

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from agents.interface import ActorOutput, Agent, Inspection, Network, Setup, Update
-from agents.ops.vtrace import Thresholds, vtrace
-from agents.optimisers import Adam
-from agents.randomness import RandomState
-from agents.reinforce.options import ReinforceOptions
-from memory.batch import Batch
-from memory.chunk import ChunkSpec
-from memory.rows import Arrays, Rows
+from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Inspection, Network, Setup, Update
+from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
+from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.randomness import RandomState
+from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.rows import Arrays, Rows
 
 
 class PolicyValueNetwork(Network):

@@ -19,29 +19,29 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from agents.distributions.discrete import Categorical
-from agents.distributions.normal import TanhNormal
-from agents.distributions.spec import PolicySpec
-from agents.interface import ActorOutput, Inspection, Setup, Stateful, Update
-from agents.networks.core import Inputs, Memory
-from agents.ops import LAST
-from agents.ops.clipping import clip_reward
-from agents.ops.masks import masked_mean
-from agents.ops.multipliers import Constraint
-from agents.ops.n_step import NStep, n_step_rows
-from agents.optimisers import Adam
-from agents.policy_inspection import inspection_of
-from agents.randomness import RandomState
-from agents.sac.hindsight import with_other_goals
-from agents.sac.network import PolicyNetwork, TwinCritics
-from agents.sac.options import SacOptions
-from agents.sequences import SequenceAgent, core_spec, state_fields
-from memory.batch import Batch
-from memory.chunk import ChunkSpec
-from memory.environment_spec import ActionSpec, Box, MultiDiscrete
-from memory.errors import UserError
-from memory.hindsight import DESIRED, has_goals
-from memory.rows import Arrays, Rows
+from rainbow_iqn_apex.agents.distributions.discrete import Categorical
+from rainbow_iqn_apex.agents.distributions.normal import TanhNormal
+from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.networks.core import Inputs, Memory
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.masks import masked_mean
+from rainbow_iqn_apex.agents.ops.multipliers import Constraint
+from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step_rows
+from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.policy_inspection import inspection_of
+from rainbow_iqn_apex.agents.randomness import RandomState
+from rainbow_iqn_apex.agents.sac.hindsight import with_other_goals
+from rainbow_iqn_apex.agents.sac.network import PolicyNetwork, TwinCritics
+from rainbow_iqn_apex.agents.sac.options import SacOptions
+from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, MultiDiscrete
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.hindsight import DESIRED, has_goals
+from rainbow_iqn_apex.memory.rows import Arrays, Rows
 
 _CHUNK_LENGTH = 64  # rows; without an LSTM
 _GOAL_CHUNK_LENGTH = 256  # with hindsight: goals come from a row's own chunk, so few episodes should be cut

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from memory.batch import Batch
-from memory.hindsight import DISCOUNT, GOAL, REWARD
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.hindsight import DISCOUNT, GOAL, REWARD
 
 
 def with_other_goals(batch: Batch, desired: slice, probability: float, generator: torch.Generator) -> Batch:

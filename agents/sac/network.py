@@ -11,12 +11,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from agents.distributions.spec import PolicySpec
-from agents.interface import Network
-from agents.networks.core import Core, CoreSpec, Inputs, Memory, action_numbers
-from agents.networks.policy_head import PolicyHead
-from agents.networks.torso import FRAME
-from memory.environment_spec import Box
+from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory, action_numbers
+from rainbow_iqn_apex.agents.networks.policy_head import PolicyHead
+from rainbow_iqn_apex.agents.networks.torso import FRAME
+from rainbow_iqn_apex.memory.environment_spec import Box
 
 
 class PolicyNetwork(Network):

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from agents.options import Preset, option
-from agents.sequence_options import SequenceOptions
+from rainbow_iqn_apex.agents.options import Preset, option
+from rainbow_iqn_apex.agents.sequence_options import SequenceOptions
 
 
 @dataclass(frozen=True)

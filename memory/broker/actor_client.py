@@ -6,18 +6,26 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from memory import wire
-from memory.broker.connection import BLOCK_MS, Client
-from memory.broker.lease import Lease
-from memory.broker.reports import ReportStore
-from memory.broker.roll_call import RollCall, plain_command
-from memory.broker.run_status import RunStatus, read_run, whole_number
-from memory.broker.transport import MAX_SEQUENCE, Commit, Keys, NumberTakenError, Scripts, last_sequence, newest_version
-from memory.errors import RunError, Stopped, UserError
-from memory.limiter import Crew
-from memory.messages import Message, encode_message
-from memory.waiting import WaitReporter
-from memory.wire import Packet
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client
+from rainbow_iqn_apex.memory.broker.lease import Lease
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.roll_call import RollCall, plain_command
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, whole_number
+from rainbow_iqn_apex.memory.broker.transport import (
+    MAX_SEQUENCE,
+    Commit,
+    Keys,
+    NumberTakenError,
+    Scripts,
+    last_sequence,
+    newest_version,
+)
+from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.memory.limiter import Crew
+from rainbow_iqn_apex.memory.messages import Message, encode_message
+from rainbow_iqn_apex.memory.waiting import WaitReporter
+from rainbow_iqn_apex.memory.wire import Packet
 
 _KEPT_S = 5.0  # for sending again what a broker's restart has lost: the broker syncs its file every second
 

@@ -5,9 +5,9 @@ The state is stored in one step with the actor's messages, so it is right once a
 
 from typing import NamedTuple, cast
 
-from memory.broker.connection import Client
-from memory.broker.transport import Keys
-from memory.wire import WireError, decode_meta
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.wire import WireError, decode_meta
 
 
 class RoundUnderWay(NamedTuple):

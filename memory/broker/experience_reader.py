@@ -7,11 +7,11 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from memory.broker.actor_state import round_under_way
-from memory.broker.connection import Client
-from memory.broker.story import ANYWHERE, Reach
-from memory.broker.stream_reader import READ_AHEAD, Decoder, Entry, StreamReader
-from memory.broker.transport import (
+from rainbow_iqn_apex.memory.broker.actor_state import round_under_way
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.story import ANYWHERE, Reach
+from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry, StreamReader
+from rainbow_iqn_apex.memory.broker.transport import (
     MAX_SEQUENCE,
     Keys,
     Registered,
@@ -20,11 +20,11 @@ from memory.broker.transport import (
     registered_actors,
     sequence_of,
 )
-from memory.chunk import ChunkId
-from memory.errors import RunError, Stopped
-from memory.loop_clock import LoopClock
-from memory.messages import Joined, RoundEnd
-from memory.waiting import WaitReporter, no_hint
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.errors import RunError, Stopped
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.messages import Joined, RoundEnd
+from rainbow_iqn_apex.memory.waiting import WaitReporter, no_hint
 
 _IDLE_S = 1.0
 _REST_S = 10.0  # for a message that is known to be in the log

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from memory.broker.connection import BrokerError, Client, ResponseError
-from memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ResponseError
+from rainbow_iqn_apex.memory.broker.transport import Keys
 
 
 class FilmStore:

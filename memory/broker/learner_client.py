@@ -8,20 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from memory.broker.actor_state import RoundUnderWay, round_under_way
-from memory.broker.connection import Client
-from memory.broker.experience_reader import ExperienceReader
-from memory.broker.lease import Lease
-from memory.broker.reports import ReportStore
-from memory.broker.roll_call import RollCall, plain_command
-from memory.broker.run_status import Owner, RunStatus, actors_read, read_run, record_fields, write_run
-from memory.broker.story import Reach
-from memory.broker.stream_reader import READ_AHEAD, Decoder
-from memory.broker.transport import Keys, Scripts, forget_run, newest_version, rewrite_file
-from memory.errors import UserError
-from memory.limiter import Crew
-from memory.loop_clock import LoopClock
-from memory.wire import VERSION, WireError, other_version
+from rainbow_iqn_apex.memory.broker.actor_state import RoundUnderWay, round_under_way
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.lease import Lease
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.roll_call import RollCall, plain_command
+from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, actors_read, read_run, record_fields, write_run
+from rainbow_iqn_apex.memory.broker.story import Reach
+from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder
+from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, forget_run, newest_version, rewrite_file
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.limiter import Crew
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.wire import VERSION, WireError, other_version
 
 
 class LearnerClient:

@@ -7,11 +7,11 @@ from typing import Any
 
 from redlock import Redlock
 
-from memory.broker.connection import BrokerError, Client
-from memory.broker.holder import name_of_this_process, read_holder
-from memory.broker.transport import HeldLease, Scripts
-from memory.errors import RunError, Stopped, UserError
-from memory.waiting import WaitReporter
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
+from rainbow_iqn_apex.memory.broker.holder import name_of_this_process, read_holder
+from rainbow_iqn_apex.memory.broker.transport import HeldLease, Scripts
+from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.memory.waiting import WaitReporter
 
 TTL_MS = 10_000
 

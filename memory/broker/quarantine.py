@@ -11,9 +11,9 @@ none is kept twice, as each copy has the id of its message.
 
 from contextlib import suppress
 
-from memory.broker.connection import BrokerError, Client
-from memory.broker.tally import Tally
-from memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
+from rainbow_iqn_apex.memory.broker.tally import Tally
+from rainbow_iqn_apex.memory.broker.transport import Keys
 
 _KEPT_MESSAGES = 32  # of an actor
 _KEPT_BYTES = 1 << 14  # of a message

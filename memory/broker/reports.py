@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from memory.broker.connection import Aside, BrokerError, Client, PlainClient, is_wrong_type
-from memory.broker.transport import Keys, actor_number, sequence_of
-from memory.limiter import MAX_ACTORS
+from rainbow_iqn_apex.memory.broker.connection import Aside, BrokerError, Client, PlainClient, is_wrong_type
+from rainbow_iqn_apex.memory.broker.transport import Keys, actor_number, sequence_of
+from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
 _KEPT_S = 24 * 3600  # for people who look for a process that is gone
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from memory.broker.connection import Client
-from memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.transport import Keys
 
 LEARNER = -1  # in the place of an actor's number
 _MOST_NAMED = 8

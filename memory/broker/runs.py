@@ -1,7 +1,7 @@
 """Which runs a server holds; for people, who only read."""
 
-from memory.broker.connection import PlainClient
-from memory.broker.transport import Keys, keys_from
+from rainbow_iqn_apex.memory.broker.connection import PlainClient
+from rainbow_iqn_apex.memory.broker.transport import Keys, keys_from
 
 _PREFIX = Keys("", "").run.partition("{")[0]
 _MAX_NAME = 200  # characters

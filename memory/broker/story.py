@@ -9,10 +9,10 @@ that round, or without lockstep from those in the run's record at Joined.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from memory.broker.transport import MAX_SEQUENCE
-from memory.chunk import Chunk
-from memory.messages import MOST, Episode, Joined, Message, RoundEnd
-from memory.wire import WireError
+from rainbow_iqn_apex.memory.broker.transport import MAX_SEQUENCE
+from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.messages import MOST, Episode, Joined, Message, RoundEnd
+from rainbow_iqn_apex.memory.wire import WireError
 
 _UNFINISHED = 1000  # agent steps that an environment has made since its last chunk, at most
 

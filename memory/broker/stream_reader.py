@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from memory.broker.connection import BLOCK_MS, Client, ReplyTooLargeError
-from memory.broker.quarantine import Quarantine
-from memory.broker.story import Reach, Story
-from memory.broker.transport import (
+from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client, ReplyTooLargeError
+from rainbow_iqn_apex.memory.broker.quarantine import Quarantine
+from rainbow_iqn_apex.memory.broker.story import Reach, Story
+from rainbow_iqn_apex.memory.broker.transport import (
     MAX_SEQUENCE,
     READ_BYTES,
     Keys,
@@ -20,9 +20,9 @@ from memory.broker.transport import (
     raw_message,
     sequence_of,
 )
-from memory.chunk import ChunkId
-from memory.messages import Message
-from memory.wire import WireError
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.messages import Message
+from rainbow_iqn_apex.memory.wire import WireError
 
 READ_AHEAD = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
 _READ_COUNT = 32  # messages of a stream in one read

@@ -4,7 +4,7 @@ from collections.abc import Set
 from contextlib import suppress
 from typing import Any
 
-from memory.broker.connection import BrokerError, Client, ReplyTooLargeError
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ReplyTooLargeError
 
 _WAIT_S = 0.5  # for a message
 

@@ -10,17 +10,27 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from memory.batch import Batch
-from memory.buffer import Checkpoint, check_checkpoint
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.environment_spec import EnvironmentSpec
-from memory.mixture import saved
-from memory.mixture.features import FEATURES, Features, Measure
-from memory.mixture.pool import Pool, Reserved
-from memory.mixture.spec import ELITE, QUEUE, Sampling, TableSpec, counts, longest_held, most_chunks, shrunk, step
-from memory.mixture.tables import EliteTable, PrioritisedTable, Table, make_table
-from memory.mixture.waiting_line import WaitingLine
-from memory.queue import LOG_ROWS
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.mixture import saved
+from rainbow_iqn_apex.memory.mixture.features import FEATURES, Features, Measure
+from rainbow_iqn_apex.memory.mixture.pool import Pool, Reserved
+from rainbow_iqn_apex.memory.mixture.spec import (
+    ELITE,
+    QUEUE,
+    Sampling,
+    TableSpec,
+    counts,
+    longest_held,
+    most_chunks,
+    shrunk,
+    step,
+)
+from rainbow_iqn_apex.memory.mixture.tables import EliteTable, PrioritisedTable, Table, make_table
+from rainbow_iqn_apex.memory.mixture.waiting_line import WaitingLine
+from rainbow_iqn_apex.memory.queue import LOG_ROWS
 
 
 class Mixture:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from memory.mixture.spec import COSINE, DISTANCES, P_NORM
+from rainbow_iqn_apex.memory.mixture.spec import COSINE, DISTANCES, P_NORM
 
 
 def p_norm(reference: Tensor, present: Tensor, p: float) -> Tensor:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from memory.mixture.distances import distance
-from memory.mixture.pool import Pool, Sequences
-from memory.mixture.spec import Sampling
-from memory.rows import StepType
+from rainbow_iqn_apex.memory.mixture.distances import distance
+from rainbow_iqn_apex.memory.mixture.pool import Pool, Sequences
+from rainbow_iqn_apex.memory.mixture.spec import Sampling
+from rainbow_iqn_apex.memory.rows import StepType
 
 FEATURES = "features"  # the extra of a row that its actor has recorded
 AT_ONCE = 64  # sequences measured together: what a measurement holds in memory is bounded

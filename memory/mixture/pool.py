@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.environment_spec import EnvironmentSpec
-from memory.replay import make_ring
-from memory.rows import StepType
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.replay import make_ring
+from rainbow_iqn_apex.memory.rows import StepType
 
 
 class Sequences(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from memory.buffer import Checkpoint
+from rainbow_iqn_apex.memory.buffer import Checkpoint
 
 _COUNTS = 4
 _MOST = 2**62  # of any number

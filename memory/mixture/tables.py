@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memory.mixture.elite import draw, nb_candidates, nearest, select
-from memory.mixture.features import AT_ONCE, Features
-from memory.mixture.pool import Pool
-from memory.mixture.spec import ATTENTIVE, ELITE, EXPIRY, PRIORITISED, Sampling, TableSpec
-from memory.replay import make_tree
-from memory.rows import Array
+from rainbow_iqn_apex.memory.mixture.elite import draw, nb_candidates, nearest, select
+from rainbow_iqn_apex.memory.mixture.features import AT_ONCE, Features
+from rainbow_iqn_apex.memory.mixture.pool import Pool
+from rainbow_iqn_apex.memory.mixture.spec import ATTENTIVE, ELITE, EXPIRY, PRIORITISED, Sampling, TableSpec
+from rainbow_iqn_apex.memory.replay import make_tree
+from rainbow_iqn_apex.memory.rows import Array
 
 _RIVALS = 20  # slots of a full elite table among which one is overwritten
 _LEAST_PRIORITY = 1e-9  # a table whose priorities are all 0 could give nothing

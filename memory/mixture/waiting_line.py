@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from memory.mixture.pool import Pool
+from rainbow_iqn_apex.memory.mixture.pool import Pool
 
 
 class Given(NamedTuple):

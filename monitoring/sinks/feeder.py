@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from memory.broker.connection import BrokerError
-from memory.errors import RunError
-from monitoring.film import Film, Place
-from monitoring.overview import OverviewReader
-from monitoring.report import Report
-from monitoring.sinks.films import FilmReader
-from monitoring.sinks.guarded import Guarded
-from monitoring.sinks.sink import Moment, Sink
+from rainbow_iqn_apex.memory.broker.connection import BrokerError
+from rainbow_iqn_apex.memory.errors import RunError
+from rainbow_iqn_apex.monitoring.film import Film, Place
+from rainbow_iqn_apex.monitoring.overview import OverviewReader
+from rainbow_iqn_apex.monitoring.report import Report
+from rainbow_iqn_apex.monitoring.sinks.films import FilmReader
+from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
 
 _INTERVAL_S = 10.0
 _KEPT = 2000  # moments of a run whose intervals are not longer yet: a week's history has some 9 000

@@ -4,10 +4,20 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Protocol
 
-from memory.broker.connection import BrokerError
-from memory.errors import RunError
-from monitoring.film import HEADER_BYTES, MAX_BYTES, PLACES, Film, FilmError, FilmInfo, Place, decode, decode_info
-from monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.memory.broker.connection import BrokerError
+from rainbow_iqn_apex.memory.errors import RunError
+from rainbow_iqn_apex.monitoring.film import (
+    HEADER_BYTES,
+    MAX_BYTES,
+    PLACES,
+    Film,
+    FilmError,
+    FilmInfo,
+    Place,
+    decode,
+    decode_info,
+)
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
 _NEWEST_S = 60.0  # between two films of the newest episode, however many evaluation actors there are
 _KEPT = 100  # films of the newest episode, per e-fold of a run's length: a week's run keeps some 600

@@ -4,7 +4,7 @@ import io
 
 from PIL import Image
 
-from monitoring.film import Film
+from rainbow_iqn_apex.monitoring.film import Film
 
 MAX_BYTES = 1 << 20  # of a GIF; a tenth of that is usual
 _MAX_PICTURES = 300  # 20 s of an Atari game

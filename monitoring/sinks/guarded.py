@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Full, Queue
 
-from monitoring.sinks.sink import Moment, Sink
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
 
 _MOST_WAITING = 6  # moments, for a slow sink
 _END_S = 25.0  # for a slow sink to write what is left; the start script gives the learner 60 s

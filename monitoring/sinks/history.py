@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memory.broker.holder import is_moment
-from monitoring.metrics import METRICS
-from monitoring.report import Event
-from monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.memory.broker.holder import is_moment
+from rainbow_iqn_apex.monitoring.metrics import METRICS
+from rainbow_iqn_apex.monitoring.report import Event
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
 _SIGNIFICANT = 6  # digits
 _MOST_STEPS = 2**63

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
-from monitoring.metrics import METRICS, PRIORITY_BOUNDS, Metric
-from monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS, Metric
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
 _LABELS = ("run", "role", "number")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from monitoring.film import Film, Place
-from monitoring.report import Event, Report
+from rainbow_iqn_apex.monitoring.film import Film, Place
+from rainbow_iqn_apex.monitoring.report import Event, Report
 
 
 class RunInfo(NamedTuple):

@@ -15,11 +15,11 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, SummaryMetadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from monitoring.film import Film
-from monitoring.metrics import METRICS, PRIORITY_BOUNDS
-from monitoring.sinks.films import TAGS, KeptFilms
-from monitoring.sinks.gif import animate
-from monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.monitoring.film import Film
+from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.sinks.films import TAGS, KeptFilms
+from rainbow_iqn_apex.monitoring.sinks.gif import animate
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
 
 class TensorBoardSink:

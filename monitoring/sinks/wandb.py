@@ -4,9 +4,9 @@ import os
 
 import wandb
 
-from monitoring.sinks.film_files import as_video
-from monitoring.sinks.films import TAGS, KeptFilms
-from monitoring.sinks.sink import Moment, RunInfo
+from rainbow_iqn_apex.monitoring.sinks.film_files import as_video
+from rainbow_iqn_apex.monitoring.sinks.films import TAGS, KeptFilms
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
 
 PROJECT = "rainbow-iqn-apex"
 _AXIS = "time/total_timesteps"

@@ -8,10 +8,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from monitoring import formats
-from monitoring.overview import Overview
-from monitoring.report import Report, title_of
-from monitoring.terminal.status import COLUMNS, alert_lines, cells, line_of, newest_version, waiting_lines
+from rainbow_iqn_apex.monitoring import formats
+from rainbow_iqn_apex.monitoring.overview import Overview
+from rainbow_iqn_apex.monitoring.report import Report, title_of
+from rainbow_iqn_apex.monitoring.terminal.status import (
+    COLUMNS,
+    alert_lines,
+    cells,
+    line_of,
+    newest_version,
+    waiting_lines,
+)
 
 _SMALL = 0.005  # share of the time that is not worth a line
 _PART_WIDTH = 10  # of a part's bar, in characters

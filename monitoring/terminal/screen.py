@@ -15,8 +15,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from memory.broker.holder import printable
-from monitoring.report import Report
+from rainbow_iqn_apex.memory.broker.holder import printable
+from rainbow_iqn_apex.monitoring.report import Report
 
 
 def is_possible() -> bool:

@@ -4,12 +4,12 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from memory.broker.connection import BrokerError, Client, ResponseError
-from memory.broker.holder import printable
-from memory.broker.runs import run_names
-from memory.errors import RunError
-from monitoring.overview import Overview, OverviewReader
-from monitoring.terminal.status import line_of, newest_version
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ResponseError
+from rainbow_iqn_apex.memory.broker.holder import printable
+from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.errors import RunError
+from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
+from rainbow_iqn_apex.monitoring.terminal.status import line_of, newest_version
 
 _MOST_RUNS = 50  # of a server
 _MOST_TEXT = 300  # characters of a failure

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from memory.broker.access import URL, find_server
-from memory.broker.connection import Client, connect
-from memory.errors import UserError
-from monitoring.overview import Overview
-from monitoring.terminal import screen
-from monitoring.terminal.pictures import processes_table
-from monitoring.terminal.server_look import Look, RunLook, ServerReader
-from monitoring.terminal.status import COLUMNS, alert_lines, cells, headline, line_of, newest_version
+from rainbow_iqn_apex.memory.broker.access import URL, find_server
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.monitoring.overview import Overview
+from rainbow_iqn_apex.monitoring.terminal import screen
+from rainbow_iqn_apex.monitoring.terminal.pictures import processes_table
+from rainbow_iqn_apex.monitoring.terminal.server_look import Look, RunLook, ServerReader
+from rainbow_iqn_apex.monitoring.terminal.status import COLUMNS, alert_lines, cells, headline, line_of, newest_version
 
 _INTERVAL_S = 1.0
 _MOST_PROCESSES = 1000  # of a run in a table on a terminal

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from monitoring import formats
-from monitoring.overview import Overview, Process, names_of
-from monitoring.report import title_of
+from rainbow_iqn_apex.monitoring import formats
+from rainbow_iqn_apex.monitoring.overview import Overview, Process, names_of
+from rainbow_iqn_apex.monitoring.report import title_of
 
 COLUMNS = ("process", "state", "rate", "version", "lag", "unread", "memory", "seen", "pid", "host", "waits for")
 _EXACT = 1e15  # below which a float with a whole value is written as a whole number

@@ -13,30 +13,30 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from agents.interface import Agent
-from agents.randomness import derive_seed
-from args import Args
-from memory import waiting, weights_packet
-from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
-from memory.broker.connection import Client
-from memory.broker.films import FilmStore
-from memory.broker.roll_call import RollCall
-from memory.broker.run_status import RunStatus
-from memory.broker.transport import Keys
-from memory.environment_spec import EnvironmentSpec
-from memory.errors import Stopped
-from memory.loop_clock import LoopClock
-from memory.messages import Episode
-from memory.rows import Arrays, Rows
-from monitoring.report import EventLog
-from monitoring.reporter import Reporter
-from monitoring.terminal.pictures import process_picture
-from monitoring.terminal.screen import drawn
-from monitoring.viewer import Viewer
-from programs.actor.filming import Filmer
-from programs.actor.gauges import ActorGauges
-from programs.actor.watching import make_view
-from programs.common import (
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.randomness import derive_seed
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory import waiting, weights_packet
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, wait_for_run
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.films import FilmStore
+from rainbow_iqn_apex.memory.broker.roll_call import RollCall
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.errors import Stopped
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.messages import Episode
+from rainbow_iqn_apex.memory.rows import Arrays, Rows
+from rainbow_iqn_apex.monitoring.report import EventLog
+from rainbow_iqn_apex.monitoring.reporter import Reporter
+from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
+from rainbow_iqn_apex.monitoring.terminal.screen import drawn
+from rainbow_iqn_apex.monitoring.viewer import Viewer
+from rainbow_iqn_apex.programs.actor.filming import Filmer
+from rainbow_iqn_apex.programs.actor.gauges import ActorGauges
+from rainbow_iqn_apex.programs.actor.watching import make_view
+from rainbow_iqn_apex.programs.common import (
     IntervalLog,
     connect_to_redis,
     launch_command,
@@ -44,11 +44,11 @@ from programs.common import (
     open_environment,
     select_device,
 )
-from programs.evaluation.workers import play_episode, seed_agent
-from programs.learner import budget
-from programs.recording import EVALUATIONS
-from saber.plural import counted
-from saber.scores import SCORE_EPISODES, EpisodeRecord
+from rainbow_iqn_apex.programs.evaluation.workers import play_episode, seed_agent
+from rainbow_iqn_apex.programs.learner import budget
+from rainbow_iqn_apex.programs.recording import EVALUATIONS
+from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.saber.scores import SCORE_EPISODES, EpisodeRecord
 
 _MOST_UNREAD = 100  # episodes in Redis that the learner has not read, as while it is not running
 _MOST_EPISODES = SCORE_EPISODES  # with the same weights: where episodes take milliseconds, more tell nothing

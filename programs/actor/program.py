@@ -5,27 +5,27 @@ from functools import partial
 
 import torch
 
-from agents.randomness import derive_seed
-from args import Args
-from memory import waiting, weights_packet
-from memory.broker.actor_client import ActorClient, RunOver, Saved, wait_for_run
-from memory.broker.connection import Client
-from memory.broker.roll_call import LEARNER, RollCall
-from memory.broker.run_status import RunStatus
-from memory.broker.transport import Keys
-from memory.errors import Stopped, UserError
-from memory.limiter import RateLimiter
-from memory.loop_clock import LoopClock
-from memory.messages import Joined, Message, RoundEnd
-from monitoring.report import EventLog
-from monitoring.reporter import Reporter
-from monitoring.terminal.pictures import process_picture
-from monitoring.terminal.screen import drawn
-from monitoring.viewer import Viewer
-from programs.actor.evaluation import run_evaluation_actor
-from programs.actor.gauges import PARTS, ActorGauges
-from programs.actor.rollout import Place, Rollout
-from programs.common import (
+from rainbow_iqn_apex.agents.randomness import derive_seed
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory import waiting, weights_packet
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, Saved, wait_for_run
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.roll_call import LEARNER, RollCall
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.errors import Stopped, UserError
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
+from rainbow_iqn_apex.monitoring.report import EventLog
+from rainbow_iqn_apex.monitoring.reporter import Reporter
+from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
+from rainbow_iqn_apex.monitoring.terminal.screen import drawn
+from rainbow_iqn_apex.monitoring.viewer import Viewer
+from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
+from rainbow_iqn_apex.programs.actor.gauges import PARTS, ActorGauges
+from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
+from rainbow_iqn_apex.programs.common import (
     IntervalLog,
     connect_to_redis,
     launch_command,
@@ -34,8 +34,8 @@ from programs.common import (
     open_environment,
     select_device,
 )
-from programs.learner import budget
-from saber.vector import VectorEnvironment
+from rainbow_iqn_apex.programs.learner import budget
+from rainbow_iqn_apex.saber.vector import VectorEnvironment
 
 
 class Actor:

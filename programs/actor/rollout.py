@@ -6,24 +6,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from agents.interface import ActorOutput, Agent, Stateful
-from args import Args
-from memory import wire
-from memory.assembler import Assembler, Later
-from memory.broker.actor_client import Saved
-from memory.chunk import Chunk, forms
-from memory.environment_spec import Field
-from memory.errors import RunError
-from memory.loop_clock import LoopClock
-from memory.messages import Episode, Message
-from memory.rows import Arrays, Row, section, with_present_names
-from monitoring.view import View
-from programs.actor.goals import Goals
-from programs.actor.watching import make_view
-from programs.common import one_line
-from programs.learner.budget import row_bytes
-from saber.scores import EpisodeRecord
-from saber.vector import VectorEnvironment
+from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Stateful
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.assembler import Assembler, Later
+from rainbow_iqn_apex.memory.broker.actor_client import Saved
+from rainbow_iqn_apex.memory.chunk import Chunk, forms
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.errors import RunError
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.messages import Episode, Message
+from rainbow_iqn_apex.memory.rows import Arrays, Row, section, with_present_names
+from rainbow_iqn_apex.monitoring.view import View
+from rainbow_iqn_apex.programs.actor.goals import Goals
+from rainbow_iqn_apex.programs.actor.watching import make_view
+from rainbow_iqn_apex.programs.common import one_line
+from rainbow_iqn_apex.programs.learner.budget import row_bytes
+from rainbow_iqn_apex.saber.scores import EpisodeRecord
+from rainbow_iqn_apex.saber.vector import VectorEnvironment
 
 _ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, or an episode's actions
 # Errors that arrays of wrong names, sizes or dtypes cause, wherever they are first used; WireError is a ValueError.

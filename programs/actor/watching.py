@@ -6,10 +6,10 @@ An agent that is watched acts as one that is not.
 import time
 from dataclasses import replace
 
-from agents.interface import Agent, Inspection
-from memory.environment_spec import EnvironmentSpec
-from memory.rows import Array, Arrays, Rows
-from monitoring.view import View
+from rainbow_iqn_apex.agents.interface import Agent, Inspection
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
+from rainbow_iqn_apex.monitoring.view import View
 
 
 def inspect(agent: Agent, rows: Rows, state: Arrays) -> tuple[Array, Inspection | None]:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from monitoring.overview import Overview, Process
-from monitoring.report import Event
+from rainbow_iqn_apex.monitoring.overview import Overview, Process
+from rainbow_iqn_apex.monitoring.report import Event
 
 _KEPT = 200
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from memory.broker.holder import printable
-from monitoring.metrics import PRIORITY_BOUNDS
-from monitoring.overview import Overview, Process
-from programs.dashboard.happenings import Happening
-from programs.dashboard.watcher import Look
-from saber.results.task import Task
+from rainbow_iqn_apex.memory.broker.holder import printable
+from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.overview import Overview, Process
+from rainbow_iqn_apex.programs.dashboard.happenings import Happening
+from rainbow_iqn_apex.programs.dashboard.watcher import Look
+from rainbow_iqn_apex.saber.results.task import Task
 
 SHOWN_EVENTS = 60
 _MAX_TEXT = 300  # characters

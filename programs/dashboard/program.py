@@ -8,10 +8,10 @@ import socket
 import threading
 from collections.abc import Sequence
 
-from memory.errors import UserError
-from programs import command_line
-from programs.dashboard.extra import missing
-from programs.dashboard.options import PORT, PROGRAM, DashboardOptions, parse
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import command_line
+from rainbow_iqn_apex.programs.dashboard.extra import missing
+from rainbow_iqn_apex.programs.dashboard.options import PORT, PROGRAM, DashboardOptions, parse
 
 _STOP_S = 2  # for answers under way
 
@@ -28,10 +28,10 @@ def run(argv: Sequence[str], description: str) -> None:
     # What follows takes a second, and --help and mistakes shall not.
     import uvicorn
 
-    from programs.dashboard.results import Results
-    from programs.dashboard.server import Pages, application
-    from programs.dashboard.views import Views
-    from programs.dashboard.watcher import Watcher
+    from rainbow_iqn_apex.programs.dashboard.results import Results
+    from rainbow_iqn_apex.programs.dashboard.server import Pages, application
+    from rainbow_iqn_apex.programs.dashboard.views import Views
+    from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 
     token = secrets.token_urlsafe(32) if options.is_open else ""
     hosts = [] if options.is_open else ["localhost", "127.0.0.1", "::1", "[::1]", options.host]

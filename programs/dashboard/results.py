@@ -8,12 +8,12 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from monitoring.metrics import METRICS
-from monitoring.report import Event
-from programs.dashboard.run_files import RunFiles, RunKey
-from saber.results.atari_scores import COLUMNS
-from saber.results.reference_lines import reference_lines, references
-from saber.results.training_log import HEADER
+from rainbow_iqn_apex.monitoring.metrics import METRICS
+from rainbow_iqn_apex.monitoring.report import Event
+from rainbow_iqn_apex.programs.dashboard.run_files import RunFiles, RunKey
+from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS
+from rainbow_iqn_apex.saber.results.reference_lines import reference_lines, references
+from rainbow_iqn_apex.saber.results.training_log import HEADER
 
 _MOST_RUNS = 100
 _DEPTH = 3  # folders below the results folder

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from monitoring.film import PLACES
-from monitoring.sinks import history
-from monitoring.sinks.film_files import read_shown, video_path
-from monitoring.sinks.history import Line
-from programs.dashboard.tail import Tail
-from saber.results.episode_fields import FIELDS, is_sound
-from saber.results.run_record import RunRecord, read_record
-from saber.results.summary import Moment, rolling_summaries
-from saber.results.task import Task, task_without_record
-from saber.results.training_log import header_of, parse_csv
-from saber.scores import EpisodeRecord, VersionedRecord
+from rainbow_iqn_apex.monitoring.film import PLACES
+from rainbow_iqn_apex.monitoring.sinks import history
+from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown, video_path
+from rainbow_iqn_apex.monitoring.sinks.history import Line
+from rainbow_iqn_apex.programs.dashboard.tail import Tail
+from rainbow_iqn_apex.saber.results.episode_fields import FIELDS, is_sound
+from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
+from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
+from rainbow_iqn_apex.saber.results.task import Task, task_without_record
+from rainbow_iqn_apex.saber.results.training_log import header_of, parse_csv
+from rainbow_iqn_apex.saber.scores import EpisodeRecord, VersionedRecord
 
 _MOMENTS = 500  # of a curve
 _NEWEST = 1000  # episodes, of which those are that the newest moment tells of: they may be out of step

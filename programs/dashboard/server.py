@@ -21,13 +21,13 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from memory.broker.holder import this_host
-from monitoring.overview import Overview
-from programs.dashboard import present
-from programs.dashboard.happenings import happenings
-from programs.dashboard.results import Results
-from programs.dashboard.views import Views
-from programs.dashboard.watcher import Watcher
+from rainbow_iqn_apex.memory.broker.holder import this_host
+from rainbow_iqn_apex.monitoring.overview import Overview
+from rainbow_iqn_apex.programs.dashboard import present
+from rainbow_iqn_apex.programs.dashboard.happenings import happenings
+from rainbow_iqn_apex.programs.dashboard.results import Results
+from rainbow_iqn_apex.programs.dashboard.views import Views
+from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 
 _STATIC = Path(__file__).with_name("static")
 _COOKIE = "dashboard_token_"  # and the port, as a browser sends a cookie to all ports of a host

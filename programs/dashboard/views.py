@@ -4,11 +4,11 @@ import threading
 import time
 from typing import Any
 
-from memory.broker.connection import BrokerError
-from memory.broker.transport import Keys
-from memory.broker.views import ViewListener
-from monitoring.view import MAX_BYTES, ViewError, decode
-from programs.dashboard.watcher import Watcher, one_line
+from rainbow_iqn_apex.memory.broker.connection import BrokerError
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.views import ViewListener
+from rainbow_iqn_apex.monitoring.view import MAX_BYTES, ViewError, decode
+from rainbow_iqn_apex.programs.dashboard.watcher import Watcher, one_line
 
 _WATCHED_S = 5.0  # after a browser's last question
 _MOST_WATCHED = 8  # actors at a time

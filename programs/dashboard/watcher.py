@@ -8,14 +8,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory.broker.access import Server, hide_passwords
-from memory.broker.connection import BrokerError, Client, PlainClient, connect
-from memory.broker.holder import this_host
-from memory.broker.run_status import Owner, read_run
-from memory.broker.runs import run_names
-from memory.errors import RunError, Stopped, UserError
-from monitoring.overview import Overview, OverviewReader
-from programs.dashboard.happenings import Happenings
+from rainbow_iqn_apex.memory.broker.access import Server, hide_passwords
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, PlainClient, connect
+from rainbow_iqn_apex.memory.broker.holder import this_host
+from rainbow_iqn_apex.memory.broker.run_status import Owner, read_run
+from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
+from rainbow_iqn_apex.programs.dashboard.happenings import Happenings
 
 _INTERVAL_S = 1.0
 _CHOICE_S = 10.0  # between looks at which runs there are, unless one is named

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-from agents.foreign_snapshot import sizes_of
-from agents.options import flag_of
-from agents.precision import precision_in_use
-from agents.registry import AGENTS
-from args import Args, verify
-from memory.errors import UserError
-from programs import snapshot
-from programs.learner.results_folder import steps_made
-from saber.games import check_game
+from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
+from rainbow_iqn_apex.agents.options import flag_of
+from rainbow_iqn_apex.agents.precision import precision_in_use
+from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.args import Args, verify
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.learner.results_folder import steps_made
+from rainbow_iqn_apex.saber.games import check_game
 
 _RULES = ("proba_sticky_actions", "disable_SABER_mode")
 _PLAYED = frozenset({"env", "game"})

@@ -12,19 +12,19 @@ from typing import NamedTuple
 
 import torch
 
-from agents.interface import Agent, MixtureAgent
-from agents.mixture_options import MixtureOptions
-from args import Args
-from memory import wire
-from memory.broker.connection import Client
-from memory.broker.stream_reader import READ_AHEAD
-from memory.broker.transport import READ_BYTES, MemoryUse, memory_use
-from memory.chunk import ChunkSpec
-from memory.environment_spec import EnvironmentSpec, Field
-from memory.errors import UserError
-from memory.mixture.tables import most_measured
-from memory.queue import LOG_ROWS
-from programs.learner.buffers import held
+from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent
+from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD
+from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, MemoryUse, memory_use
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.mixture.tables import most_measured
+from rainbow_iqn_apex.memory.queue import LOG_ROWS
+from rainbow_iqn_apex.programs.learner.buffers import held
 
 _LEARNER = 670_000_000  # Python, PyTorch, temporaries of a Rainbow agent's update
 _READ_SHARE = 8  # of the bytes of one read of the log: Python's objects for many small messages take six times as much

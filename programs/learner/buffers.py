@@ -4,16 +4,16 @@ from typing import NamedTuple
 
 import torch
 
-from agents.interface import Agent, MixtureAgent
-from agents.mixture_options import MixtureOptions
-from args import Args
-from memory.buffer import Buffer
-from memory.environment_spec import EnvironmentSpec
-from memory.limiter import RateLimiter
-from memory.mixture.buffer import Mixture
-from memory.mixture.spec import longest_held, most_chunks
-from memory.queue import Queue
-from memory.replay import Replay
+from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent
+from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.mixture.spec import longest_held, most_chunks
+from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.memory.replay import Replay
 
 
 class Held(NamedTuple):

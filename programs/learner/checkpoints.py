@@ -7,9 +7,9 @@ what the older checkpoint needs.
 from pathlib import Path
 from typing import Any
 
-from agents.interface import Agent
-from memory.errors import UserError
-from programs import snapshot
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import snapshot
 
 FirstMessages = dict[int, int]  # by actor, the number of the first message that a checkpoint needs of the log
 

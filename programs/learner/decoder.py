@@ -2,11 +2,11 @@
 
 import math
 
-from memory import wire
-from memory.chunk import LAST_ACTION, Chunk, ChunkSpec, check_chunk
-from memory.environment_spec import EnvironmentSpec
-from memory.messages import Episode, Message, decode_message
-from programs.learner.results_folder import training_record
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkSpec, check_chunk
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message
+from rainbow_iqn_apex.programs.learner.results_folder import training_record
 
 
 class MessageDecoder:

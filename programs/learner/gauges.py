@@ -9,19 +9,19 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from agents.updates import Metrics
-from args import Args
-from memory.broker.connection import BrokerError
-from memory.broker.reports import ReportStore
-from memory.buffer import Buffer
-from memory.loop_clock import LoopClock, Shares
-from monitoring.metrics import PRIORITY_BOUNDS, check_names
-from monitoring.rate import Rate
-from monitoring.reporter import Reading
-from programs.learner.ingest import Ingest
-from programs.learner.progress import Progress
-from programs.learner.results_folder import ResultsFolder
-from saber.scores import SCORE_EPISODES, EpisodeRecord
+from rainbow_iqn_apex.agents.updates import Metrics
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.broker.connection import BrokerError
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.loop_clock import LoopClock, Shares
+from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS, check_names
+from rainbow_iqn_apex.monitoring.rate import Rate
+from rainbow_iqn_apex.monitoring.reporter import Reading
+from rainbow_iqn_apex.programs.learner.ingest import Ingest
+from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.saber.scores import SCORE_EPISODES, EpisodeRecord
 
 PARTS = ("other", "take_in", "sample", "update", "publish", "save", "wait")  # of the learner's clock
 RATE_S = 60.0  # over which speeds are averaged; a round of a slow run takes ten seconds

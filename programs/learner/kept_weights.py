@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.interface import Agent
-from args import Args
-from programs import snapshot
-from saber.scores import MARKS
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.saber.scores import MARKS
 
 
 def points_to_keep(args: Args, action_repeat: int) -> list[int]:

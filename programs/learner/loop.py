@@ -4,31 +4,31 @@ import threading
 
 import torch
 
-from agents.interface import Agent
-from agents.trainer import make_trainer
-from agents.updates import Metrics
-from args import Args
-from memory import waiting
-from memory.broker.connection import BrokerError
-from memory.broker.learner_client import LearnerClient
-from memory.broker.reports import ReportStore
-from memory.broker.stream_reader import Decoder
-from memory.buffer import Buffer
-from memory.errors import DivergedError, RunError, Stopped
-from memory.limiter import RateLimiter
-from memory.loop_clock import LoopClock
-from monitoring.report import EventLog
-from programs.common import IntervalLog, timestamp
-from programs.learner.gauges import PARTS, LearnerGauges
-from programs.learner.ingest import Ingest
-from programs.learner.pace import make_pace
-from programs.learner.progress import Progress
-from programs.learner.publisher import Publisher
-from programs.learner.results_folder import ResultsFolder
-from programs.learner.saved_run import SavedRun
-from programs.learner.saving import Saver
-from programs.learner.summary import Summary
-from programs.snapshot import weights_hash
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.trainer import make_trainer
+from rainbow_iqn_apex.agents.updates import Metrics
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory import waiting
+from rainbow_iqn_apex.memory.broker.connection import BrokerError
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.stream_reader import Decoder
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.errors import DivergedError, RunError, Stopped
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.monitoring.report import EventLog
+from rainbow_iqn_apex.programs.common import IntervalLog, timestamp
+from rainbow_iqn_apex.programs.learner.gauges import PARTS, LearnerGauges
+from rainbow_iqn_apex.programs.learner.ingest import Ingest
+from rainbow_iqn_apex.programs.learner.pace import make_pace
+from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.publisher import Publisher
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
+from rainbow_iqn_apex.programs.learner.saving import Saver
+from rainbow_iqn_apex.programs.learner.summary import Summary
+from rainbow_iqn_apex.programs.snapshot import weights_hash
 
 _CHECKED_METRICS = 1000  # that are checked together, as each check waits for the GPU
 

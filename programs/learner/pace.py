@@ -2,15 +2,15 @@
 
 from typing import Protocol
 
-from agents.interface import Agent
-from agents.updates import Turn
-from args import Args
-from memory.buffer import Buffer
-from memory.chunk import ChunkSpec
-from memory.limiter import RateLimiter
-from memory.mixture.buffer import Mixture
-from memory.queue import Queue
-from programs.learner.progress import Progress
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.programs.learner.progress import Progress
 
 
 class Pace(Protocol):

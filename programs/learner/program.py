@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 
-from agents.interface import Agent
-from agents.options import flag_of
-from agents.precision import precision_in_use
-from agents.randomness import derive_seed
-from args import Args
-from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerClient
-from memory.broker.run_status import RunStatus
-from memory.errors import Stopped, UserError
-from memory.limiter import RateLimiter
-from monitoring.reporter import Reporter
-from monitoring.terminal.pictures import process_picture
-from monitoring.terminal.screen import drawn
-from programs import snapshot
-from programs.common import (
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.options import flag_of
+from rainbow_iqn_apex.agents.precision import precision_in_use
+from rainbow_iqn_apex.agents.randomness import derive_seed
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.errors import Stopped, UserError
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.monitoring.reporter import Reporter
+from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
+from rainbow_iqn_apex.monitoring.terminal.screen import drawn
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.common import (
     connect_to_redis,
     device_name,
     launch_command,
@@ -33,21 +33,21 @@ from programs.common import (
     open_environment,
     select_device,
 )
-from programs.learner import budget
-from programs.learner.buffers import capacity, make_buffer
-from programs.learner.decoder import MessageDecoder
-from programs.learner.kept_weights import points_to_keep
-from programs.learner.loop import Learner
-from programs.learner.progress import Progress, reach_of_earlier
-from programs.learner.results_folder import ResultsFolder
-from programs.learner.saved_run import SavedRun, damage_named, parse
-from programs.learner.saved_settings import write_settings
-from programs.learner.sinks import make_feeder
-from programs.presets import announce_preset, describe_preset
-from programs.recording import EVALUATIONS, try_to_record
-from programs.sink_options import check_sinks
-from saber.results.files import folder_to_write
-from saber.results.run_record import present_start
+from rainbow_iqn_apex.programs.learner import budget
+from rainbow_iqn_apex.programs.learner.buffers import capacity, make_buffer
+from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
+from rainbow_iqn_apex.programs.learner.loop import Learner
+from rainbow_iqn_apex.programs.learner.progress import Progress, reach_of_earlier
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named, parse
+from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
+from rainbow_iqn_apex.programs.learner.sinks import make_feeder
+from rainbow_iqn_apex.programs.presets import announce_preset, describe_preset
+from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
+from rainbow_iqn_apex.programs.sink_options import check_sinks
+from rainbow_iqn_apex.saber.results.files import folder_to_write
+from rainbow_iqn_apex.saber.results.run_record import present_start
 
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from args import Args
-from memory.broker.story import Reach
-from memory.limiter import RateLimiter
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.broker.story import Reach
+from rainbow_iqn_apex.memory.limiter import RateLimiter
 
 _UNTOLD_ROUNDS = 100  # most rounds that actors can play in the seconds that a restarted Redis may have lost
 

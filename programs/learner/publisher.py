@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import torch
 from torch import Tensor
 
-from agents.interface import Network
-from memory import weights_packet
-from memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.memory import weights_packet
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 
 
 class Publisher:

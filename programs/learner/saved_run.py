@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from memory.buffer import Checkpoint
-from memory.errors import UserError
-from memory.limiter import Crew, check_crews
-from programs.common import one_line
-from programs.learner.progress import Progress
+from rainbow_iqn_apex.memory.buffer import Checkpoint
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.limiter import Crew, check_crews
+from rainbow_iqn_apex.programs.common import one_line
+from rainbow_iqn_apex.programs.learner.progress import Progress
 
 _RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"}
 _EXTRA = 16  # arrays of a replay beside its chunks, and their numbers where it has no chunks

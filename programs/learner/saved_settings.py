@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from args import GROUPS, Args
-from programs.config_file import CONFIG
-from saber.results.files import replace_file
+from rainbow_iqn_apex.args import GROUPS, Args
+from rainbow_iqn_apex.programs.config_file import CONFIG
+from rainbow_iqn_apex.saber.results.files import replace_file
 
 _OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "abandon_other_run"}
 _IN_ANOTHER = {"rainbow_only"}  # `agent` says the same

@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from agents.interface import Agent
-from agents.randomness import restore_generator
-from args import Args
-from memory.broker.learner_client import LearnerClient
-from memory.buffer import Buffer
-from memory.limiter import RateLimiter
-from monitoring.report import EventLog
-from programs.learner.checkpoints import FirstMessages
-from programs.learner.ingest import Ingest
-from programs.learner.kept_weights import KeptWeights, points_to_keep
-from programs.learner.progress import Progress
-from programs.learner.publisher import Publisher
-from programs.learner.results_folder import ResultsFolder, steps_made
-from programs.learner.saved_run import SavedRun
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.randomness import restore_generator
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.monitoring.report import EventLog
+from rainbow_iqn_apex.programs.learner.checkpoints import FirstMessages
+from rainbow_iqn_apex.programs.learner.ingest import Ingest
+from rainbow_iqn_apex.programs.learner.kept_weights import KeptWeights, points_to_keep
+from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.publisher import Publisher
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder, steps_made
+from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
 
 _SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
 _RETRY_S = 60.0  # until files are written again after a failure

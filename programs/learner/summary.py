@@ -4,14 +4,14 @@ import math
 from itertools import islice
 from statistics import fmean
 
-from args import Args
-from monitoring import formats
-from monitoring.rate import Rate
-from programs.learner.gauges import RATE_S, REMAINING_S
-from programs.learner.progress import Progress
-from saber.plural import counted
-from saber.results.training_log import TrainingLog
-from saber.scores import SCORE_EPISODES
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.monitoring import formats
+from rainbow_iqn_apex.monitoring.rate import Rate
+from rainbow_iqn_apex.programs.learner.gauges import RATE_S, REMAINING_S
+from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.saber.results.training_log import TrainingLog
+from rainbow_iqn_apex.saber.scores import SCORE_EPISODES
 
 
 class Summary:

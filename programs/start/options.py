@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-import args
-from args import Args
-from memory.broker.access import Server, find_server
-from memory.broker.roll_call import LEARNER
-from memory.errors import UserError
-from programs import config_file
-from programs.sink_options import check_sinks
-from saber.results.files import folder_to_write
+from rainbow_iqn_apex import args
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.broker.access import Server, find_server
+from rainbow_iqn_apex.memory.broker.roll_call import LEARNER
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import config_file
+from rainbow_iqn_apex.programs.sink_options import check_sinks
+from rainbow_iqn_apex.saber.results.files import folder_to_write
 
 PROGRAM = "start_learning_atari.sh"
 WINDOWS = ("auto", "terminal", "tmux", "none")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from monitoring.terminal.screen import Screen
+from rainbow_iqn_apex.monitoring.terminal.screen import Screen
 
 _TERMINAL, _ERRORS = 1, 2  # descriptors
 _LAST_LINES_S = 10.0  # longer than any reader needs that has not been stopped by Ctrl-S

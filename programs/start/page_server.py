@@ -4,11 +4,11 @@ import re
 import sys
 from collections.abc import Callable
 
-from args import Args
-from programs.dashboard.extra import missing
-from programs.sink_options import tensorboard_folder
-from programs.start.output import say
-from programs.start.process import Process
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.programs.dashboard.extra import missing
+from rainbow_iqn_apex.programs.sink_options import tensorboard_folder
+from rainbow_iqn_apex.programs.start.output import say
+from rainbow_iqn_apex.programs.start.process import Process
 
 
 def _address_told(name: str, address: str) -> Callable[[bytes], bool]:

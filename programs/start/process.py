@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from programs.start.output import Output
-from programs.start.viewer import QUESTION
+from rainbow_iqn_apex.programs.start.output import Output
+from rainbow_iqn_apex.programs.start.viewer import QUESTION
 
 KILLED = 128  # as in a shell: the exit code of a process that a signal has ended is above this by its number
 _STOPPED_IN_ORDER = (0, KILLED + signal.SIGTERM)  # the latter by a request that came before it listened to any

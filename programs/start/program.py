@@ -4,14 +4,14 @@ import os
 from collections.abc import Sequence
 from functools import cache, partial
 
-from memory.errors import RunError, Stopped, UserError
-from programs import command_line
-from programs.start import options, windows
-from programs.start.output import complain, say
-from programs.start.process import no_window
-from programs.start.screen import shown
-from programs.start.stop_request import StopRequest
-from programs.start.supervisor import Supervisor
+from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.programs import command_line
+from rainbow_iqn_apex.programs.start import options, windows
+from rainbow_iqn_apex.programs.start.output import complain, say
+from rainbow_iqn_apex.programs.start.process import no_window
+from rainbow_iqn_apex.programs.start.screen import shown
+from rainbow_iqn_apex.programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.programs.start.supervisor import Supervisor
 
 
 def start(script: str, words: Sequence[str], stop: StopRequest) -> int:

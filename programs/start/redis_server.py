@@ -12,11 +12,11 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NamedTuple
 
-from memory.broker.access import OPEN, Server
-from memory.broker.connection import connect
-from memory.errors import RunError, UserError
-from programs.start.output import say
-from programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.memory.broker.access import OPEN, Server
+from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.errors import RunError, UserError
+from rainbow_iqn_apex.programs.start.output import say
+from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 
 _CONFIGURATION = "redis_rainbow_6379.conf"
 _LOCAL = ("localhost", "127.0.0.1", "::1")

@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from memory.broker.access import Server
-from memory.broker.connection import BrokerError, connect
-from memory.errors import RunError, Stopped, UserError
-from monitoring.overview import OverviewReader
-from monitoring.terminal.pictures import run_picture
-from monitoring.terminal.screen import Screen, is_possible
-from programs.start import output
+from rainbow_iqn_apex.memory.broker.access import Server
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
+from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.monitoring.overview import OverviewReader
+from rainbow_iqn_apex.monitoring.terminal.pictures import run_picture
+from rainbow_iqn_apex.monitoring.terminal.screen import Screen, is_possible
+from rainbow_iqn_apex.programs.start import output
 
 _INTERVAL_S = 1.0
 _ENDS_S = 2.0

@@ -2,14 +2,14 @@
 
 import time
 
-from memory.broker.roll_call import LEARNER
-from programs.start import redis_server
-from programs.start.options import StartOptions
-from programs.start.output import complain, say
-from programs.start.page_server import page_servers
-from programs.start.process import OpenWindow, Process, no_window
-from programs.start.redis_server import RedisServer
-from programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.memory.broker.roll_call import LEARNER
+from rainbow_iqn_apex.programs.start import redis_server
+from rainbow_iqn_apex.programs.start.options import StartOptions
+from rainbow_iqn_apex.programs.start.output import complain, say
+from rainbow_iqn_apex.programs.start.page_server import page_servers
+from rainbow_iqn_apex.programs.start.process import OpenWindow, Process, no_window
+from rainbow_iqn_apex.programs.start.redis_server import RedisServer
+from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 
 _LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start
 _PAGES_END_S = 5.0

@@ -15,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from memory.errors import RunError, UserError
-from programs.start import viewer
-from programs.start.output import say
-from programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.memory.errors import RunError, UserError
+from rainbow_iqn_apex.programs.start import viewer
+from rainbow_iqn_apex.programs.start.output import say
+from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 
 _OPENS_WITHIN_S = 30.0
 _EMULATORS = {  # what comes before the command of a window, in order of preference

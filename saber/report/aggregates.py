@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import bootstrap, trim_mean
 
-from memory.rows import Array
+from rainbow_iqn_apex.memory.rows import Array
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95

@@ -4,17 +4,25 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Profile
-from saber.report.descriptions import notes
-from saber.report.evaluations import Evaluation
-from saber.report.groups import differences
-from saber.report.marks import LIMITS
-from saber.report.results import THRESHOLDS, Agent, Game, Profiles, Results, plain, published_normalised
-from saber.report.runs import Run
-from saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES
-from saber.results.run_record import commit
-from saber.results.task import Task
-from saber.scores import MARKS, SCORE_EPISODES
+from rainbow_iqn_apex.saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Profile
+from rainbow_iqn_apex.saber.report.descriptions import notes
+from rainbow_iqn_apex.saber.report.evaluations import Evaluation
+from rainbow_iqn_apex.saber.report.groups import differences
+from rainbow_iqn_apex.saber.report.marks import LIMITS
+from rainbow_iqn_apex.saber.report.results import (
+    THRESHOLDS,
+    Agent,
+    Game,
+    Profiles,
+    Results,
+    plain,
+    published_normalised,
+)
+from rainbow_iqn_apex.saber.report.runs import Run
+from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES
+from rainbow_iqn_apex.saber.results.run_record import commit
+from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.scores import MARKS, SCORE_EPISODES
 
 FORMAT = 3  # of the file; changes when the meaning of a key does
 SCORE = (

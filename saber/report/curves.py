@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from saber.report.results import Game, Results
-from saber.report.styles import AXIS, EDGE, Figure, agent_colour, agent_line, legend_text, line
-from saber.results.colours import band
-from saber.results.reference_lines import reference_lines
-from saber.results.task import Task
+from rainbow_iqn_apex.saber.report.results import Game, Results
+from rainbow_iqn_apex.saber.report.styles import AXIS, EDGE, Figure, agent_colour, agent_line, legend_text, line
+from rainbow_iqn_apex.saber.results.colours import band
+from rainbow_iqn_apex.saber.results.reference_lines import reference_lines
+from rainbow_iqn_apex.saber.results.task import Task
 
 
 def curve_figure(results: Results, task: Task) -> Figure:

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from saber.plural import counted
-from saber.report.groups import Group
-from saber.report.runs import Run
-from saber.report.settings import applicable, is_atari
+from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.saber.report.groups import Group
+from rainbow_iqn_apex.saber.report.runs import Run
+from rainbow_iqn_apex.saber.report.settings import applicable, is_atari
 
 _OF_AGENT = {"architecture": "network", "hidden_size": "hidden units", "multi_step": "steps per return"}
 _OF_IMAGES = {"architecture"}  # no record tells whether another environment has images

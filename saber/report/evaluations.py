@@ -11,16 +11,16 @@ from pathlib import Path
 
 import numpy as np
 
-from memory.rows import Array
-from saber.report.aggregates import Estimate
-from saber.report.groups import Group
-from saber.report.marks import LIMITS
-from saber.report.protocol import protocol_of
-from saber.report.runs import ACTION_REPEAT, printable, score_array
-from saber.results.episode_fields import is_sound
-from saber.results.evaluation_log import EvaluationRecord, read_evaluation, read_evaluation_record
-from saber.results.evaluation_summary import student_interval
-from saber.results.task import Task
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.saber.report.aggregates import Estimate
+from rainbow_iqn_apex.saber.report.groups import Group
+from rainbow_iqn_apex.saber.report.marks import LIMITS
+from rainbow_iqn_apex.saber.report.protocol import protocol_of
+from rainbow_iqn_apex.saber.report.runs import ACTION_REPEAT, printable, score_array
+from rainbow_iqn_apex.saber.results.episode_fields import is_sound
+from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationRecord, read_evaluation, read_evaluation_record
+from rainbow_iqn_apex.saber.results.evaluation_summary import student_interval
+from rainbow_iqn_apex.saber.results.task import Task
 
 
 @dataclass(frozen=True, eq=False)

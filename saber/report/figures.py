@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from saber.report.aggregates import Profile
-from saber.report.curves import curve_figure
-from saber.report.results import CUT, FLOOR, THRESHOLDS, WHOLE, Agent, Results, published_normalised
-from saber.report.styles import (
+from rainbow_iqn_apex.saber.report.aggregates import Profile
+from rainbow_iqn_apex.saber.report.curves import curve_figure
+from rainbow_iqn_apex.saber.report.results import CUT, FLOOR, THRESHOLDS, WHOLE, Agent, Results, published_normalised
+from rainbow_iqn_apex.saber.report.styles import (
     AXIS,
     EDGE,
     Figure,
@@ -18,9 +18,9 @@ from saber.report.styles import (
     plain_text,
     published_styles,
 )
-from saber.results.atari_scores import COLUMNS, REFERENCES, format_frames
-from saber.results.colours import LIGHT, REFERENCE, band
-from saber.results.task import Task
+from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES, format_frames
+from rainbow_iqn_apex.saber.results.colours import LIGHT, REFERENCE, band
+from rainbow_iqn_apex.saber.results.task import Task
 
 _TICKS = {"tickvals": [0.001, 0.01, 0.1, 1, 10, 100], "ticktext": ["0.1 %", "1 %", "10 %", "100 %", "10³ %", "10⁴ %"]}
 _AT_REFERENCE = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1}

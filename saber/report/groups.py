@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from saber.report.protocol import Protocols, protocols_of
-from saber.report.runs import Run
-from saber.report.settings import UNUSED, agent_name, agree, format_value
+from rainbow_iqn_apex.saber.report.protocol import Protocols, protocols_of
+from rainbow_iqn_apex.saber.report.runs import Run
+from rainbow_iqn_apex.saber.report.settings import UNUSED, agent_name, agree, format_value
 
 _NAMED = 2  # differing settings in a name; the table of differences has all of them
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from memory.errors import UserError
-from saber.report.evaluations import Evaluation, read_one_evaluation
-from saber.report.runs import Run, read_run, without_copies
-from saber.results.evaluation_log import HEADER as EVALUATION
-from saber.results.evaluation_scores import HEADER as EVALUATION_ACTORS
-from saber.results.training_log import HEADER as TRAINING
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.saber.report.evaluations import Evaluation, read_one_evaluation
+from rainbow_iqn_apex.saber.report.runs import Run, read_run, without_copies
+from rainbow_iqn_apex.saber.results.evaluation_log import HEADER as EVALUATION
+from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER as EVALUATION_ACTORS
+from rainbow_iqn_apex.saber.results.training_log import HEADER as TRAINING
 
 TABLES = "saber_tables"  # folder of a report's own CSV files, which are no logs
 _LONGEST_LABEL = 60  # characters: plots and tables repeat the name

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
-from saber.report.descriptions import format_changes, format_values, value_counts
-from saber.report.groups import differences
-from saber.report.results import Results
-from saber.report.runs import ACTION_REPEAT, Run
-from saber.report.table import GAP, Cell, Column, Row, Table
-from saber.results.atari_scores import BASELINES, COLUMNS, format_frames
+from rainbow_iqn_apex.saber.report.descriptions import format_changes, format_values, value_counts
+from rainbow_iqn_apex.saber.report.groups import differences
+from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.report.runs import ACTION_REPEAT, Run
+from rainbow_iqn_apex.saber.report.table import GAP, Cell, Column, Row, Table
+from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, format_frames
 
 _EMULATOR = {"ale-py"}  # packages that other environments do not play with
 

@@ -5,20 +5,20 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from memory.errors import UserError
-from saber.report import method_tables, tables
-from saber.report.contents import contents
-from saber.report.curves import curve_figure
-from saber.report.descriptions import notes
-from saber.report.exports import all_exports
-from saber.report.figures import normalised_figures
-from saber.report.inputs import TABLES, Label, read_inputs
-from saber.report.results import Results
-from saber.report.runs import printable
-from saber.report.sections import extent, render_report
-from saber.report.svg import to_svg
-from saber.report.table import to_latex
-from saber.results.files import replace_file
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.saber.report import method_tables, tables
+from rainbow_iqn_apex.saber.report.contents import contents
+from rainbow_iqn_apex.saber.report.curves import curve_figure
+from rainbow_iqn_apex.saber.report.descriptions import notes
+from rainbow_iqn_apex.saber.report.exports import all_exports
+from rainbow_iqn_apex.saber.report.figures import normalised_figures
+from rainbow_iqn_apex.saber.report.inputs import TABLES, Label, read_inputs
+from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.report.runs import printable
+from rainbow_iqn_apex.saber.report.sections import extent, render_report
+from rainbow_iqn_apex.saber.report.svg import to_svg
+from rainbow_iqn_apex.saber.report.table import to_latex
+from rainbow_iqn_apex.saber.results.files import replace_file
 
 FIGURES = "saber_figures"
 _WIDE, _CURVE = 900, (480, 320)  # pixels of figures

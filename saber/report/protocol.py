@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from saber.report.runs import ACTION_REPEAT, Run
-from saber.report.settings import is_atari
-from saber.results.atari_scores import STICKY
+from rainbow_iqn_apex.saber.report.runs import ACTION_REPEAT, Run
+from rainbow_iqn_apex.saber.report.settings import is_atari
+from rainbow_iqn_apex.saber.results.atari_scores import STICKY
 
 SABER_STICKINESS = 0.25  # also that of the published scores with sticky actions (Machado et al. 2018)
 

@@ -6,17 +6,17 @@ from functools import cached_property
 
 import numpy as np
 
-from memory.rows import Array
-from saber.report.aggregates import Aggregate, Profile, aggregate, profile
-from saber.report.evaluations import Evaluation
-from saber.report.groups import Group, group_runs
-from saber.report.inputs import Inputs
-from saber.report.marks import LIMITS, Curves, Now, curves, score_at, score_now
-from saber.report.protocol import protocols_of
-from saber.report.runs import Run
-from saber.results.atari_scores import COLUMNS, REFERENCES, GameScores
-from saber.results.task import Task
-from saber.scores import MARKS
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.saber.report.aggregates import Aggregate, Profile, aggregate, profile
+from rainbow_iqn_apex.saber.report.evaluations import Evaluation
+from rainbow_iqn_apex.saber.report.groups import Group, group_runs
+from rainbow_iqn_apex.saber.report.inputs import Inputs
+from rainbow_iqn_apex.saber.report.marks import LIMITS, Curves, Now, curves, score_at, score_now
+from rainbow_iqn_apex.saber.report.protocol import protocols_of
+from rainbow_iqn_apex.saber.report.runs import Run
+from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES, GameScores
+from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.scores import MARKS
 
 FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
 THRESHOLDS = np.geomspace(FLOOR, 100, 101)  # of performance profiles

@@ -6,10 +6,10 @@ from itertools import cycle
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from memory.rows import Array
-from saber.report.results import plain
-from saber.results.atari_scores import Column
-from saber.results.colours import AGENTS, PUBLISHED
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.saber.report.results import plain
+from rainbow_iqn_apex.saber.results.atari_scores import Column
+from rainbow_iqn_apex.saber.results.colours import AGENTS, PUBLISHED
 
 Figure = dict[str, Any]
 

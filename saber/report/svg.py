@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from html import escape, unescape
 from itertools import accumulate, pairwise
 
-from saber.report.styles import Figure
-from saber.report.svg_axes import Axis, make_axis, ticks
-from saber.results.colours import LIGHT
+from rainbow_iqn_apex.saber.report.styles import Figure
+from rainbow_iqn_apex.saber.report.svg_axes import Axis, make_axis, ticks
+from rainbow_iqn_apex.saber.results.colours import LIGHT
 
 _DASHES = {"dash": "6 4", "dot": "1.5 3", "dashdot": "6 3 1.5 3", "longdash": "11 4", "longdashdot": "11 4 1.5 4"}
 _FONT, _CHARACTER = 11, 6.1  # pixels: size, and mean width of a character

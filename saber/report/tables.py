@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from saber.plural import counted
-from saber.report.aggregates import Aggregate, Estimate
-from saber.report.evaluations import Evaluation
-from saber.report.marks import LIMITS
-from saber.report.results import WHOLE, Agent, Game, Results
-from saber.report.table import GAP, Cell, Column, Row, Table
-from saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames, format_points
-from saber.results.task import Task
-from saber.scores import MARKS
+from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.saber.report.aggregates import Aggregate, Estimate
+from rainbow_iqn_apex.saber.report.evaluations import Evaluation
+from rainbow_iqn_apex.saber.report.marks import LIMITS
+from rainbow_iqn_apex.saber.report.results import WHOLE, Agent, Game, Results
+from rainbow_iqn_apex.saber.report.table import GAP, Cell, Column, Row, Table
+from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames, format_points
+from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.scores import MARKS
 
 _ORDER = tuple(reversed(LIMITS))  # what matters most is seen first
 _PARTS = ("median", "mean", "IQM", "above", "games")

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
-from memory.errors import UserError
+from rainbow_iqn_apex.memory.errors import UserError
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from saber.results.colours import DARK, LIGHT, SHADES
-from saber.results.live_page import HAND_OVER, LOOK_AGAIN
+from rainbow_iqn_apex.saber.results.colours import DARK, LIGHT, SHADES
+from rainbow_iqn_apex.saber.results.live_page import HAND_OVER, LOOK_AGAIN
 
 _PAGE = Template("""<!doctype html>
 <html lang="en">

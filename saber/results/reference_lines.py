@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from saber.results.atari_scores import GameScores, format_points
-from saber.results.colours import REFERENCE
+from rainbow_iqn_apex.saber.results.atari_scores import GameScores, format_points
+from rainbow_iqn_apex.saber.results.colours import REFERENCE
 
 _DASHES = {"random": "dot", "human": "dash", "world record": "longdashdot"}
 # Places of the names, which so never overlap: a curve begins near the random agent, and ends near the record if ever.

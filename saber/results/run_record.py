@@ -14,8 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from saber.results.files import replace_file
-from saber.results.task import Task
+from rainbow_iqn_apex.saber.results.files import replace_file
+from rainbow_iqn_apex.saber.results.task import Task
 
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "opencv-python-headless", "torch")  # what scores may depend on

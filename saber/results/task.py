@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from saber.results.atari_scores import GameScores, read_scores
+from rainbow_iqn_apex.saber.results.atari_scores import GameScores, read_scores
 
 _SNAKE_CASE = re.compile(r"[a-z0-9_]+")
 

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-import args as options
-from agents.interface import Agent
-from agents.sequences import SequenceAgent
-from memory.assembler import Assembler
-from memory.chunk import Chunk
-from memory.rows import Arrays, Row, Rows, StepType
-from programs.common import make_agent
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.sequences import SequenceAgent
+from rainbow_iqn_apex.memory.assembler import Assembler
+from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.rows import Arrays, Row, Rows, StepType
+from rainbow_iqn_apex.programs.common import make_agent
 from tests.specs import discrete
 
 CPU = torch.device("cpu")

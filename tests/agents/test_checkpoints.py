@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import args as options
-from agents.interface import Agent
-from memory.errors import UserError
-from programs import snapshot
-from programs.common import make_agent
-from programs.learner.checkpoints import Checkpoints
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints
 from tests.specs import discrete
 
 SETTINGS = "--history-length 2 --hidden-size 3 --quantile-embedding-dim 2 --precision float32".split()

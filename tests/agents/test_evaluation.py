@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-import args as options
-from agents.registry import AGENTS
-from memory.errors import UserError
-from programs import snapshot
-from programs.common import make_agent
-from programs.evaluation.program import best_median_worst, run_evaluation
-from programs.evaluation.progress import Bar, Lines
-from programs.evaluation.settings import network_args, other_rules, trained_steps
-from programs.evaluation.workers import EpisodePlayer, number_of_workers
-from saber.results.evaluation_log import EvaluatedEpisode
-from saber.scores import EpisodeRecord
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.evaluation.program import best_median_worst, run_evaluation
+from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines
+from rainbow_iqn_apex.programs.evaluation.settings import network_args, other_rules, trained_steps
+from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, number_of_workers
+from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode
+from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
 from tests.small import save_untrained
 from tests.specs import ATARI, discrete

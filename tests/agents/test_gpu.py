@@ -7,14 +7,14 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from agents.eager_trainer import EagerTrainer
-from agents.q_learning.agent import QLearningAgent
-from agents.trainer import GraphTrainer, make_trainer
-from agents.updates import PARTS
-from memory.chunk import ChunkId
-from memory.loop_clock import LoopClock
-from memory.replay import Replay
-from programs.common import make_agent
+from rainbow_iqn_apex.agents.eager_trainer import EagerTrainer
+from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
+from rainbow_iqn_apex.agents.trainer import GraphTrainer, make_trainer
+from rainbow_iqn_apex.agents.updates import PARTS
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.programs.common import make_agent
 from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments, play
 from tests.agents.test_updates import turns
 

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 import torch
 
-import args as options
-from agents.sac.hindsight import with_other_goals
-from agents.trainer import make_trainer
-from agents.updates import Turn
-from args import Args
-from memory.batch import Batch
-from memory.broker.actor_client import Saved
-from memory.chunk import Chunk, ChunkId, check_chunk
-from memory.errors import UserError
-from memory.hindsight import DISCOUNT, GOAL, REWARD, Hindsight
-from memory.messages import Episode, encode_message
-from memory.replay import Replay
-from memory.rows import Array, Arrays, StepType
-from programs.actor.rollout import Place, Rollout
-from programs.common import make_agent, open_environment
-from saber.goals import GoalJudge
-from saber.vector import VectorEnvironment
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.sac.hindsight import with_other_goals
+from rainbow_iqn_apex.agents.trainer import make_trainer
+from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.broker.actor_client import Saved
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, check_chunk
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.hindsight import DISCOUNT, GOAL, REWARD, Hindsight
+from rainbow_iqn_apex.memory.messages import Episode, encode_message
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
+from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
+from rainbow_iqn_apex.programs.common import make_agent, open_environment
+from rainbow_iqn_apex.saber.goals import GoalJudge
+from rainbow_iqn_apex.saber.vector import VectorEnvironment
 from tests.agents.sequences import CPU
 from tests.agents.test_updates import Refuses
 from tests.goals import BIT_FLIP, BITS, BitFlip

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from agents.impala.losses import Computed
-from agents.impala.network import EntropyCost
-from agents.ops import LAST
-from memory.batch import Batch
-from memory.rows import Rows, StepType
+from rainbow_iqn_apex.agents.impala.losses import Computed
+from rainbow_iqn_apex.agents.impala.network import EntropyCost
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.rows import Rows, StepType
 from tests.agents.sequences import ACTIONS, agent_of, play, random_row
 from tests.agents.test_sequences import in_order
 from tests.ground_truth import vtrace as truth

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-import agents.impala.losses as losses
-from agents.impala.losses import Computed
-from agents.ops import LAST
-from memory.batch import Batch
-from memory.rows import Array
+from rainbow_iqn_apex.agents.impala import losses
+from rainbow_iqn_apex.agents.impala.losses import Computed
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.rows import Array
 from tests.agents.sequences import ACTIONS, agent_of, play
 from tests.agents.test_sequences import in_order
 from tests.ground_truth import replayed

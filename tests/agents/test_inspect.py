@@ -7,18 +7,26 @@ import pytest
 import torch
 from torch import Tensor
 
-import args as options
-from agents.interface import Agent, Inspection
-from agents.on_policy.agent import OnPolicy
-from agents.ops.rescaling import unscale
-from memory.environment_spec import ActionSpec, Box, Discrete, EnvironmentSpec, Field, MultiDiscrete, Part
-from memory.messages import encode_message
-from memory.rows import Array, Arrays, Rows
-from monitoring.view import decode, encode
-from programs.actor.rollout import Place, Rollout
-from programs.actor.watching import inspect, make_view
-from programs.common import make_agent
-from saber.vector import VectorEnvironment
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import Agent, Inspection
+from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy
+from rainbow_iqn_apex.agents.ops.rescaling import unscale
+from rainbow_iqn_apex.memory.environment_spec import (
+    ActionSpec,
+    Box,
+    Discrete,
+    EnvironmentSpec,
+    Field,
+    MultiDiscrete,
+    Part,
+)
+from rainbow_iqn_apex.memory.messages import encode_message
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
+from rainbow_iqn_apex.monitoring.view import decode, encode
+from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
+from rainbow_iqn_apex.programs.actor.watching import inspect, make_view
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
 from tests.small import FAMILIES, SHORT_CHAIN, TINY
 

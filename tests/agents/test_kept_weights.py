@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-import args as options
-from agents.interface import Agent
-from memory.environment_spec import Field
-from memory.errors import UserError
-from programs import snapshot
-from programs.common import make_agent
-from programs.evaluation.settings import network_args
-from programs.learner.kept_weights import KeptWeights, points_to_keep
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.evaluation.settings import network_args
+from rainbow_iqn_apex.programs.learner.kept_weights import KeptWeights, points_to_keep
 from tests.specs import discrete
 
 FRAME = Field((84, 84), "uint8")

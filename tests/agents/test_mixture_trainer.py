@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from agents.eager_trainer import lag
-from agents.mixture_trainer import MixtureTrainer
-from agents.trainer import make_trainer
-from agents.updates import Turn
-from memory.batch import Batch
-from memory.chunk import ChunkId
-from memory.mixture.buffer import Mixture
-from memory.mixture.spec import Sampling, shrunk
+from rainbow_iqn_apex.agents.eager_trainer import lag
+from rainbow_iqn_apex.agents.mixture_trainer import MixtureTrainer
+from rainbow_iqn_apex.agents.trainer import make_trainer
+from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.mixture.spec import Sampling, shrunk
 from tests.agents.sequences import CPU, ENVIRONMENT, agent_of, play
 
 AHEAD = 3

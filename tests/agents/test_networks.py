@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from agents.networks.duelling import (
+from rainbow_iqn_apex.agents.networks.duelling import (
     ARCHITECTURES,
     CategoricalNetwork,
     DuellingNetwork,
@@ -13,7 +13,7 @@ from agents.networks.duelling import (
     NoisyLinear,
     QuantileNetwork,
 )
-from memory.environment_spec import Field
+from rainbow_iqn_apex.memory.environment_spec import Field
 
 FRAME, VECTOR = Field((84, 84), "uint8"), Field((5,), "uint8")
 NOISY = ("weight_mu", "weight_sigma", "weight_epsilon", "bias_mu", "bias_sigma", "bias_epsilon")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from memory.broker.connection import Client
-from programs import snapshot
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.programs import snapshot
 from tests.test_chain import run_system
 
 pytestmark = pytest.mark.redis

@@ -10,20 +10,20 @@ import pytest
 import torch
 from torch import Tensor
 
-import args as options
-from agents.networks.core import Inputs, Memory
-from agents.on_policy.agent import OnPolicy, Step
-from agents.on_policy.rounds import Played, deal_rows, deal_sequences
-from args import Args
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId
-from memory.errors import UserError
-from memory.queue import Queue
-from memory.rows import StepType
-from programs.actor.rollout import Rollout
-from programs.common import make_agent, open_environment
-from saber.environment import Environment
-from saber.vector import VectorEnvironment
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.networks.core import Inputs, Memory
+from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
+from rainbow_iqn_apex.agents.on_policy.rounds import Played, deal_rows, deal_sequences
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs.actor.rollout import Rollout
+from rainbow_iqn_apex.programs.common import make_agent, open_environment
+from rainbow_iqn_apex.saber.environment import Environment
+from rainbow_iqn_apex.saber.vector import VectorEnvironment
 
 CPU = torch.device("cpu")
 MEMBERS = ["ppo", "vmpo", "awr", "vpg", "vtrace"]

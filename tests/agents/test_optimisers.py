@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.optimisers import Adam, clip_gradients
+from rainbow_iqn_apex.agents.optimisers import Adam, clip_gradients
 
 SHAPES = [(5, 3), (7,), (), (2, 3, 4)]
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-import args as options
-from agents.interface import Agent
-from agents.options import LearningOptions
-from agents.registry import AGENTS
-from memory.environment_spec import EnvironmentSpec
-from programs.common import make_agent
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.options import LearningOptions
+from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.programs.common import make_agent
 from tests.specs import ATARI, CARTPOLE
 
 SMALL = {

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from agents.distributions.spec import BoxPolicy, PolicySpec
-from agents.networks.policy_head import HIGHEST_LOG_STD, LOWEST_LOG_STD, PolicyHead
-from memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete
+from rainbow_iqn_apex.agents.distributions.spec import BoxPolicy, PolicySpec
+from rainbow_iqn_apex.agents.networks.policy_head import HIGHEST_LOG_STD, LOWEST_LOG_STD, PolicyHead
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete
 
 T, B, F, SIZE = 3, 5, 11, 7
 

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-import args as options
-from agents.interface import Agent
-from agents.networks.duelling import CategoricalNetwork, QuantileNetwork
-from agents.q_learning.agent import QLearningAgent
-from memory.environment_spec import Field
-from memory.rows import Array, Row
-from programs import snapshot
-from programs.common import make_agent
-from programs.evaluation.settings import network_args
-from programs.evaluation.workers import play_episode, seed_agent
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.networks.duelling import CategoricalNetwork, QuantileNetwork
+from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.rows import Array, Row
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.evaluation.settings import network_args
+from rainbow_iqn_apex.programs.evaluation.workers import play_episode, seed_agent
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
 from tests.specs import discrete

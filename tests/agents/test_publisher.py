@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from agents.interface import Network
-from memory import weights_packet, wire
-from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerClient
-from memory.broker.transport import newest_version
-from memory.errors import RunError
-from programs.learner.publisher import Publisher
+from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.memory import weights_packet, wire
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.transport import newest_version
+from rainbow_iqn_apex.memory.errors import RunError
+from rainbow_iqn_apex.programs.learner.publisher import Publisher
 from tests.agents.test_agents import agent_of
 from tests.deadline import Clock
 

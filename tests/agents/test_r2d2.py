@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from agents.interface import Place
-from agents.r2d2.agent import exploration_rates
-from memory.batch import Batch
-from memory.rows import Rows, StepType
+from rainbow_iqn_apex.agents.interface import Place
+from rainbow_iqn_apex.agents.r2d2.agent import exploration_rates
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.rows import Rows, StepType
 from tests.agents.sequences import Played, agent_of, play, random_row
 from tests.agents.test_sequences import in_order
 

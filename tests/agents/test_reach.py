@@ -2,10 +2,10 @@
 
 import pytest
 
-import args as options
-from args import Args
-from memory.limiter import RateLimiter
-from programs.learner.progress import Progress, reach_of_earlier
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.programs.learner.progress import Progress, reach_of_earlier
 
 ROUND = 100  # agent steps
 

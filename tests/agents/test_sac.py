@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 import torch
 
-import args as options
-import memory.replay
-from agents.sac.agent import Sac
-from agents.trainer import make_trainer
-from agents.updates import Turn
-from memory.assembler import Assembler
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId
-from memory.environment_spec import ActionSpec, Box, Discrete, EnvironmentSpec, Field, MultiDiscrete
-from memory.errors import UserError
-from memory.replay import Replay
-from memory.ring import Ring
-from memory.rows import Row, Rows, StepType
-from memory.segment_tree import SegmentTree
-from programs.common import make_agent
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.sac.agent import Sac
+from rainbow_iqn_apex.agents.trainer import make_trainer
+from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.memory import replay as replay_module
+from rainbow_iqn_apex.memory.assembler import Assembler
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, EnvironmentSpec, Field, MultiDiscrete
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.ring import Ring
+from rainbow_iqn_apex.memory.rows import Row, Rows, StepType
+from rainbow_iqn_apex.memory.segment_tree import SegmentTree
+from rainbow_iqn_apex.programs.common import make_agent
 from tests.agents.sequences import CPU, random_row
 from tests.agents.test_sequences import check_equal, weights_of
 from tests.agents.test_updates import Refuses
@@ -259,8 +259,8 @@ def test_several_choices_at_once_are_refused() -> None:
 
 
 def as_on_a_gpu(agent: Sac, environment: EnvironmentSpec, monkeypatch: pytest.MonkeyPatch) -> Replay:
-    monkeypatch.setattr(memory.replay, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
-    monkeypatch.setattr(memory.replay, "make_ring", Ring)
+    monkeypatch.setattr(replay_module, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
+    monkeypatch.setattr(replay_module, "make_ring", Ring)
     return replay_of(agent, environment, chunks_of(agent))
 
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from agents.networks import core
-from agents.networks.torso import TorsoSpec
-from agents.sequences import SequenceAgent
-from agents.trainer import make_trainer
-from agents.updates import Turn
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId
-from memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
-from memory.replay import Replay
-from memory.rows import Rows, StepType
-from memory.segment_tree import SegmentTree
+from rainbow_iqn_apex.agents.networks import core
+from rainbow_iqn_apex.agents.networks.torso import TorsoSpec
+from rainbow_iqn_apex.agents.sequences import SequenceAgent
+from rainbow_iqn_apex.agents.trainer import make_trainer
+from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import Rows, StepType
+from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.agents.sequences import CPU, ENVIRONMENT, SETTINGS, agent_of, play, random_row
 from tests.agents.test_updates import Refuses
 
@@ -277,11 +277,11 @@ def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_replay_of_sequences_learns_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    import memory.replay
-    from memory.ring import Ring
+    from rainbow_iqn_apex.memory import replay as replay_module
+    from rainbow_iqn_apex.memory.ring import Ring
 
-    monkeypatch.setattr(memory.replay, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
-    monkeypatch.setattr(memory.replay, "make_ring", Ring)
+    monkeypatch.setattr(replay_module, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
+    monkeypatch.setattr(replay_module, "make_ring", Ring)
     agent = agent_of("r2d2")
     replay = Replay(agent.spec, ENVIRONMENT, 400, torch.Generator().manual_seed(1), CPU)
     for number, chunk in enumerate(play(agent, 300).chunks):
@@ -294,7 +294,7 @@ def test_a_replay_of_sequences_learns_as_on_a_gpu(monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_sequence_agent_is_here() -> None:
-    from agents.registry import AGENTS
+    from rainbow_iqn_apex.agents.registry import AGENTS
 
     classes = {entry.load() for entry in AGENTS.values()}
     here = {AGENTS[words.split()[1]].load() for words in SETTINGS.values()}

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from memory.errors import UserError
-from programs import snapshot
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import snapshot
 from tests.agents.test_published_snapshots import published, saved
 from tests.ground_truth.published_network import snapshot_of
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-import args as options
-from agents.interface import Agent
-from memory.errors import UserError
-from programs import snapshot
-from programs.common import make_agent
-from programs.evaluation.settings import network_args
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.evaluation.settings import network_args
 from tests.agents.test_published_snapshots import ACTIONS, CPU, FRAME, published, saved
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
 from tests.specs import discrete

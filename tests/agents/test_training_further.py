@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from agents.interface import Agent
-from memory.environment_spec import Box
-from programs import snapshot
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.memory.environment_spec import Box
+from rainbow_iqn_apex.programs import snapshot
 from tests.agents.test_on_policy import Play, rounds
 from tests.agents.test_sac import agent_of, learned
 

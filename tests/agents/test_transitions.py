@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-import args as options
-from agents.q_learning.agent import QLearningAgent, Transitions
-from memory.assembler import Assembler
-from memory.batch import Batch
-from memory.chunk import ChunkId
-from memory.environment_spec import Discrete, EnvironmentSpec, Field
-from memory.replay import Replay
-from memory.ring import MemoryRing, RingRows
-from memory.rows import Row, StepType
-from programs.common import make_agent
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent, Transitions
+from rainbow_iqn_apex.memory.assembler import Assembler
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.ring import MemoryRing, RingRows
+from rainbow_iqn_apex.memory.rows import Row, StepType
+from rainbow_iqn_apex.programs.common import make_agent
 from tests.ground_truth import frames as slow_frames
 from tests.ground_truth.episodes import Episode, random_episode
 from tests.ground_truth.n_step import n_step as slow_n_step

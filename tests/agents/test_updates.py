@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import memory.replay
-from agents.eager_trainer import EagerTrainer
-from agents.q_learning.agent import QLearningAgent
-from agents.trainer import make_trainer
-from agents.updates import Turn
-from memory.replay import Replay
-from memory.ring import Ring
-from memory.segment_tree import SegmentTree
+from rainbow_iqn_apex.agents.eager_trainer import EagerTrainer
+from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
+from rainbow_iqn_apex.agents.trainer import make_trainer
+from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.memory import replay as replay_module
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.ring import Ring
+from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.agents.test_agents import RAINBOWS, agent_of, replay_of
 
 CPU = torch.device("cpu")
@@ -43,8 +43,8 @@ def turns(betas: list[float]) -> list[Turn]:
 
 def as_on_a_gpu(agent: QLearningAgent, monkeypatch: pytest.MonkeyPatch) -> Replay:
     """A replay with the tree and the ring of a GPU."""
-    monkeypatch.setattr(memory.replay, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
-    monkeypatch.setattr(memory.replay, "make_ring", Ring)
+    monkeypatch.setattr(replay_module, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
+    monkeypatch.setattr(replay_module, "make_ring", Ring)
     return replay_of(agent)
 
 

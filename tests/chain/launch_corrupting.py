@@ -4,9 +4,9 @@ import random
 import runpy
 import sys
 
-import memory.broker.actor_client
 import tests.chain.environment  # noqa: F401 - adds it
-from memory.messages import Message, encode_message
+from rainbow_iqn_apex.memory.broker import actor_client
+from rainbow_iqn_apex.memory.messages import Message, encode_message
 
 _random = random.Random(1)
 
@@ -17,6 +17,6 @@ def _encode(message: Message) -> bytes:
 
 
 if __name__ == "__main__":
-    memory.broker.actor_client.encode_message = _encode  # type: ignore[attr-defined]
+    actor_client.encode_message = _encode  # type: ignore[attr-defined]
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tests.chain.environment  # noqa: F401 - adds it
-from memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 
 _progress = LearnerClient.progress
 

@@ -4,7 +4,7 @@ import runpy
 import sys
 
 import tests.chain.environment  # noqa: F401 - adds it
-from memory import wire
+from rainbow_iqn_apex.memory import wire
 
 if __name__ == "__main__":
     wire.VERSION += 1

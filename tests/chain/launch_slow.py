@@ -7,9 +7,9 @@ import time
 from torch import Tensor
 
 import tests.chain.environment  # noqa: F401 - adds it
-from agents.impala.agent import Impala
-from agents.interface import Update
-from memory.batch import Batch
+from rainbow_iqn_apex.agents.impala.agent import Impala
+from rainbow_iqn_apex.agents.interface import Update
+from rainbow_iqn_apex.memory.batch import Batch
 
 if __name__ == "__main__":
     update = Impala.update

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import tests.chain.environment  # noqa: F401 - adds it
-from agents.networks.core import Memory
-from agents.on_policy.agent import OnPolicy, Step
-from agents.on_policy.rounds import Played
+from rainbow_iqn_apex.agents.networks.core import Memory
+from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
+from rainbow_iqn_apex.agents.on_policy.rounds import Played
 
 step = OnPolicy._step
 

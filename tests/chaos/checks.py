@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from memory import wire
-from memory.chunk import Chunk, ChunkSpec
-from memory.messages import Episode, Joined, Message, decode_message
-from memory.rows import Arrays, StepType, section
-from saber.results.training_log import read_records
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
+from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, decode_message
+from rainbow_iqn_apex.memory.rows import Arrays, StepType, section
+from rainbow_iqn_apex.saber.results.training_log import read_records
 from tests.chaos.notes import Taken
 
 Messages = dict[int, list[tuple[int, Message]]]  # by actor, each with its number

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import args as options
-from agents.impala.agent import Impala
-from agents.sequences import SequenceAgent
-from memory.batch import Batch
-from memory.buffer import Checkpoint
-from memory.chunk import LAST_ACTION, Chunk, ChunkId, ChunkSpec
-from memory.ring import tensor_of
-from memory.rows import StepType
-from programs.common import make_agent, open_environment
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.impala.agent import Impala
+from rainbow_iqn_apex.agents.sequences import SequenceAgent
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.buffer import Checkpoint
+from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.ring import tensor_of
+from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs.common import make_agent, open_environment
 from tests.chaos.checks import Messages
 from tests.chaos.notes import Draw, Learned, Taken, fingerprint_of
 

@@ -8,23 +8,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agents.impala.agent import Impala
-from agents.impala.network import PolicyValue
-from memory.broker import lease, lua
-from memory.broker.actor_client import Saved
-from memory.broker.learner_client import LearnerClient
-from memory.broker.transport import Commit, Keys, Scripts
-from memory.buffer import Checkpoint
-from memory.chunk import Chunk, ChunkId
-from memory.limiter import RateLimiter
-from memory.mixture.buffer import Mixture
-from memory.mixture.tables import Table
-from memory.mixture.waiting_line import WaitingLine
-from memory.queue import Queue
-from memory.ring import Ring
-from memory.rows import Arrays
-from programs.actor.rollout import Place, Rollout
-from programs.learner.pace import StepPace
+from rainbow_iqn_apex.agents.impala.agent import Impala
+from rainbow_iqn_apex.agents.impala.network import PolicyValue
+from rainbow_iqn_apex.memory.broker import lease, lua
+from rainbow_iqn_apex.memory.broker.actor_client import Saved
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, Scripts
+from rainbow_iqn_apex.memory.buffer import Checkpoint
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.mixture.tables import Table
+from rainbow_iqn_apex.memory.mixture.waiting_line import WaitingLine
+from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.memory.ring import Ring
+from rainbow_iqn_apex.memory.rows import Arrays
+from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
+from rainbow_iqn_apex.programs.learner.pace import StepPace
 
 _APPEND = """redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])"""
 _APPEND_WHEN_IT_IS = """redis.pcall('XADD', KEYS[1], '*', 'm', ARGV[i])"""

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from agents.eager_trainer import EagerTrainer
-from agents.mixture_trainer import MixtureTrainer
-from agents.updates import Metrics, Turn
-from memory.batch import Batch
-from memory.broker.experience_reader import ExperienceReader
-from memory.broker.stream_reader import Entry
-from memory.chunk import Chunk, ChunkId
-from memory.mixture.buffer import Mixture
-from memory.queue import Queue
-from memory.replay import Replay
-from programs.learner.saved_run import SavedRun
-from programs.learner.saving import Saver
+from rainbow_iqn_apex.agents.eager_trainer import EagerTrainer
+from rainbow_iqn_apex.agents.mixture_trainer import MixtureTrainer
+from rainbow_iqn_apex.agents.updates import Metrics, Turn
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.stream_reader import Entry
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
+from rainbow_iqn_apex.programs.learner.saving import Saver
 
 READ, LEARNED = "read.txt", "learned.txt"
 _Buffer = Queue | Replay | Mixture

@@ -8,8 +8,8 @@ import threading
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from memory.broker import connection, lease, lua
-from programs.learner import saving as learner
+from rainbow_iqn_apex.memory.broker import connection, lease, lua
+from rainbow_iqn_apex.programs.learner import saving as learner
 from tests.chaos import mutations, notes
 from tests.processes import Process
 
@@ -20,7 +20,8 @@ SNAPSHOT_S = 1.0  # often, as a log is trimmed with each
 _context = multiprocessing.get_context("forkserver")
 # What the programs import, now or with their first update or first episode.
 _IMPORTED = (
-    "programs.learner.program programs.actor.program memory.binary_tree saber.gymnasium_environment torch._dynamo"
+    "rainbow_iqn_apex.programs.learner.program rainbow_iqn_apex.programs.actor.program "
+    "rainbow_iqn_apex.memory.binary_tree rainbow_iqn_apex.saber.gymnasium_environment torch._dynamo"
 )
 _context.set_forkserver_preload([__name__, *_IMPORTED.split(), "gymnasium.envs.classic_control.cartpole"])
 # Of two threads that read an exit code from its pipe, one would find the pipe empty, and say 255. To start a process is

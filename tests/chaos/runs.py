@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agents.sequences import state_fields
-from memory.broker.transport import Keys
-from memory.chunk import ChunkSpec
-from memory.environment_spec import Discrete, Field
-from memory.mixture.spec import EXPIRY
-from programs import snapshot
+from rainbow_iqn_apex.agents.sequences import state_fields
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Discrete, Field
+from rainbow_iqn_apex.memory.mixture.spec import EXPIRY
+from rainbow_iqn_apex.programs import snapshot
 from tests.chaos.checks import (
     Messages,
     check_replay,

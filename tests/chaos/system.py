@@ -12,8 +12,8 @@ from typing import Any
 
 import redis
 
-from memory.broker.transport import Keys
-from programs import snapshot
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.programs import snapshot
 from tests.chaos import notes, programs
 from tests.chaos.faults import LEARNER, REDIS, Fault
 from tests.chaos.proxy import Proxy

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memory.broker.transport import Keys, last_sequence
+from rainbow_iqn_apex.memory.broker.transport import Keys, last_sequence
 from tests.chaos.faults import LEARNER, Fault
 from tests.chaos.runs import FAMILIES, NEWEST, RAINBOW, asynchronous_run
 from tests.chaos.system import Chaos

@@ -11,34 +11,34 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-import args as options
-from agents.interface import Agent
-from memory import weights_packet, wire
-from memory.broker.actor_client import Saved
-from memory.broker.story import Reach
-from memory.buffer import Checkpoint
-from memory.chunk import Chunk, ChunkId
-from memory.errors import RunError, UserError
-from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
-from memory.mixture.buffer import Mixture
-from memory.replay import Replay
-from programs import snapshot
-from programs.actor.rollout import Place, Rollout
-from programs.common import make_agent
-from programs.learner.buffers import make_buffer
-from programs.learner.decoder import MessageDecoder
-from programs.learner.evaluations import EvaluationDecoder, evaluation_record
-from programs.learner.results_folder import training_record
-from programs.learner.saved_run import damage_named, parse
-from saber.environment import Environment, EnvironmentSettings
-from saber.gymnasium_environment import GymnasiumEnvironment
-from saber.results import training_log
-from saber.results.reward_plot import reward_figure
-from saber.results.summary import rolling_summaries
-from saber.results.task import Task
-from saber.results.training_log import HEADER, format_record, read_records
-from saber.scores import EpisodeRecord
-from saber.vector import VectorEnvironment
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.memory import weights_packet, wire
+from rainbow_iqn_apex.memory.broker.actor_client import Saved
+from rainbow_iqn_apex.memory.broker.story import Reach
+from rainbow_iqn_apex.memory.buffer import Checkpoint
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.errors import RunError, UserError
+from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd, encode_message
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, evaluation_record
+from rainbow_iqn_apex.programs.learner.results_folder import training_record
+from rainbow_iqn_apex.programs.learner.saved_run import damage_named, parse
+from rainbow_iqn_apex.saber.environment import Environment, EnvironmentSettings
+from rainbow_iqn_apex.saber.gymnasium_environment import GymnasiumEnvironment
+from rainbow_iqn_apex.saber.results import training_log
+from rainbow_iqn_apex.saber.results.reward_plot import reward_figure
+from rainbow_iqn_apex.saber.results.summary import rolling_summaries
+from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.results.training_log import HEADER, format_record, read_records
+from rainbow_iqn_apex.saber.scores import EpisodeRecord
+from rainbow_iqn_apex.saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
 from tests.fuzz.mutate import bomb, damage_lines, forge_archive, forge_packet
 from tests.fuzz.redis_targets import redis_targets

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from memory.rows import Array
+from rainbow_iqn_apex.memory.rows import Array
 
 
 def project(support: Array, probabilities: Array, return_: Array, discount: Array, as_printed: bool = False) -> Array:

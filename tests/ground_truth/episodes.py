@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memory.rows import Array, StepType
+from rainbow_iqn_apex.memory.rows import Array, StepType
 
 
 class Episode(NamedTuple):

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from memory.rows import Array
+from rainbow_iqn_apex.memory.rows import Array
 
 
 def p_norm(reference: Array, present: Array, p: float) -> float:

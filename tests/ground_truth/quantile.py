@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from memory.rows import Array
+from rainbow_iqn_apex.memory.rows import Array
 
 
 def quantile_huber_loss(quantiles: Array, taus: Array, targets: Array, kappa: float) -> Array:

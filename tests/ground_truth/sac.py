@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from agents.sac.agent import Sac
-from agents.sac.network import TwinCritics
-from memory.batch import Batch
-from memory.environment_spec import ActionSpec, Box
-from memory.rows import StepType
+from rainbow_iqn_apex.agents.sac.agent import Sac
+from rainbow_iqn_apex.agents.sac.network import TwinCritics
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box
+from rainbow_iqn_apex.memory.rows import StepType
 
 
 class Slow(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memory.rows import Array
+from rainbow_iqn_apex.memory.rows import Array
 from tests.ground_truth.categorical import project
 from tests.ground_truth.episodes import Episode
 from tests.ground_truth.frames import stack

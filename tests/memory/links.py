@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from memory import wire
-from memory.broker.actor_client import ActorClient
-from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerClient
-from memory.broker.run_status import Owner
-from memory.broker.transport import Keys
-from memory.messages import RoundEnd, decode_message
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.run_status import Owner
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
 
 SETTINGS = {"seed": 1, "discount": 0.99, "game": "pong"}
 HERE = Owner.of(Path())

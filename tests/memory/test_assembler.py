@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory import assembler as module
-from memory import wire
-from memory.assembler import Assembler
-from memory.chunk import Chunk, ChunkSpec
-from memory.environment_spec import Field
-from memory.rows import Array, Arrays, StepType
+from rainbow_iqn_apex.memory import assembler as module
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.assembler import Assembler
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
 from tests.conftest import random_rows, window_of
 
 OUT = (("q", Field((2,), "float32")),)

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 
-from memory import wire
-from memory.broker.connection import Client, connect
-from memory.broker.transport import Keys
-from memory.messages import Episode, Joined, Message, RoundEnd, encode_message
-from saber.scores import EpisodeRecord
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd, encode_message
+from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests import deadline
 from tests.conftest import RedisServer
 from tests.small import TINY

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.chunk import Chunk, ChunkSpec, check_chunk
-from memory.environment_spec import Field
-from memory.rows import Array, Arrays, StepType
-from memory.wire import Tag, decode, encode
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec, check_chunk
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
+from rainbow_iqn_apex.memory.wire import Tag, decode, encode
 from tests.specs import discrete
 
 SPEC = ChunkSpec(3, 1, 4, 2, 2, 4, extras=(("q", Field((5,), "float32")),), state=(("h", Field((7,), "float32")),))

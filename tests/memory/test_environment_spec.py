@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from memory.assembler import Assembler
-from memory.chunk import Chunk, ChunkId, ChunkSpec, check_chunk
-from memory.environment_spec import ActionSpec, Box, Discrete, EnvironmentSpec, Field, MultiDiscrete
-from memory.messages import decode_message, encode_message
-from memory.replay import Replay
-from memory.rows import Array, Row, StepType
+from rainbow_iqn_apex.memory.assembler import Assembler
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec, check_chunk
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, EnvironmentSpec, Field, MultiDiscrete
+from rainbow_iqn_apex.memory.messages import decode_message, encode_message
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import Array, Row, StepType
 
 SPEC = ChunkSpec(stack=2, burn_in=0, length=6, bootstrap_rows=1, period=6, sample_length=1)
 ACTIONS: dict[str, tuple[ActionSpec, Array]] = {

@@ -10,10 +10,10 @@ from contextlib import closing, suppress
 
 import pytest
 
-from memory.broker.actor_client import ActorClient
-from memory.broker.connection import connect
-from memory.broker.transport import Keys
-from memory.messages import RoundEnd, decode_message, encode_message
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message, encode_message
 from tests.memory.links import entries_of
 
 pytestmark = pytest.mark.redis

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from memory.assembler import Assembler
-from memory.chunk import Chunk, ChunkSpec
-from memory.environment_spec import Field
-from memory.rows import Row, StepType
+from rainbow_iqn_apex.memory.assembler import Assembler
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.rows import Row, StepType
 from tests.conftest import Moment, random_rows
 
 MEMORY = (("memory", Field((5,), "float32")),)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from memory.broker.actor_client import ActorClient
-from memory.broker.connection import Client
-from memory.broker.experience_reader import ExperienceReader
-from memory.broker.learner_client import LearnerClient
-from memory.broker.transport import Keys, last_sequence
-from memory.errors import RunError, Stopped
-from memory.messages import RoundEnd, decode_message, encode_message
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.transport import Keys, last_sequence
+from rainbow_iqn_apex.memory.errors import RunError, Stopped
+from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message, encode_message
 from tests.conftest import RedisServer
 from tests.memory.links import SETTINGS, actor_link, after, expected, learner_link, play, rounds_of, weights
 

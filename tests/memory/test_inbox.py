@@ -7,14 +7,14 @@ from collections.abc import Iterable
 
 import pytest
 
-from memory.broker.connection import Client
-from memory.broker.experience_reader import ExperienceReader
-from memory.broker.stream_reader import Entry
-from memory.broker.transport import Keys
-from memory.chunk import ChunkId
-from memory.errors import RunError, Stopped
-from memory.messages import Joined, Message, RoundEnd
-from memory.waiting import WaitReporter
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.stream_reader import Entry
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.errors import RunError, Stopped
+from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
+from rainbow_iqn_apex.memory.waiting import WaitReporter
 from tests.memory.inbox import episode, ids, open_inbox, say, stopped_after, take
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
@@ -146,9 +146,9 @@ def test_the_rest_is_what_the_log_holds_by_then(client: Client, keys: Keys, monk
         assert sorted(ids(rest)) == [*((0, number) for number in range(1, 301)), (1, 5), (1, 6)]
         assert ids(inbox.take_rest()) == [(1, 7)]
         assert ids(inbox.take_rest()) == []
-        monkeypatch.setattr("memory.broker.experience_reader._REST_S", 0.1)
+        monkeypatch.setattr("rainbow_iqn_apex.memory.broker.experience_reader._REST_S", 0.1)
         monkeypatch.setattr(
-            "memory.broker.experience_reader.newest_sequence", lambda *_: 1000
+            "rainbow_iqn_apex.memory.broker.experience_reader.newest_sequence", lambda *_: 1000
         )  # of a server that has lost its newest
         with pytest.raises(RunError, match="have gone from Redis"):
             list(inbox.take_rest())

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from memory.broker.actor_client import ActorClient
-from memory.broker.connection import Client, _Away, connect
-from memory.broker.experience_reader import ExperienceReader
-from memory.broker.stream_reader import Entry
-from memory.broker.transport import READ_BYTES, Keys
-from memory.chunk import ChunkId
-from memory.errors import RunError, Stopped
-from memory.waiting import WaitReporter
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import Client, _Away, connect
+from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.stream_reader import Entry
+from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.errors import RunError, Stopped
+from rainbow_iqn_apex.memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.inbox import episode, ids, open_inbox, say, stopped_after, take
@@ -61,7 +61,7 @@ def test_an_error_of_the_reader_reaches_who_waits(client: Client, keys: Keys, ho
 
 
 def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.connection.AWAY_S", 0.5)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
     keys = Keys("run", "id")
     with closing(connect("127.0.0.1", own_server.port)) as client, open_inbox(client, keys) as inbox:
         own_server.stop()
@@ -92,7 +92,7 @@ def test_a_read_brings_no_more_bytes_than_it_may(
     client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Mutation: take replies of any size. Messages of all sizes are told apart, each once, and others go on."""
-    monkeypatch.setattr("memory.broker.stream_reader.READ_BYTES", 100_000)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.stream_reader.READ_BYTES", 100_000)
     most = 0
     receive = _Away.receive
 
@@ -121,7 +121,7 @@ def test_an_actor_that_floods_the_log_keeps_nobody_waiting(
     client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutation: no `rotate`."""
-    monkeypatch.setattr("memory.broker.stream_reader.READ_BYTES", 100_000)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.stream_reader.READ_BYTES", 100_000)
     say(client, keys, 0, 1, *[b"z" * 99_000] * 30)
     say(client, keys, 1, 1, episode(0))
     with open_inbox(client, keys) as inbox:

@@ -6,16 +6,16 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from memory.broker.actor_client import ActorClient
-from memory.broker.connection import Client
-from memory.broker.experience_reader import ExperienceReader
-from memory.broker.learner_client import LearnerClient
-from memory.broker.stream_reader import READ_AHEAD, Entry
-from memory.broker.transport import Keys
-from memory.errors import UserError
-from memory.limiter import MAX_ACTORS, Crew
-from memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
-from memory.waiting import WaitReporter
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Entry
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew
+from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
+from rainbow_iqn_apex.memory.waiting import WaitReporter
 from tests.memory.links import entries_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
@@ -127,7 +127,7 @@ def test_trimmed_messages_that_are_sent_again_are_no_rest(client: Client, keys: 
 
 def test_a_backlog_that_redis_loses_is_given_up(client: Client, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it is read; one actor has gone, and the other goes on, and shows that Redis works."""
-    monkeypatch.setattr("memory.broker.experience_reader._REST_S", 0.5)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.experience_reader._REST_S", 0.5)
     for actor in (0, 1):
         play(client, keys, actor, *range(300))
     with open_inbox(client, keys, 2, ahead=16) as inbox:

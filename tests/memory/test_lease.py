@@ -8,10 +8,10 @@ from datetime import datetime
 
 import pytest
 
-from memory.broker import lease as module
-from memory.broker.connection import Client, connect
-from memory.broker.lease import Lease
-from memory.errors import RunError, UserError
+from rainbow_iqn_apex.memory.broker import lease as module
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.lease import Lease
+from rainbow_iqn_apex.memory.errors import RunError, UserError
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.processes import Process, Processes
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.redis
 TTL_S = 1.0
 HOLDER = """
 import sys, time
-from memory.broker import lease
-from memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker.connection import connect
 lease.TTL_MS = int(sys.argv[3])
 with lease.Lease(connect("127.0.0.1", int(sys.argv[1])), sys.argv[2], "the holder", "advice"):
     print("held", flush=True)
@@ -216,7 +216,7 @@ def test_a_restart_that_lost_the_lease(own_server: RedisServer) -> None:
 
 
 def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.connection.AWAY_S", 0.5)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
     with closing(connect("127.0.0.1", own_server.port)) as client:
         with lease(client, "key") as held:
             own_server.stop()
@@ -230,7 +230,7 @@ def test_a_server_that_stays_away_is_reported(own_server: RedisServer, monkeypat
 def test_nothing_is_logged_when_it_cannot_be_released(
     own_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("memory.broker.connection.AWAY_S", 0.5)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
     monkeypatch.setattr(module, "TTL_MS", 60_000)  # it is not renewed meanwhile
     with closing(connect("127.0.0.1", own_server.port)) as client, lease(client, "key"):
         own_server.stop()

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from memory.limiter import Crew, RateLimiter, check_crews
+from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter, check_crews
 
 
 class Play:

@@ -6,11 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from memory.broker import lease
-from memory.broker.connection import Client, connect
-from memory.broker.transport import last_sequence
-from memory.errors import RunError, Stopped
-from memory.messages import RoundEnd, encode_message
+from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.transport import last_sequence
+from rainbow_iqn_apex.memory.errors import RunError, Stopped
+from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.memory.links import actor_link, after, expected, learner_link, play, rounds_of, weights
@@ -171,7 +171,7 @@ def test_an_actor_that_starts_on_an_empty_server_waits_for_what_the_learner_has_
 def test_what_is_older_than_a_few_seconds_is_not_kept(
     own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memory.broker.actor_client._KEPT_S", 0.2)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.actor_client._KEPT_S", 0.2)
     monkeypatch.setattr(lease, "TTL_MS", 400)
     with actor_link(own_client, "run") as actor:
         play(actor, 1)
@@ -185,7 +185,7 @@ def test_what_is_older_than_a_few_seconds_is_not_kept(
 
 
 def test_a_server_that_stays_away_ends_the_actor(own_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.connection.AWAY_S", 0.5)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 0.5)
     with closing(connect("127.0.0.1", own_server.port)) as client, actor_link(client, "run") as actor:
         own_server.stop()
         for use in (lambda: play(actor, 1), actor.record, actor.unread, actor.newest_version, actor.saved):

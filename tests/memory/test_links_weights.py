@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from memory import wire
-from memory.broker import lease
-from memory.broker.actor_client import RunOver
-from memory.broker.connection import Client
-from memory.broker.run_status import RunStatus, read_run, write_run
-from memory.errors import RunError, Stopped
-from memory.messages import Joined
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker.actor_client import RunOver
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
+from rainbow_iqn_apex.memory.errors import RunError, Stopped
+from rainbow_iqn_apex.memory.messages import Joined
 from tests.conftest import RedisServer
 from tests.memory.links import HERE, SETTINGS, actor_link, after, expected, learner_link, play, rounds_of, weights
 

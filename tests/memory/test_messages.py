@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory import wire
-from memory.chunk import Chunk
-from memory.messages import MOST, Episode, Joined, Message, RoundEnd, decode_message, encode_message
-from memory.rows import Arrays, with_present_names
-from memory.wire import Tag, WireError
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.messages import MOST, Episode, Joined, Message, RoundEnd, decode_message, encode_message
+from rainbow_iqn_apex.memory.rows import Arrays, with_present_names
+from rainbow_iqn_apex.memory.wire import Tag, WireError
 
 LIMIT = 1 << 16
 PRIORITIES = np.array([0.5, 0.0], np.float32)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from memory import wire
-from memory.broker.actor_client import wait_for_run
-from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerClient
-from memory.broker.run_status import RunStatus, read_run, write_run
-from memory.broker.transport import Keys
-from memory.errors import RunError, UserError
-from memory.messages import Episode
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker.actor_client import wait_for_run
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.errors import RunError, UserError
+from rainbow_iqn_apex.memory.messages import Episode
 from tests.memory.links import HERE, SETTINGS, actor_link, learner_link
 
 pytestmark = pytest.mark.redis

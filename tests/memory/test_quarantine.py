@@ -6,16 +6,16 @@ from contextlib import AbstractContextManager, closing
 
 import pytest
 
-from memory import wire
-from memory.broker import quarantine
-from memory.broker.connection import Client, connect
-from memory.broker.experience_reader import ExperienceReader
-from memory.broker.quarantine import Quarantine
-from memory.broker.stream_reader import Entry
-from memory.broker.transport import Keys
-from memory.errors import RunError
-from memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
-from memory.waiting import WaitReporter
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker import quarantine
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.quarantine import Quarantine
+from rainbow_iqn_apex.memory.broker.stream_reader import Entry
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.errors import RunError
+from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
+from rainbow_iqn_apex.memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.inbox import ids, say, take
@@ -28,7 +28,7 @@ BAD = b"\x80nonsense"
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memory.broker.experience_reader._IDLE_S", 0.1)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.experience_reader._IDLE_S", 0.1)
 
 
 @pytest.fixture

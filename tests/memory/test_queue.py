@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from memory.assembler import Assembler
-from memory.buffer import Checkpoint
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.environment_spec import Field
-from memory.queue import Queue
-from memory.replay import Replay
-from memory.rows import StepType
+from rainbow_iqn_apex.memory.assembler import Assembler
+from rainbow_iqn_apex.memory.buffer import Checkpoint
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import StepType
 from tests.conftest import random_rows
 from tests.specs import discrete
 

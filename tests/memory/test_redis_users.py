@@ -15,24 +15,24 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from memory.broker.access import find_server
-from memory.broker.actor_client import ActorClient, RunOver, wait_for_run
-from memory.broker.connection import Client, connect
-from memory.broker.films import FilmStore
-from memory.broker.learner_client import LearnerClient
-from memory.broker.lease import Lease
-from memory.broker.reports import ReportStore
-from memory.broker.runs import run_names
-from memory.broker.transport import Keys, Scripts, last_sequence
-from memory.broker.views import ViewListener
-from memory.errors import UserError
-from memory.messages import Episode, RoundEnd, decode_message
-from memory.waiting import WaitReporter
-from monitoring.overview import OverviewReader
-from monitoring.report import EventLog
-from monitoring.reporter import Reading, Reporter
-from monitoring.view import MAX_BYTES, View, encode
-from monitoring.viewer import Viewer
+from rainbow_iqn_apex.memory.broker.access import find_server
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, wait_for_run
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.films import FilmStore
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.lease import Lease
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, last_sequence
+from rainbow_iqn_apex.memory.broker.views import ViewListener
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.messages import Episode, RoundEnd, decode_message
+from rainbow_iqn_apex.memory.waiting import WaitReporter
+from rainbow_iqn_apex.monitoring.overview import OverviewReader
+from rainbow_iqn_apex.monitoring.report import EventLog
+from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
+from rainbow_iqn_apex.monitoring.view import MAX_BYTES, View, encode
+from rainbow_iqn_apex.monitoring.viewer import Viewer
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.processes import run

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from memory.assembler import Assembler
-from memory.batch import Batch
-from memory.buffer import Checkpoint
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.environment_spec import Field
-from memory.replay import Replay
-from memory.rows import Array, Arrays, StepType
+from rainbow_iqn_apex.memory.assembler import Assembler
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.buffer import Checkpoint
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
 from tests.conftest import Moment, random_rows, window_of
 from tests.specs import discrete
 

@@ -8,10 +8,10 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId
-from memory.replay import Replay
-from memory.rows import Arrays, StepType
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import Arrays, StepType
 from tests.conftest import random_rows
 from tests.memory.test_replay import SPECS, Sent, assert_same, make_chunks, make_replay
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from memory.batch import Batch
-from memory.binary_tree import BinaryTree
-from memory.draws import importance_weights
-from memory.replay import Replay
-from memory.ring import MemoryRing, Ring, RingRows
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.binary_tree import BinaryTree
+from rainbow_iqn_apex.memory.draws import importance_weights
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.ring import MemoryRing, Ring, RingRows
 from tests.conftest import random_rows
 from tests.memory.test_replay import SPECS, make_chunks, make_replay
 
@@ -94,7 +94,15 @@ def test_a_batch_goes_to_another_device_with_all_its_rows() -> None:
     assert moved.obs.shape == batch.obs.shape
 
 
-@pytest.mark.parametrize("module", ["launch_actor", "programs.actor.program", "agents.rainbow_iqn", "memory.replay"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "rainbow_iqn_apex.launch_actor",
+        "rainbow_iqn_apex.programs.actor.program",
+        "rainbow_iqn_apex.agents.rainbow_iqn",
+        "rainbow_iqn_apex.memory.replay",
+    ],
+)
 def test_actors_do_not_load_numba(module: str) -> None:
     code = f"import sys, {module}; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -7,15 +7,15 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from memory import waiting
-from memory.broker.actor_client import ActorClient, wait_for_run
-from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerClient
-from memory.broker.roll_call import LEARNER, RollCall
-from memory.broker.story import ANYWHERE
-from memory.broker.transport import Keys
-from memory.errors import Stopped
-from memory.messages import Joined, decode_message
+from rainbow_iqn_apex.memory import waiting
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, wait_for_run
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.roll_call import LEARNER, RollCall
+from rainbow_iqn_apex.memory.broker.story import ANYWHERE
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.errors import Stopped
+from rainbow_iqn_apex.memory.messages import Joined, decode_message
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 

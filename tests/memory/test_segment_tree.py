@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from memory import binary_tree, segment_tree
-from memory.rows import Array
-from memory.segment_tree import SegmentTree
+from rainbow_iqn_apex.memory import binary_tree, segment_tree
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
 from tests.memory.trees import Make, binary, each_host_tree, each_tree, filled, find, some_priorities
 

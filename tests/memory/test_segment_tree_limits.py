@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from memory.binary_tree import BinaryTree
-from memory.draws import importance_weights
-from memory.replay import make_tree
-from memory.segment_tree import SegmentTree
+from rainbow_iqn_apex.memory.binary_tree import BinaryTree
+from rainbow_iqn_apex.memory.draws import importance_weights
+from rainbow_iqn_apex.memory.replay import make_tree
+from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth
 from tests.memory.trees import Make, Tree, binary, each_host_tree, filled
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from memory.broker.story import ANYWHERE, Reach, Story
-from memory.chunk import Chunk
-from memory.messages import Episode, Joined, Message, RoundEnd
-from memory.wire import WireError
+from rainbow_iqn_apex.memory.broker.story import ANYWHERE, Reach, Story
+from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd
+from rainbow_iqn_apex.memory.wire import WireError
 
 FAR = Reach(50, 10**9)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from memory.broker.access import find_server
-from memory.broker.actor_client import ActorClient, wait_for_run
-from memory.broker.connection import Client, connect
-from memory.broker.learner_client import LearnerClient
-from memory.broker.transport import last_sequence
-from memory.errors import UserError
-from memory.messages import RoundEnd
+from rainbow_iqn_apex.memory.broker.access import find_server
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, wait_for_run
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.transport import last_sequence
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.conftest import RedisServer
 from tests.deadline import Clock
 from tests.tls import Authority, TlsServer
@@ -78,7 +78,7 @@ def test_a_run_goes_over_tls(redis_server: RedisServer, ours: Authority, run_nam
 def test_what_is_sent_and_read_in_many_tries_is_whole(
     own_server: RedisServer, ours: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memory.broker.connection._TICK_S", 0.02)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection._TICK_S", 0.02)
     whole = os.urandom(30_000_000)  # more than the buffers on the way hold
     with (
         TlsServer(own_server.port, ours.server("localhost")) as tls,

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from memory.broker import lease
-from memory.broker.actor_client import ActorClient
-from memory.broker.connection import Client, connect
-from memory.broker.learner_client import LearnerClient
-from memory.broker.transport import rewrite_file
-from memory.messages import RoundEnd, decode_message
+from rainbow_iqn_apex.memory.broker import lease
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.transport import rewrite_file
+from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
 from tests.conftest import RedisServer
 from tests.memory.links import entries_of
 from tests.test_environment_files import redis_servers

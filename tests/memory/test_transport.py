@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from memory.broker.connection import Client, connect
-from memory.broker.run_status import RunStatus, read_run, write_run
-from memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, forget_run, last_sequence
-from memory.errors import RunError, UserError
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
+from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, forget_run, last_sequence
+from rainbow_iqn_apex.memory.errors import RunError, UserError
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.links import entries_of
@@ -294,9 +294,9 @@ def test_another_server_is_no_redis(who: str) -> None:
 
 def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as short, closing(Dripping(well=0)) as listener:
-        short.setattr("memory.broker.connection._PROBE_S", 1.0)
+        short.setattr("rainbow_iqn_apex.memory.broker.connection._PROBE_S", 1.0)
         check_refused("127.0.0.1", listener.port)
-    monkeypatch.setattr("memory.broker.connection.AWAY_S", 1.0)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection.AWAY_S", 1.0)
     with closing(Dripping(well=1)) as listener, closing(connect("127.0.0.1", listener.port)) as client:
         clock = Clock()
         with pytest.raises(RunError, match="tried for 1 sec, stays away: Timeout reading"):

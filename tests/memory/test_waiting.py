@@ -9,13 +9,13 @@ from contextlib import closing, suppress
 
 import pytest
 
-from memory import waiting
-from memory.broker import connection
-from memory.broker.connection import BrokerError, Client, connect
-from memory.broker.transport import Commit, Keys, Scripts
-from memory.errors import RunError, Stopped
-from memory.loop_clock import LoopClock
-from memory.waiting import WaitReporter
+from rainbow_iqn_apex.memory import waiting
+from rainbow_iqn_apex.memory.broker import connection
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, connect
+from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, Scripts
+from rainbow_iqn_apex.memory.errors import RunError, Stopped
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, Deadline
 from tests.memory.links import after

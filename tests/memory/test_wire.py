@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from memory import wire
-from memory.rows import Array, Arrays
-from memory.wire import DTYPES, Packet, Tag, WireError, decode, encode
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.rows import Array, Arrays
+from rainbow_iqn_apex.memory.wire import DTYPES, Packet, Tag, WireError, decode, encode
 
 PREFIX = struct.Struct("<4sBBHIQ")
 META: dict[str, Any] = {"round": 3, "deep": [{"a": None}], "text": "γ"}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from memory.binary_tree import BinaryTree
-from memory.rows import Array
-from memory.segment_tree import SegmentTree
+from rainbow_iqn_apex.memory.binary_tree import BinaryTree
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 
 Tree = SegmentTree | BinaryTree
 Make = Callable[..., Tree]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.rows import Array
-from monitoring import film as module
-from monitoring.film import (
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.monitoring import film as module
+from rainbow_iqn_apex.monitoring.film import (
     HEADER_BYTES,
     MAX_BYTES,
     MAX_HEIGHT,
@@ -27,7 +27,7 @@ from monitoring.film import (
     encode,
     from_json,
 )
-from monitoring.time_lapse import TimeLapse, small_size
+from rainbow_iqn_apex.monitoring.time_lapse import TimeLapse, small_size
 from tests.monitoring.films import INFO, film
 
 

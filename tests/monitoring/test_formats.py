@@ -2,7 +2,7 @@
 
 import pytest
 
-from monitoring import formats
+from rainbow_iqn_apex.monitoring import formats
 
 HOSTILE = (0.0, -1.0, 1e-300, 1e300, -1e300, 999.95, 1e12)
 

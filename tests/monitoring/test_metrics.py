@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from memory.loop_clock import LoopClock, Shares
-from monitoring.metrics import METRICS, check_names, table
-from monitoring.rate import Rate
+from rainbow_iqn_apex.memory.loop_clock import LoopClock, Shares
+from rainbow_iqn_apex.monitoring.metrics import METRICS, check_names, table
+from rainbow_iqn_apex.monitoring.rate import Rate
 
 PARTS = ("other", "act", "send", "wait")
 
@@ -27,8 +27,8 @@ class Hands:
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     hands = Hands()
-    monkeypatch.setattr("memory.loop_clock.time.perf_counter", hands)
-    monkeypatch.setattr("monitoring.rate.time.monotonic", hands)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.loop_clock.time.perf_counter", hands)
+    monkeypatch.setattr("rainbow_iqn_apex.monitoring.rate.time.monotonic", hands)
     return hands
 
 
@@ -167,4 +167,4 @@ def test_a_count_that_falls_begins_anew(hands: Hands) -> None:
 
 def test_the_document_lists_them() -> None:
     document = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
-    assert document.endswith(f"\n{table()}\n"), "write it anew: python -m monitoring.metrics"
+    assert document.endswith(f"\n{table()}\n"), "write it anew: python -m rainbow_iqn_apex.monitoring.metrics"

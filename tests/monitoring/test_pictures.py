@@ -6,10 +6,10 @@ import re
 import pytest
 from rich.console import Console
 
-from memory.broker.run_status import RunStatus
-from monitoring.overview import Overview, Process
-from monitoring.report import Report
-from monitoring.terminal.pictures import process_picture, run_picture
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.monitoring.overview import Overview, Process
+from rainbow_iqn_apex.monitoring.report import Report
+from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture, run_picture
 
 VALUES = {
     "time/progress": 0.413, "train/timesteps": 413e3, "time/remaining": 750.0, "train/version": 4100.0,

@@ -10,17 +10,26 @@ from typing import Any
 
 import pytest
 
-from memory.broker.connection import Client, connect
-from memory.broker.reports import ReportStore
-from memory.broker.transport import Keys
-from monitoring import reporter
-from monitoring.metrics import METRICS, PRIORITY_BOUNDS
-from monitoring.overview import OverviewReader
-from monitoring.report import MAX_BYTES, MAX_EVENTS, Event, EventLog, Report, ReportError, decode, encode
-from monitoring.reporter import Reading, Reporter
-from monitoring.sinks.feeder import Feeder
-from monitoring.sinks.history import HistorySink, parse
-from monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.monitoring import reporter
+from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.overview import OverviewReader
+from rainbow_iqn_apex.monitoring.report import (
+    MAX_BYTES,
+    MAX_EVENTS,
+    Event,
+    EventLog,
+    Report,
+    ReportError,
+    decode,
+    encode,
+)
+from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
+from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
+from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, parse
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from memory.broker.connection import Client
-from memory.broker.run_status import RunStatus, write_run
-from memory.broker.transport import Keys
-from monitoring.terminal.server_look import ServerReader
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.monitoring.terminal.server_look import ServerReader
 from tests.conftest import RedisServer
 from tests.monitoring.written_run import PLAYED, VALUES, WrittenRun, look, status
 from tests.processes import Processes, run

@@ -7,9 +7,9 @@ import re
 import pytest
 from rich.console import Console
 
-from memory.broker.connection import Client
-from monitoring.terminal.server_look import Look
-from monitoring.terminal.show import picture_of, text_of
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.monitoring.terminal.server_look import Look
+from rainbow_iqn_apex.monitoring.terminal.show import picture_of, text_of
 from tests.conftest import RedisServer
 from tests.monitoring.written_run import WrittenRun, look, status
 

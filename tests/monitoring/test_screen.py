@@ -15,10 +15,10 @@ from tests.terminal import Terminal
 DRAWS = """
 import threading, time
 from rich.panel import Panel
-from memory.errors import Stopped
-from monitoring.report import Report
-from monitoring.terminal.screen import drawn
-from programs.stopping import stop_on_signals
+from rainbow_iqn_apex.memory.errors import Stopped
+from rainbow_iqn_apex.monitoring.report import Report
+from rainbow_iqn_apex.monitoring.terminal.screen import drawn
+from rainbow_iqn_apex.programs.stopping import stop_on_signals
 stop = stop_on_signals()
 print("begins")
 with drawn(lambda report: Panel(f"picture {report.written:.0f} " + "━" * 20)) as draw:

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import redis
 
-from memory.broker.connection import BrokerError, Client, connect
-from memory.broker.reports import ReportStore
-from memory.broker.transport import Keys
-from memory.broker.views import ViewListener
-from memory.environment_spec import Part
-from monitoring.report import MAX_BYTES as MOST_OF_A_REPORT
-from monitoring.report import EventLog
-from monitoring.reporter import Reading, Reporter
-from monitoring.view import MAX_BYTES, View, ViewError, decode, encode
-from monitoring.viewer import Viewer
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, connect
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.views import ViewListener
+from rainbow_iqn_apex.memory.environment_spec import Part
+from rainbow_iqn_apex.monitoring.report import MAX_BYTES as MOST_OF_A_REPORT
+from rainbow_iqn_apex.monitoring.report import EventLog
+from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
+from rainbow_iqn_apex.monitoring.view import MAX_BYTES, View, ViewError, decode, encode
+from rainbow_iqn_apex.monitoring.viewer import Viewer
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 

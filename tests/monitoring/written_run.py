@@ -3,12 +3,12 @@
 import time
 from contextlib import closing
 
-from memory.broker.connection import Client
-from memory.broker.reports import ReportStore
-from memory.broker.run_status import RunStatus, write_run
-from memory.broker.transport import Keys
-from monitoring.report import Report, Role, encode
-from monitoring.terminal.server_look import Look, ServerReader
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.monitoring.report import Report, Role, encode
+from rainbow_iqn_apex.monitoring.terminal.server_look import Look, ServerReader
 from tests.conftest import RedisServer
 from tests.processes import Ended, run
 

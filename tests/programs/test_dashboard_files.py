@@ -8,16 +8,16 @@ from typing import IO, Any, cast
 
 import pytest
 
-from monitoring.overview import OverviewReader
-from monitoring.report import Report
-from monitoring.sinks.feeder import Feeder
-from monitoring.sinks.history import HistorySink
-from programs.dashboard import run_files, tail
-from programs.dashboard.results import Results, find_runs
-from programs.dashboard.run_files import History, RunKey
-from programs.dashboard.tail import Tail
-from saber.results.summary import Moment, rolling_summaries
-from saber.scores import EpisodeRecord
+from rainbow_iqn_apex.monitoring.overview import OverviewReader
+from rainbow_iqn_apex.monitoring.report import Report
+from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
+from rainbow_iqn_apex.monitoring.sinks.history import HistorySink
+from rainbow_iqn_apex.programs.dashboard import run_files, tail
+from rainbow_iqn_apex.programs.dashboard.results import Results, find_runs
+from rainbow_iqn_apex.programs.dashboard.run_files import History, RunKey
+from rainbow_iqn_apex.programs.dashboard.tail import Tail
+from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
+from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.dashboard import episodes, moment, write_run
 
 

@@ -15,16 +15,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from memory.broker.connection import Client
-from memory.broker.reports import ReportStore
-from memory.broker.run_status import Owner, RunStatus, write_run
-from memory.broker.transport import Keys
-from monitoring.overview import Overview, Process
-from monitoring.report import Event, Report, encode
-from monitoring.sinks.film_files import FilmFiles
-from monitoring.sinks.sink import RunInfo
-from programs.dashboard.present import present
-from programs.dashboard.watcher import Look
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, write_run
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.monitoring.overview import Overview, Process
+from rainbow_iqn_apex.monitoring.report import Event, Report, encode
+from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles
+from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
+from rainbow_iqn_apex.programs.dashboard.present import present
+from rainbow_iqn_apex.programs.dashboard.watcher import Look
 from tests.dashboard import ask, moment, needs_dashboard, start
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until

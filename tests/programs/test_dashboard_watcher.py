@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from memory.broker.access import OPEN, Server
-from memory.broker.connection import Client
-from memory.broker.run_status import Owner, RunStatus, write_run
-from memory.broker.views import ViewListener
-from monitoring.overview import OverviewReader
-from programs.dashboard import watcher as watching
-from programs.dashboard.views import Views
-from programs.dashboard.watcher import Watcher
+from rainbow_iqn_apex.memory.broker.access import OPEN, Server
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, write_run
+from rainbow_iqn_apex.memory.broker.views import ViewListener
+from rainbow_iqn_apex.monitoring.overview import OverviewReader
+from rainbow_iqn_apex.programs.dashboard import watcher as watching
+from rainbow_iqn_apex.programs.dashboard.views import Views
+from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 from tests.deadline import wait_until
 
 pytestmark = pytest.mark.redis

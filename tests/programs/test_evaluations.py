@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory import wire
-from memory.broker.actor_client import ActorClient
-from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerClient
-from memory.broker.story import Reach
-from memory.broker.transport import READ_BYTES, Keys
-from memory.chunk import ChunkId
-from memory.errors import RunError
-from memory.messages import Episode, Joined, encode_message
-from programs.learner import evaluations
-from programs.learner.evaluations import EvaluationDecoder, Evaluations, evaluation_record
-from programs.learner.results_folder import ResultsFolder
-from saber.results.evaluation_scores import HEADER
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.story import Reach
+from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.errors import RunError
+from rainbow_iqn_apex.memory.messages import Episode, Joined, encode_message
+from rainbow_iqn_apex.programs.learner import evaluations
+from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, Evaluations, evaluation_record
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER
 from tests.deadline import wait_until
 
 Record = dict[str, int | float | str]
@@ -157,7 +157,7 @@ def test_a_full_disk_loses_no_score_and_ends_nothing(
         send(link, 1)
         take_until(taken, tmp_path, 1)
         with monkeypatch.context() as patch:
-            patch.setattr("saber.results.training_log._append_bytes", full)
+            patch.setattr("rainbow_iqn_apex.saber.results.training_log._append_bytes", full)
             send(link, 2)
             wait_until(lambda: taken.take() or "No space" in capsys.readouterr().out, "the line", 10)
             send(link, 3)

@@ -10,30 +10,30 @@ import numpy as np
 import pytest
 import torch
 
-import args as options
-from agents.interface import Agent
-from memory.broker.actor_client import ActorClient
-from memory.broker.connection import Client
-from memory.broker.learner_client import LearnerClient
-from memory.broker.stream_reader import Entry
-from memory.broker.transport import Keys
-from memory.buffer import Buffer
-from memory.chunk import Chunk, ChunkSpec
-from memory.limiter import RateLimiter
-from memory.loop_clock import LoopClock
-from memory.messages import Episode, Joined, Message
-from memory.mixture.buffer import Mixture
-from memory.queue import Queue
-from memory.rows import StepType
-from programs.common import make_agent, make_limiter
-from programs.learner import evaluations
-from programs.learner.buffers import make_buffer
-from programs.learner.decoder import MessageDecoder
-from programs.learner.ingest import Ingest
-from programs.learner.pace import make_pace
-from programs.learner.progress import Progress
-from programs.learner.results_folder import ResultsFolder
-from saber.results.evaluation_scores import EvaluationScores
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.stream_reader import Entry
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.memory.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.messages import Episode, Joined, Message
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs.common import make_agent, make_limiter
+from rainbow_iqn_apex.programs.learner import evaluations
+from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+from rainbow_iqn_apex.programs.learner.ingest import Ingest
+from rainbow_iqn_apex.programs.learner.pace import make_pace
+from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 from tests.small import CARTPOLE, FREE

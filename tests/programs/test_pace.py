@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
-import args as options
-from memory.assembler import Assembler
-from memory.chunk import ChunkId, ChunkSpec
-from memory.limiter import RateLimiter
-from memory.queue import Queue
-from memory.rows import StepType
-from programs.learner.pace import QueuePace, StepPace
-from programs.learner.progress import Progress
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.memory.assembler import Assembler
+from rainbow_iqn_apex.memory.chunk import ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.memory.queue import Queue
+from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs.learner.pace import QueuePace, StepPace
+from rainbow_iqn_apex.programs.learner.progress import Progress
 from tests.conftest import random_rows
 from tests.small import FREE
 

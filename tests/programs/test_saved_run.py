@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from memory.errors import UserError
-from memory.limiter import Crew
-from programs.learner.saved_run import parse
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.limiter import Crew
+from rainbow_iqn_apex.programs.learner.saved_run import parse
 
 PATH = Path("last_model_pong_7.pth")
 CONTENT: dict[str, Any] = {

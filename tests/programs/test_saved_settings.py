@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from agents.options import flag_of
-from agents.registry import AGENTS
-from args import ALL_GROUPS, Args
-from memory.errors import UserError
-from programs.learner.saved_settings import saved_settings, write_settings
+from rainbow_iqn_apex.agents.options import flag_of
+from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.args import ALL_GROUPS, Args
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs.learner.saved_settings import saved_settings, write_settings
 from tests.conftest import RedisServer
 from tests.processes import Processes, clean_environment, run
 from tests.small import CARTPOLE, TINY

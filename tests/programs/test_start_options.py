@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from memory.broker.access import OPEN
-from memory.errors import UserError
-from programs.start import options
-from programs.start.options import StartOptions, continuation, read
+from rainbow_iqn_apex.memory.broker.access import OPEN
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs.start import options
+from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
 
 ROOT = Path(__file__).resolve().parents[2]
 

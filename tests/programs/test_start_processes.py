@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from memory.errors import Stopped
-from programs.start.output import say
-from programs.start.process import Process
-from programs.start.stop_request import StopRequest
-from programs.start.viewer import QUESTION
+from rainbow_iqn_apex.memory.errors import Stopped
+from rainbow_iqn_apex.programs.start.output import say
+from rainbow_iqn_apex.programs.start.process import Process
+from rainbow_iqn_apex.programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.programs.start.viewer import QUESTION
 from tests.deadline import wait_until
 
 

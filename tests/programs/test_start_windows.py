@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from memory.errors import RunError, Stopped, UserError
-from programs.start import windows
-from programs.start.stop_request import StopRequest
-from programs.start.viewer import QUESTION
-from programs.start.windows import TerminalWindows, TmuxWindows, choose, open_window
+from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.programs.start import windows
+from rainbow_iqn_apex.programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.programs.start.viewer import QUESTION
+from rainbow_iqn_apex.programs.start.windows import TerminalWindows, TmuxWindows, choose, open_window
 from tests.deadline import finish, killed, wait_until
 
 SCREEN, TMUX = {"DISPLAY": ":0"}, {"TMUX": "/tmp/tmux-0/default,1,0"}

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from ale_py import Action, ALEInterface, LoggerMode, roms
 
-from memory.rows import Array, Row, StepType
-from saber.atari import AtariEnvironment
-from saber.environment import Environment, EnvironmentSettings
-from saber.registry import make_environment
+from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+from rainbow_iqn_apex.saber.atari import AtariEnvironment
+from rainbow_iqn_apex.saber.environment import Environment, EnvironmentSettings
+from rainbow_iqn_apex.saber.registry import make_environment
 
 
 class Played(NamedTuple):
@@ -108,7 +108,7 @@ def say_rewards(monkeypatch: pytest.MonkeyPatch, rewards: Iterable[int] = ()) ->
         def act(self, _action: Action | int, _paddle_strength: float = 1.0) -> int:
             return next(self.rewards, 0)
 
-    monkeypatch.setattr("saber.atari.ALEInterface", Speaking)
+    monkeypatch.setattr("rainbow_iqn_apex.saber.atari.ALEInterface", Speaking)
 
 
 def end_after(monkeypatch: pytest.MonkeyPatch, frames: int) -> None:
@@ -126,4 +126,4 @@ def end_after(monkeypatch: pytest.MonkeyPatch, frames: int) -> None:
         def game_over(self, **_: bool) -> bool:
             return self.frames >= frames
 
-    monkeypatch.setattr("saber.atari.ALEInterface", Ending)
+    monkeypatch.setattr("rainbow_iqn_apex.saber.atari.ALEInterface", Ending)

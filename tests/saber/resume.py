@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from saber.environment import EnvironmentSettings
-from saber.registry import make_environment
+from rainbow_iqn_apex.saber.environment import EnvironmentSettings
+from rainbow_iqn_apex.saber.registry import make_environment
 from tests.saber.reference import play
 
 with np.load(sys.argv[1]) as file:

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from memory.rows import Array
-from saber.results.colours import AGENTS, DARK, LIGHT, PUBLISHED, SHADES, Colour, band
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.saber.results.colours import AGENTS, DARK, LIGHT, PUBLISHED, SHADES, Colour, band
 
 # Machado, Oliveira and Fernandes 2009: how the three kinds of colour blindness see linear RGB.
 SIGHTS = {

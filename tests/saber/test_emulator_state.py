@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory import wire
-from memory.rows import Arrays, StepType
-from saber import emulator_state
-from saber.atari import AtariEnvironment
-from saber.environment import EnvironmentSettings
-from saber.registry import make_environment
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.rows import Arrays, StepType
+from rainbow_iqn_apex.saber import emulator_state
+from rainbow_iqn_apex.saber.atari import AtariEnvironment
+from rainbow_iqn_apex.saber.environment import EnvironmentSettings
+from rainbow_iqn_apex.saber.registry import make_environment
 from tests.processes import run
 from tests.saber.reference import make_atari, play, random_actions, same, say_rewards
 

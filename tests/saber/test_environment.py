@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from memory.rows import StepType
-from saber.display import check_display
-from saber.environment import EnvironmentSettings
-from saber.registry import ENVIRONMENTS, make_environment
+from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.saber.display import check_display
+from rainbow_iqn_apex.saber.environment import EnvironmentSettings
+from rainbow_iqn_apex.saber.registry import ENVIRONMENTS, make_environment
 from tests.processes import ROOT, run
 from tests.specs import discrete
 
@@ -105,8 +105,8 @@ def test_wayland_is_asked_before_it_is_believed(monkeypatch: pytest.MonkeyPatch,
 def test_rendering_changes_no_row() -> None:
     play = (
         "import sys\n"
-        "from saber.environment import EnvironmentSettings\n"
-        "from saber.registry import make_environment\n"
+        "from rainbow_iqn_apex.saber.environment import EnvironmentSettings\n"
+        "from rainbow_iqn_apex.saber.registry import make_environment\n"
         "environment = make_environment(EnvironmentSettings(render=sys.argv[1] == 'yes'), 1)\n"
         "sys.stdout.buffer.write(environment.reset().obs.tobytes())\n"
         "for step in range(20): sys.stdout.buffer.write(environment.step(step % 18).obs.tobytes())\n"

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from benchmarks.policies import random_action
-from memory import wire
-from memory.environment_spec import ActionSpec, Box, Discrete
-from memory.rows import Row, StepType
-from saber.environment import Environment, EnvironmentSettings
-from saber.gymnasium_extras import missing
-from saber.registry import ENVIRONMENTS, make_environment
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete
+from rainbow_iqn_apex.memory.rows import Row, StepType
+from rainbow_iqn_apex.saber.environment import Environment, EnvironmentSettings
+from rainbow_iqn_apex.saber.gymnasium_extras import missing
+from rainbow_iqn_apex.saber.registry import ENVIRONMENTS, make_environment
 from tests.processes import run
 from tests.saber.reference import play, same
 
@@ -65,7 +65,9 @@ def stream(env: str, seed: int, count: int = 1000) -> list[Row]:
 
 
 def test_every_environment_has_an_example() -> None:
-    registered = {name for name, factory in ENVIRONMENTS.items() if factory.__module__ == "saber.registry"}
+    registered = {
+        name for name, factory in ENVIRONMENTS.items() if factory.__module__ == "rainbow_iqn_apex.saber.registry"
+    }
     assert registered == {env.partition(":")[0] for env in EXAMPLES}
 
 

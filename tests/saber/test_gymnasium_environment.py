@@ -10,15 +10,15 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from args import Args
-from memory import wire
-from memory.environment_spec import Discrete
-from memory.errors import RunError, UserError
-from memory.rows import Array, Row, StepType
-from programs.common import open_environment
-from saber.environment import EnvironmentSettings
-from saber.gymnasium_environment import GymnasiumEnvironment
-from saber.registry import make_environment
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.environment_spec import Discrete
+from rainbow_iqn_apex.memory.errors import RunError, UserError
+from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.saber.environment import EnvironmentSettings
+from rainbow_iqn_apex.saber.gymnasium_environment import GymnasiumEnvironment
+from rainbow_iqn_apex.saber.registry import make_environment
 from tests.saber.reference import bilinear
 
 BYTES = spaces.Box(0, 255, (84, 84), np.uint8)

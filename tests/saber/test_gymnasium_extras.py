@@ -7,14 +7,14 @@ import tomllib
 import numpy as np
 import pytest
 
-from args import Args
-from memory.errors import UserError
-from memory.rows import StepType
-from programs.common import open_environment
-from saber import gymnasium_extras
-from saber.environment import Environment, EnvironmentSettings
-from saber.gymnasium_extras import PACKAGES, missing
-from saber.registry import make_environment
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.saber import gymnasium_extras
+from rainbow_iqn_apex.saber.environment import Environment, EnvironmentSettings
+from rainbow_iqn_apex.saber.gymnasium_extras import PACKAGES, missing
+from rainbow_iqn_apex.saber.registry import make_environment
 from tests.processes import ROOT
 
 CHEETAH, SWINGUP = "HalfCheetah-v5", "shimmy:dm_control/cartpole-swingup-v0"

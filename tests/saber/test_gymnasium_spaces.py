@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from memory.environment_spec import Box, Discrete, EnvironmentSpec, Field, MultiDiscrete, Part
-from saber.gymnasium_spaces import Actions, actions_of, flaw, view_of
+from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec, Field, MultiDiscrete, Part
+from rainbow_iqn_apex.saber.gymnasium_spaces import Actions, actions_of, flaw, view_of
 
 SIZES = array_shapes(max_dims=3, max_side=4)
 IMAGE = spaces.Box(0, 255, (16, 17, 3), np.uint8)

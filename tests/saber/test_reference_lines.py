@@ -2,8 +2,8 @@
 
 import pytest
 
-from saber.results.atari_scores import GameScores, read_scores
-from saber.results.reference_lines import reference_lines
+from rainbow_iqn_apex.saber.results.atari_scores import GameScores, read_scores
+from rainbow_iqn_apex.saber.results.reference_lines import reference_lines
 
 PONG = read_scores()["pong"]  # random -20.7, human 14.6, record 21
 

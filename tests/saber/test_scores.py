@@ -4,7 +4,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from saber.scores import EpisodeRecord, EpisodeScore
+from rainbow_iqn_apex.saber.scores import EpisodeRecord, EpisodeScore
 
 RECORD_FIELDS = "T_actors T_learner actor env episode score_5min score_30min score_saber length end"
 

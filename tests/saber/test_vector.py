@@ -3,12 +3,12 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from memory.rows import Row, Rows, StepType
-from saber.atari import AtariEnvironment
-from saber.environment import EnvironmentSettings
-from saber.registry import make_environment
-from saber.scores import EpisodeRecord
-from saber.vector import VectorEnvironment
+from rainbow_iqn_apex.memory.rows import Row, Rows, StepType
+from rainbow_iqn_apex.saber.atari import AtariEnvironment
+from rainbow_iqn_apex.saber.environment import EnvironmentSettings
+from rainbow_iqn_apex.saber.registry import make_environment
+from rainbow_iqn_apex.saber.scores import EpisodeRecord
+from rainbow_iqn_apex.saber.vector import VectorEnvironment
 from tests.saber.reference import Reference
 
 SHORT = 2  # seconds: episodes of 30 steps

@@ -11,11 +11,11 @@ from scipy import stats
 from torch import Tensor
 from torch import distributions as reference
 
-from agents.distributions.discrete import Categorical, Categoricals
-from agents.distributions.distribution import Distribution
-from agents.distributions.normal import ClippedNormal, Normal, TanhNormal, log_tanh_slope
-from agents.distributions.spec import PolicySpec
-from memory.environment_spec import Box, Discrete, MultiDiscrete
+from rainbow_iqn_apex.agents.distributions.discrete import Categorical, Categoricals
+from rainbow_iqn_apex.agents.distributions.distribution import Distribution
+from rainbow_iqn_apex.agents.distributions.normal import ClippedNormal, Normal, TanhNormal, log_tanh_slope
+from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
+from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, MultiDiscrete
 
 T, B, COUNT, COUNTS, SIZE = 3, 5, 4, (2, 6, 3), 7
 FALSE_ALARM = 1e-6  # chance that a test of frequencies fails under another seed though all is right

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.ops.categorical import cross_entropy, project
-from memory.rows import Array
+from rainbow_iqn_apex.agents.ops.categorical import cross_entropy, project
+from rainbow_iqn_apex.memory.rows import Array
 from tests.ground_truth import categorical as truth
 
 A, B = 9, 10

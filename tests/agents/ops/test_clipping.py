@@ -1,6 +1,6 @@
 import torch
 
-from agents.ops.clipping import clip_reward
+from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 
 REWARD = torch.tensor([[-7.0, -0.5, 0.0], [0.25, 1.0, 400.0]])
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.ops import FIRST
-from agents.ops.frames import push_frame, stack_at
+from rainbow_iqn_apex.agents.ops import FIRST
+from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
 from tests.ground_truth import frames as truth
 from tests.ground_truth.episodes import random_stream
 

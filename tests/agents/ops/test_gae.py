@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.ops import FIRST, LAST, MID
-from agents.ops.gae import gae
-from agents.ops.n_step import n_step, n_step_targets
-from agents.ops.traces import Targets
-from agents.ops.vtrace import Thresholds, vtrace
+from rainbow_iqn_apex.agents.ops import FIRST, LAST, MID
+from rainbow_iqn_apex.agents.ops.gae import gae
+from rainbow_iqn_apex.agents.ops.n_step import n_step, n_step_targets
+from rainbow_iqn_apex.agents.ops.traces import Targets
+from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from tests.agents.ops.sequences import random_sequences
 from tests.ground_truth import gae as truth
 

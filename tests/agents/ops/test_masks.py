@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.ops.masks import better_half, masked_mean, normalised, positive_rows
+from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean, normalised, positive_rows
 
 T, B = 7, 5
 

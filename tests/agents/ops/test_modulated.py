@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from agents.ops import modulated
-from agents.ops.modulated import modulated_hidden
-from agents.ops.noise import NoisyWeight, effective_weight
+from rainbow_iqn_apex.agents.ops import modulated
+from rainbow_iqn_apex.agents.ops.modulated import modulated_hidden
+from rainbow_iqn_apex.agents.ops.noise import NoisyWeight, effective_weight
 
 N, B, D, F, H = 3, 4, 5, 7, 6
 ARGUMENTS = ((N * B, D), (F, D), (F,), (B, F), (H, F), (H,))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agents.ops.multipliers import LEAST, Constraint, FixedWeight, PositiveNumber
+from rainbow_iqn_apex.agents.ops.multipliers import LEAST, Constraint, FixedWeight, PositiveNumber
 
 
 def trained(constraint: Constraint, steps: int, rate: float, multiplier_rate: float) -> Tensor:

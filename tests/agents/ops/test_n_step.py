@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.ops import FIRST, LAST, MID
-from agents.ops.n_step import NStep, n_step
+from rainbow_iqn_apex.agents.ops import FIRST, LAST, MID
+from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
 from tests.ground_truth import n_step as truth
 from tests.ground_truth.episodes import random_stream
 

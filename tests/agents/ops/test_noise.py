@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from agents.ops.noise import factorised_noise
+from rainbow_iqn_apex.agents.ops.noise import factorised_noise
 
 
 def test_is_the_signed_root_of_normal_draws() -> None:

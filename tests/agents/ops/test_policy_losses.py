@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.ops.masks import better_half, masked_mean
-from agents.ops.policy_losses import (
+from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean
+from rainbow_iqn_apex.agents.ops.policy_losses import (
     awr_loss,
     beyond_bounds,
     clipped_surrogate,
@@ -18,7 +18,7 @@ from agents.ops.policy_losses import (
     vmpo_losses,
     vpg_loss,
 )
-from agents.ops.value_losses import ValueClip, value_loss
+from rainbow_iqn_apex.agents.ops.value_losses import ValueClip, value_loss
 from tests.ground_truth import policy_losses as truth
 
 T, B = 7, 5

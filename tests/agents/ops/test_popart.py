@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.ops.popart import PopArt
+from rainbow_iqn_apex.agents.ops.popart import PopArt
 
 T, B, F = 7, 5, 11
 ALL = torch.ones(T, B, dtype=torch.bool)

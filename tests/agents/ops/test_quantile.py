@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.ops.quantile import quantile_huber_loss
-from memory.rows import Array
+from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
+from rainbow_iqn_apex.memory.rows import Array
 from tests.ground_truth import quantile as truth
 
 N, M, B = 5, 7, 10

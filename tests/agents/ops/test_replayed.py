@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.distributions.discrete import Categorical
-from agents.ops import LAST
-from agents.ops.divergence import kl_divergence
-from agents.ops.masks import masked_mean
-from agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
-from agents.ops.vtrace import Thresholds, vtrace
-from memory.chunk import MOST
-from memory.rows import Array
+from rainbow_iqn_apex.agents.distributions.discrete import Categorical
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.agents.ops.divergence import kl_divergence
+from rainbow_iqn_apex.agents.ops.masks import masked_mean
+from rainbow_iqn_apex.agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
+from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
+from rainbow_iqn_apex.memory.chunk import MOST
+from rainbow_iqn_apex.memory.rows import Array
 from tests.agents.ops.sequences import random_sequences
 from tests.ground_truth import replayed as truth
 

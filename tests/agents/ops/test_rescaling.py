@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from agents.ops.rescaling import EPSILON, rescale, unscale
+from rainbow_iqn_apex.agents.ops.rescaling import EPSILON, rescale, unscale
 
 X = np.concatenate([-np.logspace(-6, 6, 200)[::-1], [0.0], np.logspace(-6, 6, 200)])
 

@@ -7,10 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.on_policy.network import Normaliser
-from agents.ops import FIRST, LAST
-from agents.ops.running_statistics import Moments, RunningStatistics, discounted_reward, merged, moments
-from memory.environment_spec import Field
+from rainbow_iqn_apex.agents.on_policy.network import Normaliser
+from rainbow_iqn_apex.agents.ops import FIRST, LAST
+from rainbow_iqn_apex.agents.ops.running_statistics import (
+    Moments,
+    RunningStatistics,
+    discounted_reward,
+    merged,
+    moments,
+)
+from rainbow_iqn_apex.memory.environment_spec import Field
 from tests.ground_truth.episodes import random_stream
 
 SHAPE = (3, 2)
@@ -70,7 +76,7 @@ def test_the_check_notices_means_that_are_not_weighted(monkeypatch: pytest.Monke
     def mutant(a: Moments, b: Moments) -> Moments:
         return merged(a, b)._replace(mean=(a.mean + b.mean) / 2)
 
-    monkeypatch.setattr("agents.ops.running_statistics.merged", mutant)
+    monkeypatch.setattr("rainbow_iqn_apex.agents.ops.running_statistics.merged", mutant)
     with pytest.raises(AssertionError):
         check(RunningStatistics.merge, 0)
 

@@ -4,18 +4,18 @@ from collections.abc import Callable
 import pytest
 import torch
 
-import agents.ops
-from agents.ops.categorical import cross_entropy, project
-from agents.ops.frames import push_frame, stack_at
-from agents.ops.n_step import n_step
-from agents.ops.quantile import quantile_huber_loss
-from agents.ops.shapes import check_shapes
-from memory.rows import StepType
+from rainbow_iqn_apex.agents import ops
+from rainbow_iqn_apex.agents.ops.categorical import cross_entropy, project
+from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
+from rainbow_iqn_apex.agents.ops.n_step import n_step
+from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
+from rainbow_iqn_apex.agents.ops.shapes import check_shapes
+from rainbow_iqn_apex.memory.rows import StepType
 
 
 def test_kinds_are_those_of_the_rows() -> None:
     assert {step_type.name: step_type.value for step_type in StepType} == {
-        name: getattr(agents.ops, name) for name in StepType.__members__
+        name: getattr(ops, name) for name in StepType.__members__
     }
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from agents.ops import LAST
-from agents.ops.n_step import n_step
-from agents.ops.traces import Targets
-from agents.ops.vtrace import Thresholds, vtrace
+from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.agents.ops.n_step import n_step
+from rainbow_iqn_apex.agents.ops.traces import Targets
+from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from tests.agents.ops.sequences import random_sequences
 from tests.ground_truth import vtrace as truth
 

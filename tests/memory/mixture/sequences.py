@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.environment_spec import Field
-from memory.mixture.buffer import Mixture
-from memory.mixture.spec import Sampling, parse_mix
-from memory.rows import Arrays, StepType
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.mixture.spec import Sampling, parse_mix
+from rainbow_iqn_apex.memory.rows import Arrays, StepType
 from tests.specs import discrete
 
 F = 4

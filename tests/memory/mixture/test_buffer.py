@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from memory.batch import Batch
-from memory.chunk import Chunk, ChunkId, ChunkSpec
-from memory.mixture.buffer import Mixture
-from memory.mixture.pool import Pool
-from memory.mixture.spec import Sampling, counts, parse_mix
-from memory.mixture.tables import Table
-from memory.mixture.waiting_line import WaitingLine
-from memory.rows import StepType
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.mixture.pool import Pool
+from rainbow_iqn_apex.memory.mixture.spec import Sampling, counts, parse_mix
+from rainbow_iqn_apex.memory.mixture.tables import Table
+from rainbow_iqn_apex.memory.mixture.waiting_line import WaitingLine
+from rainbow_iqn_apex.memory.rows import StepType
 from tests.memory.mixture.sequences import (
     CPU,
     ENVIRONMENT,

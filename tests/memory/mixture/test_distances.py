@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from memory.mixture.distances import distance
-from memory.mixture.spec import DISTANCES
+from rainbow_iqn_apex.memory.mixture.distances import distance
+from rainbow_iqn_apex.memory.mixture.spec import DISTANCES
 from tests.ground_truth import mixture as truth
 
 T, B, F = 5, 7, 3

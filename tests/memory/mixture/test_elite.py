@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from memory.mixture.distances import distance
-from memory.mixture.elite import draw, nb_candidates, nearest, select
+from rainbow_iqn_apex.memory.mixture.distances import distance
+from rainbow_iqn_apex.memory.mixture.elite import draw, nb_candidates, nearest, select
 from tests.ground_truth import mixture as truth
 
 Select = Callable[[int, Tensor, Tensor, int], Tensor]

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from memory.batch import Batch
-from memory.buffer import Checkpoint
-from memory.chunk import Chunk, ChunkId
-from memory.mixture.buffer import Mixture
-from memory.mixture.spec import Sampling
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.buffer import Checkpoint
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.mixture.spec import Sampling
 from tests.memory.mixture.sequences import MIXES, Sent, Stream, assert_same_batch, make_mixture, make_sent
 
 pytestmark = pytest.mark.usefixtures("one_thread")

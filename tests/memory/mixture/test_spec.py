@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.mixture.spec import Sampling, TableSpec, counts, longest_held, most_chunks, parse_mix, shrunk, step
+from rainbow_iqn_apex.memory.mixture.spec import (
+    Sampling,
+    TableSpec,
+    counts,
+    longest_held,
+    most_chunks,
+    parse_mix,
+    shrunk,
+    step,
+)
 
 ALL = "queue:1/7,uniform:1/7:5,prioritised:2/7:11,attentive:1/7:8,elite:2/7:13"
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from memory.mixture.buffer import Mixture
-from memory.mixture.spec import Sampling
-from memory.mixture.tables import EliteTable, PrioritisedTable
-from memory.rows import Array, StepType
+from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.mixture.spec import Sampling
+from rainbow_iqn_apex.memory.mixture.tables import EliteTable, PrioritisedTable
+from rainbow_iqn_apex.memory.rows import Array, StepType
 from tests.ground_truth import mixture as truth
 from tests.memory.mixture.sequences import SPEC, Sent, Stream, make_mixture, measure
 
@@ -52,7 +52,7 @@ def drawn(mixture: Mixture) -> list[int]:
 
 def spied(monkeypatch: pytest.MonkeyPatch, candidates: list[int]) -> None:
     """Let elite and attentive tables draw these positions as candidates."""
-    monkeypatch.setattr("memory.mixture.tables.draw", lambda *_: torch.tensor(candidates))
+    monkeypatch.setattr("rainbow_iqn_apex.memory.mixture.tables.draw", lambda *_: torch.tensor(candidates))
 
 
 @pytest.mark.parametrize("distance", ["p-norm", "cosine", "kl"])

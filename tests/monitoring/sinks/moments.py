@@ -4,10 +4,10 @@ import os
 import time
 from collections.abc import Mapping
 
-from monitoring.film import Film, Place
-from monitoring.metrics import METRICS, PRIORITY_BOUNDS
-from monitoring.report import Event, Report
-from monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.monitoring.film import Film, Place
+from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.report import Event, Report
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
 BEGAN = time.time() - 1000
 COUNTS = [0.0] * 7 + [5.0, 0.0, 3.0] + [0.0] * (len(PRIORITY_BOUNDS) - 9)  # of the bins of priorities

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from memory.broker.connection import Client, connect
-from memory.broker.films import FilmStore
-from memory.broker.transport import Keys
-from monitoring.film import HEADER_BYTES, MAX_BYTES, Film, Place, encode
-from monitoring.overview import OverviewReader
-from monitoring.report import Report
-from monitoring.sinks.feeder import Feeder
-from monitoring.sinks.film_files import FilmFiles, read_shown, video_path
-from monitoring.sinks.films import FilmReader, KeptFilms
-from monitoring.sinks.guarded import Guarded
-from monitoring.sinks.sink import Moment, RunInfo
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.films import FilmStore
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.monitoring.film import HEADER_BYTES, MAX_BYTES, Film, Place, encode
+from rainbow_iqn_apex.monitoring.overview import OverviewReader
+from rainbow_iqn_apex.monitoring.report import Report
+from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
+from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles, read_shown, video_path
+from rainbow_iqn_apex.monitoring.sinks.films import FilmReader, KeptFilms
+from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
 from tests.conftest import RedisServer
 from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import moment

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from monitoring.sinks import guarded
-from monitoring.sinks.guarded import InThread
-from monitoring.sinks.sink import Moment
+from rainbow_iqn_apex.monitoring.sinks import guarded
+from rainbow_iqn_apex.monitoring.sinks.guarded import InThread
+from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 from tests.deadline import wait_until
 from tests.monitoring.sinks.moments import moment
 

@@ -13,9 +13,9 @@ from tests.videos import frames_of
 LOG = """
 import sys
 from pathlib import Path
-from monitoring.sinks.guarded import InThread
-from monitoring.sinks.sink import RunInfo
-from programs.sink_options import SinkOptions, check_sinks
+from rainbow_iqn_apex.monitoring.sinks.guarded import InThread
+from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
+from rainbow_iqn_apex.programs.sink_options import SinkOptions, check_sinks
 from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import moment
 
@@ -27,8 +27,8 @@ def log(kind):
         sink.take(moment(step, loss=step / 8, films=films))
     sink.close()
 """
-WANDB = LOG + "from monitoring.sinks.wandb import WandbSink\nlog(WandbSink)"
-TRACKIO = LOG + "from monitoring.sinks.trackio import TrackioSink\nlog(TrackioSink)"
+WANDB = LOG + "from rainbow_iqn_apex.monitoring.sinks.wandb import WandbSink\nlog(WandbSink)"
+TRACKIO = LOG + "from rainbow_iqn_apex.monitoring.sinks.trackio import TrackioSink\nlog(TrackioSink)"
 
 
 def log(code: str, name: str, folder: Path, **variables: str) -> str:

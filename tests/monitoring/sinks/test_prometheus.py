@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from monitoring.metrics import METRICS
+from rainbow_iqn_apex.monitoring.metrics import METRICS
 from tests.monitoring.sinks.moments import COUNTS, VALUES, moment
 from tests.processes import ROOT, Processes
 from tests.start_script import free_port
@@ -23,8 +23,8 @@ from tests.start_script import free_port
 pytest.importorskip("prometheus_client", reason="an extra: pip install -r requirements-extra.txt")
 from prometheus_client.parser import text_string_to_metric_families
 
-from monitoring.sinks.guarded import Guarded
-from monitoring.sinks.prometheus import PrometheusSink, exposed_name
+from rainbow_iqn_apex.monitoring.sinks.guarded import Guarded
+from rainbow_iqn_apex.monitoring.sinks.prometheus import PrometheusSink, exposed_name
 
 DOCS = ROOT / "docs" / "prometheus"
 needs_prometheus = pytest.mark.skipif(not shutil.which("prometheus"), reason="needs apt-get install prometheus")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
 from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import COUNTS, VALUES, moment
 
@@ -21,8 +21,8 @@ pytest.importorskip("tensorboard", reason="an extra: pip install -r requirements
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from monitoring.sinks.gif import MAX_BYTES, animate
-from monitoring.sinks.tensorboard import TensorBoardSink
+from rainbow_iqn_apex.monitoring.sinks.gif import MAX_BYTES, animate
+from rainbow_iqn_apex.monitoring.sinks.tensorboard import TensorBoardSink
 
 
 def read(folder: Path) -> Any:

@@ -6,8 +6,8 @@ from statistics import fmean, median
 import numpy as np
 import pytest
 
-from memory.rows import Array
-from saber.report.aggregates import aggregate, profile
+from rainbow_iqn_apex.memory.rows import Array
+from rainbow_iqn_apex.saber.report.aggregates import aggregate, profile
 
 
 def games(counts: list[int], seed: int = 0) -> list[Array]:

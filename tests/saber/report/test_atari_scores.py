@@ -2,8 +2,8 @@
 
 import pytest
 
-from saber.games import games
-from saber.results.atari_scores import (
+from rainbow_iqn_apex.saber.games import games
+from rainbow_iqn_apex.saber.results.atari_scores import (
     BASELINES,
     COLUMNS,
     NO_OP,

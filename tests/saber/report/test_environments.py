@@ -6,13 +6,13 @@ import re
 from html import unescape
 from pathlib import Path
 
-from saber.report.contents import contents
-from saber.report.exports import all_exports
-from saber.report.inputs import read_inputs
-from saber.report.program import render_figures
-from saber.report.results import Results
-from saber.report.sections import render_report
-from saber.results.run_record import RunRecord, Start, write_record
+from rainbow_iqn_apex.saber.report.contents import contents
+from rainbow_iqn_apex.saber.report.exports import all_exports
+from rainbow_iqn_apex.saber.report.inputs import read_inputs
+from rainbow_iqn_apex.saber.report.program import render_figures
+from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.report.sections import render_report
+from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
 from tests.saber.report.logs import write_log, write_run
 from tests.saber.report.test_evaluations import write_evaluation
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from saber.report.contents import contents
-from saber.report.exports import all_exports
-from saber.report.inputs import read_inputs
-from saber.report.results import Results
-from saber.report.sections import render_report
-from saber.results.evaluation_log import EvaluationLog, EvaluationRecord
-from saber.results.evaluation_summary import student_interval
-from saber.scores import EpisodeRecord
+from rainbow_iqn_apex.saber.report.contents import contents
+from rainbow_iqn_apex.saber.report.exports import all_exports
+from rainbow_iqn_apex.saber.report.inputs import read_inputs
+from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.report.sections import render_report
+from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog, EvaluationRecord
+from rainbow_iqn_apex.saber.results.evaluation_summary import student_interval
+from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.saber.report.logs import write_run
 
 RULES = {"env": "atari", "game": "pong", "proba_sticky_actions": 0.25, "disable_SABER_mode": False, "action_repeat": 4}

@@ -9,15 +9,15 @@ from typing import Any
 import plotly.graph_objects
 import pytest
 
-from saber.report.contents import contents
-from saber.report.figures import all_figures, score_name
-from saber.report.inputs import read_inputs
-from saber.report.program import render_figures
-from saber.report.results import Results
-from saber.report.sections import render_report
-from saber.report.styles import published_styles
-from saber.results.atari_scores import COLUMNS, REFERENCES
-from saber.results.colours import AGENTS
+from rainbow_iqn_apex.saber.report.contents import contents
+from rainbow_iqn_apex.saber.report.figures import all_figures, score_name
+from rainbow_iqn_apex.saber.report.inputs import read_inputs
+from rainbow_iqn_apex.saber.report.program import render_figures
+from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.report.sections import render_report
+from rainbow_iqn_apex.saber.report.styles import published_styles
+from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES
+from rainbow_iqn_apex.saber.results.colours import AGENTS
 from tests.saber.report.logs import write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from saber.report.figures import all_figures
-from saber.report.inputs import TABLES, read_inputs
-from saber.report.program import FIGURES, render_figures, render_tables, write_report
-from saber.report.results import Results
-from saber.report.styles import plain_text
-from saber.report.svg import to_svg
-from saber.report.svg_axes import format_tick, make_axis, round_values, ticks
-from saber.report.table import Cell, Column, Row, Table, to_latex
+from rainbow_iqn_apex.saber.report.figures import all_figures
+from rainbow_iqn_apex.saber.report.inputs import TABLES, read_inputs
+from rainbow_iqn_apex.saber.report.program import FIGURES, render_figures, render_tables, write_report
+from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.report.styles import plain_text
+from rainbow_iqn_apex.saber.report.svg import to_svg
+from rainbow_iqn_apex.saber.report.svg_axes import format_tick, make_axis, round_values, ticks
+from rainbow_iqn_apex.saber.report.table import Cell, Column, Row, Table, to_latex
 from tests.saber.report.logs import ATARI57, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames

@@ -6,17 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory.errors import UserError
-from saber.report.aggregates import aggregate
-from saber.report.contents import contents
-from saber.report.figures import all_figures
-from saber.report.groups import differences, group_runs
-from saber.report.inputs import Label, parse_label, read_inputs
-from saber.report.results import WHOLE, Results
-from saber.report.sections import render_report
-from saber.report.table import to_html
-from saber.report.tables import aggregate_table, game_table
-from saber.results.task import Task
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.saber.report.aggregates import aggregate
+from rainbow_iqn_apex.saber.report.contents import contents
+from rainbow_iqn_apex.saber.report.figures import all_figures
+from rainbow_iqn_apex.saber.report.groups import differences, group_runs
+from rainbow_iqn_apex.saber.report.inputs import Label, parse_label, read_inputs
+from rainbow_iqn_apex.saber.report.results import WHOLE, Results
+from rainbow_iqn_apex.saber.report.sections import render_report
+from rainbow_iqn_apex.saber.report.table import to_html
+from rainbow_iqn_apex.saber.report.tables import aggregate_table, game_table
+from rainbow_iqn_apex.saber.results.task import Task
 from tests.saber.report.logs import write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames

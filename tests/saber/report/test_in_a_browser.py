@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from saber.report.inputs import Label
-from saber.report.program import write_report
-from saber.results.colours import AGENTS
-from saber.results.reward_plot import write_reward_plot
-from saber.results.task import Task
-from saber.results.training_log import read_records
+from rainbow_iqn_apex.saber.report.inputs import Label
+from rainbow_iqn_apex.saber.report.program import write_report
+from rainbow_iqn_apex.saber.results.colours import AGENTS
+from rainbow_iqn_apex.saber.results.reward_plot import write_reward_plot
+from rainbow_iqn_apex.saber.results.task import Task
+from rainbow_iqn_apex.saber.results.training_log import read_records
 from tests.browser import Browser, needs_browser
 from tests.saber.report.logs import ATARI57, write_run
 

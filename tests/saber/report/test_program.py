@@ -10,12 +10,12 @@ from typing import Any
 import plotly.graph_objects
 import pytest
 
-from saber.report.contents import contents
-from saber.report.inputs import read_inputs
-from saber.report.program import write_report
-from saber.report.results import Results
-from saber.report.sections import render_report
-from saber.results.atari_scores import COLUMNS, read_scores
+from rainbow_iqn_apex.saber.report.contents import contents
+from rainbow_iqn_apex.saber.report.inputs import read_inputs
+from rainbow_iqn_apex.saber.report.program import write_report
+from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.report.sections import render_report
+from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, read_scores
 from tests.processes import Ended, run
 from tests.saber.report.logs import write_run
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from saber.report.figures import all_figures
-from saber.report.inputs import read_inputs
-from saber.report.protocol import Protocols, protocols_of
-from saber.report.results import Results
-from saber.report.sections import render_report
-from saber.report.table import to_html
-from saber.report.tables import game_table
-from saber.results.atari_scores import COLUMNS, STICKY
-from saber.results.run_record import read_record, write_record
+from rainbow_iqn_apex.saber.report.figures import all_figures
+from rainbow_iqn_apex.saber.report.inputs import read_inputs
+from rainbow_iqn_apex.saber.report.protocol import Protocols, protocols_of
+from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.report.sections import render_report
+from rainbow_iqn_apex.saber.report.table import to_html
+from rainbow_iqn_apex.saber.report.tables import game_table
+from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, STICKY
+from rainbow_iqn_apex.saber.results.run_record import read_record, write_record
 from tests.saber.report.logs import write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames

@@ -3,19 +3,19 @@
 import dataclasses
 from pathlib import Path
 
-from agents.rainbow.options import RainbowOptions
-from agents.rainbow_iqn.options import RainbowIqnOptions
-from agents.registry import AGENTS
-from args import Args
-from saber.report.contents import contents
-from saber.report.descriptions import format_changes, format_values, notes, value_counts
-from saber.report.groups import group_runs
-from saber.report.inputs import read_inputs
-from saber.report.method_tables import run_table, setting_table
-from saber.report.results import Results
-from saber.report.settings import agent_name, agree, applicable, comparable
-from saber.report.table import to_html
-from saber.results.run_record import Start, read_record, write_record
+from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
+from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
+from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.saber.report.contents import contents
+from rainbow_iqn_apex.saber.report.descriptions import format_changes, format_values, notes, value_counts
+from rainbow_iqn_apex.saber.report.groups import group_runs
+from rainbow_iqn_apex.saber.report.inputs import read_inputs
+from rainbow_iqn_apex.saber.report.method_tables import run_table, setting_table
+from rainbow_iqn_apex.saber.report.results import Results
+from rainbow_iqn_apex.saber.report.settings import agent_name, agree, applicable, comparable
+from rainbow_iqn_apex.saber.report.table import to_html
+from rainbow_iqn_apex.saber.results.run_record import Start, read_record, write_record
 from tests.saber.report.logs import write_run
 
 

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from saber.results import evaluation_log
-from saber.results.evaluation_log import EvaluationLog, EvaluationRecord, read_evaluation, read_evaluation_record
-from saber.scores import EpisodeRecord
+from rainbow_iqn_apex.saber.results import evaluation_log
+from rainbow_iqn_apex.saber.results.evaluation_log import (
+    EvaluationLog,
+    EvaluationRecord,
+    read_evaluation,
+    read_evaluation_record,
+)
+from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 RECORD = EvaluationRecord("m.pth", "0123", 7, {"game": "pong", "action_repeat": 4}, "cpu", {"torch": "2"}, ["abc"], 50)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from saber.results.files import replace_file
+from rainbow_iqn_apex.saber.results.files import replace_file
 
 ROOT = Path(__file__).parents[3]
 SIZE, PIECES = 1 << 20, 32
@@ -17,7 +17,7 @@ SIZE, PIECES = 1 << 20, 32
 WRITER = f"""
 import itertools, sys
 from pathlib import Path
-from saber.results.files import replace_file
+from rainbow_iqn_apex.saber.results.files import replace_file
 for number in itertools.count():
     with replace_file(Path(sys.argv[1])) as file:
         for piece in range({PIECES}):

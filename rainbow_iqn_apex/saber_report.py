@@ -1,0 +1,1 @@
+../saber_report.py

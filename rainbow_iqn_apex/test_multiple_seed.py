@@ -1,0 +1,1 @@
+../test_multiple_seed.py
