@@ -75,6 +75,7 @@ def copy_project(folder: Path, stand_in: str) -> None:
         shutil.copy(ROOT / name, folder)
     for name in ("agents", "memory", "monitoring", "programs", "saber"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "rainbow_iqn_apex", folder / "rainbow_iqn_apex", symlinks=True)
     for name in ("launch_learner.py", "launch_actor.py"):
         (folder / name).write_text(stand_in)
 

@@ -149,5 +149,5 @@ def test_the_help_explains_every_option_of_the_script() -> None:
 
 
 def test_pytorch_is_not_imported_without_need() -> None:
-    look = "import sys, programs.start.program; sys.exit('torch' in sys.modules)"
+    look = "import sys, rainbow_iqn_apex.programs.start.program; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", look], cwd=ROOT, check=False).returncode == 0
