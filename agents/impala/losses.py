@@ -1,7 +1,11 @@
 """The loss of IMPALA, with the terms that replayed rows add to it.
 
 CLEAR (Rolnick et al. 2019, arXiv 1811.11682), LASER (Schmitt et al. 2020, arXiv 1909.11583) and IMPACT (Luo et al.
-2020, arXiv 1912.00167). Letters: T rows of an unroll, B batch, A actions.
+2020, arXiv 1912.00167). `--loss-reduction mean` divides each term's sum over its own rows by one number: of all rows
+of the batch at which an action was chosen. So the terms weigh against each other what they weigh in the papers' sums,
+whatever the share of rows that are replayed, or trusted. A row that LASER rejects adds no policy gradient, no value
+error and no entropy. LASER takes the entropy of fresh rows alone; here trusted replayed rows have theirs, as in CLEAR.
+Letters: T rows of an unroll, B batch, A actions.
 """
 
 from typing import NamedTuple
@@ -63,26 +67,25 @@ class Losses:
         log_pi, log_mu = (_chosen(log, played.action) for log in (now.log_policy, played.log_mu))  # [T, B]
         log_target = log_pi if now.log_target is None else _chosen(now.log_target, played.action)  # [T, B]
         targets = self._targets(played, now, log_target - log_mu)
-        kept = targets.learnable
+        kept, chosen = targets.learnable, played.step_type[:-1] != LAST
         entropy = -(now.log_policy.exp() * now.log_policy).sum(2)  # [T, B]
         if now.log_target is None:
             objective = log_pi * targets.advantage
         else:
             log_ratio = impact_log_ratio(log_pi, log_target, log_mu, options.impact_rho)
             objective = clipped_surrogate(log_ratio, targets.advantage, kept, options.impact_clip)
-        policy_loss = -self._reduce(objective, kept)
-        value_loss = 0.5 * self._reduce((targets.value - now.value[:-1]).square(), kept)
+        policy_loss = -self._reduce(objective, kept, chosen)
+        value_loss = 0.5 * self._reduce((targets.value - now.value[:-1]).square(), kept, chosen)
         loss = policy_loss + options.baseline_cost * value_loss
         if options.kl_cost:
-            loss = loss + options.kl_cost * self._reduce(log_mu - log_pi, kept)
-        metrics = {"value": mean(now.value[:-1], kept), "entropy": mean(entropy, kept)}
-        loss = loss - entropy_cost * self._reduce(entropy, kept)
+            loss = loss + options.kl_cost * self._reduce(log_mu - log_pi, kept, chosen)
+        metrics = {"value": _mean(now.value[:-1], kept), "entropy": _mean(entropy, kept)}
+        loss = loss - entropy_cost * self._reduce(entropy, kept, chosen)
         if played.replayed is not None:
             cloning, cloned = self._clone(played, now, played.replayed)
             loss, metrics = loss + cloning, metrics | cloned
         if options.trust_threshold:
-            chosen = played.step_type[:-1] != LAST
-            metrics["trusted"] = mean(kept.float(), chosen)
+            metrics["trusted"] = _mean(kept.float(), chosen)
         metrics |= {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return Loss(loss, targets, metrics)
 
@@ -97,20 +100,24 @@ class Losses:
     def _clone(self, played: Played, now: Computed, replayed: Tensor) -> tuple[Tensor | float, Metrics]:
         """Return CLEAR's losses over the replayed rows at which an action was chosen, and their metrics."""
         options, metrics = self._options, Metrics()
-        kept = (played.step_type[:-1] != LAST) & replayed  # [T, B]
+        chosen = played.step_type[:-1] != LAST  # [T, B]
+        kept = chosen & replayed  # [T, B]
         loss: Tensor | float = 0.0
         if options.policy_cloning_cost:
-            metrics["policy_cloning_loss"] = self._reduce(policy_cloning(now.log_policy, played.log_mu, kept), kept)
-            loss = loss + options.policy_cloning_cost * metrics["policy_cloning_loss"]
+            losses = policy_cloning(now.log_policy, played.log_mu, kept)  # [T, B]
+            loss = loss + options.policy_cloning_cost * self._reduce(losses, kept, chosen)
+            metrics["policy_cloning_loss"] = _mean(losses, kept)
         if options.value_cloning_cost:
             assert played.value is not None, "the agent's chunks record values"
-            metrics["value_cloning_loss"] = self._reduce(value_cloning(now.value[:-1], played.value, kept), kept)
-            loss = loss + options.value_cloning_cost * metrics["value_cloning_loss"]
+            losses = value_cloning(now.value[:-1], played.value, kept)  # [T, B]
+            loss = loss + options.value_cloning_cost * self._reduce(losses, kept, chosen)
+            metrics["value_cloning_loss"] = _mean(losses, kept)
         return loss, metrics
 
-    def _reduce(self, losses: Tensor, kept: Tensor) -> Tensor:
-        """Return the sum or the mean of losses [T, B] over the rows that are kept."""
-        return _sum(losses, kept) if self._options.loss_reduction == "sum" else mean(losses, kept)
+    def _reduce(self, losses: Tensor, kept: Tensor, chosen: Tensor) -> Tensor:
+        """Return the sum of losses [T, B] over the rows kept, or that sum divided by the number of rows chosen at."""
+        total = _sum(losses, kept)
+        return total if self._options.loss_reduction == "sum" else total / chosen.sum().clamp(min=1)
 
 
 def _chosen(log_policy: Tensor, action: Tensor) -> Tensor:
@@ -122,6 +129,6 @@ def _sum(values: Tensor, kept: Tensor) -> Tensor:
     return torch.where(kept, values, 0).sum()
 
 
-def mean(values: Tensor, kept: Tensor) -> Tensor:
+def _mean(values: Tensor, kept: Tensor) -> Tensor:
     """Return the mean of values [T, B] over the rows that are kept; 0 if none is."""
     return _sum(values, kept) / kept.sum().clamp(min=1)

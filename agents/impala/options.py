@@ -48,8 +48,8 @@ class ImpalaOptions(MixtureOptions):
     unroll_length: int = option(20, "rows of a sequence (DMLab, with LSTM: 100)", above=0, most=10_000, shared=True)
     loss_reduction: str = option(
         "mean",
-        "of the losses over an update's rows: mean, or the paper's sum, to which --rms-eps-IMPALA 0.01 and "
-        "--max-gradient-norm 40 belong",
+        "of the losses over an update's rows: each term's sum divided by the number of all rows (mean), or the paper's "
+        "sum, to which --rms-eps-IMPALA 0.01 and --max-gradient-norm 40 belong",
         choices=("mean", "sum"),
     )
     baseline_cost: float = option(0.5, "weight of half the squared error of the values", least=0)

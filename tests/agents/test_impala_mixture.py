@@ -22,14 +22,14 @@ MIX = "--replay-mix queue:0.5,uniform:0.5:30"
 GAMMA, BASELINE, ENTROPY = 0.9, 0.7, 0.03
 COSTS = f"--discount {GAMMA} --baseline-cost {BASELINE} --entropy-cost {ENTROPY}"
 IMPACT = (3, 0.2, 1.5)  # updates between copies, clip, rho
-REPLAYED = 5  # of the sequences of a batch
+SHARES = (0.25, 0.5, 0.75)  # of a batch's sequences that are replayed
 
 
-def mixed_batch(agent: Any, steps: int = 200) -> Batch:
+def mixed_batch(agent: Any, share: float = 0.25) -> Batch:
     """A batch whose last sequences count as replayed."""
-    batch = in_order(play(agent, steps).chunks)
+    batch = in_order(play(agent, 200).chunks)
     B = batch.step_type.shape[1]
-    return batch._replace(replayed=torch.arange(B) >= B - REPLAYED)
+    return batch._replace(replayed=torch.arange(B) >= round(B * (1 - share)))
 
 
 def far_off(agent: Any, batch: Batch) -> None:
@@ -56,11 +56,11 @@ def arrays(agent: Any, batch: Batch) -> dict[str, Array]:
 
 
 def slow_loss(at: dict[str, Array], is_replayed: Array, threshold: float, *, impact: bool) -> float:
-    """Return the loss by its definition in AGENTS.md: means over rows, cloning over replayed ones."""
+    """Return the loss by its definition: each term's sum over its own rows, over the number of all rows chosen at."""
     T, B = at["action"].shape
     trust = replayed.trusted(at["pi"], at["mu"], threshold) if threshold else np.ones((T, B), bool)
     chosen = at["step_type"][:-1] != LAST
-    terms: dict[str, list[float]] = {"policy": [], "value": [], "entropy": []}
+    terms = {name: np.zeros((T, B)) for name in ("policy", "value", "entropy")}
     acting = "target" if impact else "pi"
     for b in range(B):
         of = {
@@ -74,33 +74,31 @@ def slow_loss(at: dict[str, Array], is_replayed: Array, threshold: float, *, imp
             if impact:
                 ratio = min(of["mu"][t] / of["target"][t], IMPACT[2]) * of["pi"][t] / of["mu"][t]
                 clipped = np.clip(ratio, 1 - IMPACT[1], 1 + IMPACT[1])
-                terms["policy"].append(-min(ratio * advantages[t], clipped * advantages[t]))
+                terms["policy"][t, b] = -min(ratio * advantages[t], clipped * advantages[t])
             else:
-                terms["policy"].append(-np.log(of["pi"][t]) * advantages[t])
-            terms["value"].append(0.5 * (targets[t] - at["value"][t, b]) ** 2)
-            terms["entropy"].append(-(at["pi"][t, b] * np.log(at["pi"][t, b])).sum())
-    means = {name: float(np.mean(found)) for name, found in terms.items()}
-    kept = chosen & is_replayed
-    cloning = float(replayed.policy_cloning(at["pi"], at["mu"], kept).sum() / kept.sum())
-    values = replayed.value_cloning(at["value"][:-1], at["recorded"], kept).sum() / kept.sum()
-    return (
-        means["policy"] + BASELINE * means["value"] - ENTROPY * means["entropy"] + 0.2 * cloning + 0.3 * float(values)
-    )
+                terms["policy"][t, b] = -np.log(of["pi"][t]) * advantages[t]
+            terms["value"][t, b] = 0.5 * (targets[t] - at["value"][t, b]) ** 2
+            terms["entropy"][t, b] = -(at["pi"][t, b] * np.log(at["pi"][t, b])).sum()
+    terms["cloning"] = replayed.policy_cloning(at["pi"], at["mu"], chosen & is_replayed)
+    terms["values"] = replayed.value_cloning(at["value"][:-1], at["recorded"], chosen & is_replayed)
+    weights = {"policy": 1.0, "value": BASELINE, "entropy": -ENTROPY, "cloning": 0.2, "values": 0.3}
+    return sum(weights[name] * replayed.shared_mean(losses, chosen) for name, losses in terms.items())
 
 
 @pytest.mark.parametrize("impact", [False, True])
 @pytest.mark.parametrize("trusts", [False, True])
-def test_the_loss_is_the_sum_of_its_terms(trusts: bool, impact: bool) -> None:
-    # Mutations: in the test below.
-    check_loss(trusts=trusts, impact=impact)
+@pytest.mark.parametrize("share", SHARES)
+def test_the_loss_is_the_sum_of_its_terms(share: float, trusts: bool, impact: bool) -> None:
+    # Mutations: in the tests below.
+    check_loss(share, trusts=trusts, impact=impact)
 
 
-def check_loss(*, trusts: bool, impact: bool) -> None:
+def check_loss(share: float = 0.25, *, trusts: bool, impact: bool) -> None:
     """Compare the loss with the slow one; if it `trusts`, half of the rows are within the trust region."""
     period, clip, rho = IMPACT
     more = f"--impact-target-period {period} --impact-clip {clip} --impact-rho {rho}" if impact else ""
     agent = agent_of("impala", *f"{MIX} {CLEAR} {COSTS} --lr-IMPALA 0.01".split(), *more.split())
-    batch = mixed_batch(agent)
+    batch = mixed_batch(agent, share)
     far_off(agent, batch)
     at = arrays(agent, batch)
     threshold = float(np.median((at["pi"] * np.log(at["pi"] / at["mu"])).sum(2))) if trusts else 0.0
@@ -108,9 +106,30 @@ def check_loss(*, trusts: bool, impact: bool) -> None:
     with torch.no_grad():
         now = agent.network(*agent.learning_inputs(batch))
     log_target = torch.tensor(at["target"]).float().log() if impact else None
-    compute = losses.Losses(replace(agent._options, trust_threshold=threshold), GAMMA)
-    found = compute(agent._played(batch), Computed(now.log_policy[:-1], now.value, log_target), ENTROPY)
-    assert float(found.total) == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+    computed = Computed(now.log_policy[:-1], now.value, log_target)
+    found = {}
+    for reduction in ("mean", "sum"):
+        options = replace(agent._options, trust_threshold=threshold, loss_reduction=reduction)
+        found[reduction] = float(losses.Losses(options, GAMMA)(agent._played(batch), computed, ENTROPY).total)
+    assert found["mean"] == pytest.approx(wanted, rel=1e-4, abs=1e-5)
+    rows = int((at["step_type"][:-1] != LAST).sum())
+    assert found["sum"] == pytest.approx(rows * wanted, rel=1e-4, abs=1e-3), "terms weigh as in the paper's sums"
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("term", ["cloning", "trusted"])
+def test_the_check_of_the_loss_notices_a_mean_over_a_term_s_own_rows(
+    term: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reduce = losses.Losses._reduce
+
+    def mutant(self: losses.Losses, x: torch.Tensor, kept: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        is_cloned = kept.any(0).sum() < kept.shape[1]  # of some sequences no row is kept: the fresh ones
+        return reduce(self, x, kept, kept if is_cloned == (term == "cloning") else chosen)
+
+    monkeypatch.setattr(losses.Losses, "_reduce", mutant)
+    with pytest.raises(AssertionError):
+        check_loss(share, trusts=term == "trusted", impact=False)
 
 
 @pytest.mark.parametrize(
@@ -124,9 +143,9 @@ def check_loss(*, trusts: bool, impact: bool) -> None:
 )
 def test_the_check_of_the_loss_notices(name: str, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, name, change(getattr(losses, name)))
-    if name == "value_cloning":  # a mean over all rows, the fresh ones among them
+    if name == "value_cloning":  # and the sum takes what stands there
         reduce = losses.Losses._reduce
-        monkeypatch.setattr(losses.Losses, "_reduce", lambda self, x, kept: reduce(self, x, torch.ones_like(kept)))
+        monkeypatch.setattr(losses.Losses, "_reduce", lambda self, x, _, chosen: reduce(self, x, chosen, chosen))
     with pytest.raises(AssertionError):
         check_loss(trusts=True, impact=True)
 

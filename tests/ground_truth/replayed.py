@@ -32,3 +32,9 @@ def trusted(pi: Array, mu: Array, threshold: float) -> Array:
     """Return [T, B] bool, false where KL(π‖μ) >= threshold (arXiv 1909.11583)."""
     T, B, _ = pi.shape
     return np.array([[not kl(pi[t, b], mu[t, b]) >= threshold for b in range(B)] for t in range(T)])
+
+
+def shared_mean(losses: Array, chosen: Array) -> float:
+    """Return the sum of a term's losses [T, B], 0 at rows without it, over the number of all rows chosen at."""
+    rows = sum(bool(chosen[t, b]) for t in range(chosen.shape[0]) for b in range(chosen.shape[1]))
+    return sum(float(loss) for loss in losses.flatten()) / rows
