@@ -50,7 +50,8 @@ class Losses(nn.Module):
     def forward(self, rows: Played, look: Look, popart: PopArt | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of an update's rows [T, B, ...], and metrics."""
         pi = self._policy.distribution(look.parameters)
-        policy_loss, metrics = self._policy_loss(rows, pi)
+        advantage = popart.scale_advantage(rows.advantage) if popart else rows.advantage  # [T, B]
+        policy_loss, metrics = self._policy_loss(rows._replace(advantage=advantage), pi)
         value_loss_ = self._value_loss(rows, look.value, popart)
         loss = policy_loss + self._options.baseline_cost * value_loss_
         for name, regulariser in self.regularisers.items():

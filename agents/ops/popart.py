@@ -18,6 +18,7 @@ class PopArt(nn.Module):
         values = popart(features)                      # [...]
         popart.observe(targets, kept)                  # before the loss: the values stay, normalised ones do not
         loss = (popart.normalise(targets) - popart.normalise(popart(features)))²
+        advantages = popart.scale_advantage(advantages)  # which the policy learns from
 
     All targets weigh the same (steps of 1/t), and not the newer ones more.
     `mean` and `std` are parameters without gradient, since it is parameters that are published to actors.
@@ -39,6 +40,10 @@ class PopArt(nn.Module):
     def normalise(self, values: Tensor) -> Tensor:
         """Return values or targets [...] in units of the statistics, in which the loss is computed."""
         return (values - self.mean) / self.std
+
+    def scale_advantage(self, advantage: Tensor) -> Tensor:
+        """Return advantages [...] in the same unit: differences of returns, so the mean is not subtracted."""
+        return advantage / self.std
 
     @torch.no_grad()
     def observe(self, targets: Tensor, kept: Tensor) -> None:

@@ -14,6 +14,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.networks.core import Inputs, Memory
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
 from rainbow_iqn_apex.agents.on_policy.rounds import Played, deal_rows, deal_sequences
+from rainbow_iqn_apex.agents.ops.popart import PopArt
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
@@ -216,6 +217,39 @@ def test_every_member_learns_from_every_kind_of_action(member: str, more: str) -
         after = play.learner.model.published()
         assert all(tensor.isfinite().all() for tensor in after.values())
         assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def check_unit(member: str, task: str, more: str = "") -> None:
+    """Check that the policy's gradients stay with rewards * 100, though nothing normalises, clips or bounds them."""
+    free = f"--popart True --reward-clip 0 --normalise-rewards False --max-gradient-norm 0 {more}"
+    play, other = (Play(["--agent", member, "--env", TASKS[task], *free.split()]) for _ in range(2))
+    assert other.learner.network.popart is not None
+    other.learner.network.popart.std.mul_(100)  # its first values are in the unit of its rewards, too
+    for _ in range(2):
+        batch = play.play()
+        play.learner.update(batch, 0.5)
+        other.learner.update(batch._replace(rows={**batch.rows, "reward": 100 * batch.reward}), 0.5)
+        networks = (play.learner.network, other.learner.network)
+        for (name, one), two in zip(networks[0].named_parameters(), networks[1].parameters(), strict=True):
+            if one.grad is not None and two.grad is not None:
+                torch.testing.assert_close(two.grad, one.grad, rtol=2e-2, atol=1e-3 * float(one.grad.norm()), msg=name)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("more", ["", "--normalise-advantages False"])
+def test_with_popart_the_unit_of_rewards_changes_no_gradient(member: str, task: str, more: str) -> None:
+    # Mutation: in the test below.
+    check_unit(member, task, more)
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_the_check_of_the_unit_notices_advantages_in_that_of_rewards(
+    member: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PopArt, "scale_advantage", lambda _self, advantage: advantage)
+    with pytest.raises(AssertionError):
+        check_unit(member, "discrete", "--normalise-advantages False")
 
 
 @pytest.mark.parametrize(
