@@ -42,7 +42,7 @@ _TRAIN = (
     Metric("train/version", "versions", "of the weights, the newest published", "counter"),
     Metric("train/loss", "loss", "mean of the last updates"),
     Metric("train/value", "discounted return", "mean estimate of the sampled rows"),
-    Metric("train/gradient_norm", "norm", "of all gradients, before they are clipped"),
+    Metric("train/gradient_norm", "norm", "of the networks' gradients, before they are clipped"),
     Metric("train/entropy", "nats", "of the policy"),
     Metric("train/entropy_cost", "weight", "of the entropy in the loss, where it is learned"),
     Metric("train/kl", "nats", "from the policy that acted to the one that learns: KL(mu, pi)"),

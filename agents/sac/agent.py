@@ -166,7 +166,8 @@ class Sac(SequenceAgent):
         policy_loss.backward(inputs=self._acting)  # type: ignore[no-untyped-call]
         critic_loss.backward(inputs=self._judging)  # type: ignore[no-untyped-call]
         limit = self._learning.max_gradient_norm or float("inf")
-        norms = [nn.utils.clip_grad_norm_(weights, limit) for weights in (self._acting, self._judging)]
+        clipped = (list(self.network.parameters()), self._judging)  # the temperature's gradient may shrink neither
+        norms = [nn.utils.clip_grad_norm_(weights, limit) for weights in clipped]
         self._adam.step()
         with torch.no_grad():
             torch._foreach_lerp_(list(self.target.parameters()), self._judging, self._options.target_rate)

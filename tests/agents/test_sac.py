@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,26 @@ def test_losses_and_gradients_are_those_of_the_formulas(action: ActionSpec, n: i
         for (name, parameter), gradient in zip(own.named_parameters(), gradients, strict=True):
             assert parameter.grad is not None
             torch.testing.assert_close(parameter.grad.double(), gradient, rtol=2e-3, atol=1e-5, msg=name)
+
+
+@every_action
+def test_the_temperature_s_gradient_neither_shrinks_that_of_the_policy_nor_is_shrunk(action: ActionSpec) -> None:
+    # Mutation: clip the policy and the temperature to one norm.
+    agent, batch = learned(action)
+    free = copy.deepcopy(agent)
+    limit = 0.001
+    agent._learning = replace(agent._learning, max_gradient_norm=limit)
+    metrics = [of.update(batch, 0.0).metrics for of in (agent, free)]
+    exponents = [of.temperature.multiplier.exponent.grad for of in (agent, free)]
+    assert exponents[0] is not None and torch.equal(exponents[0], exponents[1])  # type: ignore[arg-type]
+    assert abs(float(exponents[0])) > 10 * limit
+    for own, whole in ((agent.network, free.network), (agent.critics, free.critics)):
+        norms = [
+            float(torch.nn.utils.get_total_norm([parameter.grad for parameter in module.parameters()]))  # type: ignore[misc]
+            for module in (own, whole)
+        ]
+        assert norms[0] == pytest.approx(limit, rel=0.01) and norms[1] > 2 * limit
+    assert metrics[0]["gradient_norm"] == metrics[1]["gradient_norm"], "it is measured before"
 
 
 def test_a_discrete_policy_is_averaged_over_and_never_drawn_from_to_learn() -> None:
