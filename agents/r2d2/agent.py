@@ -177,7 +177,10 @@ class R2d2(SequenceAgent):
 
 
 def exploration_rates(place: Place, base: float) -> Tensor:
-    """Return epsilon [environments from the place's first on]: base^(1 + 7 i / (N - 1)) of environment i of N."""
+    """Return epsilon [environments from the place's first on]: base^(1 + 7 i / (N - 1)) of environment i of N.
+
+    One environment alone has base^4.5, the middle one's; the formula divides by 0 there.
+    """
     i = torch.arange(place.first, max(place.total, place.first + 1), dtype=torch.float64)
     share = i / (place.total - 1) if place.total > 1 else torch.full_like(i, 0.5)
     return (base ** (1 + 7 * share)).float()

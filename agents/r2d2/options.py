@@ -72,7 +72,11 @@ class R2d2Options(SequenceOptions):
         policy=True,
     )
     exploration_base: float = option(
-        0.4, "environment i of N acts at random with probability base^(1 + 7 i / (N - 1))", above=0, most=1, shared=True
+        0.4,
+        "environment i of N acts at random with probability base^(1 + 7 i / (N - 1)), a single one with base^4.5",
+        above=0,
+        most=1,
+        shared=True,
     )
     priority_exponent_R2D2: float = option(
         0.9, "omega: priority = (0.9 largest + 0.1 mean |difference| of a sequence)^omega", least=0, shared=True

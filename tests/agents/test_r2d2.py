@@ -98,6 +98,8 @@ def test_each_environment_has_its_own_rate_and_an_evaluation_hardly_any() -> Non
     rates = torch.cat([exploration_rates(Place(2 * actor, 8), 0.4)[:2] for actor in range(4)])
     np.testing.assert_allclose(rates, [0.4 ** (1 + 7 * i / 7) for i in range(8)], rtol=1e-6)
     assert float(exploration_rates(Place(0, 1), 0.4)) == pytest.approx(0.4**4.5)
+    alone = agent_of("r2d2", "--nb-actor", "1", "--nb-env-per-actor", "1", learns=False)
+    assert alone._epsilon.tolist() == pytest.approx([0.4**4.5]), "not 0.4, environment 0's of several"
     agent, rng = agent_of("r2d2", "--exploration-base", "1", learns=False), np.random.default_rng(0)
     rows = Rows.stack([random_row(rng, StepType.LAST, 5)] * 1)
     kinds = {int(agent.act(rows, {}, 10**6)[0].actions[0]) for _ in range(60)}
