@@ -73,5 +73,5 @@ def test_an_unknown_shell_is_refused() -> None:
 
 
 def test_nobody_else_waits_for_what_makes_the_script() -> None:
-    look = "import sys, rainbow_iqn_apex.programs.launch, rainbow_iqn_apex.saber_report; sys.exit('shtab' in sys.modules or 'yaml' in sys.modules)"
-    assert run("-c", look).code == 0
+    look = "import sys, rainbow_iqn_apex.programs.launch, rainbow_iqn_apex.saber_report\n"
+    assert run("-c", f"{look}sys.exit('shtab' in sys.modules or 'yaml' in sys.modules)").code == 0
