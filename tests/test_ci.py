@@ -1,4 +1,4 @@
-"""What CI runs, between stand-ins for apt-get and the tests: a machine without Chromium gets it, or is told of it."""
+"""What CI runs, between stand-ins for apt-get and the tests: a machine gets Chromium and Redis, or is told of them."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ NOBODY = 65534
 
 
 class Machine:
-    """A checkout, and a PATH that has no Chromium."""
+    """A checkout, and a PATH that has a Redis server and no Chromium."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,6 +32,7 @@ class Machine:
         shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
         self.tell("run_tests.sh", 'echo "tests: $* browser needed: ${TESTS_NEED_BROWSER:-no}"')
         self.tell("bin/apt-get", 'echo "$DEBIAN_FRONTEND $*" >>"$0.calls"')
+        self.tell("bin/redis-server", "")
         (folder / "tests" / "test_page.py").write_text("from tests.browser import Browser\n")
         (folder / "tests" / "test_other.py").write_text("import pytest\n")
 
@@ -93,6 +94,23 @@ def test_others_are_told_what_is_left_out(machine: Machine) -> None:
         "tests: -q --durations=25 browser needed: no",
     ]
     assert machine.calls == []
+
+
+@needs_root_on_debian
+def test_root_on_debian_installs_redis(machine: Machine) -> None:
+    machine.tell("bin/chromium", "")
+    (machine.tools / "redis-server").unlink()
+    machine.run()
+    assert [call.split()[-1] for call in machine.calls] == ["update", "redis-server"]
+    machine.tell("bin/apt-get", "exit 100")
+    assert machine.run()[-2] == ".ci/run: apt-get could not install redis-server: no test runs on Debian's"
+
+
+def test_others_are_told_that_there_is_no_redis(machine: Machine) -> None:
+    machine.tell("bin/chromium", "")
+    (machine.tools / "redis-server").unlink()
+    told, _ = machine.run(user=NOBODY if IS_ROOT else None)
+    assert told.startswith(".ci/run: left out for want of a redis-server: ")
 
 
 def test_a_day_runs_a_share_of_the_slow_tests(machine: Machine) -> None:

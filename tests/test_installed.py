@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import RedisServer
 from tests.processes import ROOT, Ended, Processes, clean_environment, run
 from tests.small import CARTPOLE, TINY
+from tests.start_script import free_port
 from tests.test_environment_files import pins, requirements
 from tests.test_first_command import clean_clone
 
@@ -103,6 +104,22 @@ def test_the_installation_adds_one_name_to_those_of_other_packages(place: Path) 
     assert found == ["..", PACKAGE, f"{PACKAGE}-{PROJECT['version']}.dist-info"]
     for module in ("launch_learner", "args", "tests", "benchmarks"):
         assert run("-c", f"import {module}", program=python, cwd=place / "empty").code == 1
+
+
+@pytest.mark.slow
+def test_the_server_that_a_command_advises_is_the_one_it_misses(place: Path, processes: Processes) -> None:
+    port = str(free_port())
+    code, _, errors = call(place, "apex-status", "--port-redis", port)
+    advice = re.search("start one with `(.*?)`", errors)
+    assert code == 2 and advice and advice[1] == f"apex-redis --port-redis {port}"
+    command, *words = advice[1].split()
+    server = processes.start(*words, program=str(place / "venv" / "bin" / command), cwd=place / "empty")
+    server.wait_for("Ready to accept connections")
+    assert call(place, "apex-status", "--port-redis", port).code == 0
+    assert any((place / "empty" / "results").rglob(f"redis_{port}.aof*"))
+    server.press_ctrl_c()
+    assert server.finish(30) == 0
+    shutil.rmtree(place / "empty" / "results")
 
 
 @pytest.mark.slow

@@ -10,13 +10,14 @@ import pytest
 import redis
 
 from tests.deadline import killed, wait_until
-from tests.start_script import REDIS_SERVER, Workplace, is_listening, processes_in
+from tests.servers import BUNDLED
+from tests.start_script import Workplace, is_listening, processes_in
 
 
 @pytest.fixture
 def other_redis(workplace: Workplace) -> Iterator[redis.Redis]:
     """A Redis server of somebody else on the workplace's port, with a key in it."""
-    command = [str(REDIS_SERVER), "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", ""]
+    command = [BUNDLED, "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", ""]
     with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)) as server:
         client = redis.Redis(port=workplace.port)
         wait_until(lambda: is_listening(workplace.port), "the other Redis server")
@@ -81,6 +82,8 @@ def test_a_redis_that_is_there_is_used_on_request(workplace: Workplace, other_re
 def test_no_redis_where_one_should_be(workplace: Workplace, options: list[str]) -> None:
     assert workplace.run("--windows", "none", *options) == 2
     assert "no Redis server answers" in workplace.output
+    advice = f"start one with `redis-server redis_rainbow_6379.conf --port {workplace.port} --appendfilename redis_"
+    assert advice in workplace.output
     workplace.assert_nothing_left()
 
 
@@ -97,7 +100,7 @@ def guarded_redis(workplace: Workplace) -> Iterator[str]:
     """A Redis server that asks for a password, on the workplace's port; yields the password."""
     word = "s3cret-of-nobody"
     listen = ["--port", str(workplace.port), "--bind", "127.0.0.1"]
-    command = [str(REDIS_SERVER), *listen, "--save", "", "--requirepass", word]
+    command = [BUNDLED, *listen, "--save", "", "--requirepass", word]
     with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)):
         wait_until(lambda: is_listening(workplace.port), "the guarded Redis server")
         yield word

@@ -159,7 +159,9 @@ def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Work
     workplace.assert_nothing_left()
 
 
-def test_a_script_that_is_killed_takes_learner_and_actors_with_it_and_leaves_redis(workplace: Workplace) -> None:
+def test_a_killed_script_takes_learner_and_actors_with_it_and_the_next_takes_redis_back(
+    workplace: Workplace,
+) -> None:
     for launcher in ("launch_learner.py", "launch_actor.py"):
         text = (workplace.folder / launcher).read_text()
         (workplace.folder / launcher).write_text(
@@ -172,12 +174,13 @@ def test_a_script_that_is_killed_takes_learner_and_actors_with_it_and_leaves_red
     wait_until(lambda: not workplace.processes("launch_learner.py") + workplace.processes("launch_actor.py"), "the end")
     for name in ("learner", "actor0"):
         (workplace.folder / f"{name}.argv").unlink()
-    assert workplace.run("--windows", "none") == 2
-    assert "--use-running-redis uses it" in workplace.output
-    workplace.start("--windows", "none", "--use-running-redis")
+    with redis.Redis(port=workplace.port) as client:
+        client.set("kept", 1)
+    workplace.start("--windows", "none")
     workplace.argv("actor0")
+    assert "taking back the server that a killed start script has left at localhost" in workplace.output
+    with redis.Redis(port=workplace.port) as client:
+        assert client.get("kept") == b"1"
     workplace.press_ctrl_c()
     assert workplace.exit_code() == 0
-    with redis.Redis(port=workplace.port) as client:
-        client.shutdown()
     workplace.assert_nothing_left()

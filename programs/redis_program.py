@@ -1,0 +1,42 @@
+"""Run the Redis server that learner and actors need, in the foreground until Ctrl-C; installed, apex-redis does.
+
+It keeps its file in the folder results/ of the present folder. The start script has a server of its own.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from rainbow_iqn_apex.memory.errors import RunError, UserError
+from rainbow_iqn_apex.programs import command_line, completion
+from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, settings_of
+
+_PROGRAM = "apex-redis"
+_RESULTS = Path("results")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        command_line.fail(self.prog, UserError(message))
+
+
+def main() -> None:
+    """Become the server; exit code 2 for a wrong command, 1 if there is no server."""
+    parser = _Parser(_PROGRAM, description=__doc__, allow_abbrev=False)
+    parser.add_argument("--port-redis", "-p_red", type=_port, default=6379, metavar="PORT", help="its port [6379]")
+    completion.offer(parser)
+    port = parser.parse_args().port_redis
+    try:
+        program = find_program()
+        _RESULTS.mkdir(exist_ok=True)
+        os.execv(program.path, [program.path, str(CONFIGURATION), *settings_of(port, _RESULTS)])
+    except (RunError, OSError) as error:
+        sys.exit(f"{_PROGRAM}: {error}")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"expected 1 to 65535, got {text!r}")
+    return int(text)
