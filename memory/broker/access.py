@@ -11,6 +11,7 @@ that may hold a secret: no URL as it was given, and no value of a variable other
 
 import re
 import ssl
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from rainbow_iqn_apex.memory.errors import UserError
 URL, USERNAME, PASSWORD = "REDIS_URL", "REDIS_USERNAME", "REDIS_PASSWORD"
 CA_CERTS, CLIENT_CERT, CLIENT_KEY = "REDIS_CA_CERTS", "REDIS_CLIENT_CERT", "REDIS_CLIENT_KEY"
 URL_OPTION = "--redis-url"
+DEFAULT_PORT = 6379  # of redis_rainbow_6379.conf, too
 _EXPECTED = "expected redis://host:port/db, or rediss:// for TLS"
 
 
@@ -139,7 +141,7 @@ def _parse(url: str, source: str) -> _Parts:
     if not re.fullmatch(r"[0-9]{1,9}", db):
         raise UserError(f"{source}: {advice}; db is the number of a database")
     username, password = (unquote(text) if text else None for text in (parts.username, parts.password))
-    return _Parts(host, port or 6379, int(db), parts.scheme == "rediss", username, password)
+    return _Parts(host, port or DEFAULT_PORT, int(db), parts.scheme == "rediss", username, password)
 
 
 def _tls(given: Mapping[str, str], wanted: bool) -> Tls | None:
@@ -178,7 +180,7 @@ def _check_files(tls: Tls) -> None:
             ) from error
 
 
-def explain(error: BaseException, access: Access) -> str:
+def explain(error: BaseException, access: Access, port: int) -> str:
     """Explain in one line why a connection could not be made, and what to do."""
     cause: BaseException | None = error
     while cause and not isinstance(cause, ssl.SSLError):
@@ -195,11 +197,19 @@ def explain(error: BaseException, access: Access) -> str:
             f"the server refuses the connection: {reason.split('ALERT_')[-1].replace('_', ' ').lower()}; {CLIENT_CERT} "
             f"and {CLIENT_KEY} must name a valid certificate that the server's authority has signed"
         )
-    hint = f", with TLS, and {CLIENT_CERT} if it needs one" if access.tls else "; if it needs TLS, by rediss://"
-    return (
-        f"no Redis server answers ({error}); start one with "
-        f"`redis-server redis_rainbow_6379.conf`, or name the machine and port of a running one{hint}"
-    )
+    if access.tls:
+        advice, hint = "docs/access.md tells how", f", with TLS, and {CLIENT_CERT} if it needs one"
+    else:
+        advice, hint = f"start one with `{_start_command(port)}`", "; if it needs TLS, by rediss://"
+    return f"no Redis server answers ({error}); {advice}, or name the machine and port of a running one{hint}"
+
+
+def _start_command(port: int) -> str:
+    """Return what starts a server at a port: a command of the installed package, if such a command runs."""
+    if Path(sys.argv[0]).name.startswith("apex-"):
+        return f"apex-redis --port-redis {port}"
+    other = "" if port == DEFAULT_PORT else f" --port {port} --appendfilename redis_{port}.aof"
+    return f"redis-server redis_rainbow_6379.conf{other}"
 
 
 def _advice(verify_code: int) -> str:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import redis
@@ -17,6 +18,7 @@ from redis.retry import Retry
 from rainbow_iqn_apex.memory import waiting
 from rainbow_iqn_apex.memory.broker.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
 from rainbow_iqn_apex.memory.broker.key_types import probes
+from rainbow_iqn_apex.memory.broker.server_version import unpatched
 from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
 
 BrokerError: Final = redis.RedisError
@@ -263,6 +265,13 @@ class _Socket:
             self._plain.settimeout(timeout)
 
 
+@cache
+def _tell_of_hole(where: str, line: str | None) -> None:
+    """Print a line about a server once in a process, not into what a program prints for other programs."""
+    if line:
+        print(f"{where}: {line}", file=sys.stderr, flush=True)
+
+
 def connect(host: str, port: int, stop: threading.Event | None = None, access: Access = OPEN) -> Client:
     """Connect, and check that a Redis server answers and lets us in; raises UserError if not.
 
@@ -292,14 +301,15 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     first.begin()
     probe = client(first, Retry(NoBackoff(), 1), timeout=2.0, kind=redis.Redis)
     try:
-        version = probe.info("server")["redis_version"]
+        told = probe.info("server")
+        version = told["redis_version"]
     except redis.AuthenticationError as error:
         advice = f"{USERNAME} and {PASSWORD} must be those of a user of this server"
         raise UserError(f"{where}: the server does not let us in ({error}); {advice}") from error
     except (redis.ConnectionError, redis.TimeoutError) as error:
         if stop.is_set():
             raise Stopped from error
-        raise UserError(f"{where}: {explain(error, access)}") from error
+        raise UserError(f"{where}: {explain(error, access, port)}") from error
     except redis.ResponseError as error:
         raise UserError(explain_denial(str(error)) or f"{where}: the server refuses us: {error}") from error
     except (redis.RedisError, LookupError, TypeError, AttributeError) as error:
@@ -309,6 +319,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     numbers = re.match(r"(\d+)\.(\d+)", str(version))
     if not numbers or tuple(map(int, numbers.groups())) < (6, 2):
         raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
+    _tell_of_hole(where, unpatched(told))
     away = _Away(stop)
     connected: Client = client(away, Retry(away, -1), _SOCKET_TIMEOUT_S)
     connected.away, connected.stop = away, stop
