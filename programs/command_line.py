@@ -23,6 +23,7 @@ from rainbow_iqn_apex.programs import completion
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."
 _COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
+    "start_learning_atari.sh": "apex-train",
     "launch_learner.py": "apex-learner",
     "launch_actor.py": "apex-actor",
     "test_multiple_seed.py": "apex-eval",
@@ -76,12 +77,17 @@ def asks_for_completion(argv: Sequence[str] | None) -> bool:
     return _words(argv)[:1] == [completion.OPTION]
 
 
-def print_completion(groups: Sequence[type], program: str, choices: Mapping[str, Sequence[str]]) -> NoReturn:
+def print_completion(
+    groups: Sequence[type],
+    program: str,
+    choices: Mapping[str, Sequence[str]],
+    others: Sequence[argparse.ArgumentParser] = (),
+) -> NoReturn:
     """Print a script that completes every option of the groups, and leave; raises UserError for an unknown shell.
 
-    `choices` are the values of options, by name, that have no fixed choices.
+    `choices` are the values of options, by name, that have no fixed choices. `others` have options besides.
     """
-    _parser(groups, program, "", {}, choices).parse_args(sys.argv[1:])
+    _parser(groups, program, "", {}, choices, others).parse_args(sys.argv[1:])
     raise AssertionError("argparse has not left")
 
 
@@ -91,9 +97,11 @@ def _parser(
     description: str,
     defaults: dict[str, Any],
     choices: Mapping[str, Sequence[str]],
+    others: Sequence[argparse.ArgumentParser] = (),
 ) -> "_Parser":
     """Return a parser that tells of the options of the groups; of those that groups share, the first group's."""
-    parser = _Parser(prog=program, usage=f"{program} [options]", description=description, epilog=_EXIT_CODES)
+    usage = f"{program} [options]"
+    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, parents=others)
     completion.offer(parser)
     known = set[str]()
     for group in groups:
@@ -139,7 +147,16 @@ def compose(program: str, values: dict[str, Any]) -> str:
 
 def name_of(program: str) -> str:
     """Return the name of a program as its user knows it: a script, or the command if that is what runs."""
-    return _COMMANDS[program] if Path(sys.argv[0]).name in _COMMANDS.values() else program
+    return _COMMANDS[program] if _is_command() else program
+
+
+def run_by(program: str) -> list[str]:
+    """Return the words that run a script, or the command in its place, which lies beside the one that runs."""
+    return [sys.executable, str(Path(sys.argv[0]).with_name(_COMMANDS[program])) if _is_command() else program]
+
+
+def _is_command() -> bool:
+    return Path(sys.argv[0]).name in _COMMANDS.values()
 
 
 def fail(program: str, error: UserError) -> NoReturn:

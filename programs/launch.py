@@ -2,8 +2,10 @@
 
 import sys
 import threading
-from collections.abc import Callable
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import NoReturn
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.args import Args
@@ -24,13 +26,18 @@ def run_program(main: str, program: str, description: str) -> None:
         _run(main, program, description)
 
 
+def print_completion(program: str, others: Sequence[ArgumentParser] = ()) -> NoReturn:
+    """Print a script that completes all options in a shell, and leave; `others` have options besides."""
+    from rainbow_iqn_apex.saber.games import games
+
+    values = {"game": games(), "env": ["atari", "gymnasium:"]}
+    command_line.print_completion(options.ALL_GROUPS, program, values, others)
+
+
 def _run(main: str, program: str, description: str) -> None:
     try:
         if command_line.asks_for_completion(None):
-            from rainbow_iqn_apex.saber.games import games
-
-            values = {"game": games(), "env": ["atari", "gymnasium:"]}
-            command_line.print_completion(options.ALL_GROUPS, program, values)
+            print_completion(program)
         arguments = options.parse(None, program, description)
     except UserError as error:
         command_line.fail(program, error)

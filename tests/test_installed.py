@@ -3,26 +3,31 @@
 import json
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from tests.conftest import RedisServer
 from tests.processes import ROOT, Ended, Processes, clean_environment, run
+from tests.servers import BUNDLED
 from tests.small import CARTPOLE, TINY
 from tests.start_script import free_port
 from tests.test_environment_files import pins, requirements
-from tests.test_first_command import clean_clone
+from tests.test_first_command import clean_clone, path_without_redis
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 PACKAGE = "rainbow_iqn_apex"
 PACKAGES = [path for path in sys.path if path.endswith("site-packages")]  # where the requirements are
+WITH_PACKAGES = clean_environment() | {"PYTHONPATH": os.pathsep.join(PACKAGES)}
 NO_INDEX = ("Failed to fetch", "Could not find a version that satisfies the requirement hatchling")
 
 
@@ -74,6 +79,28 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "empty").mkdir()
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.mark.slow
+def test_all_of_the_package_is_in_a_wheel_whatever_that_is_made_from(place: Path, tmp_path: Path) -> None:
+    # Mutation: no `only-include` in pyproject.toml: hatchling takes what it meets first of a folder and its link.
+    package = place / "checkout" / PACKAGE
+    walked = [Path(folder) / name for folder, _, names in os.walk(package, followlinks=True) for name in names]
+    expected = {path.relative_to(package.parent).as_posix() for path in walked}
+    for kind in ("--sdist", "--wheel", ""):  # the last one: from a source distribution
+        command = ["-m", "uv", "build", *filter(None, [kind]), "--out-dir", str(tmp_path / kind)]
+        done = run(*command, cwd=package.parent, seconds=120)
+        if done.code and NO_INDEX[0] in done.errors:
+            pytest.skip("no package index can be reached")
+        assert done.code == 0, done.errors
+    for wheel in (*tmp_path.glob("*.whl"), *tmp_path.glob("--wheel/*.whl")):
+        names = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+        assert names == expected and len(names) > 200
+    (source,) = tmp_path.glob("--sdist/*.tar.gz")
+    python = make_environment(tmp_path / "venv")
+    install(python, "--no-deps", str(source), folder=tmp_path)
+    look = f"import {PACKAGE}.memory.rows, {PACKAGE}.launch_actor"
+    assert run("-c", look, program=str(python), cwd=tmp_path, environment=WITH_PACKAGES).code == 0
 
 
 def call(place: Path, command: str, *words: object) -> Ended:
@@ -144,6 +171,41 @@ def test_a_run_by_the_commands(place: Path, own_server: RedisServer, processes: 
 
 
 @pytest.mark.slow
+def test_apex_train_starts_everything_beside_modules_of_the_users_own(place: Path, processes: Processes) -> None:
+    """It brings its server's configuration, opens windows, and names the command that goes on, which does so."""
+    # Mutations: leave redis_rainbow_6379.conf out of the package; start the launchers by the names of their scripts.
+    folder = place / "users"
+    (folder / "memory").mkdir(parents=True)
+    for name in ("agents.py", "args.py", "memory/__init__.py", "redis_rainbow_6379.conf"):
+        (folder / name).write_text("raise ImportError('of somebody else')\n")
+    assert "--use-running-redis" in call(place, "apex-train", "--print-completion", "bash").out
+    emulator = place / "gnome-terminal"  # as the real one it returns at once
+    emulator.write_text('#!/bin/sh\necho "$2" >>"$0.titles"\nshift 3\nexec "$@" >>"$0.lines" &\n')
+    emulator.chmod(0o755)
+    environment = clean_environment() | {"DISPLAY": ":99", "PATH": f"{place}:{path_without_redis(place)}"}
+    words = [*CARTPOLE, *"--agent reinforce --preset cpu --disable-cuda --T-max 30000 --log-interval 1000".split()]
+    words += ["--port-redis", str(free_port()), "--windows", "terminal", "--path-to-results", "results/mine"]
+    program = place / "venv" / "bin" / "apex-train"
+    train = processes.start(*words, program=str(program), cwd=folder, environment=environment)
+    log = folder / "results" / "mine" / "CartPole-v1.csv"
+    train.wait_until(lambda: log.exists() and log.read_text().count("\n") > 20, "episodes")
+    train.send(signal.SIGINT)
+    code, out, errors = train.end()
+    assert (code, errors) == (0, "")
+    *_, saved, go_on = out.splitlines()
+    assert saved == "apex-train: all is stopped and saved"
+    assert Path(BUNDLED).name in re.findall("Redis: started (.*) at", out)[0]
+    assert go_on == f"apex-train: go on from here with: {shlex.join([str(program), *words])}"
+    assert Path(f"{emulator}.titles").read_text().split("\n") == ["learner", "actor 0", ""]
+    assert "Stopping: saving what there is" in Path(f"{emulator}.lines").read_text()
+    again = shlex.split(go_on.partition(" with: ")[2])
+    code, out, errors = run(*again[1:], program=again[0], cwd=folder, environment=environment, seconds=120)
+    assert (code, errors) == (0, "") and "apex-train: the learner has ended with exit code 0" in out
+    record = json.loads(log.with_suffix(".json").read_text())
+    assert record["reached"] >= 30000
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["pip install -e", "uv pip install"])
 def test_other_ways_to_install(place: Path, tmp_path: Path, way: str) -> None:
     python = make_environment(tmp_path / "venv")
@@ -152,9 +214,13 @@ def test_other_ways_to_install(place: Path, tmp_path: Path, way: str) -> None:
         install(Path(sys.executable), *words, program=("uv", "pip"), folder=place / "checkout")
     else:
         install(python, "--no-deps", "-e", ".", folder=place / "checkout")
-    environment = clean_environment() | {"PYTHONPATH": os.pathsep.join(PACKAGES)}
+    for name in ("agents", "args", "memory", "programs"):  # of the user's own
+        (tmp_path / f"{name}.py").write_text("raise ImportError('of somebody else')\n")
+    look = f"import {PACKAGE}.args, {PACKAGE}.launch_learner; import agents"
+    code, _, errors = run("-c", look, program=str(python), cwd=tmp_path, environment=WITH_PACKAGES)
+    assert code == 1 and errors.splitlines()[-1] == "ImportError: of somebody else"
     program = str(tmp_path / "venv" / "bin" / "apex-learner")
-    code, _, errors = run("--sede", "4", program=program, cwd=tmp_path, environment=environment)
+    code, _, errors = run("--sede", "4", program=program, cwd=tmp_path, environment=WITH_PACKAGES)
     assert code == 2 and errors.startswith("apex-learner: error: --sede: no such option; did you mean --seed ")
 
 

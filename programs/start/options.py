@@ -3,7 +3,6 @@
 import argparse
 import re
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -13,11 +12,11 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.memory.broker.roll_call import LEARNER
 from rainbow_iqn_apex.memory.errors import UserError
-from rainbow_iqn_apex.programs import config_file
+from rainbow_iqn_apex.programs import command_line, config_file
 from rainbow_iqn_apex.programs.sink_options import check_sinks
 from rainbow_iqn_apex.saber.results.files import folder_to_write
 
-PROGRAM = "start_learning_atari.sh"
+PROGRAM = command_line.name_of("start_learning_atari.sh")
 WINDOWS = ("auto", "terminal", "tmux", "none")
 _STOP_SECONDS = "RAINBOW_STOP_SECONDS"
 _ONCE = "--abandon-other-run"
@@ -42,17 +41,18 @@ class StartOptions:
 
     def command(self, id_actor: int) -> list[str]:
         """Return the command of an actor, or of the LEARNER; both take the GPUs in turn, the learner the first."""
-        program = ["launch_learner.py"] if id_actor == LEARNER else ["launch_actor.py", "--id-actor", str(id_actor)]
-        return self._with_options(program, id_actor - LEARNER)
+        if id_actor == LEARNER:
+            return self._with_options("launch_learner.py", [], 0)
+        return self._with_options("launch_actor.py", ["--id-actor", str(id_actor)], id_actor - LEARNER)
 
     def evaluation_command(self, id_eval_actor: int) -> list[str]:
         """Return the command of an evaluation actor; these take the GPUs after the actors."""
         turn = self.args.nb_actor - LEARNER + id_eval_actor
-        return self._with_options(["launch_actor.py", "--id-eval-actor", str(id_eval_actor)], turn)
+        return self._with_options("launch_actor.py", ["--id-eval-actor", str(id_eval_actor)], turn)
 
-    def _with_options(self, program: list[str], turn: int) -> list[str]:
+    def _with_options(self, program: str, which: list[str], turn: int) -> list[str]:
         gpu = [f"--gpu-number={self.gpus[turn % len(self.gpus)]}"] if self.gpus else []
-        return [sys.executable, *program, *self.launcher_options, *gpu]
+        return [*command_line.run_by(program), *which, *self.launcher_options, *gpu]
 
 
 def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Callable[[], int]) -> StartOptions:
@@ -87,14 +87,14 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
     return StartOptions(parsed, tuple(rest), server, preset, gpus, own.windows, own.use_running_redis, stop_seconds)
 
 
-def continuation(script: str, words: Sequence[str]) -> str:
+def continuation(script: Sequence[str], words: Sequence[str]) -> str:
     """Return the command that goes on with a run, to be copied into a shell."""
     kept = [
         word
         for before, word in zip(["", *words], words, strict=False)
         if word.partition("=")[0] != _ONCE and not (before == _ONCE and not word.startswith("-"))
     ]
-    return shlex.join(["bash", script, *kept])
+    return shlex.join([*script, *kept])
 
 
 class _Parser(argparse.ArgumentParser):

@@ -7,19 +7,21 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 from rainbow_iqn_apex.monitoring.terminal.screen import Screen
+from rainbow_iqn_apex.programs import command_line
 
+_NAME = command_line.name_of("start_learning_atari.sh").removesuffix(".sh")
 _TERMINAL, _ERRORS = 1, 2  # descriptors
 _LAST_LINES_S = 10.0  # longer than any reader needs that has not been stopped by Ctrl-S
 
 
 def say(text: str) -> None:
     """Print a line of the start script itself."""
-    _write(_TERMINAL, f"start_learning_atari: {text}\n".encode())
+    _write(_TERMINAL, f"{_NAME}: {text}\n".encode())
 
 
 def complain(text: str) -> None:
     """Print a line about what went wrong."""
-    _write(_ERRORS, f"start_learning_atari: {text}\n".encode())
+    _write(_ERRORS, f"{_NAME}: {text}\n".encode())
 
 
 _screens: list[Screen] = []  # the one that is drawn on this terminal, or none

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.programs import command_line
 from rainbow_iqn_apex.programs.dashboard.extra import missing
 from rainbow_iqn_apex.programs.sink_options import tensorboard_folder
 from rainbow_iqn_apex.programs.start.output import say
@@ -32,7 +33,7 @@ def page_servers(args: Args) -> list[Process]:
         given = [name for name in ("host_redis", "port_redis", "redis_url") if name in args.given]
         options = [f"--{name.replace('_', '-')}={getattr(args, name)}" for name in given]
         run = [f"--path-to-results={args.path_to_results}", f"--run-name={args.name}"]
-        command = [sys.executable, "dashboard.py", *run, *options]
+        command = [*command_line.run_by("dashboard.py"), *run, *options]
         servers.append(Process("dashboard", command, _address_told("the dashboard", r"Dashboard: (\S+)")))
     if args.tensorboard:
         # It takes port 6006, or one of those that follow.

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Sequence
 from functools import cache, partial
+from pathlib import Path
 
 from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.programs import command_line
+from rainbow_iqn_apex.programs import command_line, launch
 from rainbow_iqn_apex.programs.start import options, windows
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.process import no_window
@@ -13,13 +14,21 @@ from rainbow_iqn_apex.programs.start.screen import shown
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 from rainbow_iqn_apex.programs.start.supervisor import Supervisor
 
+_HELP = Path(__file__).with_name("help.txt")
 
-def start(script: str, words: Sequence[str], stop: StopRequest) -> int:
+
+def start(script: Sequence[str], words: Sequence[str], stop: StopRequest) -> int:
     """Start all that a run needs, and train until the user stops it; return the exit code.
 
-    It is the learner's, or 0 stopped in good order, 1 cannot go on, 2 bad command.
+    It is the learner's, or 0 stopped in good order, 1 cannot go on, 2 bad command. `script` are the words by which it
+    was called, before those of its options.
     """
+    if command_line.asks_for_help(words):  # of apex-train; the script answers without an environment
+        print(_HELP.read_text("utf-8").replace("bash start_learning_atari.sh", options.PROGRAM, 1), end="")
+        return 0
     try:
+        if command_line.asks_for_completion(words):
+            launch.print_completion(options.PROGRAM, [options.parser()])
         asked = options.read(words, os.environ, count_gpus)
         kind = windows.choose(asked.windows, asked.server.port, os.environ)
         if asked.preset_chosen:

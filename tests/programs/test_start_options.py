@@ -138,7 +138,7 @@ def test_the_server_of_the_environment_is_found() -> None:
 def test_a_run_goes_on_by_the_same_command_without_the_permission_for_once(once: str) -> None:
     words = shlex.split(f"--path-to-results 'my results' {once} --game pong")
     kept = ["--path-to-results", "my results", "--game", "pong"]
-    assert shlex.split(continuation("a copy/start.sh", words)) == ["bash", "a copy/start.sh", *kept]
+    assert shlex.split(continuation(["bash", "a copy/start.sh"], words)) == ["bash", "a copy/start.sh", *kept]
 
 
 def test_the_help_explains_every_option_of_the_script() -> None:
