@@ -9,6 +9,7 @@ saber_tables/ the numbers as CSV, and the tables of scores and of the agents' di
 
 import argparse
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 from rainbow_iqn_apex.programs import completion, standard_output
@@ -45,13 +46,15 @@ def _run() -> None:
     if not given.runs and not given.label:
         parser.error(f"name folders with <game>.csv, or such files, as in: {parser.prog} results/")
 
+    from rainbow_iqn_apex.agents.registry import AGENTS
     from rainbow_iqn_apex.memory.errors import UserError
     from rainbow_iqn_apex.programs.command_line import fail  # after --help, which shall not wait for these
     from rainbow_iqn_apex.saber.report.inputs import parse_label
     from rainbow_iqn_apex.saber.report.program import write_report
 
     try:
-        for line in write_report(given.runs, given.output, [parse_label(text) for text in given.label]):
+        options = {name: frozenset(f.name for f in fields(entry.options)) for name, entry in AGENTS.items()}
+        for line in write_report(given.runs, given.output, [parse_label(text) for text in given.label], options):
             print(line)
     except UserError as error:
         fail(parser.prog, error)

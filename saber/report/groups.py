@@ -12,7 +12,7 @@ from typing import Any
 
 from rainbow_iqn_apex.saber.report.protocol import Protocols, protocols_of
 from rainbow_iqn_apex.saber.report.runs import Run
-from rainbow_iqn_apex.saber.report.settings import UNUSED, agent_name, agree, format_value
+from rainbow_iqn_apex.saber.report.settings import UNUSED, AgentOptions, agent_name, agree, format_value
 
 _NAMED = 2  # differing settings in a name; the table of differences has all of them
 
@@ -24,6 +24,7 @@ class Group:
     name: str  # no other agent of the report has it
     runs: Sequence[Run]
     settings: dict[str, Any]  # in which its runs agree, as far as they are recorded
+    options: AgentOptions  # that agents are known to have
 
     @cached_property
     def protocols(self) -> Protocols:
@@ -31,8 +32,9 @@ class Group:
         return protocols_of(self.runs)
 
 
-def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Part the runs into agents, in the order of the command line."""
+def group_runs(runs: Sequence[Run], options: AgentOptions | None = None) -> list[Group]:
+    """Part the runs into agents, in the order of the command line; `options` are those that they may have."""
+    known = options or {}
     clusters: list[_Cluster] = []
     for run in sorted(runs, key=lambda run: -len(run.comparable)):  # those that tell most decide what there is
         cluster = _place(run, [cluster for cluster in clusters if cluster.label == run.label])
@@ -41,10 +43,9 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         cluster.runs.append(run)
         cluster.settings |= run.comparable
     clusters.sort(key=lambda cluster: min((run.order, run.name) for run in cluster.runs))
-    names = _names(clusters)
     return [
-        Group(name, sorted(cluster.runs, key=lambda run: (run.game, run.name)), cluster.settings)
-        for name, cluster in zip(names, clusters, strict=True)
+        Group(name, sorted(cluster.runs, key=lambda run: (run.game, run.name)), cluster.settings, known)
+        for name, cluster in zip(_names(clusters, known), clusters, strict=True)
     ]
 
 
@@ -63,16 +64,14 @@ def _place(run: Run, clusters: Sequence[_Cluster]) -> _Cluster | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _names(clusters: Sequence[_Cluster]) -> list[str]:
+def _names(clusters: Sequence[_Cluster], options: AgentOptions) -> list[str]:
     """The label, or algorithm and preset; where these are the same, with settings that differ."""
     plain = [cluster.label or _default_name(cluster.runs) for cluster in clusters]
     named = []
     for name, cluster in zip(plain, clusters, strict=True):
         alike = [other.settings for other, theirs in zip(clusters, plain, strict=True) if theirs == name]
-        telling = [
-            setting for setting in _differing(alike) if all(format_value(setting, one) != UNUSED for one in alike)
-        ]
-        texts = [f"{setting} {format_value(setting, cluster.settings)}" for setting in telling]
+        telling = [setting for setting, values in _differing(alike, options).items() if UNUSED not in values]
+        texts = [f"{setting} {format_value(setting, cluster.settings, options)}" for setting in telling]
         more = [f"and {len(texts) - _NAMED} more"] if len(texts) > _NAMED else []
         named.append(f"{name} ({', '.join([*texts[:_NAMED], *more])})" if texts else name)
     seen: Counter[str] = Counter()
@@ -93,10 +92,10 @@ def _default_name(runs: Sequence[Run]) -> str:
 
 def differences(groups: Sequence[Group]) -> dict[str, list[str]]:
     """Settings in which agents differ, with the value of each agent."""
-    settings = [group.settings for group in groups]
-    return {name: [format_value(name, one) for one in settings] for name in _differing(settings)}
+    return _differing([group.settings for group in groups], groups[0].options)
 
 
-def _differing(settings: Sequence[dict[str, Any]]) -> list[str]:
+def _differing(settings: Sequence[dict[str, Any]], options: AgentOptions) -> dict[str, list[str]]:
     names = sorted({name for one in settings for name in one})
-    return [name for name in names if len({format_value(name, one) for one in settings}) > 1]
+    values = {name: [format_value(name, one, options) for one in settings] for name in names}
+    return {name: texts for name, texts in values.items() if len(set(texts)) > 1}

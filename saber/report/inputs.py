@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation, read_one_evaluation
 from rainbow_iqn_apex.saber.report.runs import Run, read_run, without_copies
+from rainbow_iqn_apex.saber.report.settings import AgentOptions
 from rainbow_iqn_apex.saber.results.evaluation_log import HEADER as EVALUATION
 from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER as EVALUATION_ACTORS
 from rainbow_iqn_apex.saber.results.training_log import HEADER as TRAINING
@@ -31,6 +32,7 @@ class Inputs:
     runs: list[Run]  # by game and path
     evaluations: list[Evaluation]
     left_out: list[str] = field(default_factory=list)  # a line for each file that is not reported, with its reason
+    options: AgentOptions = field(default_factory=dict)  # that agents are known to have
 
 
 def parse_label(text: str) -> Label:

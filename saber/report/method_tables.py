@@ -1,11 +1,13 @@
 """The tables of how scores were made: runs, settings, differences of agents, versions, and sources of other scores."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 from rainbow_iqn_apex.saber.report.descriptions import format_changes, format_values, value_counts
-from rainbow_iqn_apex.saber.report.groups import differences
+from rainbow_iqn_apex.saber.report.groups import Group, differences
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.runs import ACTION_REPEAT, Run
+from rainbow_iqn_apex.saber.report.settings import format_value
 from rainbow_iqn_apex.saber.report.table import GAP, Cell, Column, Row, Table
 from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, format_frames
 
@@ -40,9 +42,20 @@ def _run_cells(run: Run) -> dict[str, str]:
     }
 
 
-def difference_table(results: Results) -> Table:
-    """The settings in which the agents of the report differ."""
-    rows = [Row(name, [Cell(value) for value in values]) for name, values in differences(results.groups).items()]
+def difference_table(results: Results, *, shared: bool) -> Table:
+    """The settings in which agents differ: those that all have, or the others below the names of who has them."""
+    names = [agent.name for agent in results.agents]
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for setting, values in differences(results.groups).items():
+        having = tuple(name for name, value in zip(names, values, strict=True) if value != GAP)
+        found.setdefault(having, []).append(Row(setting, [Cell(value) for value in values]))
+    common = found.pop(tuple(names), [])
+    others = [
+        row
+        for having in sorted(found, key=lambda having: [name not in having for name in names])
+        for row in (Row(", ".join(having)), *found[having])
+    ]
+    rows = common if shared else others
     return Table("setting", [Column(agent.name) for agent in results.agents], rows, words=True)
 
 
@@ -53,15 +66,18 @@ def setting_table(results: Results) -> Table:
     rows = [
         Row(
             name,
-            [
-                Cell(format_values(counts[name], len(agent.group.runs)) if name in counts else GAP)
-                for agent, counts in zip(results.agents, found, strict=True)
-            ],
+            [Cell(_values(name, counts, agent.group)) for agent, counts in zip(results.agents, found, strict=True)],
         )
         for name in names
     ]
     columns = [Column(agent.name if len(results.agents) > 1 else "value") for agent in results.agents]
     return Table("setting", columns, rows or [Row("unknown", [Cell()] * len(columns))], words=True)
+
+
+def _values(name: str, counts: Mapping[str, Counter[str]], group: Group) -> str:
+    if name in counts:
+        return format_values(counts[name], len(group.runs))
+    return format_value(name, group.settings, group.options)
 
 
 def version_table(results: Results) -> Table:

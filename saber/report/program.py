@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rainbow_iqn_apex.memory.errors import UserError
@@ -16,6 +17,7 @@ from rainbow_iqn_apex.saber.report.inputs import TABLES, Label, read_inputs
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.runs import printable
 from rainbow_iqn_apex.saber.report.sections import extent, render_report
+from rainbow_iqn_apex.saber.report.settings import AgentOptions
 from rainbow_iqn_apex.saber.report.svg import to_svg
 from rainbow_iqn_apex.saber.report.table import to_latex
 from rainbow_iqn_apex.saber.results.files import replace_file
@@ -24,13 +26,17 @@ FIGURES = "saber_figures"
 _WIDE, _CURVE = 900, (480, 320)  # pixels of figures
 
 
-def write_report(paths: Sequence[Path], folder: Path, labels: Sequence[Label] = ()) -> list[str]:
+def write_report(
+    paths: Sequence[Path], folder: Path, labels: Sequence[Label] = (), options: AgentOptions | None = None
+) -> list[str]:
     """Write the report of these folders and logs into `folder`; returns what to tell about it, line by line.
+
+    Without the agents' own `options`, a setting that an agent does not have counts as not recorded.
 
     Raises UserError for paths that cannot be reported, OSError if the files cannot be written.
     """
     inputs = read_inputs(paths, labels)
-    results = Results(inputs)
+    results = Results(replace(inputs, options=options or {}))
     pages = {
         "saber.json": json.dumps(contents(results), indent=1, allow_nan=False) + "\n",
         "saber.html": render_report(results),
@@ -73,7 +79,8 @@ def render_tables(results: Results) -> dict[str, str]:
         "published": tables.reference_table(results),
         "evaluations_atari": tables.evaluation_table(results, results.evaluations, atari=True),
         "evaluations": tables.evaluation_table(results, results.evaluations, atari=False),
-        "differences": method_tables.difference_table(results),
+        "differences": method_tables.difference_table(results, shared=True),
+        "differences_of_own_settings": method_tables.difference_table(results, shared=False),
     }
     latex = {f"{name}.tex": to_latex(table) for name, table in written.items() if table.rows}
     return all_exports(results) | latex

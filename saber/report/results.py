@@ -115,7 +115,7 @@ class Results:
         self.runs: Sequence[Run] = inputs.runs
         self.evaluations: Sequence[Evaluation] = inputs.evaluations
         self.left_out: Sequence[str] = inputs.left_out
-        self.groups = group_runs(self.runs)
+        self.groups = group_runs(self.runs, inputs.options)
         self.agents = [Agent(group) for group in self.groups]
         self.tasks = sorted({run.task for run in self.runs})
         self.atari = [task for task in self.tasks if task.is_atari]

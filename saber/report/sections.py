@@ -242,7 +242,8 @@ def _method_section(results: Results) -> list[str]:
             "<p>Settings that take part in learning and are not the same; what only tells runs and machines apart, as "
             "seeds and numbers of actors, is none. Nor is the length of a run, T_max, though the importance-sampling "
             "exponent rises over it.</p>",
-            to_html(method_tables.difference_table(results)),
+            to_html(method_tables.difference_table(results, shared=True)),
+            *_own_settings(results),
         ]
     parts += ["<h3>Runs</h3>", to_html(method_tables.run_table(results))]
     parts += _lines("Note", notes(results.groups)) + _lines("Left out", results.left_out)
@@ -253,6 +254,14 @@ def _method_section(results: Results) -> list[str]:
     if results.atari:
         parts += ["<h3>Sources</h3>", to_html(method_tables.source_table())]
     return parts
+
+
+def _own_settings(results: Results) -> list[str]:
+    table = method_tables.difference_table(results, shared=False)
+    if not (count := sum(bool(row.cells) for row in table.rows)):
+        return []
+    about = f"{counted(count, 'setting')} that some of the agents do not have (“{GAP}”), by who has them"
+    return [f"<details><summary>{escape(about)}</summary>{to_html(table)}</details>"]
 
 
 def _lines(title: str, lines: Sequence[str]) -> list[str]:

@@ -6,6 +6,8 @@ All functions take a run's settings by name, as its record has them; a setting t
 from collections.abc import Mapping
 from typing import Any
 
+AgentOptions = Mapping[str, frozenset[str]]  # names of each agent's own options, by the name of `--agent`
+
 NOT_RECORDED, UNUSED = "not recorded", "–"
 RAINBOW, RAINBOW_IQN = "Rainbow", "Rainbow-IQN"
 
@@ -50,6 +52,14 @@ def applicable(settings: Mapping[str, Any]) -> dict[str, Any]:
     return used if agent is None else used | {"agent": agent}
 
 
+def foreign(settings: Mapping[str, Any], options: AgentOptions) -> frozenset[str]:
+    """Return the options of other agents that the agent of these `comparable` settings does not have."""
+    if "agent" not in settings:
+        return frozenset()
+    names = {_TITLES.get(agent, agent): own for agent, own in options.items()}
+    return frozenset().union(*names.values()) - names.get(str(settings["agent"]), frozenset())
+
+
 def _unused(agent: str | None, *, atari: bool) -> set[str]:
     unused = set[str]() if atari else set(_ONLY_ATARI)
     for other, names in _ONLY_OF.items():
@@ -71,10 +81,10 @@ def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str,
     return found
 
 
-def format_value(name: str, settings: Mapping[str, Any]) -> str:
-    """Write one of the `comparable` settings of an agent; a dash stands for one that it has no use for."""
-    unused = _unused(settings.get("agent"), atari=is_atari(settings))
-    return UNUSED if name in unused else str(settings.get(name, NOT_RECORDED))
+def format_value(name: str, settings: Mapping[str, Any], options: AgentOptions) -> str:
+    """Write one of the `comparable` settings of an agent; a dash stands for one that it does not have."""
+    unused = foreign(settings, options) | _unused(settings.get("agent"), atari=is_atari(settings))
+    return str(settings.get(name, UNUSED if name in unused else NOT_RECORDED))
 
 
 def agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

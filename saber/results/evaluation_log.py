@@ -88,6 +88,11 @@ class EvaluationLog:
         self._lock.close()
 
     @property
+    def record(self) -> EvaluationRecord:
+        """How the evaluation is made."""
+        return self._record
+
+    @property
     def episodes(self) -> list[EvaluatedEpisode]:
         """Requested episodes that have ended, in the order of their numbers."""
         return [self._episodes[number] for number in sorted(self._episodes) if number < self._asked]

@@ -1,11 +1,14 @@
 """Agents side by side: which runs are of one agent, what each is called, and over which games they are compared."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex import args
 from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.saber.report.aggregates import aggregate
 from rainbow_iqn_apex.saber.report.contents import contents
@@ -17,6 +20,7 @@ from rainbow_iqn_apex.saber.report.sections import render_report
 from rainbow_iqn_apex.saber.report.table import to_html
 from rainbow_iqn_apex.saber.report.tables import aggregate_table, game_table
 from rainbow_iqn_apex.saber.results.task import Task
+from tests.processes import run
 from tests.saber.report.logs import write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
@@ -107,6 +111,30 @@ def test_a_setting_that_not_all_record_is_compared_among_those_that_do(tmp_path:
     assert [name.partition(" (")[2] for name in names_of(tmp_path)] == [
         "later_option not recorded)", "later_option 0)", "later_option 1)"
     ]  # fmt: skip
+
+
+def test_what_another_agent_does_not_have_is_a_dash_and_folded(tmp_path: Path) -> None:
+    # Mutations: no options from saber_report.py; a dash for all that is not recorded.
+    lost = {("discount", "PPO"), ("unroll_length", "PPO")}  # by an older program
+    for agent, title in (("rainbow_iqn", "Rainbow-IQN"), ("impala", "IMPALA"), ("ppo", "PPO")):
+        settings = args.parse(["--agent", agent, "--game", "pong"], "test", "").settings
+        kept = {name: value for name, value in settings.items() if (name, title) not in lost and name != "game"}
+        write_run(tmp_path / agent, "pong", **kept | {"seed": 1, "reached": 5000})
+    code, _, errors = run("saber_report.py", tmp_path, "--output", tmp_path / "report")
+    assert (code, errors) == (0, "")
+    found = json.loads((tmp_path / "report" / "saber.json").read_text())["differences"]
+    values = {(name, title): value for name, texts in found.items() for title, value in texts.items()}
+    assert {where for where, value in values.items() if value == "not recorded"} == lost
+    own = [texts for texts in found.values() if "–" in texts.values()]
+    assert found["lr_IQN"]["PPO"] == found["epochs"]["IMPALA"] == "–" and found["trace_lambda"]["PPO"] != "–"
+    page = (tmp_path / "report" / "saber.html").read_text()
+    shown, _, folded = (
+        page.partition("Differences of the agents</h3>")[2].partition("<h3>Runs")[0].partition("<details>")
+    )
+    assert "<td>–" not in shown and ">discount<" in shown
+    assert f"{len(own)} settings that some of the agents do not have" in folded and folded.count("<td") == 3 * len(own)
+    heads = re.findall("<th scope=.rowgroup.*?<div>(.*?)</div>", folded)
+    assert {"IMPALA", "IMPALA, PPO", "PPO", "Rainbow-IQN"} <= set(heads) and len(set(heads)) == len(heads)
 
 
 @pytest.fixture(scope="module")
