@@ -124,6 +124,7 @@ class ResultOptions:
     record: Path | None = option(
         None, "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode; needs no screen"
     )
+    export: Path | None = option(None, "folder for a model card of test_multiple_seed.py, as Hugging Face takes it")
     record_evaluations: bool = option(
         False, "film what evaluation actors play, and show the best and the newest episode (docs/sinks.md)", flag=True
     )

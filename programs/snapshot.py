@@ -48,6 +48,11 @@ def save_weights(path: Path, agent: Agent, values: dict[str, Any]) -> None:
     _write(path, values | {_MODEL: agent.model.state_dict()})
 
 
+def save_exported(path: Path, saved: dict[str, Any]) -> None:
+    """Write the weights of a loaded snapshot and what it says of them, without the rest that training goes on with."""
+    _write(path, {name: value for name, value in saved.items() if name == _MODEL or not name.endswith(_SUFFIX)})
+
+
 def _write(path: Path, content: dict[str, Any]) -> None:
     try:
         with replace_file(path) as file:

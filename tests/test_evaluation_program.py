@@ -4,13 +4,16 @@ import json
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+import yaml
 
 from rainbow_iqn_apex.agents.randomness import derive_seed
 from tests import specs
 from tests.processes import Ended, Process, Processes, clean_environment, wait_for_ends
 from tests.small import CARTPOLE, save_untrained
+from tests.videos import frames_of
 
 BREAKOUT = "--game breakout --hidden-size 8 --architecture data-efficient --num-quantile-samples 8".split()
 ENDLESS = [*CARTPOLE[:2], "--evaluation-episodes", "1000000", "--evaluation-workers", "2"]
@@ -253,3 +256,54 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_played(
         code, out, errors = evaluations.run(breakout, "--game", "breakout", option, str(tmp_path / "file"))
         assert (code, out, errors.count("\n")) == (2, "", 1), errors
         assert errors.startswith(f"test_multiple_seed.py: error: {option}: ")
+
+
+# --- model cards ---
+
+
+def test_a_card_holds_what_the_hub_reads_and_is_evaluated_to_the_same_scores(
+    evaluations: Evaluations, cartpole: Path, tmp_path: Path
+) -> None:
+    # Mutations: leave the settings out of the snapshot; write the card of the episodes that were asked for before.
+    card = tmp_path / "card"
+    (card / ".git").mkdir(parents=True)  # as a clone of the hub's empty folder
+    few = ["--env", "gymnasium:CartPole-v1", "--evaluation-workers", "1", "--evaluation-episodes"]
+    for episodes in ("5", "3"):  # a card takes the place of an older one
+        code, out, errors = evaluations.run(cartpole, *few, episodes, "--export", str(card))
+        assert (code, errors) == (0, ""), out
+    assert f"model card: {card}, with" in out
+    _, head, body = (card / "README.md").read_text().split("---\n", 2)
+    page = yaml.safe_load(head)
+    assert page["library_name"] == "rainbow-iqn-apex" and "CartPole-v1" in page["tags"]
+    ((result,),) = [model["results"] for model in page["model-index"]]
+    assert page["model-index"][0]["name"] == "Rainbow-IQN"
+    assert result["task"]["type"] == "reinforcement-learning"
+    assert result["dataset"] == {"name": "CartPole-v1", "type": "CartPole-v1"}
+    (metric,) = result["metrics"]
+    rows = [line.split(",") for line in (card / "scores.csv").read_text().splitlines()[1:]]
+    scores = [float(row[4]) for row in rows[:3]]
+    assert metric["type"] == "mean_reward" and metric["value"] == f"{np.mean(scores):.2f} +/- {np.std(scores):.2f}"
+    assert "rules of CartPole-v1; 3 episodes" in body and "95 % interval" in body
+    film = (card / "replay.webm").exists()
+    assert film == ("without a film" not in out)
+    if film:
+        assert len(frames_of(card / "replay.webm")) > 5
+    (model,) = card.glob("*.pth")
+    other = tmp_path / "other"
+    more = ["--config", str(card / "settings.yaml"), "--path-to-results", str(other)]
+    code, out, errors = evaluations.run(card, *few, "3", *more)
+    assert (code, errors) == (0, "") and f"{model} plays CartPole-v1: 3 episodes" in out
+    (again,) = (other / "evaluations").glob("*.csv")
+    assert again.read_text().splitlines()[1:] == [",".join(row) for row in rows[:3]]
+
+
+def test_a_folder_that_is_no_card_is_left_as_it_is(evaluations: Evaluations, cartpole: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("# Mine\n")
+    code, out, errors = evaluations.run(cartpole, "--env", "gymnasium:CartPole-v1", "--export", str(tmp_path / "mine"))
+    assert (code, out) == (2, "")
+    assert errors == (
+        f"test_multiple_seed.py: error: --export: {tmp_path / 'mine'} holds something else than a model card; name an "
+        "empty folder, or a new one\n"
+    )
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["README.md"]

@@ -14,6 +14,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import yaml
 
 from tests.conftest import RedisServer
 from tests.processes import ROOT, Ended, Processes, clean_environment, run
@@ -33,6 +34,17 @@ NO_INDEX = ("Failed to fetch", "Could not find a version that satisfies the requ
 
 def test_the_package_needs_the_pinned_requirements() -> None:
     assert pins(PROJECT["dependencies"]) == pins(requirements())
+
+
+def test_the_citation_is_of_this_version_and_names_the_paper() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    required = {"cff-version", "message", "title", "authors"}  # by the schema of cff-version 1.2.0
+    assert required <= citation.keys() and citation["cff-version"] == "1.2.0" and citation["type"] == "software"
+    assert all(isinstance(citation[name], str) for name in required - {"authors"}) and citation["authors"]
+    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
+    (paper,) = citation["references"]
+    assert {"type", "title", "authors"} <= paper.keys() and paper["doi"] == "10.48550/arXiv.1908.04683"
+    assert [author["family-names"] for author in paper["authors"]] == ["Toromanoff", "Wirbel", "Moutarde"]
 
 
 @pytest.mark.parametrize("command", PROJECT["scripts"])

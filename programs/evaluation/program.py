@@ -13,6 +13,7 @@ from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.errors import Stopped, UserError
 from rainbow_iqn_apex.programs.common import device_name, open_environment, select_device
+from rainbow_iqn_apex.programs.evaluation.card import FILM, check_folder, write_card
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines, make_progress
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps
 from rainbow_iqn_apex.programs.evaluation.workers import OwnProcess, Processes, Task, make_players, number_of_workers
@@ -37,6 +38,8 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
     folder = folder_to_write("--path-to-results", args.path_to_results / "evaluations")
     if args.record is not None:
         try_to_record(args, "--record", folder_to_write("--record", args.record))
+    if args.export is not None:
+        check_folder(args.export)
     if args.render:
         open_environment(args, args.seed).close()  # fails now if no window can be opened
     device = select_device(args)
@@ -60,6 +63,8 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
             _report(args, log, players.player.action_repeat)
         if args.record is not None:
             _record(players, log.episodes, args.record, log.path.stem)
+        if args.export is not None:
+            _export(players, args, saved, log)
 
 
 def csv_name(args: Args) -> str:
@@ -132,6 +137,21 @@ def best_median_worst(episodes: list[EvaluatedEpisode]) -> dict[str, EvaluatedEp
         if ordered[index] not in chosen.values():
             chosen[place] = ordered[index]
     return {place: chosen[place] for place in ("best", "median", "worst") if place in chosen}
+
+
+def _export(players: OwnProcess | Processes, args: Args, saved: dict[str, Any], log: EvaluationLog) -> None:
+    """Write a model card, with a film of the episode whose score is in the middle where the game can be filmed."""
+    assert args.export is not None
+    chosen = best_median_worst(log.episodes)
+    seed, record = chosen.get("median", chosen["best"])
+    write_card(args, saved, log, players.player.action_repeat)
+    try:
+        try_to_record(args, "--export", args.export)
+    except UserError as error:
+        print(f"model card: {args.export}, without a film: {error}", flush=True)
+        return
+    for _ in players.play([Task(record.episode, seed, args.export / FILM)]):
+        print(f"model card: {args.export}, with a film of episode {record.episode}", flush=True)
 
 
 def _record(players: OwnProcess | Processes, episodes: list[EvaluatedEpisode], folder: Path, stem: str) -> None:

@@ -1,0 +1,100 @@
+"""Writes a model card: a folder with snapshot, settings, scores and a film, in the form of Hugging Face's hub.
+
+Nothing is uploaded here. The hub reads the head of README.md, whose `model-index` has the score.
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+import yaml
+
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.saber.report.protocol import protocol_of
+from rainbow_iqn_apex.saber.report.settings import agent_name
+from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog
+from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation
+from rainbow_iqn_apex.saber.results.files import folder_to_write, replace_file
+from rainbow_iqn_apex.saber.results.task import Task
+
+FILM = "replay.webm"  # the hub shows replay.mp4, for which OpenCV's wheels have no codec that browsers play
+_LIBRARY = "rainbow-iqn-apex"
+_MARK = f"---\nlibrary_name: {_LIBRARY}\n"
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder of a card; raises UserError if it holds anything else, but for hidden files such as .git."""
+    folder_to_write("--export", folder)
+    page = folder / "README.md"
+    is_card = page.is_file() and page.read_text("utf-8", errors="replace").startswith(_MARK)
+    if not is_card and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise UserError(
+            f"--export: {folder} holds something else than a model card; name an empty folder, or a new one"
+        )
+
+
+def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_repeat: int) -> None:
+    """Write all of the card but its film, in the place of an older card of the folder."""
+    assert args.export is not None
+    for old in (*args.export.glob("model_*.pth"), *args.export.glob("scores.*"), args.export / FILM):
+        old.unlink(missing_ok=True)
+    name = f"model_{args.task}_{log.record.trained_steps or 0}.pth"  # as `--model` finds it in a folder
+    snapshot.save_exported(args.export / name, saved)
+    for path in (log.path, log.path.with_suffix(".json")):
+        shutil.copyfile(path, args.export / f"scores{path.suffix}")
+    settings = json.loads(saved.get("settings", "{}")) | log.record.settings
+    for file, text in (
+        ("settings.yaml", yaml.safe_dump(settings, allow_unicode=True)),
+        ("README.md", _page(args, log, action_repeat)),
+    ):
+        with replace_file(args.export / file) as written:
+            written.write(text.encode())
+
+
+def _page(args: Args, log: EvaluationLog, action_repeat: int) -> str:
+    title = agent_name({"agent": args.agent})
+    records = [episode.record for episode in log.episodes]
+    scores = [record.score_saber for record in records]
+    protocol = protocol_of(log.record.settings)
+    rules = protocol.sentence if protocol else "rules not recorded"
+    trained = "" if log.record.trained_steps is None else f", trained for {log.record.trained_steps:,} agent steps"
+    result = {
+        "task": {"type": "reinforcement-learning", "name": "reinforcement-learning"},
+        "dataset": {"name": args.task, "type": args.task},
+        "metrics": [_metric(scores)],
+    }
+    head = {
+        "pipeline_tag": "reinforcement-learning",
+        "tags": [args.task, args.agent, "reinforcement-learning", "deep-reinforcement-learning", _LIBRARY],
+        "model-index": [{"name": title, "results": [result]}],
+    }
+    return f"""{_MARK}{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---
+
+# {title} plays {args.task}
+
+A snapshot of [Rainbow-IQN Ape-X](https://arxiv.org/abs/1908.04683){trained}.
+`test_multiple_seed.py --model <this folder>` evaluates it again.
+
+Protocol: {rules}; {counted(len(records), "episode")}, each from a seed of its own (--seed {log.record.seed}).
+
+```text
+{format_evaluation(records, action_repeat, Task(args.task, args.env).scores)}
+```
+
+`mean_reward` above is the mean of whole episodes, with their standard deviation. `scores.csv` has each episode,
+`scores.json` how they were played (weights {log.record.weights}, commit {", ".join(log.record.commits)}), and
+`settings.yaml` the settings.
+
+<video src="{FILM}" controls></video>
+"""
+
+
+def _metric(scores: Sequence[float]) -> dict[str, Any]:
+    value = f"{fmean(scores):.2f} +/- {pstdev(scores):.2f}"
+    return {"type": "mean_reward", "name": "mean_reward", "value": value, "verified": False}
