@@ -49,8 +49,8 @@ def save_weights(path: Path, agent: Agent, values: dict[str, Any]) -> None:
 
 
 def save_exported(path: Path, saved: dict[str, Any]) -> None:
-    """Write the weights of a loaded snapshot and what it says of them, without the rest that training goes on with."""
-    _write(path, {name: value for name, value in saved.items() if name == _MODEL or not name.endswith(_SUFFIX)})
+    """Write the weights of a loaded snapshot, their steps and settings, without what only its run goes on with."""
+    _write(path, {name: saved[name] for name in (_MODEL, "T_actors", "T_learner", "settings") if name in saved})
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:

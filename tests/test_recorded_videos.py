@@ -46,6 +46,7 @@ def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evalu
     path = save_untrained(tmp_path / "brick.pth", BREAKOUT, specs.ATARI)
     films = tmp_path / "films"
     more = ["--game", "breakout", "--evaluation-episodes", "4", "--evaluation-workers", "2", "--record", str(films)]
+    more += ["--export", str(tmp_path / "card")]
     code, out, errors = evaluations.run(path, *more)
     assert (code, errors) == (0, ""), out
     assert "did not repeat itself" not in out
@@ -67,6 +68,9 @@ def test_the_best_the_median_and_the_worst_episode_are_filmed(evaluations: Evalu
         large = cv2.resize(first, (320, 420), interpolation=cv2.INTER_NEAREST)[:, :, ::-1]
         assert np.abs(frames[0].astype(int) - large).mean() < 6, "it begins as the game does, in its colours"
     assert found == expected
+    (median,) = films.glob("*_median_*")
+    assert len(frames_of(tmp_path / "card" / "replay.webm")) == len(frames_of(median)), "a card shows this one"
+    assert '<video src="replay.webm"' in (tmp_path / "card" / "README.md").read_text()
 
 
 @needs_browser
@@ -90,6 +94,7 @@ def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations,
     path = save_untrained(tmp_path / "brick.pth", BREAKOUT, specs.ATARI)
     films = tmp_path / "films"
     more = ["--game", "breakout", "--evaluation-episodes", "2", "--evaluation-workers", "2", "--record", str(films)]
+    more += ["--export", str(tmp_path / "card")]
     process = evaluations.start(path, *more)
     process.wait_for("Recording again", seconds=300)
     process.wait_until(lambda: any(film.stat().st_size for film in films.glob(".*/.*.webm")), "a film")

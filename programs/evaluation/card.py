@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 from typing import Any
 
 import yaml
@@ -25,6 +25,7 @@ from rainbow_iqn_apex.saber.results.task import Task
 
 FILM = "replay.webm"  # the hub shows replay.mp4, for which OpenCV's wheels have no codec that browsers play
 _LIBRARY = "rainbow-iqn-apex"
+_VIDEO = f'\n<video src="{FILM}" controls></video>\n'
 _MARK = f"---\nlibrary_name: {_LIBRARY}\n"
 
 
@@ -39,7 +40,7 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_repeat: int) -> None:
+def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_repeat: int, *, film: bool) -> None:
     """Write all of the card but its film, in the place of an older card of the folder."""
     assert args.export is not None
     for old in (*args.export.glob("model_*.pth"), *args.export.glob("scores.*"), args.export / FILM):
@@ -51,7 +52,7 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
     settings = json.loads(saved.get("settings", "{}")) | log.record.settings
     for file, text in (
         ("settings.yaml", yaml.safe_dump(settings, allow_unicode=True)),
-        ("README.md", _page(args, log, action_repeat)),
+        ("README.md", _page(args, log, action_repeat) + _VIDEO * film),
     ):
         with replace_file(args.export / file) as written:
             written.write(text.encode())
@@ -90,11 +91,9 @@ Protocol: {rules}; {counted(len(records), "episode")}, each from a seed of its o
 `mean_reward` above is the mean of whole episodes, with their standard deviation. `scores.csv` has each episode,
 `scores.json` how they were played (weights {log.record.weights}, commit {", ".join(log.record.commits)}), and
 `settings.yaml` the settings.
-
-<video src="{FILM}" controls></video>
 """
 
 
 def _metric(scores: Sequence[float]) -> dict[str, Any]:
-    value = f"{fmean(scores):.2f} +/- {pstdev(scores):.2f}"
+    value = f"{fmean(scores):.2f} +/- {stdev(scores) if len(scores) > 1 else 0:.2f}"
     return {"type": "mean_reward", "name": "mean_reward", "value": value, "verified": False}

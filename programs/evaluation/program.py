@@ -144,11 +144,14 @@ def _export(players: OwnProcess | Processes, args: Args, saved: dict[str, Any], 
     assert args.export is not None
     chosen = best_median_worst(log.episodes)
     seed, record = chosen.get("median", chosen["best"])
-    write_card(args, saved, log, players.player.action_repeat)
     try:
         try_to_record(args, "--export", args.export)
+        reason = ""
     except UserError as error:
-        print(f"model card: {args.export}, without a film: {error}", flush=True)
+        reason = f", without a film: {error}"
+    write_card(args, saved, log, players.player.action_repeat, film=not reason)
+    if reason:
+        print(f"model card: {args.export}{reason}", flush=True)
         return
     for _ in players.play([Task(record.episode, seed, args.export / FILM)]):
         print(f"model card: {args.export}, with a film of episode {record.episode}", flush=True)
