@@ -12,9 +12,9 @@ class RunError(Exception):
 class DivergedError(RunError):
     """Training has reached numbers that are not finite. The present weights are not worth a checkpoint."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "the loss") -> None:
         super().__init__(
-            "the loss is not finite, so training has diverged: the last checkpoint is from before; try a smaller "
+            f"{what} is not finite, so training has diverged: the last checkpoint is from before; try a smaller "
             "learning rate or --max-gradient-norm"
         )
 

@@ -1,6 +1,11 @@
-"""All metrics by their fixed names, which are also TensorBoard's tags; any other name is an error."""
+"""All metrics by their fixed names, which are also TensorBoard's tags, and the names that agents give their own.
 
+Any other name is an error.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import Literal
 
 Kind = Literal["gauge", "counter", "histogram"]
@@ -14,6 +19,11 @@ class Metric:
     unit: str
     meaning: str
     kind: Kind = "gauge"  # a counter only grows, but for a learner that goes back to its checkpoint
+
+    @property
+    def help(self) -> str:
+        """Unit and meaning in one line."""
+        return f"{self.unit} {self.meaning}".strip()
 
 
 # Upper bounds of a histogram's bins, four a decade; the last bin has what lies above.
@@ -35,11 +45,13 @@ _TIME = (
     Metric("time/progress", "share", "of T-max that is learned"),
     Metric("time/remaining", "s", "until T-max, at the speed of the last minutes"),
 )
-_TRAIN = (
+_LEARNER = (
     Metric("train/timesteps", "agent steps", "that all updates stand for: the learner's T", "counter"),
     Metric("train/n_updates", "updates", "made since the learner began", "counter"),
     Metric("train/updates_per_second", "updates/s", "made"),
     Metric("train/version", "versions", "of the weights, the newest published", "counter"),
+)
+_TRAIN = (
     Metric("train/loss", "loss", "mean of the last updates"),
     Metric("train/value", "discounted return", "mean estimate of the sampled rows"),
     Metric("train/gradient_norm", "norm", "of the networks' gradients, before they are clipped"),
@@ -111,12 +123,59 @@ _SYSTEM = (
     Metric("redis/quarantined", "messages", "that could not be read, since the learner began", "counter"),
 )
 
-METRICS = {metric.name: metric for metric in (*_ROLLOUT, *_TIME, *_TRAIN, *_BUFFER, *_LOOPS, *_ACTORS, *_SYSTEM)}
+METRICS = {
+    metric.name: metric for metric in (*_ROLLOUT, *_TIME, *_LEARNER, *_TRAIN, *_BUFFER, *_LOOPS, *_ACTORS, *_SYSTEM)
+}
+
+_TAG = "train/"  # before the names of an agent's metrics
+MOST_TAGS = 60  # metrics of an agent
+_LONGEST_TAG = 60  # characters
+_TAKEN = {metric.name for metric in _LEARNER}
+
+
+class Tags:
+    """Gives each metric of an agent its name among all metrics, whatever the agent calls it; use it for one run."""
+
+    def __init__(self) -> None:
+        self._tags: dict[str, str] = {}  # by the agent's name
+
+    def of(self, name: str) -> str | None:
+        """Return a metric's name here, always the same; None for one too many."""
+        if name not in self._tags and len(self._tags) < MOST_TAGS:
+            self._tags[name] = self._free(_TAG + ("".join(map(_shown, str(name))) or "_"))
+        return self._tags.get(name)
+
+    def _free(self, tag: str) -> str:
+        taken = _TAKEN.union(self._tags.values())
+        endings = ("" if number == 1 else f"_{number}" for number in count(1))
+        tags = (tag[: _LONGEST_TAG - len(ending)] + ending for ending in endings)
+        return next(tag for tag in tags if tag not in taken)
+
+
+def _shown(character: str) -> str:
+    return character if character.isprintable() and character != " " else "_"
+
+
+def is_given(name: str) -> bool:
+    """Return whether a name is one of `Tags` that is not in the list."""
+    is_tag = name.startswith(_TAG) and len(_TAG) < len(name) <= _LONGEST_TAG
+    return is_tag and name not in METRICS and all(_shown(character) == character for character in name)
+
+
+def known(names: Iterable[str]) -> list[str]:
+    """Return which of the names are metrics: those in the list, and as many others as an agent may have."""
+    others = count()
+    return [name for name in names if name in METRICS or (is_given(name) and next(others) < MOST_TAGS)]
+
+
+def metric_of(name: str) -> Metric:
+    """Return what a metric is; of one that an agent has named nothing else is known."""
+    return METRICS.get(name) or Metric(name, "", "mean of the last updates, as the agent names it")
 
 
 def check_names(names: set[str]) -> None:
-    """Raise ValueError for names that are not in the list."""
-    if unknown := sorted(names - METRICS.keys()):
+    """Raise ValueError for names that are no metrics."""
+    if unknown := sorted(names.difference(known(names))):
         raise ValueError(f"no such metrics: {', '.join(map(ascii, unknown))}; monitoring/metrics.py lists them")
 
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 from rainbow_iqn_apex.memory.broker.holder import printable
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.monitoring.bounded import MOST, moment, number, read_object
-from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS, check_names
+from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS, check_names, known
 
 MAX_BYTES = 1 << 16  # of a report
 MAX_EVENTS = 20
@@ -66,7 +66,7 @@ class Report:
     written: float
     ended: bool = False  # the process has left in good order
     waits_for: str = ""  # empty: it waits for nothing
-    values: dict[str, float] = field(default_factory=dict)  # by the names of METRICS
+    values: dict[str, float] = field(default_factory=dict)  # by the names of monitoring.metrics
     histograms: dict[str, list[float]] = field(default_factory=dict)  # counts of the bins, by the names of METRICS
     events: tuple[Event, ...] = ()
 
@@ -77,12 +77,12 @@ class Report:
 
 
 def encode(report: Report) -> bytes:
-    """Return a report's bytes; raises ValueError for a metric that has no name in the list."""
+    """Return a report's bytes; raises ValueError for a metric of another name than `monitoring.metrics` has."""
     check_names(report.values.keys() | report.histograms.keys())
     finite = {name: value for name, value in report.values.items() if math.isfinite(value) and abs(value) < MOST}
     events = [event._replace(text=event.text[:_MAX_TEXT]) for event in report.events[-MAX_EVENTS:]]
     content = asdict(report) | {"values": finite, "events": events, "waits_for": report.waits_for[:_MAX_TEXT]}
-    return json.dumps(content, allow_nan=False).encode()
+    return json.dumps(content, allow_nan=False, ensure_ascii=False).encode(errors="replace")
 
 
 def decode(data: bytes) -> Report:
@@ -98,7 +98,7 @@ def _report(content: dict[str, Any]) -> Report:
     if not isinstance(values, dict) or not isinstance(histograms, dict):
         raise ValueError("has metrics that are none")
     # A newer release may report metrics that this one does not know.
-    known = {name: number(value) for name, value in values.items() if name in METRICS}
+    sound = {name: number(values[name]) for name in known(values)}
     counts = {name: _counts(bins) for name, bins in histograms.items() if name in METRICS}
     return Report(
         _role(content["role"]),
@@ -109,7 +109,7 @@ def _report(content: dict[str, Any]) -> Report:
         moment(content["written"]),
         content["ended"] is True,
         _text(content["waits_for"]),
-        known,
+        sound,
         counts,
         _events(content["events"]),
     )

@@ -78,6 +78,7 @@ def whole_run(client: Client, run_name: str, folder: Path) -> Iterator[None]:
     write_run(folder, "pong", 40)
     write_run(folder / "other", "pong", 60, score=12.0)
     names = [name for name in METRICS if not name.startswith(("actor", "buffer/priorities"))]
+    names.append(f"train/{EVIL.replace(' ', '_')}")  # as an agent has named it
     values = dict.fromkeys(names, 0.25)
     lines = (moment(60 * i, 10 * i, **{name.replace("/", "__"): i / 10 for name in names}) for i in range(40))
     (folder / "pong_metrics.jsonl").write_text("".join(lines))

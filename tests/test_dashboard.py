@@ -70,6 +70,8 @@ def test_the_page_shows_all_of_a_run_in_words_too(address: str) -> None:
                 "document.getElementById('scores-text').textContent"
             )
             assert browser.value("[...document.querySelectorAll('#metrics figure')].every(e => !e.hidden)")
+            headings = browser.value("[...document.querySelectorAll('#metrics h3')].map(e => e.textContent)")
+            assert f"train/{EVIL.replace(' ', '_')}" in headings
             assert errors(browser, address) == []
 
 

@@ -1,5 +1,6 @@
 """A learner with sinks of other projects: all of them get the run, and none can end it or be left out silently."""
 
+import json
 import re
 import socket
 import sqlite3
@@ -15,14 +16,18 @@ from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.programs.dashboard import extra
 from rainbow_iqn_apex.programs.sink_options import PACKAGES, SinkOptions, check_sinks
 from rainbow_iqn_apex.saber import gymnasium_extras
+from tests.chain.launch_naming import SHOWN
 from tests.deadline import wait_until
 from tests.processes import ROOT, clean_environment, run
-from tests.small import SHORT_CHAIN
+from tests.small import FAMILIES
 from tests.start_script import free_port
 from tests.system import LEARNER, System
 
 EXTRAS = ("tensorboard", "prometheus_client", "wandb", "trackio")
-OPTIONS = [*SHORT_CHAIN, *"--T-max 1500 --tensorboard --wandb --trackio --nb-eval-actors 1".split()]
+OPTIONS = [
+    *FAMILIES["reinforce"],
+    *"--T-max 10000000 --evaluation-interval 2000 --tensorboard --wandb --trackio --nb-eval-actors 1".split(),
+]
 
 
 def need_extras(*names: str) -> None:
@@ -34,6 +39,7 @@ def need_extras(*names: str) -> None:
 @pytest.mark.redis
 def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: str, tmp_path: Path) -> None:
     need_extras()
+    from prometheus_client.parser import text_string_to_metric_families
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     port, home = free_port(), tmp_path / "home"
@@ -41,7 +47,8 @@ def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: st
     # Nothing of this machine's user counts, and no server is there.
     offline = {"HOME": str(home), "WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio")}
     options, folder = [*OPTIONS, "--metrics-port", str(port)], tmp_path / "run"
-    with System(redis_port, run_name, folder, options, environment={LEARNER: offline}) as system:
+    environment = {LEARNER: offline}
+    with System(redis_port, run_name, folder, options, launch="launch_naming", environment=environment) as system:
         system.wait_for(LEARNER, "Learner of run")
 
         def scraped() -> str:
@@ -50,18 +57,29 @@ def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: st
 
         def is_scraped() -> bool:
             with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", port)) == 0 and "riqx_time_" in scraped()
+                return probe.connect_ex(("127.0.0.1", port)) == 0 and "riqx_train_given" in scraped()
 
         wait_until(is_scraped, system.last_words, 60)
-        assert f'run="{run_name}"' in scraped()
-        system.finish()
+        families = {family.name: family for family in text_string_to_metric_families(scraped())}
+        given = {sample.labels["name"]: sample.value for sample in families["riqx_train_given"].samples}
+        (labels,) = (sample.labels for sample in families["riqx_train_loss"].samples)
+        assert labels == {"run": run_name, "role": "learner", "number": "0"}
+        system.learner.terminate()
+        assert system.learner.finish(120) == 0, system.last_words()
         printed = system.printed(LEARNER)
     assert "Metrics are not written" not in printed and "Traceback" not in printed
+    assert printed.count("Metrics are left out: the agent's updates have more than 60, '") == 1
+    (*_, told) = re.findall("Mean .*, loss_of/the_critic_α 1.0000, .*", printed)
+    assert "n_updates_2 3.0000" in told and "seldom 0.5000" in told
+    values = {tag: float(place) for place, tag in enumerate(SHOWN.values(), 1)}
+    assert values.items() <= given.items() and len(given) <= 58, "and two that are in the list"
+    *_, line = (folder / "chain_metrics.jsonl").read_text().splitlines()
+    assert values.items() <= json.loads(line)["values"].items() and json.loads(line)["values"]["train/n_updates"] > 100
     events = EventAccumulator(str(folder / "chain_tensorboard")).Reload()
-    assert {"train/loss", "rollout/ep_rew_mean", "time/fps"} <= set(events.Tags()["scalars"])
+    assert {"train/loss", "rollout/ep_rew_mean", "time/fps", *values} <= set(events.Tags()["scalars"])
     assert events.Scalars("time/total_timesteps")[-1].step == events.Scalars("time/total_timesteps")[-1].value > 1000
     (stored,) = folder.glob("wandb/offline-run-*/run-*.wandb")
-    assert b"train/loss" in stored.read_bytes()
+    assert all(name.encode() in stored.read_bytes() for name in ("train/loss", *values))
     with closing(sqlite3.connect(tmp_path / "trackio" / "rainbow-iqn-apex.db")) as database:
         rows = database.execute("select run_name, max(step) from metrics group by run_name").fetchall()
     assert len(rows) == 1 and rows[0][0].startswith(run_name) and rows[0][1] > 1000

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.memory.broker.holder import is_moment
-from rainbow_iqn_apex.monitoring.metrics import METRICS
+from rainbow_iqn_apex.monitoring.metrics import known
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
@@ -63,7 +63,7 @@ def parse(data: bytes) -> Iterator[Line]:
 
 
 def _line(content: Any) -> Line:
-    values = {str(name): _finite(value) for name, value in content["values"].items() if name in METRICS}
+    values = {name: _finite(content["values"][name]) for name in known(content["values"].keys())}
     events = tuple(Event(_moment(at), str(text), alarm is True) for at, text, alarm in content["events"])
     if not 0 <= (step := _finite(content["step"])) < _MOST_STEPS:
         raise ValueError("a number of agent steps is none")

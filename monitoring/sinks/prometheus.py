@@ -1,7 +1,8 @@
 """Answers Prometheus: the newest metrics of all processes of the run, at http://<host>:<port>/metrics.
 
 A metric `group/name` becomes `riqx_group_name`, a counter with `_total` behind it as Prometheus has it. Labels are the
-run's name, and the role and number of the process that has reported the metric.
+run's name, and the role and number of the process that has reported the metric. All metrics that an agent has named are
+`riqx_train_given`: a name may hold any characters, so it is a label.
 """
 
 import threading
@@ -12,10 +13,11 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
-from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS, Metric
+from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS, Metric, is_given
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
 _LABELS = ("run", "role", "number")
+_GIVEN_LABELS = (*_LABELS, "name")
 
 
 class PrometheusSink:
@@ -67,6 +69,11 @@ class PrometheusSink:
                         family.add_metric(labels, value)
                 if family.samples:
                     yield family
+            given = GaugeMetricFamily("riqx_train_given", "of the learner, by the agent's names", labels=_GIVEN_LABELS)
+            for name in filter(is_given, moment.values):
+                given.add_metric((self._run, "learner", "0", name), moment.values[name])
+            if given.samples:
+                yield given
 
 
 def exposed_name(metric: Metric) -> str:
@@ -76,7 +83,7 @@ def exposed_name(metric: Metric) -> str:
 
 def _family(metric: Metric) -> GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily:
     kinds = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
-    return kinds[metric.kind](_prefixed(metric), f"{metric.unit} {metric.meaning}", labels=_LABELS)
+    return kinds[metric.kind](_prefixed(metric), metric.help, labels=_LABELS)
 
 
 def _prefixed(metric: Metric) -> str:

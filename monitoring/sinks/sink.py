@@ -32,7 +32,7 @@ class Moment:
 
     at: float  # seconds since 1970
     step: int  # agent steps that were played
-    values: dict[str, float]  # the learner's, by the names of METRICS
+    values: dict[str, float]  # the learner's, by the names of monitoring.metrics
     histograms: dict[str, list[float]]
     events: tuple[Event, ...]  # of the learner, since the last moment
     others: tuple[Report, ...] = field(default=())  # the newest reports of the others that run, if a sink is live

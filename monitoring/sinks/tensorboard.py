@@ -16,7 +16,7 @@ from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary, Summar
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rainbow_iqn_apex.monitoring.film import Film
-from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS, metric_of
 from rainbow_iqn_apex.monitoring.sinks.films import TAGS, KeptFilms
 from rainbow_iqn_apex.monitoring.sinks.gif import animate
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
@@ -75,10 +75,7 @@ class TensorBoardSink:
         return Summary.Value(tag=name, histo=bins, metadata=self._metadata(name))
 
     def _metadata(self, name: str) -> SummaryMetadata | None:
-        metric = METRICS[name]
-        return (
-            None if name in self._described else SummaryMetadata(summary_description=f"{metric.unit} {metric.meaning}")
-        )
+        return None if name in self._described else SummaryMetadata(summary_description=metric_of(name).help)
 
 
 def _image(film: Film) -> Summary.Image:

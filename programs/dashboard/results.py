@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from rainbow_iqn_apex.monitoring.metrics import METRICS
+from rainbow_iqn_apex.monitoring.metrics import METRICS, is_given
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.programs.dashboard.run_files import RunFiles, RunKey
 from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS
@@ -67,9 +67,12 @@ class Results:
         return {"runs": curves, "lines": lines}
 
     def metrics(self, title: str, names: Sequence[str]) -> dict[str, Any]:
-        """Return the history of some of a run's metrics; unknown names are left out."""
+        """Return the history of metrics by these names, unknown ones left out, and of all that the agent has named."""
         with self._read(title) as run:
-            return run.metrics([name for name in names if name in METRICS]) if run else {}
+            if not run:
+                return {}
+            newest = run.history.lines[-1].values if run.history.lines else ()
+            return run.metrics([*(name for name in names if name in METRICS), *filter(is_given, newest)])
 
     def facts(self, title: str) -> dict[str, Any]:
         """Return what a run plays, how it is set, and the scores of its newest episodes beside the references."""

@@ -1,5 +1,6 @@
 """Reads the learner's metrics, by the names of `monitoring.metrics`, from another thread while the learner works."""
 
+import textwrap
 import time
 from collections import deque
 from contextlib import suppress
@@ -15,7 +16,7 @@ from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.loop_clock import LoopClock, Shares
-from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS, check_names
+from rainbow_iqn_apex.monitoring.metrics import MOST_TAGS, PRIORITY_BOUNDS, Tags
 from rainbow_iqn_apex.monitoring.rate import Rate
 from rainbow_iqn_apex.monitoring.reporter import Reading
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
@@ -47,6 +48,8 @@ class LearnerGauges:
         self._progress = progress
         self._ingest = ingest
         self._shares = Shares(clock)
+        self._tags = Tags()
+        self._tells_less = False  # whether a line was printed about metrics that are left out
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._updates = 0
         self._first = progress.T_actors
@@ -56,16 +59,23 @@ class LearnerGauges:
         self._next_slow = 0.0
 
     def note(self, metrics: list[Metrics]) -> None:
-        """Count updates and keep their metrics; raises ValueError for a metric that has no name in the list."""
-        if not self._updates and metrics:
-            check_names({f"train/{name}" for name in metrics[0]})
+        """Count updates and keep their metrics; print a line if the agent has more of them than are kept."""
+        left_out = next((name for made in metrics for name in made if self._tags.of(name) is None), None)
+        if left_out is not None and not self._tells_less:
+            self._tells_less = True
+            named = textwrap.shorten(ascii(left_out), 60)
+            print(f"Metrics are left out: the agent's updates have more than {MOST_TAGS}, {named} is one", flush=True)
         self._metrics += metrics
         self._updates += len(metrics)
 
     def means(self) -> dict[str, float]:
-        """Return the means of the newest updates' metrics, by the agent's names for them; waits for the device."""
-        metrics = list(self._metrics)
-        return {name: torch.stack([m[name] for m in metrics]).mean().item() for name in metrics[0]} if metrics else {}
+        """Return the means of the newest updates' metrics, by the names of `Tags`; waits for the device."""
+        found: dict[str, list[torch.Tensor]] = {}
+        for metrics in list(self._metrics):
+            for name, value in metrics.items():
+                if tag := self._tags.of(name):
+                    found.setdefault(tag, []).append(value)
+        return {tag: torch.stack(values).float().mean().item() for tag, values in found.items()}
 
     def read_anew(self) -> None:
         """Let the next reading have no value of an earlier one: the last report of a run tells how it ended."""
@@ -76,9 +86,10 @@ class LearnerGauges:
         if time.monotonic() >= self._next_slow:
             self._next_slow = time.monotonic() + _SLOW_S
             self._slow = self._read_slowly()
-        train = {f"train/{name}": value for name, value in self.means().items()}
         shares = {f"share/{part}": share for part, share in self._shares.read().items()}
-        return Reading(self._speeds() | train | shares | self._slow.values | self._buffered(), self._slow.histograms)
+        return Reading(
+            self._speeds() | self.means() | shares | self._slow.values | self._buffered(), self._slow.histograms
+        )
 
     def _speeds(self) -> dict[str, float]:
         progress, repeat = self._progress, self._results.action_repeat

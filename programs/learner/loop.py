@@ -61,7 +61,7 @@ class Learner:
         self._saves_first = True  # for a run without a checkpoint, or whose checkpoint counts messages Redis has lost
         self._log, self._summary = self._new_log()
         self._evaluated = progress.T_learner // args.evaluation_interval
-        self._unchecked: list[torch.Tensor] = []  # metrics
+        self._unchecked: list[tuple[str, torch.Tensor]] = []  # metrics
 
     def resume(self, saved: SavedRun) -> None:
         """Take up from a checkpoint what is neither the agent's nor in `Progress`."""
@@ -151,15 +151,16 @@ class Learner:
 
     def _note(self, metrics: list[Metrics]) -> None:
         self.gauges.note(metrics)
-        self._unchecked += [metric for made in metrics for metric in made.values()]
+        self._unchecked += [metric for made in metrics for metric in made.items()]
         if len(self._unchecked) >= _CHECKED_METRICS:
             self._check_metrics()
 
     def _check_metrics(self) -> None:
         """Raise DivergedError if a metric since the last call was not finite; waits for the device."""
         metrics, self._unchecked = self._unchecked, []
-        if metrics and not torch.stack(metrics).isfinite().all():
-            raise DivergedError
+        if metrics and not torch.stack([value for _, value in metrics]).isfinite().all():
+            name = next(name for name, value in metrics if not value.isfinite())
+            raise DivergedError(f"the {ascii(name)[1:-1][:60]}")
 
     def _report(self) -> None:
         self._saver.try_to(self._saver.keep_weights)
@@ -174,7 +175,7 @@ class Learner:
         self._evaluated = self._progress.T_learner // self._args.evaluation_interval
         mean_score = self._results.mean_score(self._progress.T_learner)
         score = "fewer than 100 episodes yet" if mean_score is None else f"mean score {mean_score:.2f}"
-        told = ", ".join(f"{name} {mean:.4f}" for name, mean in self.gauges.means().items())
+        told = ", ".join(f"{name.removeprefix('train/')} {mean:.4f}" for name, mean in self.gauges.means().items())
         print(f"Mean {told}, {score}", flush=True)
         self._saver.try_to(lambda: self._results.plot(now=True))
         self._saver.try_to(self._saver.save)

@@ -2,13 +2,14 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from rainbow_iqn_apex.memory.loop_clock import LoopClock, Shares
-from rainbow_iqn_apex.monitoring.metrics import METRICS, check_names, table
+from rainbow_iqn_apex.monitoring.metrics import METRICS, MOST_TAGS, Tags, check_names, is_given, known, table
 from rainbow_iqn_apex.monitoring.rate import Rate
 
 PARTS = ("other", "act", "send", "wait")
@@ -38,9 +39,42 @@ def test_every_metric_has_one_name_a_unit_and_a_meaning() -> None:
 
 
 def test_an_unknown_name_is_an_error() -> None:
-    check_names({"train/loss"})
-    with pytest.raises(ValueError, match=r"no such metrics: 'train/lost'; monitoring/metrics\.py lists them"):
-        check_names({"train/loss", "train/lost"})
+    check_names({"train/loss", "train/lost"})
+    with pytest.raises(ValueError, match=r"no such metrics: 'time/lost'; monitoring/metrics\.py lists them"):
+        check_names({"train/loss", "time/lost"})
+
+
+class Overwriting(Tags):
+    """The mutation: two metrics get one name."""
+
+    def _free(self, tag: str) -> str:
+        return tag[:60]
+
+
+def odd_names(rng: random.Random) -> Iterator[str]:
+    """Yield names that are made of few characters, so that many are alike as soon as these are replaced."""
+    while True:
+        yield "".join(rng.choice("/ \n_\x00α\ud800") for _ in range(rng.choice((0, 1, 2, 80))))
+
+
+def are_sound(tags: Tags, rng: random.Random) -> bool:
+    given = {name: tags.of(name) for name in ["loss", *islice(odd_names(rng), 200)]}
+    kept = [tag for tag in given.values() if tag]
+    assert len(kept) == MOST_TAGS and given["loss"] == "train/loss"
+    assert all(tag == "train/loss" or is_given(tag) for tag in kept) and known(kept) == kept
+    assert {name: tags.of(name) for name in given} == given, "a name stays"
+    return len(set(kept)) == len(kept)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_an_agent_calls_a_metric_it_has_a_name_of_its_own(seed: int) -> None:
+    assert are_sound(Tags(), random.Random(seed))
+    assert not are_sound(Overwriting(), random.Random(seed))
+
+
+@pytest.mark.parametrize("name", ["timesteps", "n_updates", "updates_per_second", "version"])
+def test_an_agent_cannot_replace_what_the_learner_counts(name: str) -> None:
+    assert Tags().of(name) == f"train/{name}_2"
 
 
 class Forgetful(LoopClock):

@@ -14,7 +14,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring import reporter
-from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
+from rainbow_iqn_apex.monitoring.metrics import METRICS, MOST_TAGS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import (
     MAX_BYTES,
@@ -33,6 +33,7 @@ from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
 
+LONGEST = [f"train/{place:02}{chr(0x1F600) * 52}" for place in range(MOST_TAGS)]
 BINS = [float(count) for count in range(len(PRIORITY_BOUNDS) + 1)]
 REPORT = Report(
     "actor", 3, "host", 77, 1e9, 1e9 + 5, waits_for="the moon", values={"actor/steps": 12.0},
@@ -45,11 +46,12 @@ def test_a_report_comes_out_as_it_went_in() -> None:
 
 
 def test_the_largest_report_is_small_enough() -> None:
-    values = dict.fromkeys(METRICS, -1.2345678901234568e-300)
-    events = tuple(Event(1e9 + 1 / 3, "é" * 300) for _ in range(MAX_EVENTS + 5))
+    values = dict.fromkeys([*METRICS, *LONGEST], -1.2345678901234568e-300)
+    events = tuple(Event(1e9 + 1 / 3, "\U0001f600" * 300) for _ in range(MAX_EVENTS + 5))
     report = replace(REPORT, values=values, events=events, waits_for="\\" * 400)
     assert len(encode(report)) <= MAX_BYTES
     assert len(decode(encode(report)).events) == MAX_EVENTS
+    assert decode(encode(report)).values == values
 
 
 def test_a_metric_that_is_not_finite_is_left_out() -> None:
@@ -113,8 +115,14 @@ def test_text_of_others_cannot_command_a_terminal() -> None:
 
 def test_metrics_of_a_newer_release_are_left_out() -> None:
     content = json.loads(encode(REPORT))
-    content["values"]["train/of_the_future"] = 1.0
+    content["values"] |= {"share/of_the_future": 1.0, "train/a b": 1.0, "train/": 1.0, f"train/{'a' * 55}": 1.0}
     assert decode(json.dumps(content).encode()) == REPORT
+
+
+def test_metrics_that_an_agent_names_are_as_many_as_it_may_have() -> None:
+    content = json.loads(encode(REPORT))
+    content["values"] |= dict.fromkeys([*LONGEST, "train/one_more"], 1.0)
+    assert decode(json.dumps(content).encode()).values == REPORT.values | dict.fromkeys(LONGEST, 1.0)
 
 
 # --- the thread that writes them ---

@@ -151,14 +151,15 @@ def test_the_end_of_a_long_curve_grows_without_the_whole(tmp_path: Path, monkeyp
 
 def test_a_damaged_log_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
     write_run(tmp_path, "pong", 3)
-    (tmp_path / "pong_metrics.jsonl").write_text(moment(0, 0) + moment(3600, 20, train__loss=0.5))
+    (tmp_path / "pong_metrics.jsonl").write_text(moment(0, 0) + moment(3600, 20, train__loss=0.5, train__mine=2.0))
     with (tmp_path / "pong.csv").open("a") as file:
         file.write("no,episode\n")
     results = Results(tmp_path)
     for _ in range(2):
         (run,) = results.scores(["pong"])["runs"]
     assert "line" in run["problem"] and "is not an episode" in run["problem"]
-    assert results.metrics("pong", ["train/loss", "evil"])["values"] == {"train/loss": [None, 0.5]}
+    values = results.metrics("pong", ["train/loss", "evil"])["values"]
+    assert values == {"train/loss": [None, 0.5], "train/mine": [None, 2.0]}, "what the agent has named is there unasked"
 
 
 def test_hours_leave_out_the_time_in_which_the_learner_was_down(tmp_path: Path) -> None:

@@ -35,6 +35,12 @@ const PLOTS = [
   },
 ];
 export const NAMES = PLOTS.flatMap(plot => Object.keys(plot.names));
+const given = new Map();  // plots of the metrics that the agent has named, by name
+
+function plotOf(name) {
+  if (!given.has(name)) given.set(name, { id: `given-${given.size}`, title: name, names: { [name]: "mean" } });
+  return given.get(name);
+}
 
 function place(plot) {
   if (!find(plot.id)) {
@@ -48,7 +54,8 @@ function place(plot) {
 
 export function drawMetrics({ steps = [], hours = [], values = {} }, repeat) {
   const axis = chosenAxis(), x = along(axis, { steps, hours }, repeat);
-  for (const plot of PLOTS) {
+  for (const name of Object.keys(values)) if (!NAMES.includes(name)) plotOf(name);
+  for (const plot of [...PLOTS, ...given.values()]) {
     const names = Object.keys(plot.names).filter(name => values[name]?.some(value => value !== null));
     place(plot).hidden = !names.length;
     if (!names.length) continue;
