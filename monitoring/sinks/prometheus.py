@@ -7,13 +7,13 @@ run's name, and the role and number of the process that has reported the metric.
 
 import threading
 from collections.abc import Iterator
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS, Metric, is_given
+from rainbow_iqn_apex.monitoring.sinks.metrics_server import MetricsServer
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
 _LABELS = ("run", "role", "number")
@@ -29,7 +29,7 @@ class PrometheusSink:
         self._run = run
         self._host = host
         self._port = port
-        self._server: WSGIServer | None = None
+        self._server: MetricsServer | None = None
         self._thread: threading.Thread | None = None
         self._moment: Moment | None = None
 
@@ -39,7 +39,9 @@ class PrometheusSink:
         if self._server is None:
             registry = CollectorRegistry()
             registry.register(self)
-            self._server, self._thread = start_http_server(self._port, self._host, registry)
+            self._server = MetricsServer(self._host, self._port, registry)
+            self._thread = threading.Thread(target=self._server.serve_forever, name="metrics port", daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
         """Close the port."""

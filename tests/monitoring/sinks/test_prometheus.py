@@ -2,11 +2,13 @@
 
 import json
 import re
+import resource
 import shutil
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -93,6 +95,61 @@ def test_a_port_that_is_taken_later_ends_nothing(capsys: pytest.CaptureFixture[s
     sink.take(moment(3))
     assert "riqx_train_loss" in scrape(port), "the port is free by now"
     sink.close()
+
+
+SERVING = """
+import sys, time
+from pathlib import Path
+from rainbow_iqn_apex.monitoring.sinks.prometheus import PrometheusSink
+from tests.monitoring.sinks.moments import moment
+PrometheusSink("pong", "127.0.0.1", int(sys.argv[1])).take(moment(7))
+while True:
+    time.sleep(0.02)
+    with Path(sys.argv[2]).open("a") as file:
+        file.write("a line of scores\\n")
+"""
+
+
+def test_idle_connections_keep_neither_the_log_nor_scrapes_out(processes: Processes, tmp_path: Path) -> None:
+    # Mutations: no bound on connections; none is ended; the end only of those that say nothing at all.
+    port, log = free_port(), tmp_path / "pong.csv"
+    learner = processes.start("-c", SERVING, port, log)
+    learner.wait_until(log.exists, "the first line")
+    resource.prlimit(learner.pid, resource.RLIMIT_NOFILE, (64, 64))
+    ours = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(3000, ours[1]), ours[1]))
+    with ExitStack() as held:
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, ours)
+        for place in range(1100):
+            idle = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            with suppress(ConnectionError):  # it is closed already
+                idle.send(b"GET /metrics HTTP/1.1\r\n" * (place % 2))  # and no end of it
+        size = log.stat().st_size
+        learner.wait_until(lambda: log.stat().st_size > size, "a further line")
+        learner.wait_until(lambda: is_scraped(port), "an answer while all of these are open")
+        assert learner.exit_code is None and learner.errors == ""
+
+
+def is_scraped(port: int) -> bool:
+    try:
+        return "riqx_train_loss" in scrape(port)
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9400", 200), ("localhost", 200), ("[::1]:9400", 200), (socket.gethostname(), 200),
+        ("evil.example", 403), ("127.0.0.1.evil.example:9400", 403), ("", 403), ("[", 403),
+    ],
+)  # fmt: skip
+def test_a_page_of_somebody_else_cannot_read_under_another_name(host: str, status: int) -> None:
+    # Mutation: let every host name pass.
+    with serving() as port, closing(HTTPConnection("127.0.0.1", port, timeout=10)) as client:
+        client.request("GET", "/metrics", headers={"Host": host})
+        answer = client.getresponse()
+        assert (answer.status, b"riqx_" in answer.read()) == (status, status == 200)
 
 
 def test_grafana_asks_only_for_what_there_is() -> None:
