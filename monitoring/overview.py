@@ -179,7 +179,7 @@ def names_of(processes: Sequence[Process]) -> str:
 def _alerts(record: RunStatus, processes: tuple[Process, ...]) -> list[str]:
     """Return what a person should look at."""
     learner = processes[0]
-    alerts = [event.text for event in (learner.report.events if learner.report else ()) if event.is_alarm]
+    alerts = [text for process in processes for text in _alarms(process)]
     if record.over:
         return alerts
     missing = [process for process in processes if process.state == "missing"]
@@ -199,6 +199,12 @@ def _alerts(record: RunStatus, processes: tuple[Process, ...]) -> list[str]:
     if used and limit and used > _NEAR * limit:
         alerts.append(f"Redis uses {used / limit:.0%} of its maxmemory")
     return alerts
+
+
+def _alarms(process: Process) -> list[str]:
+    """Return the alarms of a process; the learner's concern the run, and do not name it."""
+    who = "" if process.role == "learner" else f"{process.title} has "
+    return [who + event.text for event in (process.report.events if process.report else ()) if event.is_alarm]
 
 
 def _has(processes: Sequence[Process]) -> str:

@@ -10,17 +10,33 @@ import pytest
 import redis
 
 from tests.deadline import wait_until
+from tests.small import FREE
 from tests.start_script import Workplace, go_on_with
 
 
 def test_the_others_go_on_until_the_last_actor_has_died(workplace: Workplace) -> None:
-    workplace.start("--windows", "none", "--nb-actor", 2)
+    workplace.start("--windows", "none", "--nb-actor", 2, *FREE)
     workplace.argv("actor1")
     workplace.tell("actor0", 2)
     workplace.wait_for_line(".*actor 0 has ended with exit code 2; 1 of 2 still run")
     workplace.tell("actor1", 0)
     assert workplace.exit_code() == 2
+    assert "start_learning_atari: no actor is left; the last words of actor 0: actor0 is here\n" in workplace.output
     assert workplace.has_saved("learner")
+    workplace.assert_nothing_left()
+
+
+def test_in_lockstep_an_actor_that_fails_for_good_ends_the_run(workplace: Workplace) -> None:
+    # Mutations: wait for the others to fail, too; take an actor that was sent home for one that has failed.
+    workplace.start("--windows", "none", "--nb-actor", 3)
+    workplace.argv("actor2")
+    workplace.tell("actor1", 0)
+    workplace.wait_for_line(".*actor 1 has ended with exit code 0; 2 of 3 still run")
+    workplace.tell("actor2", 7)
+    assert workplace.exit_code() == 7
+    line = "start_learning_atari: in lockstep all wait for actor 2; its last words: actor2 is here\n"
+    assert line in workplace.output
+    assert workplace.has_saved("learner") and workplace.has_saved("actor0")
     workplace.assert_nothing_left()
 
 
@@ -49,7 +65,7 @@ def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_ru
 
 @pytest.mark.slow
 def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> None:
-    workplace.start("--windows", "none", "--nb-actor", 2)
+    workplace.start("--windows", "none", "--nb-actor", 2, *FREE)
     workplace.argv("actor1")
     time.sleep(5.5)
     workplace.tell("actor1", 7)

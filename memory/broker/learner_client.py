@@ -13,7 +13,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.roll_call import RollCall, plain_command
+from rainbow_iqn_apex.memory.broker.roll_call import RollCall, no_failure, plain_command
 from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, actors_read, read_run, record_fields, write_run
 from rainbow_iqn_apex.memory.broker.story import Reach
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder
@@ -28,7 +28,7 @@ class LearnerClient:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
     `folder` is where the run's results are. The experience of another folder's run of this name is deleted only with
-    `abandon_other`. `command` returns the command that starts an actor, see `RollCall`.
+    `abandon_other`. `command` and `failure` are as in `RollCall`.
     """
 
     keys: Keys
@@ -36,6 +36,7 @@ class LearnerClient:
     def __init__(
         self, client: Client, name: str, settings: dict[str, Any], nb_actor: int, *,
         folder: Path = Path(), abandon_other: bool = False, command: Callable[[int], str] = plain_command,
+        failure: Callable[[Keys, int], str] = no_failure,
     ) -> None:  # fmt: skip
         self._client = client
         self._name = name
@@ -44,7 +45,7 @@ class LearnerClient:
         self._nb_actor = nb_actor
         self._owner = Owner.of(folder)
         self._abandon_other = abandon_other
-        self._command = command
+        self._command, self._failure = command, failure
         self.packets: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
         self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
         self.lease = Lease(
@@ -134,7 +135,7 @@ class LearnerClient:
 
     def absent(self) -> str:
         """Return the end of a line about waiting: which actors are not running."""
-        return RollCall(self._client, self.keys, self._nb_actor, self._command).absent_actors()
+        return RollCall(self._client, self.keys, self._nb_actor, self._command, self._failure).absent_actors()
 
     def rounds_under_way(self, run_id: str, nb_actor: int, most: int) -> tuple[int, dict[int, RoundUnderWay]]:
         """Return the newest round whose weights are published, and the round of each actor that has a state.

@@ -14,14 +14,26 @@ def plain_command(process: int) -> str:
     return "python launch_learner.py" if process == LEARNER else f"python launch_actor.py --id-actor {process}"
 
 
-class RollCall:
-    """Finds the processes of a run by their leases; `command` returns the command that starts an actor or LEARNER."""
+def no_failure(_keys: Keys, _actor: int) -> str:
+    """Return nothing: it is not known why an actor has ended."""
+    return ""
 
-    def __init__(self, client: Client, keys: Keys, actors: int, command: Callable[[int], str] = plain_command) -> None:
+
+class RollCall:
+    """Finds the processes of a run by their leases.
+
+    `command` returns the command that starts an actor or LEARNER, `failure` why an actor has ended, or nothing.
+    """
+
+    def __init__(
+        self, client: Client, keys: Keys, actors: int, command: Callable[[int], str] = plain_command,
+        failure: Callable[[Keys, int], str] = no_failure,
+    ) -> None:  # fmt: skip
         self._client = client
         self._keys = keys
         self._actors = actors
         self._command = command
+        self._failure = failure
 
     def absent(self) -> str:
         """Return the end of a line about waiting: who is not running, and the command to copy; empty if all run.
@@ -38,7 +50,10 @@ class RollCall:
         if not absent:
             return ""
         command = self._command(absent[0])
+        whys = ((actor, self._failure(self._keys, actor)) for actor in absent[:_MOST_NAMED])
+        failed = next((f"; actor {actor} has {why}" for actor, why in whys if why), "")
         if len(absent) == 1:
-            return f"; actor {absent[0]} is not running: {command}"
+            return f"{failed}; actor {absent[0]} is not running: {command}"
         named = ", ".join(map(str, absent[:_MOST_NAMED])) + (" ..." if len(absent) > _MOST_NAMED else "")
-        return f"; {len(absent)} actors are not running ({named}), each to be started with its --id-actor: {command}"
+        todo = f"each to be started with its --id-actor: {command}"
+        return f"{failed}; {len(absent)} actors are not running ({named}), {todo}"

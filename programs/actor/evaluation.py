@@ -33,6 +33,7 @@ from rainbow_iqn_apex.monitoring.reporter import Reporter
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.monitoring.viewer import Viewer
+from rainbow_iqn_apex.programs.actor.failure import failure_reported
 from rainbow_iqn_apex.programs.actor.filming import Filmer
 from rainbow_iqn_apex.programs.actor.gauges import ActorGauges
 from rainbow_iqn_apex.programs.actor.watching import make_view
@@ -159,8 +160,13 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
         open_environment(args, args.seed, recorded_by=EVALUATIONS).close()  # fails now, not after a wait
     budget.check_actor(args)
     client = connect_to_redis(args, stop)
-    command = partial(launch_command, args)
-    run = wait_for_run(client, args.name, args.shared, stop, command)
+    run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
+    keys = Keys(args.name, run.run_id, evaluation=True)
+    with failure_reported(client, keys, "evaluation actor", args.id_eval_actor):
+        _evaluate(args, client, run, stop)
+
+
+def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
     device = select_device(args)
     with closing(open_environment(replace(args, render=False), args.seed)) as environment:
         spec = environment.spec
@@ -173,7 +179,7 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
             args.id_eval_actor,
             stop,
             evaluation=True,
-            roll_call=RollCall(client, Keys(args.name, run.run_id), 0, command),
+            roll_call=RollCall(client, Keys(args.name, run.run_id), 0, partial(launch_command, args)),
             break_stale=args.abandon_other_run,
         ) as link,
         _filmer(args, client, run.run_id) as filmer,

@@ -23,6 +23,7 @@ from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.monitoring.viewer import Viewer
 from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
+from rainbow_iqn_apex.programs.actor.failure import failure_of, failure_reported
 from rainbow_iqn_apex.programs.actor.gauges import PARTS, ActorGauges
 from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
 from rainbow_iqn_apex.programs.common import (
@@ -168,7 +169,7 @@ class Actor:
 
 def _link(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, lockstep: bool) -> ActorClient:
     """Make the client; in lockstep all wait for each other, so its roll call names missing actors, too."""
-    awaited = args.nb_actor if lockstep else 0
+    awaited, keys = args.nb_actor if lockstep else 0, Keys(args.name, run.run_id)
     return ActorClient(
         client,
         args.name,
@@ -176,7 +177,7 @@ def _link(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, 
         args.id_actor,
         stop,
         run.crews if lockstep else (),
-        roll_call=RollCall(client, Keys(args.name, run.run_id), awaited, partial(launch_command, args)),
+        roll_call=RollCall(client, keys, awaited, partial(launch_command, args), partial(failure_of, client)),
         break_stale=args.abandon_other_run,
     )
 
@@ -192,6 +193,11 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     budget.check_actor(args)
     client = connect_to_redis(args, stop)
     run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
+    with failure_reported(client, Keys(args.name, run.run_id), "actor", args.id_actor):
+        _play(args, client, run, stop)
+
+
+def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
     device = select_device(args)
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
     environments = [open_environment(args, seed) for seed in seeds]

@@ -24,6 +24,7 @@ from rainbow_iqn_apex.monitoring.reporter import Reporter
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.actor.failure import failure_of
 from rainbow_iqn_apex.programs.common import (
     connect_to_redis,
     device_name,
@@ -148,6 +149,7 @@ def _link(args: Args, client: Client) -> LearnerClient:
         folder=args.path_to_results,
         abandon_other=args.abandon_other_run,
         command=partial(launch_command, args),
+        failure=partial(failure_of, client),
     )
 
 

@@ -56,12 +56,14 @@ class Output:
         self._window = window
         self._takes = takes
         self._prefix = f"[{name}] ".encode() if window is None else b""
+        self.last_line = b""  # which has something in it
         self._thread = threading.Thread(target=self._copy, name=f"output of {name}", daemon=True)
         self._thread.start()
 
     def _copy(self) -> None:
         descriptor = _TERMINAL if self._window is None else self._window
         for line in self._source:
+            self.last_line = line.strip() or self.last_line
             if not self._takes(line):
                 _write(descriptor, self._prefix + line.removesuffix(b"\n") + b"\n")
 

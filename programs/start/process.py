@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from rainbow_iqn_apex.memory.broker.holder import printable
 from rainbow_iqn_apex.programs.start.output import Output
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
 
@@ -67,6 +68,11 @@ class Process:
             failed = f"{self.name} ended with exit code {self.exit_code}. ".encode() + QUESTION
             self._output.close(failed if self.exit_code and not self._stopping else b"")
         return False
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it has printed."""
+        return printable(self._output.last_line.decode(errors="replace")) if self._output else ""
 
     def may_go_on(self) -> bool:
         """Tell whether starting it again makes sense: it was killed, or has failed after it worked for a while."""

@@ -59,13 +59,24 @@ class Supervisor:
                     self._look_after(actor, actors)
             for server in self._page_servers:
                 self._look_after_pages(server)
-            failures = [actor.exit_code for actor in self._actors if actor.exit_code]
-            if self._given_up.issuperset(self._actors) and failures:
-                complain("no actor is left")
-                return failures[0]
+            if failed := self._needed():
+                return failed.exit_code or 1
             self._stop.pause()
         say(f"the learner has ended with exit code {self.learner.exit_code}")
         return self.learner.exit_code or 0
+
+    def _needed(self) -> Process | None:
+        """Return an actor that has failed for good and without which the run cannot go on, and tell why it has."""
+        failed = next((actor for actor in self._actors if actor in self._given_up and actor.exit_code), None)
+        if failed is None:
+            return None
+        if self._given_up.issuperset(self._actors):
+            complain(f"no actor is left; the last words of {failed.name}: {failed.last_words}")
+            return failed
+        if self._options.args.synchronize_actors_with_learner:
+            complain(f"in lockstep all wait for {failed.name}; its last words: {failed.last_words}")
+            return failed
+        return None
 
     def _look_after(self, actor: Process, actors: list[Process]) -> None:
         """Start again an actor that was killed or sent home; tell how many of its kind, `actors`, are left if not."""

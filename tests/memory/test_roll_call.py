@@ -56,6 +56,17 @@ def test_who_is_absent(client: Client, run_name: str) -> None:
     assert RollCall(client, keys, 3, command).absent() == ""
 
 
+def test_why_an_actor_is_absent(client: Client, run_name: str) -> None:
+    keys = Keys(run_name, "id")
+    call = RollCall(client, keys, 4, command, lambda _, actor: {1: "failed (here)", 2: "failed (there)"}.get(actor, ""))
+    hold(client, keys, LEARNER, 0, 1, 3)
+    assert call.absent() == "; actor 2 has failed (there); actor 2 is not running: start 2"
+    leave(client, keys, 0)
+    leave(client, keys, 1)
+    told = "; 3 actors are not running (0, 1, 2), each to be started with its --id-actor: start 0"
+    assert call.absent() == f"; actor 1 has failed (here){told}"
+
+
 def test_the_plain_commands(client: Client, run_name: str) -> None:
     keys = Keys(run_name, "id")
     assert RollCall(client, keys, 2).absent().endswith(": python launch_learner.py")

@@ -1,0 +1,50 @@
+"""Tells the others why an actor has ended: what its environment raises is a traceback in the actor's terminal alone."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+
+from rainbow_iqn_apex.memory.broker.actor_client import RunOver
+from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
+from rainbow_iqn_apex.memory.broker.holder import this_host
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.errors import Stopped, UserError
+from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Event, Report, ReportError, Role, decode, encode
+from rainbow_iqn_apex.programs.common import one_line
+
+_IN_ORDER = (Stopped, RunOver, UserError, BrokerError)  # ends that are no failure of the actor's
+
+
+@contextmanager
+def failure_reported(client: Client, keys: Keys, role: Role, number: int) -> Iterator[None]:
+    """Write into the actor's report that it has failed, as an alarm, and let the exception go on."""
+    try:
+        yield
+    except _IN_ORDER:
+        raise
+    except Exception as error:
+        now = time.time()
+        failed = Event(now, f"failed ({type(error).__name__}: {one_line(error)})", is_alarm=True)
+        with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
+            last = _read(store, number) or Report(role, number, this_host(), os.getpid(), now, now)
+            events = (*(event for event in last.events if not event.is_alarm), failed)
+            store.write(number, encode(replace(last, written=now, ended=True, waits_for="", events=events)))
+        raise
+
+
+def failure_of(client: Client, keys: Keys, actor: int) -> str:
+    """Return how an actor has failed, empty if it has not, or Redis does not answer."""
+    with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
+        report = _read(store, actor)
+        return next((event.text for event in report.events if event.is_alarm), "") if report and report.ended else ""
+    return ""
+
+
+def _read(store: ReportStore, actor: int) -> Report | None:
+    found = store.read([actor], MAX_BYTES).get(actor)
+    with suppress(ReportError):
+        return decode(found.data) if found else None
+    return None
