@@ -16,7 +16,7 @@ import sys
 from typing import NoReturn
 
 from rainbow_iqn_apex.memory.errors import UserError
-from rainbow_iqn_apex.programs import completion, standard_output
+from rainbow_iqn_apex.programs import completion, standard_output, version
 from rainbow_iqn_apex.programs.command_line import fail, unknown
 
 _JSON = """
@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port-redis", "-p_red", type=_port, default=0, metavar="PORT", help="its port [6379]")
     parser.add_argument("--redis-url", default="", metavar="URL", help="in the place of these two, see docs/access.md")
     completion.offer(parser)
+    version.offer(parser)
     return parser
 
 

@@ -12,7 +12,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from rainbow_iqn_apex.programs import completion, standard_output
+from rainbow_iqn_apex.programs import completion, standard_output, version
 
 
 def main() -> None:
@@ -42,6 +42,7 @@ def _run() -> None:
     )
     parser.add_argument("--output", type=Path, default=Path("results"), help="folder to write to [results]")
     completion.offer(parser)
+    version.offer(parser)
     given = parser.parse_args()
     if not given.runs and not given.label:
         parser.error(f"name folders with <game>.csv, or such files, as in: {parser.prog} results/")

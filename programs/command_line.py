@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from rainbow_iqn_apex.agents.options import flag_of
 from rainbow_iqn_apex.memory.broker.access import hide_passwords
 from rainbow_iqn_apex.memory.errors import UserError
-from rainbow_iqn_apex.programs import completion
+from rainbow_iqn_apex.programs import completion, version
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."
@@ -103,6 +103,7 @@ def _parser(
     usage = f"{program} [options]"
     parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, parents=others)
     completion.offer(parser)
+    version.offer(parser)
     known = set[str]()
     for group in groups:
         section = parser.add_argument_group(str(group.__doc__))

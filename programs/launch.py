@@ -10,7 +10,7 @@ from typing import NoReturn
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.errors import DivergedError, RunError, Stopped, UserError
-from rainbow_iqn_apex.programs import command_line, standard_output
+from rainbow_iqn_apex.programs import command_line, standard_output, version
 
 Main = Callable[[Args, threading.Event], None]
 
@@ -35,6 +35,7 @@ def print_completion(program: str, others: Sequence[ArgumentParser] = ()) -> NoR
 
 
 def _run(main: str, program: str, description: str) -> None:
+    version.answer(program)
     try:
         if command_line.asks_for_completion(None):
             print_completion(program)

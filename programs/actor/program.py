@@ -188,7 +188,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
         run_evaluation_actor(args, stop)
         return
     if args.id_actor == LEARNER:
-        raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}")
+        raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}, such as --id-actor 0")
     torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
     budget.check_actor(args)
     client = connect_to_redis(args, stop)

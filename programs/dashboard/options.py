@@ -9,7 +9,7 @@ from pathlib import Path
 from rainbow_iqn_apex.agents.options import bounds_errors, option
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.memory.errors import UserError
-from rainbow_iqn_apex.programs import command_line
+from rainbow_iqn_apex.programs import command_line, version
 from rainbow_iqn_apex.programs.common_checks import server_errors
 from rainbow_iqn_apex.programs.redis_options import RedisOptions, named_twice
 
@@ -44,6 +44,7 @@ class DashboardOptions(RedisOptions, PageOptions):
 def parse(argv: Sequence[str], description: str) -> tuple[DashboardOptions, Server]:
     """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line."""
     groups, program = (PageOptions, RedisOptions), command_line.name_of(PROGRAM)
+    version.answer(program, argv)
     if command_line.asks_for_completion(argv):
         command_line.print_completion(groups, program, {})
     if command_line.asks_for_help(argv):

@@ -6,7 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.programs import command_line, launch
+from rainbow_iqn_apex.programs import command_line, launch, version
 from rainbow_iqn_apex.programs.start import options, windows
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.process import no_window
@@ -26,6 +26,7 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest) -> int
     if command_line.asks_for_help(words):  # of apex-train; the script answers without an environment
         print(_HELP.read_text("utf-8").replace("bash start_learning_atari.sh", options.PROGRAM, 1), end="")
         return 0
+    version.answer(options.PROGRAM, words)
     try:
         if command_line.asks_for_completion(words):
             launch.print_completion(options.PROGRAM, [options.parser()])

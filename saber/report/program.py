@@ -20,7 +20,7 @@ from rainbow_iqn_apex.saber.report.sections import extent, render_report
 from rainbow_iqn_apex.saber.report.settings import AgentOptions
 from rainbow_iqn_apex.saber.report.svg import to_svg
 from rainbow_iqn_apex.saber.report.table import to_latex
-from rainbow_iqn_apex.saber.results.files import replace_file
+from rainbow_iqn_apex.saber.results.files import folder_to_write, replace_file
 
 FIGURES = "saber_figures"
 _WIDE, _CURVE = 900, (480, 320)  # pixels of figures
@@ -41,10 +41,7 @@ def write_report(
         "saber.json": json.dumps(contents(results), indent=1, allow_nan=False) + "\n",
         "saber.html": render_report(results),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise UserError(f"--output: {folder} is a file; name a folder") from error
+    folder_to_write("--output", folder)
     _write(folder, pages)
     _write_all(folder / FIGURES, render_figures(results))
     _write_all(folder / TABLES, render_tables(results))
