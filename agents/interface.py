@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from rainbow_iqn_apex.agents.options import AgentOptions, LearningOptions
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
-from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec
+from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec
 from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
@@ -44,13 +44,18 @@ class Setup:
     generator: torch.Generator  # of all that the agent draws, on its device
     learns: bool  # an agent that only acts needs no target network and no optimiser
     place: Place  # for exploration that differs from one environment to the next
+    agent: str = "this one"  # as --agent names it
 
     @property
     def nb_actions(self) -> int:
         """Return among how many actions to choose; raises UserError if an action is not one discrete choice."""
         action = self.environment.action
         if not isinstance(action, Discrete):
-            raise UserError(f"--agent: this one chooses among discrete actions, and the environment takes {action}")
+            others = "ppo and sac take" if isinstance(action, Box) else "ppo takes"
+            raise UserError(
+                f"--agent: {self.agent} chooses among discrete actions, and the environment takes {action}; "
+                f"{others} these"
+            )
         return action.count
 
 

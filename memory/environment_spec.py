@@ -37,6 +37,9 @@ class MultiDiscrete:
 
     counts: tuple[int, ...]
 
+    def __str__(self) -> str:
+        return f"{len(self.counts)} choices at once (MultiDiscrete or MultiBinary)"
+
     @property
     def field(self) -> Field:
         """How a row stores an action."""
@@ -52,6 +55,9 @@ class Box:
     """Numbers, `size` of them, which agents choose in [-1, 1] and environments scale to their own bounds."""
 
     size: int
+
+    def __str__(self) -> str:
+        return f"numbers (a Box of {self.size})"
 
     @property
     def field(self) -> Field:

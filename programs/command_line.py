@@ -236,4 +236,4 @@ def unknown(text: str, known: Sequence[str]) -> str:
     by_lower_case = {flag.lower(): flag for flag in known}
     matches = difflib.get_close_matches(text.split("=")[0].lower(), by_lower_case, n=3)
     close = [by_lower_case[match] for match in matches]
-    return f"{text}: no such option" + (f"; did you mean {' or '.join(close)}?" if close else ", see --help")
+    return f"{text}: no such option" + (f"; did you mean {' or '.join(close)}?" if close else "; --help lists all")

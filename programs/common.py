@@ -81,7 +81,7 @@ def make_agent(args: Args, environment: EnvironmentSpec, device: torch.device, *
     torch.manual_seed(seed)
     generator = torch.Generator(device).manual_seed(seed)
     place = Place(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
-    return AGENTS[args.agent].load()(Setup(args, args.own, environment, generator, learns, place))
+    return AGENTS[args.agent].load()(Setup(args, args.own, environment, generator, learns, place, args.agent))
 
 
 def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimiter:

@@ -7,6 +7,7 @@ T_learner, model_state_dict, optimiser_state_dict`. Snapshots of this program ho
 
 import errno
 import hashlib
+import json
 import os
 import re
 import warnings
@@ -85,6 +86,15 @@ def load(path: Path, option: str) -> dict[str, Any]:
     if fault := check_weights(weights):
         raise UserError(f"{option}: {path} cannot be used: {fault}")
     return snapshot
+
+
+def settings_of(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the run that wrote a snapshot, as they stand there; empty in other programs' snapshots."""
+    try:
+        settings = json.loads(snapshot.get("settings", "{}"))
+    except (TypeError, ValueError):
+        return {}
+    return settings if isinstance(settings, dict) else {}
 
 
 def _check_archive(file: BinaryIO) -> None:

@@ -1,5 +1,6 @@
 """An environment of a user's whose code fails: where the variable FAILS_IN says, in the method's n-th call."""
 
+import multiprocessing
 import os
 from typing import Any
 
@@ -15,6 +16,8 @@ class Failing(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space = spaces.Box(0, 1, (3,)), spaces.Discrete(2)
         self._calls: dict[str, int] = {}
         self._step = 0
+        if os.environ.get("FAILS_IN") == "child" and multiprocessing.parent_process():
+            raise ImportError("no module for levels")
         self._may_fail("constructor")
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:

@@ -111,6 +111,19 @@ def test_what_resembles_no_option(argv: list[str]) -> None:
     assert errors_of(*argv)[0].startswith(f"{argv[0]}: no such option")
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("cartpole", "did you mean --env gymnasium:CartPole-v1?"),
+        ("Pendulum-v1", "did you mean --env gymnasium:Pendulum-v1?"),
+        ("ms-pacman", "ms_pacman is a game: --game ms_pacman"),
+        ("xyzzy", "--env atari and --game, or --env gymnasium:CartPole-v1"),
+    ],
+)
+def test_an_unknown_environment_comes_with_what_to_type(name: str, meant: str) -> None:
+    assert errors_of("--env", name) == [f"--env: there is no environment {name!r}; {meant}"]
+
+
 def test_an_unknown_game_comes_with_close_names() -> None:
     (error,) = errors_of("--game", "space_invader")
     assert error.startswith("--game: ")

@@ -120,9 +120,9 @@ def test_another_name_of_a_setting_goes_before_the_file_as_well(file: Path) -> N
         ("batch_sizes: 3", "batch_sizes: no such option; did you mean batch_size"),
         ("batch-sizes: 3", "batch-sizes: no such option; did you mean batch-size"),
         ("t_max: 3", "t_max: no such option; did you mean T_max"),
-        ("xyzzy: 3", "xyzzy: no such option, see --help"),
+        ("xyzzy: 3", "xyzzy: no such option; --help lists all"),
         ("? [a]\n: 3", "line 1: expected the name of an option"),
-        ('"a\\nb": 3', "'a\\nb': no such option, see --help"),
+        ('"a\\nb": 3', "'a\\nb': no such option; --help lists all"),
         ("config: other.yaml", "config: a configuration file cannot name another; leave it out"),
         ("seed: 1\nseed: 1", "seed: is given twice, first as seed; leave out one of them"),
         ("T-max: 1e6\nT_max: 1e7", "T_max: is given twice, first as T-max; leave out one of them"),
@@ -215,7 +215,7 @@ def test_all_mistakes_are_told_together_and_the_other_settings_are_named(file: P
     errors = errors_of("--config", file, "--T-max", "85000", "--discount", "x", "--lr-IQN", "0")
     assert errors == [
         "--discount: expected a finite number, got 'x'",
-        f"{file}: xyzzy: no such option, see --help",
+        f"{file}: xyzzy: no such option; --help lists all",
         f"{file}: batch_size: must be above 0, is 0",
         "--lr-IQN: must be above 0, is 0.0",
         f"--T-max: must exceed --learn-start 90000, is 85000 ({file} sets learn-start)",

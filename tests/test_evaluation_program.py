@@ -10,9 +10,11 @@ import pytest
 import yaml
 
 from rainbow_iqn_apex.agents.randomness import derive_seed
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from tests import specs
+from tests.failing import FAILING
 from tests.processes import Ended, Process, Processes, clean_environment, wait_for_ends
-from tests.small import CARTPOLE, save_untrained
+from tests.small import CARTPOLE, TINY, save_untrained
 from tests.videos import frames_of
 
 BREAKOUT = "--game breakout --hidden-size 8 --architecture data-efficient --num-quantile-samples 8".split()
@@ -211,6 +213,15 @@ def test_a_process_that_dies_at_its_start_is_an_error(evaluations: Evaluations, 
     code, _, errors = process.end()
     assert code == 1
     assert errors.splitlines()[-1].startswith("test_multiple_seed.py: a process of the evaluation has died")
+
+
+def test_what_a_process_lacks_is_named(evaluations: Evaluations, tmp_path: Path) -> None:
+    # Mutation: let the pool tell of the process that has not begun.
+    words = [*FAILING.split(), "--history-length", "1", *TINY]
+    path = save_untrained(tmp_path / "model.pth", words, EnvironmentSpec(Field((3,), "float32"), Discrete(2)))
+    code, _, errors = evaluations.start(path, *words[:2], "--evaluation-workers", "2", FAILS_IN="child").end()
+    assert (code, errors.count("\n")) == (1, 1), errors
+    assert "cannot play (--env: tests.failing:Failing-v0 cannot be made: no module for levels)" in errors
 
 
 def test_a_folder_is_enough(evaluations: Evaluations, cartpole: Path) -> None:

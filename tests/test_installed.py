@@ -16,6 +16,7 @@ from zipfile import ZipFile
 import pytest
 import yaml
 
+from rainbow_iqn_apex import __version__
 from tests.conftest import RedisServer
 from tests.processes import ROOT, Ended, Processes, clean_environment, run
 from tests.servers import BUNDLED
@@ -140,7 +141,7 @@ def test_the_installation_adds_one_name_to_those_of_other_packages(place: Path) 
     python = str(place / "venv" / "bin" / "python")
     look = "import importlib.metadata as m; print(*sorted({f.parts[0] for f in m.files('rainbow-iqn-apex')}))"
     found = run("-c", look, program=python, cwd=place / "empty").out.split()
-    assert found == ["..", PACKAGE, f"{PACKAGE}-{PROJECT['version']}.dist-info"]
+    assert found == ["..", PACKAGE, f"{PACKAGE}-{__version__}.dist-info"]
     for module in ("launch_learner", "args", "tests", "benchmarks"):
         assert run("-c", f"import {module}", program=python, cwd=place / "empty").code == 1
 

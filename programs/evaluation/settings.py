@@ -1,6 +1,5 @@
 """The settings of an evaluation: game and policy come from the snapshot, the rules from the command."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +59,7 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
 
 def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     """Return a snapshot's agent and the network's settings that the shapes of its weights show."""
-    name, weights = str(_raw_settings(saved).get("agent")), saved["model_state_dict"]
+    name, weights = str(snapshot.settings_of(saved).get("agent")), saved["model_state_dict"]
     known = name in AGENTS  # snapshots of others, and of earlier releases, name none
     try:
         told = AGENTS[name].load().sizes_of(weights) if known else sizes_of(weights)
@@ -162,15 +161,7 @@ def trained_steps(args: Args, saved: dict[str, Any]) -> int | None:
 
 def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of the run that wrote a snapshot; snapshots of other programs have none."""
-    return {name: value for name, value in _raw_settings(saved).items() if _is_setting(value, args.get(name))}
-
-
-def _raw_settings(saved: dict[str, Any]) -> dict[str, Any]:
-    try:
-        settings = json.loads(saved.get("settings", "{}"))
-    except (TypeError, ValueError):
-        return {}
-    return settings if isinstance(settings, dict) else {}
+    return {name: value for name, value in snapshot.settings_of(saved).items() if _is_setting(value, args.get(name))}
 
 
 def _is_setting(value: Any, known: Any) -> bool:

@@ -26,10 +26,10 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec
-from rainbow_iqn_apex.memory.errors import RunError, Stopped
+from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 from rainbow_iqn_apex.programs import processor, snapshot
-from rainbow_iqn_apex.programs.common import make_agent, open_environment, select_device
+from rainbow_iqn_apex.programs.common import make_agent, one_line, open_environment, select_device
 from rainbow_iqn_apex.saber.environment import Environment
 from rainbow_iqn_apex.saber.games import PUBLISHED_ACTIONS
 from rainbow_iqn_apex.saber.scores import EpisodeRecord, EpisodeScore
@@ -295,15 +295,19 @@ def _load_weights(descriptor: Any) -> dict[str, torch.Tensor]:
 
 
 _player: EpisodePlayer  # of a process of the pool
+_failure = ""  # why it has none
 
 
 def _begin(args: Args, weights: Any, stop: Event) -> None:
     """Prepare a process of the pool; `weights` is what `_Weights` has become, a dictionary of tensors."""
-    global _player
+    global _player, _failure
     threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
     processor.prepare()
     torch.set_num_threads(1)
-    _player = EpisodePlayer(args, weights, stop)
+    try:
+        _player = EpisodePlayer(args, weights, stop)
+    except Exception as error:  # noqa: BLE001 - the pool would tell of a death alone; the first task raises it
+        _failure = one_line(error) if isinstance(error, UserError) else f"{type(error).__name__}: {one_line(error)}"
 
 
 def _end_with_parent() -> None:
@@ -315,4 +319,6 @@ def _end_with_parent() -> None:
 
 
 def _play(task: Task) -> EpisodeRecord:
+    if _failure:
+        raise RunError(f"a process of the evaluation cannot play ({_failure})")
     return _player.play(task)

@@ -14,6 +14,7 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.options import flag_of
 from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.agents.randomness import derive_seed
+from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
@@ -167,7 +168,16 @@ def _restore(args: Args, agent: Agent, saved: SavedRun | None) -> None:
         print(f"Resuming from {saved.path} at T = {saved.progress.T_learner}{note}", flush=True)
     elif args.model:
         model = snapshot.choose(args.model, args.task)
-        snapshot.restore_weights(agent, snapshot.load(model, "--model"))
+        content = snapshot.load(model, "--model")
+        try:
+            snapshot.restore_weights(agent, content)
+        except UserError as error:
+            if (other := snapshot.settings_of(content).get("agent")) in AGENTS.keys() - {args.agent}:
+                raise UserError(
+                    f"--model: {model} holds weights of --agent {other}, which do not fit --agent {args.agent}: train "
+                    "that agent, or name a snapshot of this one"
+                ) from error
+            raise
         print(f"Starting from the weights of {model}", flush=True)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.saber.report import method_tables, tables
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.curves import curve_figure

@@ -51,7 +51,11 @@ def test_mistakes_are_one_line_and_code_2(tmp_path: Path) -> None:
     file.touch()
     for words, told in (
         ([tmp_path / "missing"], "no such file or folder"),
-        ([tmp_path, "--output", file], "is a file; name a folder"),
+        (
+            [tmp_path, "--output", file],
+            f"--output: expected a folder to write to, got {file} (File exists); name another",
+        ),
+        ([tmp_path, "--output", "/proc/none"], "--output: expected a folder to write to, got /proc/none ("),
         ([tmp_path, "--label", "ours"], "--label: expected NAME=FOLDER with a folder that exists"),
         ([tmp_path, "--label", f"ours={tmp_path / 'nowhere'}"], "--label: expected NAME=FOLDER"),
     ):
