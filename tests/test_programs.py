@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from rainbow_iqn_apex import __version__
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.common import IntervalLog, launch_command, make_agent
 from tests.chain.environment import ChainEnvironment
 from tests.processes import Processes
-from tests.small import CHAIN, FREE
+from tests.processes import run as run_program
+from tests.small import CHAIN, FREE, save_untrained
 from tests.specs import discrete
 from tests.system import EVALUATION, LEARNER, Run
 
@@ -159,6 +161,25 @@ def test_an_evaluation_needs_no_network_options_and_repeats_itself(processes: Pr
     assert sum(line.startswith("episode ") for line in out.splitlines()) == 40
     for row in ("40 episodes", "SABER score", "standard deviation", "median", "at 30 minutes", "at 5 minutes"):
         assert row in out
+
+
+@pytest.mark.redis
+def test_a_refusal_names_agents_and_spaces(run: Run, tmp_path: Path) -> None:
+    small = "--agent reinforce --history-length 1".split()
+    other = save_untrained(tmp_path / "other.pth", [*CHAIN, *small], ChainEnvironment.spec)
+    told = run.refusal(LEARNER, "--agent", "impala", "--model", str(other))
+    assert f"--model: {other} holds weights of --agent reinforce, which do not fit --agent impala: " in told
+    box = run.refusal(LEARNER, "--agent", "impala", "--env", "gymnasium:Pendulum-v1")
+    assert "--agent: impala chooses among discrete actions, and the environment takes numbers (a Box of 1); ppo" in box
+
+
+def test_every_program_has_a_version() -> None:
+    line = rf" {re.escape(__version__)} \(commit ([0-9a-f]{{7,}}(\+changes)?|unknown)\)\n"
+    for name in ("launch_learner", "launch_actor", "test_multiple_seed", "saber_report", "run_status", "dashboard"):
+        ended = run_program(f"{name}.py", "--version")
+        assert (ended.code, ended.errors) == (0, "") and re.fullmatch(f"{name}.py{line}", ended.out)
+    ended = run_program("-m", "rainbow_iqn_apex.programs.start", "start_learning_atari.sh", "--version")
+    assert re.fullmatch(f"start_learning_atari.sh{line}", ended.out)
 
 
 @pytest.mark.slow
