@@ -174,7 +174,7 @@ def test_a_terminal_shows_a_table_until_ctrl_c(own_server: RedisServer, own_clie
         (["--port-redis", "0"], "--port-redis"),
         (["--host-redis", "a", "--redis-url", "redis://b"], "--host-redis, --port-redis: "),
         (["--redis-url", "redis://u:s3cret@b"], "--redis-url: must not hold a password"),
-        (["redis://u:s3cret@b"], "redis://***@b: no such option, see --help"),
+        (["redis://u:s3cret@b"], "redis://***@b: no such option; --help lists all"),
         (["--wacth"], "--wacth: no such option; did you mean --watch?"),
         (["--port-redis", "1"], "no Redis server answers"),
     ],
