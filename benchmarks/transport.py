@@ -131,7 +131,7 @@ def take_in(replay: Replay, system: System, seconds: float) -> float:
     start, before, next_report = time.monotonic(), replay.inserted, 0.0
     while (now := time.monotonic()) < end:
         inbox.wait(WaitReporter("the writers"))
-        for chunk_id, message in inbox.take_all():
+        for chunk_id, message, _ in inbox.take_all():
             if isinstance(message, Chunk):
                 replay.add(chunk_id, message)
         if now >= next_report:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,7 +112,8 @@ class OverviewReader:
         )
         if _is_abandoned(record, learner):
             return Overview(self._name, record, processes, (), "abandoned")
-        return Overview(self._name, record, processes, tuple(_alerts(record, processes)), record.status)
+        alerts = [*_alerts(record, processes), *_cut_off(training, processes)]
+        return Overview(self._name, record, processes, tuple(alerts), record.status)
 
     def close(self) -> None:
         """Close the connection that was opened for this reader."""
@@ -205,6 +206,14 @@ def _alarms(process: Process) -> list[str]:
     """Return the alarms of a process; the learner's concern the run, and do not name it."""
     who = "" if process.role == "learner" else f"{process.title} has "
     return [who + event.text for event in (process.report.events if process.report else ()) if event.is_alarm]
+
+
+def _cut_off(store: ReportStore, processes: tuple[Process, ...]) -> Iterator[str]:
+    """Yield a line if actors wait for the learner to read messages that somebody has deleted."""
+    waiting = [process for process in processes if process.role == "actor" and process.state == "waiting"]
+    cut_off = store.cut_off(process.number for process in waiting if process.value("actor/unread"))
+    if named := [process for process in waiting if process.number in cut_off]:
+        yield f"{names_of(named)} waits for unread messages that have gone from Redis"
 
 
 def _has(processes: Sequence[Process]) -> str:

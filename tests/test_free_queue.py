@@ -76,6 +76,25 @@ def test_an_actor_comes_back_whose_messages_are_all_forgotten(redis_port: int, r
         wait_until(lambda: int(client.hget(keys.state(0), "sequence")) > sent + 40, system.last_words, 60)
 
 
+@pytest.mark.redis
+def test_actors_go_on_when_their_messages_are_deleted(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    """The learner reads nothing meanwhile, so an actor waits for messages that are gone when the learner goes on."""
+    # Mutation: `StreamReader._pass_gone`, which does nothing.
+    with (
+        redis.Redis(port=redis_port, decode_responses=True) as client,
+        System(redis_port, run_name, tmp_path, [*OPTIONS, *"--T-max 100000000".split()], actors=2) as system,
+    ):
+        system.wait_for("0", "T = 1000")
+        system.learner.send(signal.SIGSTOP)
+        keys = Keys(run_name, client.hget(Keys(run_name, "").run, "run_id"))
+        system.wait_for("0", "Waiting for the learner to read this actor's experience")
+        assert client.xtrim(keys.log(0), maxlen=0, approximate=False) > 0
+        sent = int(client.hget(keys.state(0), "sequence"))
+        system.learner.send(signal.SIGCONT)
+        wait_until(lambda: int(client.hget(keys.state(0), "sequence")) > sent + 40, system.last_words, 60)
+        assert re.search(rf"messages have gone .* the newest are \d+ to {sent} of actor 0\n", system.printed(LEARNER))
+
+
 def check_waiting(printed: str) -> None:
     counts = re.findall(r"lines \((\d+)\), trained on in the learner's \((\d+)\)", printed)
     assert len(counts) >= 4

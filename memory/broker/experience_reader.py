@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rainbow_iqn_apex.memory.broker.actor_state import round_under_way
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.registered import Registered, registered_actors
 from rainbow_iqn_apex.memory.broker.story import ANYWHERE, Reach
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry, StreamReader
+from rainbow_iqn_apex.memory.broker.tally import Tally
 from rainbow_iqn_apex.memory.broker.transport import (
     MAX_SEQUENCE,
     Keys,
-    Registered,
     log_extent,
     newest_sequence,
-    registered_actors,
     sequence_of,
 )
 from rainbow_iqn_apex.memory.chunk import ChunkId
@@ -69,6 +69,9 @@ class ExperienceReader:
         self._nb_actor = nb_actor
         self._joining = joining
         self._received: dict[int, int] = defaultdict(int, done)  # last message in pending, or handed out
+        self._settled: dict[int, int] = {}  # last message that an earlier learner has counted
+        self._gone = Tally(self._tell_gone)
+        self._newest_gone = ""
         self._left_out: dict[int, int] = defaultdict(int)  # messages lost or unreadable since the last end of a round
         self._pending: dict[int, deque[Entry]] = defaultdict(deque)
         self._ends: dict[int, deque[int]] = defaultdict(deque)  # rounds that end in pending
@@ -89,6 +92,13 @@ class ExperienceReader:
     def close(self) -> None:
         """Stop the reader."""
         self._reader.close()
+        self._gone.report(now=True)
+
+    def settle(self, counted: Mapping[int, int]) -> None:
+        """Take the messages up to these of each actor for read by an earlier learner: they may be gone from Redis."""
+        self._settled = dict(counted)
+        for actor, last in counted.items():  # of an emptied log, whose actor goes on after all that was in it
+            self._note_gone(actor, last + 1, self._received[actor])
 
     @property
     def received(self) -> dict[int, int]:
@@ -242,11 +252,25 @@ class ExperienceReader:
         except queue.Empty:
             return False
         actor, sequence = entry.id
-        if self._received[actor]:  # a broker that was restarted may have lost messages in between
-            self._left_out[actor] += max(0, sequence - self._received[actor] - 1)
+        if before := self._received[actor]:  # a broker that was restarted may have lost messages in between
+            self._left_out[actor] += max(0, sequence - before - 1)
+        if before := max(before, self._settled.get(actor, 0)):
+            self._note_gone(actor, before + 1, sequence if entry.is_gone else sequence - 1)
         self._received[actor] = sequence
         self._append(entry)
         return True
+
+    def _note_gone(self, actor: int, first: int, last: int) -> None:
+        """Count and report these messages, if there are any."""
+        if first <= last:
+            self._newest_gone = f"{first} to {last} of {self._keys.title(actor)}"
+            self._gone.more(last - first + 1)
+
+    def _tell_gone(self, new: int, count: int) -> str:
+        return (
+            f"{new} messages have gone from Redis before they were read, {count} so far; the newest are "
+            f"{self._newest_gone}"
+        )
 
     def _append(self, entry: Entry) -> None:
         actor = entry.id.actor

@@ -12,6 +12,7 @@ from rainbow_iqn_apex.memory.broker.actor_state import RoundUnderWay, round_unde
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.lease import Lease
+from rainbow_iqn_apex.memory.broker.registered import register_anew
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.roll_call import RollCall, no_failure, plain_command
 from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, actors_read, read_run, record_fields, write_run
@@ -108,6 +109,8 @@ class LearnerClient:
         groups = (Keys(self._name, ""), Keys(self._name, "", evaluation=True))
         void = [dict.fromkeys(actors_read(self._client, keys), 0) if other else {} for keys in groups]
         write_run(self._client, self._name, self._record, *void)  # first, so that actors of the old run write no more
+        for group in groups:
+            register_anew(self._client, replace(group, run_id=run_id), self.lease.token)
         if before and other:
             print(f"Deleting the experience of the other run {self._name!r}, of {before.whose}", flush=True)
             forget_run(self._client, self._name, before.run_id)

@@ -20,6 +20,20 @@ return {newest and newest[1] or '0-0', last, holds and '0-0' or last}
 """
 )
 
+# Replies, by stream, with the id of the last entry ever appended if the stream holds none after a position, else with
+# that position. Both are looked at in one step: between two, an actor could append.
+PASSED = (
+    LAST_ID
+    + """
+local passed = {}
+for k = 1, #KEYS do
+  local holds = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[k], ARGV[k])
+  passed[k] = holds and ARGV[k] or last_id(KEYS[k])
+end
+return passed
+"""
+)
+
 # Checks the lease, appends the messages under explicit increasing ids and replaces the state: all in one step, or
 # nothing. MULTI would not do: it goes on after a refused XADD. Replies -1 when done, also when the commit was done
 # before and its reply was lost. If a restarted broker has lost the messages before these, replies the number of the
@@ -112,6 +126,18 @@ return before
 RECORD = LEADING + "for i = 3, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end return 1"
 
 TRIM = LEADING + "for i = 3, #ARGV do redis.call('XTRIM', KEYS[i], 'MINID', ARGV[i] .. '-0') end return 1"
+
+# Writes the stream of actors anew, unless entries have come after that with the id ARGV[3].
+ENLIST = (
+    LAST_ID
+    + LEADING
+    + """
+if last_id(KEYS[3]) ~= ARGV[3] then return 0 end
+redis.call('DEL', KEYS[3])
+for i = 4, #ARGV do redis.call('XADD', KEYS[3], '*', 'actor', ARGV[i]) end
+return 1
+"""
+)
 
 # For a process that cannot take a lease: replies with the lease's value, cut to a length that can be shown, and with
 # the milliseconds that the lease still lasts.

@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.memory.broker.connection import Aside, BrokerError, Client, PlainClient, is_wrong_type
-from rainbow_iqn_apex.memory.broker.transport import Keys, actor_number, sequence_of
+from rainbow_iqn_apex.memory.broker.registered import actor_number
+from rainbow_iqn_apex.memory.broker.transport import Keys, sequence_of
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
 _KEPT_S = 24 * 3600  # for people who look for a process that is gone
@@ -38,6 +39,13 @@ def _reply(reply: Any) -> Any:
     if is_wrong_type(reply):
         return None
     raise reply
+
+
+def _is_cut_off(read: Any, log: dict[str, Any]) -> bool:
+    """Return whether a log has had messages after the last one read, and holds none of them."""
+    last_read = int(read) if isinstance(read, bytes) and read.isdigit() else 0
+    newest = log["last-entry"]
+    return sequence_of(log["last-generated-id"]) > last_read >= (sequence_of(newest[0]) if newest else 0)
 
 
 class ViewsRefusedError(Exception):
@@ -111,6 +119,20 @@ class ReportStore:
         known = [(read, log) for read, log in zip(received.values(), logs, strict=True) if isinstance(log, dict)]
         unread = sum(max(0, sequence_of(log["last-generated-id"]) - read) for read, log in known)
         return ServerUse(memory["used_memory"], memory["maxmemory"], sum(log["length"] for _, log in known), unread)
+
+    def cut_off(self, actors: Iterable[int]) -> set[int]:
+        """Return which of these actors have unread messages that their logs do not hold any more.
+
+        Raises BrokerError if the server does not answer. Logs that this user may not look at count as whole.
+        """
+        wanted = list(actors)
+        pipe: Any = self._client.pipeline(transaction=False)
+        for actor in wanted:
+            pipe.hget(self._keys.run, self._keys.read_field(actor))
+            pipe.xinfo_stream(self._keys.log(actor))
+        replies = pipe.execute(raise_on_error=False) if wanted else []
+        found = zip(wanted, replies[::2], replies[1::2], strict=True)
+        return {actor for actor, read, log in found if isinstance(log, dict) and _is_cut_off(read, log)}
 
     def close(self) -> None:
         """Close the connection that was opened for this store."""

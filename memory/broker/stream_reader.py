@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client, ReplyTooLargeError
 from rainbow_iqn_apex.memory.broker.quarantine import Quarantine
+from rainbow_iqn_apex.memory.broker.registered import actor_number
 from rainbow_iqn_apex.memory.broker.story import Reach, Story
 from rainbow_iqn_apex.memory.broker.transport import (
     MAX_SEQUENCE,
@@ -16,7 +18,6 @@ from rainbow_iqn_apex.memory.broker.transport import (
     Keys,
     RawMessage,
     Scripts,
-    actor_number,
     raw_message,
     sequence_of,
 )
@@ -26,6 +27,7 @@ from rainbow_iqn_apex.memory.wire import WireError
 
 READ_AHEAD = 256  # decoded messages waiting for the learner: back-pressure on the reader, about 130 MB of chunks
 _READ_COUNT = 32  # messages of a stream in one read
+_LOOK_S = 1.0  # between two looks at the streams from which nothing comes
 
 Decoder = Callable[[bytes], Message]  # raises ValueError for what replay could not hold
 
@@ -35,6 +37,7 @@ class Entry(NamedTuple):
 
     id: ChunkId
     message: Message | None  # None for the readers only: an unreadable message is left out, but counts as read
+    is_gone: bool = False  # whether Redis does not hold the message any more, nor any between it and the one before
 
 
 class StreamReader(threading.Thread):
@@ -67,6 +70,8 @@ class StreamReader(threading.Thread):
         self._reach = reach
         self._careful = False  # whether a script fetches the messages, as one read would have too many bytes
         self._turn = 0
+        self._looked: dict[Any, Any] = {}  # positions at the last look for messages that are gone
+        self._next_look = time.monotonic() + _LOOK_S
         self._left = threading.Event()
 
     def close(self) -> None:
@@ -84,6 +89,8 @@ class StreamReader(threading.Thread):
                         self._take_in(messages)
                     else:
                         self._take(self._actors[stream], messages)
+                if time.monotonic() >= self._next_look:
+                    self._pass_gone()
                 self._quarantine.report()
             self._quarantine.report(now=True)
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
@@ -104,6 +111,18 @@ class StreamReader(threading.Thread):
         found = self._scripts.read({stream: self._positions[stream] for stream in streams}, READ_BYTES)
         self._careful = bool(found)
         return found
+
+    def _pass_gone(self) -> None:
+        """Go on after messages that were deleted or trimmed unread: their actor waits until they count as read."""
+        idle = {stream: at for stream, at in self._positions.items() if self._looked.get(stream) == at}
+        idle.pop(self._joins, None)
+        for stream, last in self._scripts.passed(idle).items() if idle else ():
+            if sequence_of(last) > sequence_of(idle[stream]):
+                self._positions[stream] = last
+                if sequence_of(last) <= MAX_SEQUENCE:
+                    self._put(Entry(ChunkId(self._actors[stream], sequence_of(last)), None, is_gone=True))
+        self._looked = dict(self._positions)
+        self._next_look = time.monotonic() + _LOOK_S
 
     @property
     def received(self) -> dict[int, int]:

@@ -30,7 +30,6 @@ from typing import Any, NamedTuple, cast
 from rainbow_iqn_apex.memory.broker import lua
 from rainbow_iqn_apex.memory.broker.connection import Client, PlainClient, ResponseError
 from rainbow_iqn_apex.memory.errors import RunError
-from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
 READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
 CUT_BYTES = 1 << 14  # what is read of a message that is too large
@@ -190,6 +189,8 @@ class Scripts:
         self._publish = client.register_script(lua.PUBLISH)
         self._record = client.register_script(lua.RECORD)
         self._trim = client.register_script(lua.TRIM)
+        self._enlist = client.register_script(lua.ENLIST)
+        self._passed = client.register_script(lua.PASSED)
         self._renew = client.register_script(lua.RENEW)
         self._read_lease = client.register_script(lua.READ_LEASE)
         self._break_lease = client.register_script(lua.BREAK_LEASE)
@@ -213,6 +214,11 @@ class Scripts:
                 ) from error
             if taken := re.search(r"TAKEN (\d+)", str(error)):
                 raise NumberTakenError(keys, actor, int(taken[1])) from error
+            if "last possible ID" in str(error):
+                raise RunError(
+                    f"{keys.title(actor)} cannot join: somebody has written the greatest id to the Redis key "
+                    f"{keys.actors}; start the learner again, which writes that key anew"
+                ) from error
             raise RunError(f"Redis refused the messages of {keys.title(actor)}: {error}") from error
         return None if known == -1 else int(known)
 
@@ -220,8 +226,8 @@ class Scripts:
         """Store the weights of these versions, oldest first, and announce the versions, in one step.
 
         Returns the newest version that was announced before, -1 for none; `restart` first deletes all announced before.
-        Only a learner may call this method, `write_record` and `trim`. They raise RunError if the learner's lease is
-        lost, or the run was abandoned.
+        Only a learner may call this method, `write_record`, `trim` and `enlist`. They raise RunError if the learner's
+        lease is lost, or the run was abandoned.
         """
         slots = [keys.weights(version) for version in weights]
         values = [part for item in weights.items() for part in item]
@@ -234,6 +240,17 @@ class Scripts:
     def trim(self, keys: Keys, token: bytes, oldest: dict[int, int]) -> None:
         """Drop the messages of each actor that are older than the given sequence number."""
         self._lead(self._trim, keys, token, [keys.log(actor) for actor in oldest], list(oldest.values()))
+
+    def enlist(self, keys: Keys, token: bytes, actors: list[int], last: bytes) -> bool:
+        """Replace the stream of actors by one of these; False if entries have come after the one with id `last`."""
+        return bool(self._lead(self._enlist, keys, token, [keys.actors], [last, *actors]))
+
+    def passed(self, positions: dict[Any, Any]) -> dict[Any, bytes]:
+        """Return, by stream, the position after which all entries will come: later than given if unread ones are gone.
+
+        A server that was started again may have lost the entries up to a position: then an earlier one is returned.
+        """
+        return dict(zip(positions, self._passed(list(positions), list(positions.values())), strict=True))
 
     def read(self, positions: dict[Any, Any], most: int) -> list[tuple[Any, list[RawMessage]]]:
         """Return the messages after these positions, by stream: at most `most` bytes of them, but at least one message.
@@ -320,28 +337,6 @@ def newest_sequence(client: Client, key: str) -> int:
 def sequence_of(entry_id: bytes) -> int:
     """Return the sequence number in an entry's id."""
     return int(entry_id.split(b"-")[0])
-
-
-class Registered(NamedTuple):
-    """The actors that have a log, and the position in their stream after which others will come."""
-
-    actors: set[int]
-    position: bytes
-
-
-def registered_actors(client: Client, keys: Keys) -> Registered:
-    """Read the stream of actors to its end; ignore entries with numbers that no actor of ours can have."""
-    scripts, actors, position = Scripts(client), set(), b"0-0"
-    while found := scripts.read({keys.actors: position}, READ_BYTES):
-        entries = found[0][1]
-        actors |= {number for entry in entries if (number := actor_number(entry.data)) is not None}
-        position = entries[-1].id
-    return Registered(actors, position)
-
-
-def actor_number(text: bytes) -> int | None:
-    """Parse an actor's number as an actor writes it; None for anything else."""
-    return int(text) if re.fullmatch(rb"[0-9]{1,9}", text) and int(text) < MAX_ACTORS else None
 
 
 def newest_version(client: Client, keys: Keys) -> int:

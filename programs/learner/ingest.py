@@ -32,6 +32,7 @@ class Ingest:
         limiter: RateLimiter, pace: Pace, decode: Decoder, stop: threading.Event, clock: LoopClock,
     ) -> None:  # fmt: skip
         self.counted: dict[int, int] = {}
+        self._after_checkpoint: dict[int, int] = {}  # the same of the checkpoint, also of what Redis has lost since
         self._buffer = buffer
         self._link = link
         self._results = results
@@ -56,7 +57,8 @@ class Ingest:
 
     def tell(self, status: str = "running") -> None:
         """Write into the run's record, for the actors, how far the run is and which messages were read."""
-        progress, received = self._progress, self.reader.received
+        progress, received = self._progress, self._after_checkpoint | self.reader.received
+        received = {actor: max(last, self._after_checkpoint.get(actor, 0)) for actor, last in received.items()}
         self._evaluations.take()
         self._link.progress(status, progress.T_learner, progress.T_actors, received, self._evaluations.received)
 
@@ -121,11 +123,13 @@ class Ingest:
 
     def resume(self, counted: dict[int, int]) -> bool:
         """Go on after the messages that a checkpoint counts; returns whether Redis has lost none of them."""
+        self._after_checkpoint = dict(counted)  # an actor whose state is older begins anew
         for actor, last in counted.items():
             known = self.reader.last.get(actor, 0)
             if known < last:  # new messages will use the lost numbers again
                 print(f"Redis has lost messages {known + 1} to {last} of actor {actor}", flush=True)
             self.counted[actor] = min(known, last)
+        self.reader.settle(self.counted)
         return self.counted == counted
 
     def _take_round(self, round_: int) -> None:
@@ -140,7 +144,7 @@ class Ingest:
     def _take(self, entries: Iterable[Entry]) -> None:
         episodes = []
         try:
-            for chunk_id, message in entries:
+            for chunk_id, message, _ in entries:
                 new = self._is_new(chunk_id)
                 if isinstance(message, Episode) and new:  # others were logged before the checkpoint
                     episodes.append(message)

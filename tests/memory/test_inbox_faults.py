@@ -3,7 +3,7 @@
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -144,6 +144,50 @@ def test_messages_of_60_mb_do_not_fill_the_learner_s_memory(client: Client, keys
             most = max(most, resident())
     client.delete(keys.log(0))
     assert most - before < 3 * READ_BYTES
+
+
+def test_messages_that_go_unread_are_named_and_passed(
+    client: Client, keys: Keys, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Mutations: `_pass_gone` that does nothing, that passes what an actor has just sent, or counts as read only."""
+    log = keys.log(1)
+    say(client, keys, 1, 1, episode(0))
+    with client.pipeline() as pipe:  # the reader sees none of 2 to 4
+        say(pipe, keys, 1, 2, *map(episode, range(3)))
+        pipe.xdel(log, "2-0", "3-0", "4-0")
+        pipe.execute()
+    with open_inbox(client, keys) as inbox:
+        assert ids(inbox.take_backlog()) == [(1, 1)]
+        wait_until(lambda: inbox.received[1] == 4, "the messages that are gone to be passed", 10)
+        wait_until(lambda: inbox.take_all() == [] and inbox.read[1] == 4, "them to count as read", 10)
+        assert capsys.readouterr().out == (
+            "3 messages have gone from Redis before they were read, 3 so far; the newest are 2 to 4 of actor 1\n"
+        )
+        with client.pipeline() as pipe:
+            say(pipe, keys, 1, 5, *map(episode, range(4)))
+            pipe.xtrim(log, minid="8-0", approximate=False)
+            pipe.execute()
+        assert ids(take(inbox, 1)) == [(1, 8)]
+        say(client, keys, 1, 9, episode(9))
+        assert ids(take(inbox, 1)) == [(1, 9)]
+    assert "; the newest are 5 to 7 of actor 1\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kept", "gone"), [((3, 6, 7), "4 to 5"), ((3,), "4 to 7"), ((3, 4, 7), "5 to 6"), ((), "4 to 7")]
+)
+def test_messages_that_go_while_no_learner_runs_are_named(
+    client: Client, keys: Keys, capsys: pytest.CaptureFixture[str], kept: Iterable[int], gone: str
+) -> None:
+    """An earlier learner has counted 3 messages, and the log has been trimmed as far as it needs."""
+    # Mutation: a reader that is not told of the earlier one.
+    say(client, keys, 1, 1, *map(episode, range(7)))
+    client.xdel(keys.log(1), *(f"{number}-0" for number in {*range(1, 8)} - set(kept)))
+    with open_inbox(client, keys) as inbox:
+        inbox.settle({1: 3})
+        assert ids(inbox.take_backlog()) == [(1, number) for number in kept]
+        wait_until(lambda: not inbox.take_all() and inbox.read[1] == 7, "all to count as read", 10)
+    assert capsys.readouterr().out.endswith(f"; the newest are {gone} of actor 1\n")
 
 
 def test_messages_that_a_restart_lost_are_read_once(own_server: RedisServer) -> None:

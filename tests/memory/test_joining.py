@@ -10,9 +10,10 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.registered import register_anew, registered_actors
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.memory.errors import RunError, UserError
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew
 from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
 from rainbow_iqn_apex.memory.waiting import WaitReporter
@@ -65,6 +66,40 @@ def test_an_actor_of_any_number_is_taken_in(client: Client, keys: Keys, capsys: 
         assert take(inbox, 6) == [(0, 1), (0, 2), (7, 3), *((MAX_ACTORS - 1, n) for n in (1, 2, 3))]
         assert inbox.received == {0: 2, 7: 3, MAX_ACTORS - 1: 3}
     assert capsys.readouterr().out == f"Actor {MAX_ACTORS - 1} joins\n"
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_learner_lets_actors_in_after_a_forged_entry(client: Client, keys: Keys, *, deleted: bool) -> None:
+    """After an entry with the greatest id Redis takes no other, even if that entry is deleted."""
+    # Mutations: no `register_anew`; one that compares with the newest entry in the place of the last id.
+    play(client, keys, 7, 0)
+    last = "18446744073709551615-18446744073709551615"
+    client.xadd(keys.actors, {"actor": 3}, id=last)
+    if deleted:
+        client.xdel(keys.actors, last)
+    with pytest.raises(RunError, match=r"start the learner again"):
+        play(client, keys, 0, 0)
+    with LearnerClient(client, keys.name, {}, 2) as link:
+        link.lead(keys.run_id)
+    play(client, keys, 0, 0)
+    assert registered_actors(client, keys).actors == ({0, 7} if deleted else {0, 3, 7})
+
+
+def test_actors_that_come_while_the_stream_is_written_anew_are_kept(client: Client, keys: Keys) -> None:
+    # Mutation: ENLIST that does not compare.
+    def come(numbers: range) -> None:
+        for number in numbers:
+            with closing(client.aside()) as aside:
+                aside.xadd(keys.actors, {"actor": number})
+
+    threads = [threading.Thread(target=come, args=(range(first, first + 100),)) for first in (100, 200)]
+    with LearnerClient(client, keys.name, {}, 2) as link:
+        link.lead(keys.run_id)
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            register_anew(client, keys, link.lease.token)
+    assert registered_actors(client, keys).actors == set(range(100, 300))
 
 
 def test_in_lockstep_nobody_is_taken_in(client: Client, keys: Keys) -> None:

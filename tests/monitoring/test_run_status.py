@@ -72,6 +72,28 @@ def test_json_has_the_names_that_are_promised(own_server: RedisServer, own_clien
 HELP = run("run_status.py", "--help").out
 
 
+def test_an_actor_that_waits_for_deleted_messages_is_told(own_client: Client) -> None:
+    # Mutations: a log whose messages are all read; one that holds unread messages.
+    written = WrittenRun(own_client, "pong")
+    written.report("actor", 0, PLAYED, waits_for="the learner to read this actor's experience")
+    log = written.keys.log(0)
+    for number in range(1, 8):
+        own_client.xadd(log, {"m": b""}, id=f"{number}-0")
+
+    def alerts(read: int) -> tuple[str, ...]:
+        own_client.hset(written.keys.run, written.keys.read_field(0), read)
+        (run,) = look(own_client).runs
+        assert run.overview
+        return run.overview.alerts
+
+    assert alerts(read=3) == alerts(read=7) == ()
+    own_client.xdel(log, *(f"{number}-0" for number in range(4, 8)))
+    assert alerts(read=3) == ("actor 0 waits for unread messages that have gone from Redis",)
+    own_client.xtrim(log, maxlen=0, approximate=False)
+    assert alerts(read=3) == ("actor 0 waits for unread messages that have gone from Redis",)
+    assert alerts(read=7) == ()
+
+
 def test_many_that_are_missing_are_told_in_one_line(own_client: Client) -> None:
     # Mutation: a line for each process.
     written = WrittenRun(own_client, "pong", nb_actor=10**9)
