@@ -54,7 +54,7 @@ class RunOptions:
     force: bool = option(False, "accept settings that are refused as unwise", flag=True)
     run_name: str = option("", "name of the run on the Redis server [default: the game]")
     abandon_other_run: bool = option(
-        False, "delete another run's experience that has the run's name, and take a lease that outlasts all", flag=True
+        False, "delete another run's experience, go on without that of a former server, break a lease", flag=True
     )
     config: Path | None = option(
         None, "file of settings (YAML, `name: value`) that the command line goes before, such as results/<game>.yaml"

@@ -4,6 +4,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,28 +14,44 @@ import torch
 import tests.chain.environment  # noqa: F401 - adds it
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.learner_client import begun_as
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
+from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.errors import Stopped, UserError
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.program import run_learner
-from tests.small import CHAIN
+from rainbow_iqn_apex.saber.results.training_log import read_records
+from tests.conftest import RedisServer
+from tests.deadline import wait_until
+from tests.small import CARTPOLE, CHAIN, FREE, TINY
+from tests.system import LEARNER, Run
 
 NOBODY = 65534
+# A run that goes on for ever, and has an episode every twenty steps.
+GOING_ON = [
+    *CARTPOLE,
+    *TINY,
+    *FREE,
+    *"--T-max 100000000 --learn-start 400 --memory-capacity 2000 --log-interval 1000".split(),
+    *"--weight-synchro-frequency 50 --length-actor-buffer 100 --force".split(),
+]
 
 
+@dataclass
 class User:
     """Starts learners of one server and stops each as soon as it leads its run."""
 
-    def __init__(self, port: int, name: str, folder: Path, client: Client) -> None:
-        self.name, self.folder, self.client = name, folder, client
-        self._stop = threading.Event()
-        self._options = [*CHAIN, "--port-redis", str(port)]
+    port: int
+    name: str
+    folder: Path
+    client: Client
+    _stop: threading.Event = field(default_factory=threading.Event)
 
     def learn(self, folder: str, *more: str, name: str = "") -> None:
         """Start a learner with results in `folder` and stop it in good order; raises UserError if it is refused."""
         name = name or self.name
         place = ["--path-to-results", str(self.folder / folder), "--run-name", name]
-        args = options.parse([*self._options, *place, *more], "launch_learner.py", "")
+        args = options.parse([*CHAIN, "--port-redis", str(self.port), *place, *more], "launch_learner.py", "")
         self._stop.clear()
         if snapshot.last_models(self.folder / folder, "chain"):
             self._stop.set()  # a fresh learner would leave without a trace
@@ -121,9 +138,119 @@ def test_a_run_keeps_its_name(user: User, capsys: pytest.CaptureFixture[str]) ->
 def test_a_snapshot_of_an_earlier_release_has_no_name_to_keep(user: User) -> None:
     user.learn("results")
     user.change_snapshot("results", run_name=None)
-    user.learn("results", name=f"{user.name}b")
+    user.learn("results", "--abandon-other-run", name=f"{user.name}b")
     user.change_snapshot("results", run_name=[1])
     assert "it is damaged (its run has no name)" in user.refusal("results")
+
+
+@pytest.mark.redis
+def test_a_run_keeps_its_server(
+    user: User, own_server: RedisServer, own_client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, other = user, replace(user, port=own_server.port, client=own_client)
+    first.learn("results")
+    begun = first.run_id()
+    said = other.refusal("results")
+    assert said.startswith(f"--host-redis localhost --port-redis {other.port}: this server holds nothing of run ")
+    assert f"with --host-redis localhost --port-redis {first.port}: go on there, or give --abandon-other-run" in said
+    assert read_run(other.client, user.name) is None
+    other.learn("results", "--abandon-other-run")
+    assert "Going on without the experience" in capsys.readouterr().out
+    then = other.run_id()
+    assert then != begun and begun_as(then) == begun
+    other.learn("results")
+    assert other.run_id() == then
+
+    said = first.refusal("results")
+    assert f": this server holds an older state of run {user.name!r}, of {user.folder / 'results'} on " in said
+    assert f"with --host-redis localhost --port-redis {other.port}: go on there" in said
+    first.client.hset(Keys(user.name, begun).run, "status", "finished")
+    assert "an older state of run" in first.refusal("results"), "also of a run that had a smaller T-max"
+    assert first.run_id() == begun
+    log = Keys(user.name, begun).log(0)
+    first.client.xadd(log, {"m": b""})
+    first.learn("results", "--abandon-other-run")
+    assert not first.client.exists(log)
+    assert len({begun, then, first.run_id()}) == 3
+    assert " state of run" in other.refusal("results")
+
+
+@pytest.mark.redis
+def test_a_server_that_has_come_back_older_is_refused(user: User) -> None:
+    # Mutations: a record that does not count checkpoints; one checkpoint fewer or more that the record may lack.
+    record = Keys(user.name, "").run
+
+    def lose_checkpoints(count: int) -> None:
+        user.client.hincrby(record, "saves", -count)
+
+    for _ in range(3):
+        user.learn("results")
+    run_id = user.run_id()
+    lose_checkpoints(1)  # a crash between a checkpoint and the next write of the server's file
+    user.learn("results")
+    lose_checkpoints(2)
+    said = user.refusal("results")
+    assert "this server holds an older state of run" in said and "was written with it: bring its file back, or" in said
+    user.client.delete(record)
+    assert "this server holds nothing of run" in user.refusal("results")
+    user.learn("results", "--abandon-other-run")
+    assert user.run_id() != run_id
+
+
+@pytest.mark.redis
+def test_a_checkpoint_of_an_earlier_release_names_no_server(user: User) -> None:
+    user.learn("results")
+    user.change_snapshot("results", server=None, saves=None)
+    user.client.hdel(Keys(user.name, "").run, "saves")
+    user.learn("results")
+    user.change_snapshot("results", server=None, saves=None)
+    user.client.delete(Keys(user.name, "").run)
+    assert "whose checkpoint was written with a server that its release did not write" in user.refusal("results")
+    user.change_snapshot("results", server=7)
+    assert "it is damaged (its server has no name)" in user.refusal("results")
+
+
+@pytest.mark.redis
+@pytest.mark.slow
+def test_a_run_that_goes_back_to_its_former_server_logs_its_scores(
+    redis_port: int, own_server: RedisServer, run_name: str, tmp_path: Path
+) -> None:
+    # Mutation: a run that keeps its id, so that the actor goes on from the state that the former server holds.
+    folder = tmp_path / "results"
+    log = folder / "CartPole-v1.csv"
+
+    def episodes() -> set[int]:
+        records = read_records(log) if log.exists() else []
+        numbers = {record.episode for record in records}
+        assert len(records) == len(numbers), "each is logged once"
+        return numbers
+
+    def play(run: Run, *more: str) -> None:
+        before = episodes()
+        run.start(LEARNER, *more)
+        run.start("0")
+        wait_until(lambda: len(episodes()) >= len(before) + 60, run.last_words, 120)
+        assert before < episodes()
+
+    with Run(redis_port, run_name, folder, GOING_ON) as run:
+        play(run)
+        run.processes[LEARNER].kill()
+    with Run(own_server.port, run_name, folder, GOING_ON) as run:
+        assert f"--port-redis {redis_port}: go on there" in run.refusal(LEARNER)
+        play(run, "--abandon-other-run")
+        run.processes[LEARNER].terminate()
+        assert run.processes[LEARNER].finish() == 0
+    with Run(redis_port, run_name, folder, GOING_ON) as run:
+        assert f"--port-redis {own_server.port}: go on there" in run.refusal(LEARNER)
+        play(run, "--abandon-other-run")
+        run.processes[LEARNER].terminate()
+        assert run.processes[LEARNER].finish() == 0
+    log.unlink()
+    with Run(redis_port, run_name, folder, GOING_ON) as run:
+        play(run)
+        run.processes[LEARNER].terminate()
+        _, printed, _ = run.processes[LEARNER].end()
+        assert f"{log} has lost episodes: it has " in printed
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker.actor_state import round_in
 from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
@@ -36,6 +37,11 @@ class Saved(NamedTuple):
     state: bytes
     sequence: int
 
+    @property
+    def round(self) -> int:
+        """Return the round that the actor plays next; raises WireError for a state that does not hold it."""
+        return round_in(self.state, MAX_SEQUENCE).number
+
 
 class RunOver(Stopped):
     """The learner has finished, was stopped, or leads another run; the text names which."""
@@ -54,7 +60,9 @@ def wait_for_run(
     patience = WaitReporter(f"the learner of run {name!r}", hint=RollCall(client, Keys(name, ""), 0, command).absent)
     while True:
         record = read_run(client, name)
-        if record and record.status == "running" and client.exists(Keys(name, record.run_id).learner_lease):
+        leader = client.get(Keys(name, "").learner_lease)
+        # A learner takes the lease before it decides whether it goes on with the run of the record.
+        if record and record.status == "running" and leader and record.leader in (b"", leader):
             _refuse_other_version(record, name)
             if not (differing := _differing(record, name, settings)):
                 return record
@@ -129,21 +137,29 @@ class ActorClient:
         return self._sequence
 
     def saved(self, *, repeats: bool = False) -> Saved | None:
-        """Return the state that this actor's predecessor stored with its last message, None for a first start.
+        """Return the state that this actor's predecessor stored with its last message, None to join anew.
 
         The learner may have read messages that a broker's restart has lost since; it goes on with the number after
         them. An actor that `repeats` exactly what its predecessor did gives the lost messages their old numbers again.
-        Any other actor gives its messages the numbers after the lost ones.
+        Any other actor joins anew, and gives its messages the numbers after the lost ones.
         """
         state, sequence = self._client.hmget(self.keys.state(self.actor), "state", "sequence")
         read, newest = self._read(), last_sequence(self._client, self.keys.log(self.actor))
         known = min(self._count(sequence or b"0"), max(newest, read))  # somebody else wrote a greater one
         self._sequence = known
-        if read > self._sequence and (state is None or not repeats):
-            unknown = f"messages {self._sequence + 1} to {read} of {self.title}"
+        is_whole = newest >= read  # else the state is older than what the learner goes on from
+        if state is None or not repeats:
+            self.pass_read()
+        if state is None or sequence is None or not (is_whole or repeats):
+            return None
+        return Saved(cast(bytes, state), known)
+
+    def pass_read(self) -> None:
+        """Give the next messages numbers after all that the learner has read, also where Redis has lost those."""
+        if self.known_read > self._sequence:
+            unknown = f"messages {self._sequence + 1} to {self.known_read} of {self.title}"
             print(f"The learner has read {unknown}, which Redis does not hold: going on after them", flush=True)
-            self._sequence = read
-        return None if state is None or sequence is None else Saved(cast(bytes, state), known)
+            self._sequence = self.known_read
 
     def _count(self, text: Any) -> int:
         try:

@@ -23,8 +23,11 @@ def round_under_way(client: Client, keys: Keys, actor: int, most: int) -> RoundU
     Raises WireError for a state that names no round up to `most`.
     """
     state = cast(bytes | None, client.hget(keys.state(actor), "state"))
-    if state is None:
-        return None
+    return None if state is None else round_in(state, most)
+
+
+def round_in(state: bytes, most: int) -> RoundUnderWay:
+    """Return the round in an actor's state; raises WireError for a state that names no round up to `most`."""
     meta = decode_meta(state)
     number = meta.get("round")
     if type(number) is not int or not 0 <= number <= most:

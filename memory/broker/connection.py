@@ -55,6 +55,7 @@ class Client(redis.Redis):
 
     away: "_Away"
     stop: threading.Event  # set when this process shall stop
+    where: str  # how messages name the server
     aside: Callable[[], "Aside"]  # opens a connection that gives up at once, for what may be lost
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
@@ -322,7 +323,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     _tell_of_hole(where, unpatched(told))
     away = _Away(stop)
     connected: Client = client(away, Retry(away, -1), _SOCKET_TIMEOUT_S)
-    connected.away, connected.stop = away, stop
+    connected.away, connected.stop, connected.where = away, stop, where
 
     def aside() -> Aside:
         away = _Away(threading.Event())

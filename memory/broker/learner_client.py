@@ -2,11 +2,12 @@
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rainbow_iqn_apex.memory.broker.actor_state import RoundUnderWay, round_under_way
 from rainbow_iqn_apex.memory.broker.connection import Client
@@ -23,6 +24,23 @@ from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.wire import VERSION, WireError, other_version
+
+
+class Origin(NamedTuple):
+    """Where a checkpoint was written; a server without the run's record, or with an older one, cannot go on from it."""
+
+    server: str = "a server that its release did not write down"
+    saves: int = 0  # checkpoints of the run, this one among them
+
+
+def renew(run_id: str) -> str:
+    """Return an id for a run that goes on without what a server holds of it: nothing of that can reach it then."""
+    return f"{begun_as(run_id)}-{uuid.uuid4().hex[:6]}"
+
+
+def begun_as(run_id: str) -> str:
+    """Return the id with which a run began."""
+    return run_id.partition("-")[0]
 
 
 class LearnerClient:
@@ -47,6 +65,7 @@ class LearnerClient:
         self._owner = Owner.of(folder)
         self._abandon_other = abandon_other
         self._command, self._failure = command, failure
+        self._saves = 0  # checkpoints of the run
         self.packets: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
         self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
         self.lease = Lease(
@@ -64,43 +83,73 @@ class LearnerClient:
     def __exit__(self, *error: object) -> None:
         self.lease.__exit__(*error)
 
-    def check_name(self, run_id: str, *, afresh: bool) -> RunStatus | None:
-        """Return the record under the run's name, None without one; raises UserError if this run may not replace it.
+    def check_name(self, run_id: str, *, afresh: bool = False, origin: Origin | None = None) -> RunStatus | None:
+        """Return this run's record, None if there is none; raises UserError if the run may not have its name here.
 
         A run may replace its own record, and that of a run that has finished. A run that begins `afresh` may also
-        replace a run of the same folder: to start afresh there, a person has moved the results away.
+        replace a run of the same folder: to start afresh there, a person has moved the results away. A run that goes on
+        from a checkpoint needs the server of its `origin`: where that is another one, or has come back older, a caller
+        who gets None has to go on under an id from `renew`.
         """
         before = read_run(self._client, self._name)
-        if before is None:
-            return None
-        if before.run_id == run_id:
-            if before.wire_version != VERSION:
-                raise UserError(
-                    f"the experience of run {self._name!r} is of another release "
-                    f"({other_version(before.wire_version)}): go on with that one, or start afresh in another "
-                    "--path-to-results under another --run-name"
-                )
-            return before
-        own_place = afresh and before.owner == self._owner
-        if not (self._abandon_other or own_place or before.status == "finished"):
+        own = before is not None and before.run_id == run_id
+        if before and own and before.wire_version != VERSION:
+            raise UserError(
+                f"the experience of run {self._name!r} is of another release "
+                f"({other_version(before.wire_version)}): go on with that one, or start afresh in another "
+                "--path-to-results under another --run-name"
+            )
+        if origin and not self._abandon_other and (holds := self._lacks(before, run_id, origin)):
+            same = origin.server == self._client.where
+            raise UserError(
+                f"{self._client.where}: this server holds {holds}, whose checkpoint was written with "
+                f"{'it: bring its file back' if same else f'{origin.server}: go on there'}, or give "
+                "--abandon-other-run to go on here without the experience from which the run was to go on"
+            )
+        own_place = afresh and before is not None and before.owner == self._owner
+        if not (before is None or own or self._abandon_other or own_place or before.status == "finished"):
             raise UserError(
                 f"--run-name: run {self._name!r} on the Redis server is another one than that of {self._owner}: its "
                 f"results are in {before.whose}; name this run differently, or give --abandon-other-run to delete what "
                 "the server holds of the other"
             )
-        return before
+        return before if own and not (origin and self._lacks(before, run_id, origin)) else None
 
-    def lead(self, run_id: str, crews: tuple[Crew, ...] = (), *, afresh: bool = False) -> None:
+    def _lacks(self, before: RunStatus | None, run_id: str, origin: Origin) -> str:
+        """Return what the server holds if that is too old to go on from a checkpoint; empty if it is not.
+
+        The record may lack the newest checkpoint: a crash may cost the last second of the server's file.
+        """
+        if before is None:
+            return f"nothing of run {self._name!r}"
+        if begun_as(before.run_id) != begun_as(run_id):
+            return f"nothing of this run {self._name!r}" if before.status == "finished" else ""
+        is_older = before.saves + 1 < origin.saves
+        if before.run_id == run_id and not is_older:
+            return ""
+        return f"{'an older' if is_older else 'another'} state of run {self._name!r}, of {before.whose}"
+
+    def lead(
+        self, run_id: str, crews: tuple[Crew, ...] = (), *, afresh: bool = False, saves: int = 0, played: int = 0
+    ) -> None:
         """Lead this run with these crews; abandon a run of another id that had the name, and delete its keys.
 
-        Raises UserError as `check_name` does.
+        `saves` counts the checkpoints of the run. `played` are the agent steps after which its newest episode ended:
+        actors number their episodes after it where no record of the run does. Raises UserError as `check_name` does.
         """
-        before = self.check_name(run_id, afresh=afresh)
+        own = self.check_name(run_id, afresh=afresh)
+        before = read_run(self._client, self._name)
         self.keys = Keys(self._name, run_id)
         now = int(time.time())
-        self._record = RunStatus(run_id, "starting", self._settings, 0, 0, crews, owner=self._owner, written=now)
-        if before and before.run_id == run_id:  # its actors go on meanwhile, and read the run's progress here
-            self._record = replace(self._record, t_learner=before.t_learner, t_actors=before.t_actors)
+        self._record = RunStatus(
+            run_id, "starting", self._settings, 0, played, crews, owner=self._owner, saves=saves,
+            leader=self.lease.token, written=now,
+        )  # fmt: skip
+        if own:  # its actors go on meanwhile, and read the run's progress here
+            self._record = replace(
+                self._record, t_learner=own.t_learner, t_actors=own.t_actors, saves=max(saves, own.saves)
+            )
+        self._saves = self._record.saves
         # Trim nothing: so a Redis user without the learner's rights is refused now, not when the replay is full.
         known = Keys(self._name, before.run_id) if before else self.keys
         self._scripts.trim(known, self.lease.token, dict.fromkeys(range(self._nb_actor), 0))
@@ -153,6 +202,14 @@ class LearnerClient:
                     playing[actor] = round_
         return min(newest_version(self._client, keys), most), playing
 
+    def origin(self) -> Origin:
+        """Return what a checkpoint of this moment holds of its server; the next record written counts the checkpoint.
+
+        Two checkpoints without a record between them have the same number, so none is ahead of the record by two.
+        """
+        self._saves = self._record.saves + 1
+        return Origin(self._client.where, self._saves)
+
     @property
     def told(self) -> int:
         """Most agent steps that the run's record has ever held, also under learners before this one."""
@@ -192,8 +249,11 @@ class LearnerClient:
         """
         self.lease.check()
         now, most = int(time.time()), max(t_actors, self.told)
-        self._record = replace(self._record, status=status, t_learner=t_learner, t_actors=most, written=now)
-        self._scripts.write_record(self.keys, self.lease.token, record_fields(self._record, read, evaluated))
+        record = replace(
+            self._record, status=status, t_learner=t_learner, t_actors=most, saves=self._saves, written=now
+        )
+        self._scripts.write_record(self.keys, self.lease.token, record_fields(record, read, evaluated))
+        self._record = record
         with self._publishing:
             newest = max(self.packets, default=-1)
             known = newest_version(self._client, self.keys) if self.packets else newest

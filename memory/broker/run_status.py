@@ -18,7 +18,20 @@ _STATUSES = (b"starting", b"running", b"stopped", b"finished")
 _FIRST_VERSION = b"1"  # of the wire, in releases that did not write their version down yet
 _MOST = 1e300  # of a setting, so that anybody can compute with it
 _MAX_FOLDER = 4096  # bytes of a path, as Linux has it
-_FIELDS = ("run_id", "status", "wire", "settings", "t_learner", "t_actors", "crews", "folder", "host", "written")
+_FIELDS = (
+    "run_id",
+    "status",
+    "wire",
+    "settings",
+    "t_learner",
+    "t_actors",
+    "crews",
+    "folder",
+    "host",
+    "written",
+    "saves",
+    "leader",
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +62,8 @@ class RunStatus:
     crews: tuple[Crew, ...] = ()  # none: the actors of the settings have played all rounds
     wire_version: int = wire.VERSION  # settings and counts of another version are not read
     owner: Owner | None = None  # None: written by an earlier release
+    saves: int = 0  # checkpoints that its learners have written, up to the one before this record
+    leader: bytes = field(default=b"", compare=False)  # its writer's lease; empty: written by an earlier release
     written: int | None = field(default=None, compare=False)  # seconds since 1970 by the learner's clock
 
     @property
@@ -92,6 +107,7 @@ def _record(values: dict[str, bytes | None]) -> RunStatus:
         0,
         wire_version=whole_number(values["wire"] or _FIRST_VERSION),
         owner=_owner(values["folder"], values["host"]),
+        leader=values["leader"] or b"",
         written=_moment(values["written"]),
     )
     if record.wire_version != wire.VERSION:
@@ -102,6 +118,7 @@ def _record(values: dict[str, bytes | None]) -> RunStatus:
         t_learner=whole_number(values["t_learner"]),
         t_actors=whole_number(values["t_actors"]),
         crews=check_crews(_json(values["crews"] or b"[]", "crews")),
+        saves=whole_number(values["saves"] or b"0"),
     )
 
 
@@ -172,9 +189,12 @@ def record_fields(record: RunStatus, read: dict[int, int], evaluated: dict[int, 
         "t_learner": record.t_learner,
         "t_actors": record.t_actors,
         "crews": json.dumps(record.crews),
+        "saves": record.saves,
     }
     if record.owner:
         fields |= {"folder": os.fsencode(record.owner.folder), "host": record.owner.host}
+    if record.leader:
+        fields["leader"] = record.leader
     if record.written is not None:
         fields["written"] = record.written
     for keys, numbers in ((Keys("", ""), read), (Keys("", "", evaluation=True), evaluated or {})):

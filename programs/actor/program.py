@@ -1,6 +1,7 @@
 """The actor: plays, cuts its rows into chunks, appends them to its log, and pulls weights."""
 
 import threading
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -17,6 +18,7 @@ from rainbow_iqn_apex.memory.errors import Stopped, UserError
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
+from rainbow_iqn_apex.memory.wire import WireError
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.monitoring.reporter import Reporter
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
@@ -74,12 +76,26 @@ class Actor:
         """Go on where this actor's predecessor stopped, or join the run."""
         self._link.written_record()  # which says what the learner has read
         saved = self._link.saved(repeats=self._limiter.synchronize)
-        if saved:
+        if saved and not self._is_left_behind(saved):
             self._restore(saved)
         else:
+            self._link.pass_read()
             self._join()
             # A number that no episode of this actor has yet, as each took a step; in lockstep always the same.
             self._rollout.first_episode = self._total_steps(self._link.record().t_actors)
+
+    def _is_left_behind(self, saved: Saved) -> bool:
+        """Return whether the state is of a round that is over: its weights are gone, so nobody can play it again.
+
+        In lockstep the learner waits for a round before it publishes the version after the next. So Redis has lost what
+        this actor did after that state.
+        """
+        if not self._limiter.synchronize:
+            return False
+        with suppress(WireError):  # restoring the state names the damage
+            playing = max(saved.round, self._limiter.joining_round(self._args.id_actor))
+            return playing + 1 < self._link.wait_for_version(0)
+        return False
 
     def _restore(self, saved: Saved) -> None:
         place = self._rollout.restore(saved)

@@ -65,7 +65,8 @@ class Learner:
 
     def resume(self, saved: SavedRun) -> None:
         """Take up from a checkpoint what is neither the agent's nor in `Progress`."""
-        self._saves_first = not self._saver.resume(saved)
+        is_renewed = saved.progress.run_id != self._progress.run_id
+        self._saves_first = not self._saver.resume(saved) or is_renewed
 
     def run(self) -> None:
         """Train until T-max; raises Stopped if the process shall stop before."""

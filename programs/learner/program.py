@@ -17,7 +17,7 @@ from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, renew
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.errors import Stopped, UserError
 from rainbow_iqn_apex.memory.limiter import RateLimiter
@@ -74,13 +74,10 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         ResultsFolder(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
         saved = _saved_run(args, reports)
-        progress = saved.progress if saved else Progress(uuid.uuid4().hex[:12])
-        if saved and saved.finished and progress.T_learner >= args.T_max:
-            print(
-                f"Finished at T = {progress.T_learner} already; move what is in {reports.folder} away to start afresh"
-            )
+        if saved and saved.finished and (T := saved.progress.T_learner) >= args.T_max:
+            print(f"Finished at T = {T} already; move what is in {reports.folder} away to start afresh")
             return
-        known = link.check_name(progress.run_id, afresh=saved is None)
+        progress, known = _find_run(link, saved)
         agent = make_agent(args, spec, device, learns=True, seed=derive_seed(args.seed, 0))
         limiter = _limiter(args, agent, saved)
         if args.nb_actor != limiter.crews[-1].nb_actor:
@@ -98,7 +95,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         reports.begin(present_start(settings), afresh=saved is None)
         write_settings(reports.settings_path, args)
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
-        link.lead(progress.run_id, limiter.crews, afresh=saved is None)
+        saves = saved.origin.saves if saved else 0
+        link.lead(progress.run_id, limiter.crews, afresh=saved is None, saves=saves, played=reports.played)
         decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
         store = link.reports()
         learner = Learner(args, agent, buffer, link, reports, progress, limiter, decode, stop, store)
@@ -214,6 +212,22 @@ def _refuse_other_name(args: Args, saved: SavedRun) -> None:
     print(f"Going on as run {args.name!r}, without the experience that Redis holds of run {before}", flush=True)
 
 
+def _find_run(link: LearnerClient, saved: SavedRun | None) -> tuple[Progress, RunStatus | None]:
+    """Return how far the run is, and its record on the server, if there is one; raises UserError as `check_name`.
+
+    A run that goes on without the experience that a checkpoint counts gets another id: nothing that the server holds of
+    an older state can reach it, and its actors begin anew.
+    """
+    if not saved:
+        progress = Progress(uuid.uuid4().hex[:12])
+        return progress, link.check_name(progress.run_id, afresh=True)
+    known = link.check_name(saved.progress.run_id, origin=saved.origin)
+    if known:
+        return saved.progress, known
+    print(f"Going on without the experience that the run had with {saved.origin.server}", flush=True)
+    return replace(saved.progress, run_id=renew(saved.progress.run_id)), None
+
+
 def _limiter(args: Args, agent: Agent, saved: SavedRun | None) -> RateLimiter:
     """Return the limiter of a run with the number of actors that it has had."""
     if saved is None:
@@ -231,7 +245,7 @@ def _change_crew(
     """
     before = limiter.crews[-1].nb_actor
     print(f"Going on with {args.nb_actor} actors, in the place of {before}", flush=True)
-    told = known.t_actors if known and known.run_id == progress.run_id else 0
+    told = known.t_actors if known else 0
     most = reach_of_earlier(args, progress, limiter, told).round
     published, playing = link.rounds_under_way(progress.run_id, before, most)
     begun = [there.number for actor, there in playing.items() if actor < args.nb_actor and there.begun]

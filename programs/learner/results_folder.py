@@ -70,6 +70,11 @@ class ResultsFolder:
         return [self.log, *([self._evaluations] if self._evaluations else [])]
 
     @property
+    def played(self) -> int:
+        """Return the agent steps over all actors after which the newest episode ended, 0 without any."""
+        return max((record.T_actors for record in self.log.records), default=0)
+
+    @property
     def _evaluation_path(self) -> Path:
         return self.folder / f"{self.game}_evaluation.csv"
 

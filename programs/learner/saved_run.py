@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -11,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.memory.broker.holder import printable
+from rainbow_iqn_apex.memory.broker.learner_client import Origin
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.limiter import Crew, check_crews
@@ -38,6 +41,7 @@ class SavedRun:
     best_mean: float
     logged: int | None  # bytes of the training log, None in checkpoints of earlier releases
     finished: bool
+    origin: Origin
 
     @property
     def nb_actor(self) -> int:
@@ -84,7 +88,17 @@ def _parse(path: Path, content: dict[str, Any]) -> SavedRun:
         best_mean=_number(content["best_mean"], "best mean score"),
         logged=_count(content["logged"], "size of its log") if "logged" in content else None,
         finished=bool(content.get("finished", True)),
+        origin=_origin(content),
     )
+
+
+def _origin(content: dict[str, Any]) -> Origin:
+    if "server" not in content:  # earlier releases did not write it down
+        return Origin()
+    server = content["server"]
+    if not isinstance(server, str):
+        raise ValueError("its server has no name")
+    return Origin(printable(textwrap.shorten(server, 200)), _count(content.get("saves"), "number of checkpoints"))
 
 
 def _progress(content: dict[str, Any]) -> Progress:

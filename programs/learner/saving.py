@@ -90,6 +90,7 @@ class Saver:
             "replay_generator": self._buffer.generator.get_state(),
             "logged": self._results.log.size,
             "finished": self.finished,
+            **self._link.origin()._asdict(),
             # After a stop in the middle of a round, no actor may get the present weights before the round's end. An
             # actor that has a round left to play needs the weights of the version before.
             "published": {
@@ -121,8 +122,15 @@ class Saver:
         self._publisher.restore(saved.published)
         whole = self._ingest.resume(saved.counted)
         self._events.note(f"resumed at T = {self._progress.T_learner}")
+        log, logged = self._results.log, saved.logged or 0
+        if log.size < logged:
+            print(
+                f"{log.path} has lost episodes: it has {log.size} bytes, and had {logged} when {saved.path} was saved; "
+                "the run goes on without these scores, so stop it first to put the file back",
+                flush=True,
+            )
         if self._limiter.synchronize and whole and saved.logged is not None:
-            self._results.log.go_back(saved.logged)
+            log.go_back(logged)
         self._buffer.restore(saved.replay, self._ingest.counted)
         self._results.checkpoints.needs = self._buffer.oldest()
         self._trimmed_at = self._buffer.inserted

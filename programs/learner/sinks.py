@@ -5,6 +5,7 @@ from typing import Any
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.films import FilmStore
+from rainbow_iqn_apex.memory.broker.learner_client import begun_as
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
 from rainbow_iqn_apex.monitoring.sinks.films import FilmReader
@@ -16,7 +17,7 @@ from rainbow_iqn_apex.programs.sink_options import tensorboard_folder
 
 def make_feeder(args: Args, client: Client, run_id: str, settings: dict[str, Any]) -> Feeder:
     """Make what hands the learner's metrics to all sinks of a run."""
-    run = RunInfo(args.name, run_id, args.path_to_results, args.task, settings)
+    run = RunInfo(args.name, begun_as(run_id), args.path_to_results, args.task, settings)
     sinks, films = _make_sinks(args, run), None
     if args.record_evaluations:
         from rainbow_iqn_apex.monitoring.sinks.film_files import (  # needs OpenCV, which other environments do not
@@ -24,7 +25,7 @@ def make_feeder(args: Args, client: Client, run_id: str, settings: dict[str, Any
             read_shown,
         )
 
-        films = FilmReader(FilmStore(client, run.name, run_id), read_shown(run.folder, run.game).of_run(run_id))
+        films = FilmReader(FilmStore(client, run.name, run_id), read_shown(run.folder, run.game).of_run(run.run_id))
         sinks.append(InThread(FilmFiles(run)))
     return Feeder(sinks, OverviewReader(client, args.name), films)
 

@@ -18,6 +18,7 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd, encode_message
+from rainbow_iqn_apex.saber.results.training_log import read_records
 from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests import deadline
 from tests.conftest import RedisServer
@@ -178,15 +179,47 @@ def test_numbers_that_redis_has_lost_count_for_nothing_after_another_kill(
     assert counted(results)[0] > 0
     own_server.restart_without(since=0)
     with run_of(own_server, results) as run:
-        run.start(LEARNER)
+        assert "this server holds nothing of run 'chain'" in run.refusal(LEARNER)
+        run.start(LEARNER, "--abandon-other-run")
         deadline.wait_until(lambda: counted(results) == {0: 0}, "a checkpoint that knows of the loss", 60)
+
+
+@pytest.mark.slow
+def test_an_actor_whose_rounds_are_lost_joins_anew(own_server: RedisServer, tmp_path: Path) -> None:
+    """The server comes back with a state of the actor whose next round the learner has left behind."""
+    # Mutations: `_is_left_behind` that is always False; messages with the numbers that the learner has read already.
+    results = tmp_path / "results"
+    with run_of(own_server, results) as run:
+        learner, actor = run.start(LEARNER), run.start("0")
+        wait_until(own_server.port, has_played, "messages of the actor")
+        size = own_server.log.stat().st_size
+        learner.wait_for(" T = 900 ")
+        learner.terminate()
+        assert (learner.finish(30), actor.finish(30)) == (0, 0)
+    before = read_records(results / "chain.csv")
+    own_server.restart_without(since=size)
+    with closing(connect("127.0.0.1", own_server.port)) as client:  # as if the run saved as seldom as a longer one
+        client.hset("riqx:{chain}", "saves", newest_checkpoint(results)["saves"] - 1)
+    with run_of(own_server, results) as run:
+        learner, actor = run.start(LEARNER), run.start("0")
+        assert (learner.finish(60), actor.finish(20)) == (0, 0)
+        printed = actor.output
+    assert "The learner has read messages " in printed and "goes on after" not in printed
+    records = read_records(results / "chain.csv")
+    assert records[: len(before)] == before and len(records) > len(before) + 10
+    assert len({record.episode for record in records}) == len(records)
 
 
 def counted(results: Path) -> dict[int, int]:
     """Return, by actor, the newest message that the newest checkpoint counts."""
-    path = max(results.glob("last_model_*.pth"), key=lambda path: int(path.stem.split("_")[-1]))
-    numbers: dict[int, int] = torch.load(path, weights_only=True)["counted"]
+    numbers: dict[int, int] = newest_checkpoint(results)["counted"]
     return numbers
+
+
+def newest_checkpoint(results: Path) -> dict[str, Any]:
+    path = max(results.glob("last_model_*.pth"), key=lambda path: int(path.stem.split("_")[-1]))
+    content: dict[str, Any] = torch.load(path, weights_only=True)
+    return content
 
 
 @pytest.mark.slow

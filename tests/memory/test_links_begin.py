@@ -49,6 +49,16 @@ def test_what_a_killed_learner_left_refuses_nobody(client: Client, run_name: str
         assert wait_for_run(client, run_name, changed, threading.Event()).t_learner == 5
 
 
+def test_a_learner_that_does_not_lead_yet_is_not_one(client: Client, run_name: str) -> None:
+    """It may go on under another run id than that of the record, which a killed learner has left."""
+    # Mutation: look whether anybody has the lease.
+    with learner_link(client, run_name) as killed:
+        killed.progress("running", 3, 4, {})
+    stop = threading.Event()
+    with LearnerClient(client, run_name, SETTINGS, 2), after(0.2, stop.set), pytest.raises(Stopped):
+        wait_for_run(client, run_name, SETTINGS, stop)
+
+
 @pytest.mark.parametrize("status", ["running", "stopped", "finished"])
 def test_what_an_earlier_learner_left_is_not_a_learner(client: Client, run_name: str, status: str) -> None:
     write_run(client, run_name, RunStatus("id", status, SETTINGS, 3, 4), {})
