@@ -145,6 +145,11 @@ class AgentOptions:
         """Return the common options that these have no use for."""
         return self.UNUSED
 
+    @property
+    def optimiser_steps(self) -> int:
+        """Return how many steps the optimiser makes in a call of `Agent.update`."""
+        return 1
+
     def size_errors(self, environments: int, batch_size: int) -> list[str]:  # noqa: ARG002 - most divide neither
         """Return what is wrong with the options of a run with so many environments and samples, one line each."""
         return []

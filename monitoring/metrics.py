@@ -31,6 +31,7 @@ PRIORITY_BOUNDS = tuple(10 ** (quarter / 4) for quarter in range(-16, 13))
 
 _ROLLOUT = (
     Metric("rollout/ep_rew_mean", "score", "mean of the newest 100 training episodes, as SABER counts scores"),
+    Metric("rollout/ep_rew_before", "score", "mean of as many training episodes before these, or of the older half"),
     Metric("rollout/ep_len_mean", "agent steps", "mean length of the newest 100 training episodes"),
     Metric("rollout/episodes", "episodes", "training episodes in the log", "counter"),
     Metric("eval/mean_reward", "score", "mean of the newest 100 episodes of evaluation actors"),
@@ -47,7 +48,7 @@ _TIME = (
 )
 _LEARNER = (
     Metric("train/timesteps", "agent steps", "that all updates stand for: the learner's T", "counter"),
-    Metric("train/n_updates", "updates", "made since the learner began", "counter"),
+    Metric("train/n_updates", "updates", "steps of the optimiser since the learner began", "counter"),
     Metric("train/updates_per_second", "updates/s", "made"),
     Metric("train/version", "versions", "of the weights, the newest published", "counter"),
 )

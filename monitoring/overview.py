@@ -31,6 +31,7 @@ class Process:
     report: Report | None
     age: float  # seconds since its last report
     starts: bool = False  # the run has just been started, and its last report, if any, is older than that
+    in_lockstep: bool = False  # waits for a process that waits for it: they take turns
 
     @property
     def title(self) -> str:
@@ -39,7 +40,7 @@ class Process:
 
     @property
     def state(self) -> str:
-        """One word: "starting", "missing", "left", "silent", "waiting" or "working"."""
+        """One word: "starting", "missing", "left", "silent", "lockstep", "waiting" or "working"."""
         if self.starts:
             return "starting"
         if self.report is None:
@@ -48,6 +49,8 @@ class Process:
             return "left"
         if self.age > SILENT_S:
             return "silent"
+        if self.in_lockstep:
+            return "lockstep"
         return "waiting" if self.report.waits_for else "working"
 
     def value(self, name: str) -> float | None:
@@ -105,9 +108,10 @@ class OverviewReader:
         learner = _learner(record, found.get(None))
         up = _up(record, learner)
         evaluated = evaluating.read(sorted({*range(_MOST_EVALUATING)} | evaluating.registered()), MAX_BYTES)
-        processes = (
+        playing = [_process("actor", i, found.get(i), up) for i in actors if i in expected or i in found]
+        processes = _paired(
             learner,
-            *(_process("actor", i, found.get(i), up) for i in actors if i in expected or i in found),
+            *(actor for actor in playing if actor.number in expected or _is_there(actor, up)),
             *(_process("evaluation actor", actor or 0, raw, up) for actor, raw in evaluated.items()),
         )
         if _is_abandoned(record, learner):
@@ -133,6 +137,8 @@ def _learner(record: RunStatus, raw: RawReport | None) -> Process:
     """Return the learner; one that has led the run just now, and not reported since, starts."""
     learner = _process("learner", 0, raw, math.inf)
     is_new = record.status == "starting" and abs(time.time() - (record.written or 0)) < STARTS_S
+    if learner.state == "left" and not record.over and learner.report:  # a successor leads, and reports in a moment
+        is_new |= (record.written or 0) > learner.report.written
     return replace(learner, starts=is_new and (raw is None or learner.state in ("silent", "left")))
 
 
@@ -156,6 +162,26 @@ def _process(role: Role, number: int, raw: RawReport | None, up: float) -> Proce
         return Process(role, number, None, raw.age, starts)
     own = (report.role, report.number) == (role, number)
     return Process(role, number, report if own else None, raw.age, starts)
+
+
+def _is_there(actor: Process, up: float) -> bool:
+    """Return whether an actor beyond --nb-actor takes part: an earlier learner may have had it, or it has left."""
+    return actor.age <= up and actor.state != "left"
+
+
+def _paired(learner: Process, *others: Process) -> tuple[Process, ...]:
+    """Return all processes; a learner and actors that wait for each other, and still make steps, are in lockstep."""
+    waiting = [
+        other
+        for other in others
+        if other.state == "waiting"
+        and (other.report.waits_for if other.report else "").startswith("the learner to publish")
+        and other.value("actor/steps_per_second")
+    ]
+    learner_waits = learner.report.waits_for if learner.report and learner.state == "waiting" else ""
+    if not waiting or not learner_waits.startswith("actor"):
+        return learner, *others
+    return tuple(replace(each, in_lockstep=each is learner or each in waiting) for each in (learner, *others))
 
 
 def _is_abandoned(record: RunStatus, learner: Process) -> bool:
@@ -193,7 +219,8 @@ def _alerts(record: RunStatus, processes: tuple[Process, ...]) -> list[str]:
         alerts.append(f"{names_of(silent)} {_has(silent)} been silent for {ages}")
     if left:
         alerts.append(f"{names_of(left)} {_has(left)} left")
-    if (learner.value("share/wait") or 0.0) > _STARVED and learner.value("train/n_updates"):
+    is_settled = learner.report and learner.report.written - learner.report.began > STARTS_S
+    if is_settled and (learner.value("share/wait") or 0.0) > _STARVED and learner.value("train/n_updates"):
         waits_for = learner.report.waits_for if learner.report else ""
         alerts.append(f"the learner is starved: it waits for {waits_for or 'experience'}")
     used, limit = learner.value("redis/used_memory"), learner.value("redis/max_memory")

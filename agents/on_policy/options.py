@@ -137,6 +137,11 @@ class OnPolicyOptions(SequenceOptions):
         return [f"--minibatches: a round has {parts} {what}: give as many at most, is {self.minibatches}"]
 
     @property
+    def optimiser_steps(self) -> int:
+        """Return how many steps the optimiser makes in a round."""
+        return self.epochs * self.minibatches
+
+    @property
     def box(self) -> Literal["clipped-normal", "tanh-normal"]:
         """The kind of a policy over numbers."""
         return "tanh-normal" if self.box_policy == "tanh-normal" else "clipped-normal"

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.monitoring.sinks.sink import Moment, Sink
 
 _INTERVAL_S = 10.0
 _KEPT = 2000  # moments of a run whose intervals are not longer yet: a week's history has some 9 000
-_RUNNING = ("working", "waiting")
+_RUNNING = ("working", "waiting", "lockstep")
 
 
 class Feeder:

@@ -1,6 +1,8 @@
 """Pictures of a process, and of a whole run, for terminals of 40 columns and more."""
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
@@ -11,6 +13,7 @@ from rich.text import Text
 from rainbow_iqn_apex.monitoring import formats
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.report import Report, title_of
+from rainbow_iqn_apex.monitoring.terminal import scores
 from rainbow_iqn_apex.monitoring.terminal.status import (
     COLUMNS,
     alert_lines,
@@ -19,6 +22,8 @@ from rainbow_iqn_apex.monitoring.terminal.status import (
     newest_version,
     waiting_lines,
 )
+
+Settings = Mapping[str, Any]  # of a run, by name; of a record in Redis they may be anything
 
 _SMALL = 0.005  # share of the time that is not worth a line
 _PART_WIDTH = 10  # of a part's bar, in characters
@@ -41,30 +46,31 @@ class _ByWidth:
         yield self._narrow if options.size.width < _NARROW else self._wide
 
 
-def process_picture(report: Report, run: str, T_max: int) -> RenderableType:
-    """Return the picture of a learner or actor of a run."""
-    return _panel(_body(report, T_max), f"{title_of(report.role, report.number)} of run {run}")
+def process_picture(report: Report, run: str, settings: Settings) -> RenderableType:
+    """Return the picture of a learner or actor of a run with these settings."""
+    return _panel(_body(report, settings), f"{title_of(report.role, report.number)} of run {run}")
 
 
 def run_picture(overview: Overview, height: int) -> RenderableType:
     """Return the picture of a run, for a terminal of so many lines."""
     learner = overview.learner.report
-    T_max = overview.setting("T_max")
     parts: list[RenderableType] = [Text(line, style="bold red") for line in alert_lines(overview)]
     if learner:
-        parts = [_body(learner, T_max if type(T_max) is int else 0, *parts), Text("")]
+        parts = [_body(learner, overview.record.settings, *parts, in_lockstep=overview.learner.in_lockstep), Text("")]
     parts.append(processes_table(overview, max(3, height - _AROUND)))
     return _panel(Group(*parts), f"run {overview.name}: {overview.status}")
 
 
-def _body(report: Report, T_max: int, *between: RenderableType) -> RenderableType:
+def _body(report: Report, settings: Settings, *between: RenderableType, in_lockstep: bool = False) -> RenderableType:
     """Return the bar, what stands below it, and the facts beside the time, or above it on a narrow terminal."""
-    facts, time_tree = _facts(report), _time_tree(report)
+    facts, time_tree = _facts(report, settings, in_lockstep=in_lockstep), _time_tree(report)
     grid = Table.grid(padding=(0, 3), expand=True)
     grid.add_column(ratio=1)
     grid.add_column()
     grid.add_row(facts, time_tree)
-    return Group(_bar(report, T_max), *between, Text(""), _ByWidth(grid, Group(facts, Text(""), time_tree)))
+    T_max = settings.get("T_max")
+    bar = _bar(report, T_max if type(T_max) is int else 0)
+    return Group(bar, *between, Text(""), _ByWidth(grid, Group(facts, Text(""), time_tree)))
 
 
 class _Processes:
@@ -125,10 +131,11 @@ def _bar(report: Report, T_max: int) -> RenderableType:
     return _ByWidth(row, stacked)
 
 
-def _facts(report: Report) -> RenderableType:
+def _facts(report: Report, settings: Settings, *, in_lockstep: bool) -> RenderableType:
     values = report.values
     facts = {
-        "score": _score(report),
+        "score": _score(report, settings),
+        "known": scores.known_scores(settings),
         "speed": _speed(report),
         "replay" if "buffer/priorities" in report.histograms else "buffer": _join(
             _named(values, "buffer/fill", "{} full", formats.share),
@@ -137,7 +144,9 @@ def _facts(report: Report) -> RenderableType:
         "learning": _join(
             _named(values, "train/updates_per_second", "{} updates/s", formats.rate),
             _named(values, "train/loss", "loss {}", lambda value: f"{value:.3g}"),
-        ),
+        )
+        if values.get("train/timesteps", 1)
+        else scores.first_update(settings),
         "weights": _join(
             _named(values, "train/version", "version {}", formats.number),
             _named(values, "actor/version", "version {}", formats.number),
@@ -151,7 +160,7 @@ def _facts(report: Report) -> RenderableType:
             _named(values, "process/gpu_memory", "GPU {}", formats.size),
             _named(values, "redis/used_memory", "Redis {}", formats.size),
         ),
-        "waits for": report.waits_for or "nothing",
+        "waits for": "its turn, in lockstep" if in_lockstep else report.waits_for or "nothing",
     }
     if report.events:
         newest = report.events[-1]
@@ -174,12 +183,13 @@ def _join(*texts: str) -> str:
     return ", ".join(filter(None, texts))
 
 
-def _score(report: Report) -> str:
+def _score(report: Report, settings: Settings) -> str:
     values = report.values
-    score, episodes = values.get("rollout/ep_rew_mean"), values.get("rollout/episodes", values.get("actor/episodes", 0))
-    if score is None:
-        return "no episode yet"
-    told = f"{formats.number(score, 2)}, mean of {formats.number(min(100.0, max(1.0, episodes)))} episodes"
+    mean, episodes = values.get("rollout/ep_rew_mean"), values.get("rollout/episodes", values.get("actor/episodes", 0))
+    if mean is None:
+        return f"no episode yet; the first score comes {scores.first_score(settings)}"
+    score = scores.score(mean, values.get("rollout/ep_rew_before"), arrow=True)
+    told = f"{score}, mean of {formats.number(min(100.0, max(1.0, episodes)))} episodes"
     return _join(told, _named(values, "eval/mean_reward", "evaluated {}", lambda value: formats.number(value, 2)))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from rainbow_iqn_apex.monitoring import formats
 from rainbow_iqn_apex.monitoring.overview import Overview, Process, names_of
 from rainbow_iqn_apex.monitoring.report import title_of
+from rainbow_iqn_apex.monitoring.terminal import scores
 
 COLUMNS = ("process", "state", "rate", "version", "lag", "unread", "memory", "seen", "pid", "host", "waits for")
 _EXACT = 1e15  # below which a float with a whole value is written as a whole number
@@ -17,7 +18,7 @@ class Line:
 
     role: str  # learner, actor, evaluation actor
     number: int  # of the actor; 0 of the learner
-    state: str  # starting, missing, left, silent, waiting, working
+    state: str  # starting, missing, left, silent, lockstep, waiting, working
     host: str | None
     pid: int | None
     seen: float | None  # seconds since its last report
@@ -53,7 +54,7 @@ def line_of(process: Process, newest: float | None) -> Line:
         _whole(lag),
         _whole(process.value("redis/unread" if learns else "actor/unread")),
         _whole(process.value("process/memory")),
-        report.waits_for if report else "",
+        "" if report is None or process.in_lockstep else report.waits_for,
     )
 
 
@@ -81,12 +82,14 @@ def alert_lines(overview: Overview) -> list[str]:
 
 
 def waiting_lines(overview: Overview) -> list[str]:
-    """Return what processes wait for, a line each thing."""
+    """Return what processes wait for, a line each thing, and who takes turns."""
     waiting: dict[str, list[Process]] = {}
+    turns = [process for process in overview.processes if process.state == "lockstep"]
     for process in overview.processes:
         if process.state == "waiting" and process.report:
             waiting.setdefault(process.report.waits_for, []).append(process)
-    return [f"{names_of(processes)}: waiting for {what}" for what, processes in waiting.items()]
+    lines = [f"{names_of(turns)}: in lockstep, as they should"] if turns else []
+    return [*lines, *(f"{names_of(processes)}: waiting for {what}" for what, processes in waiting.items())]
 
 
 def headline(overview: Overview) -> str:
@@ -97,8 +100,8 @@ def headline(overview: Overview) -> str:
         told += f" of {formats.number(T_max)} ({formats.share(min(1.0, record.t_learner / T_max))})"
     if not record.over and (left := learner.value("time/remaining")) is not None:
         told += f", {formats.duration(left)} left"
-    if (score := learner.value("rollout/ep_rew_mean")) is not None:
-        told += f", score {formats.number(score, 2)}"
+    if (mean := learner.value("rollout/ep_rew_mean")) is not None:
+        told += f", score {scores.score(mean, learner.value('rollout/ep_rew_before'))}"
     return told
 
 

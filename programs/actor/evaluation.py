@@ -188,7 +188,7 @@ def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event)
         actor = EvaluationActor(args, link, agent, stop, filmer)
         try:
             with (
-                drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
+                drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
                 Reporter(
                     link.reports(),
                     "evaluation actor",

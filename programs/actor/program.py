@@ -227,7 +227,7 @@ def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> 
         print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
         try:
             with (
-                drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
+                drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
                 Reporter(
                     link.reports(), "actor", args.id_actor, actor.gauges.read, actor.events, draw, viewer=actor.viewer
                 ),

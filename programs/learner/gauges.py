@@ -4,8 +4,6 @@ import textwrap
 import time
 from collections import deque
 from contextlib import suppress
-from itertools import islice
-from statistics import fmean
 
 import numpy as np
 import torch
@@ -22,7 +20,7 @@ from rainbow_iqn_apex.monitoring.reporter import Reading
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
-from rainbow_iqn_apex.saber.scores import SCORE_EPISODES, EpisodeRecord
+from rainbow_iqn_apex.saber.results.recent_scores import recent_score
 
 PARTS = ("other", "take_in", "sample", "update", "publish", "save", "wait")  # of the learner's clock
 RATE_S = 60.0  # over which speeds are averaged; a round of a slow run takes ten seconds
@@ -66,7 +64,7 @@ class LearnerGauges:
             named = textwrap.shorten(ascii(left_out), 60)
             print(f"Metrics are left out: the agent's updates have more than {MOST_TAGS}, {named} is one", flush=True)
         self._metrics += metrics
-        self._updates += len(metrics)
+        self._updates += len(metrics) * self._args.own.optimiser_steps
 
     def means(self) -> dict[str, float]:
         """Return the means of the newest updates' metrics, by the names of `Tags`; waits for the device."""
@@ -82,14 +80,13 @@ class LearnerGauges:
         self._next_slow = 0.0
 
     def read(self) -> Reading:
-        """Return all metrics of this moment; scores, ages, priorities and Redis may be some seconds old."""
+        """Return all metrics of this moment; ages, priorities and Redis may be some seconds old."""
         if time.monotonic() >= self._next_slow:
             self._next_slow = time.monotonic() + _SLOW_S
             self._slow = self._read_slowly()
         shares = {f"share/{part}": share for part, share in self._shares.read().items()}
-        return Reading(
-            self._speeds() | self.means() | shares | self._slow.values | self._buffered(), self._slow.histograms
-        )
+        values = self._speeds() | self._scores() | self.means() | shares | self._slow.values | self._buffered()
+        return Reading(values, self._slow.histograms)
 
     def _speeds(self) -> dict[str, float]:
         progress, repeat = self._progress, self._results.action_repeat
@@ -112,6 +109,8 @@ class LearnerGauges:
 
     def _buffered(self) -> dict[str, float]:
         buffer, args = self._buffer, self._args
+        if not args.own.MAX_POLICY_LAG:  # a round passes through, and nothing is held
+            return {}
         values = {"buffer/rows": buffer.rows, "buffer/fill": min(1.0, buffer.rows / buffer.capacity)}
         if inserted := self._progress.T_actors - self._first:
             batch = args.batch_size * buffer.spec.sample_length
@@ -119,8 +118,8 @@ class LearnerGauges:
         return values
 
     def _read_slowly(self) -> Reading:
-        """Return what changes slowly and costs milliseconds: scores, ages, priorities, Redis."""
-        values = self._scores() | self._redis()
+        """Return what changes slowly and costs milliseconds: ages, priorities, Redis."""
+        values = self._redis()
         if (age := self._buffer.sampled_age()) is not None:
             values["buffer/sampled_age"] = age * self._buffer.spec.period
         priorities = self._buffer.priorities(_PRIORITIES)
@@ -143,9 +142,9 @@ class LearnerGauges:
         evaluated = ("eval/mean_reward", "eval/mean_ep_length", "eval/episodes")
         values: dict[str, float] = {}
         for log, (score, length, count) in zip(self._results.logs, (names, evaluated), strict=False):
-            newest: list[EpisodeRecord] = list(islice(reversed(log.records), SCORE_EPISODES))
             values[count] = len(log.records)
-            if newest:
-                values[score] = fmean(record.score_saber for record in newest)
-                values[length] = fmean(record.length for record in newest)
+            if newest := recent_score(log.records):
+                values |= {score: newest.score, length: newest.length}
+                if log is self._results.log and newest.before is not None:
+                    values["rollout/ep_rew_before"] = newest.before
         return values

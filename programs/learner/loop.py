@@ -174,10 +174,8 @@ class Learner:
     def _evaluate(self) -> None:
         """Report and save; batches drawn ahead have been trained on by now, so a resumed run goes on exactly here."""
         self._evaluated = self._progress.T_learner // self._args.evaluation_interval
-        mean_score = self._results.mean_score(self._progress.T_learner)
-        score = "fewer than 100 episodes yet" if mean_score is None else f"mean score {mean_score:.2f}"
         told = ", ".join(f"{name.removeprefix('train/')} {mean:.4f}" for name, mean in self.gauges.means().items())
-        print(f"Mean {told}, {score}", flush=True)
+        print(f"Mean {told}, {self._summary.score()}", flush=True)
         self._saver.try_to(lambda: self._results.plot(now=True))
         self._saver.try_to(self._saver.save)
 

@@ -23,6 +23,7 @@ from rainbow_iqn_apex.memory.errors import Stopped, UserError
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.monitoring.reporter import Reporter
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
+from rainbow_iqn_apex.monitoring.terminal.scores import expectations
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.actor.failure import failure_of
@@ -105,9 +106,11 @@ def run_learner(args: Args, stop: threading.Event) -> None:
                 learner.resume(saved)
         _describe(args)
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
+        told = expectations(args.shared, learns=progress.T_learner > 0, has_score=bool(reports.log.records))
+        print(f"What to expect: {told}", flush=True)
         with (
             closing(make_feeder(args, client, progress.run_id, settings)) as feeder,
-            drawn(lambda report: process_picture(report, args.name, args.T_max)) as draw,
+            drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
             Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe, draw),
         ):
             learner.run()

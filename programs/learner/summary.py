@@ -1,17 +1,16 @@
 """One log line about what a person asks of a run first: how good it is, how fast it is, how long it will take."""
 
 import math
-from itertools import islice
-from statistics import fmean
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.monitoring import formats
 from rainbow_iqn_apex.monitoring.rate import Rate
+from rainbow_iqn_apex.monitoring.terminal import scores
 from rainbow_iqn_apex.programs.learner.gauges import RATE_S, REMAINING_S
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.saber.results.recent_scores import recent_score
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
-from rainbow_iqn_apex.saber.scores import SCORE_EPISODES
 
 
 class Summary:
@@ -30,15 +29,18 @@ class Summary:
         played, trained = self._measure()
         left = (self._args.T_max - self._progress.T_learner) / trained if trained else math.inf
         steps, frames = formats.rate(played), formats.rate(played * self._action_repeat)
-        return f"{self._score()}, {steps} steps/s, {frames} frames/s, {formats.duration(left)} left"
+        score = self.score()
+        return f"{score[0].upper()}{score[1:]}, {steps} steps/s, {frames} frames/s, {formats.duration(left)} left"
 
     def _measure(self) -> tuple[float, float]:
         """Return the agent steps per second that are played, and those that are trained on."""
         progress = self._progress
         return self._played.per_second(progress.T_actors) or 0.0, self._trained.per_second(progress.T_learner) or 0.0
 
-    def _score(self) -> str:
-        newest = [record.score_saber for record in islice(reversed(self._log.records), SCORE_EPISODES)]
-        if not newest:
-            return "No episode yet"
-        return f"Score {fmean(newest):.2f} in the last {counted(len(newest), 'episode')}"
+    def score(self) -> str:
+        """Return the score of the newest training episodes, and its trend."""
+        newest = recent_score(self._log.records)
+        if newest is None:
+            return "no episode yet"
+        last = counted(newest.episodes, "episode")
+        return f"score {scores.score(newest.score, newest.before)}, mean of the last {last}"

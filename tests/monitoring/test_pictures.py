@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -57,7 +58,37 @@ def test_columns_that_have_no_room_are_left_out_and_none_is_cut(width: int, colu
 
 @pytest.mark.parametrize("width", [40, 59, 60, 80, 120])
 def test_every_fact_and_part_keeps_its_name(width: int) -> None:
-    text = "\n".join(drawn(process_picture(LEARNER, "pong", 1_000_000), width))
+    text = "\n".join(drawn(process_picture(LEARNER, "pong", {"T_max": 1_000_000}), width))
     for name in ("score", "learning", "weights", "waits for", "update", "take in", "wait", "41.3 %", "12 min left"):
         assert re.search(name.replace(" ", r"[\s│]+"), text), name
     assert ("score" in next(line for line in text.splitlines() if " time " in line)) == (width >= 60)
+
+
+ATARI = {"game": "space_invaders", "env": "atari", "nb_actor": 2, "nb_env_per_actor": 8, "learn_start": 2000}
+
+
+@pytest.mark.parametrize(
+    ("values", "settings", "told"),
+    [
+        ({"rollout/ep_rew_before": 9.8}, ATARI, [r"score +12\.40 ↑ from 9\.80", r"known +random 148, human 1,669"]),
+        (
+            {"rollout/ep_rew_before": 12.5},
+            {"env": "gymnasium:Pong-v0", "game": "pong"},
+            [r"score +12\.40 → from 12\.50"],
+        ),
+        ({"rollout/ep_rew_before": 13.0}, {"game": 7, "env": None}, [r"score +12\.40 ↓ from 13\.00"]),
+        ({"rollout/ep_rew_mean": None}, ATARI, [r"no episode yet; .* between T = 3,200 and 72,000"]),
+        ({"rollout/ep_rew_mean": None}, {"env": "gymnasium:x", "nb_actor": "2"}, ["with the first episode that ends"]),
+        ({"train/timesteps": 0.0}, ATARI, [r"learning +begins at T = 2,000"]),
+        ({"train/timesteps": 0.0}, {"learn_start": 1}, [r"learning +begins with the first round"]),
+    ],
+)
+def test_a_screen_tells_the_trend_the_known_scores_and_what_to_expect(
+    values: dict[str, float | None], settings: dict[str, object], told: list[str]
+) -> None:
+    # Mutations: tell the known scores of an environment that only shares a game's name; forget the environments.
+    changed = {name: value for name, value in (VALUES | values).items() if value is not None}
+    text = "\n".join(drawn(process_picture(replace(LEARNER, values=changed), "x", settings), 120))
+    for words in told:
+        assert re.search(words, text), text
+    assert ("known" in text) == (settings.get("env") == "atari")

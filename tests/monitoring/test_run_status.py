@@ -131,6 +131,47 @@ def test_nobody_is_missing_just_after_a_start(own_server: RedisServer, own_clien
         assert states()[0] == learner
 
 
+def test_processes_that_wait_for_each_other_are_in_lockstep(own_server: RedisServer, own_client: Client) -> None:
+    # Mutations: count an actor that makes no steps; an actor that waits while the learner works.
+    written, learner = WrittenRun(own_client, "pong"), VALUES | {"rollout/ep_rew_mean": 12.4}
+    awaited = "the learner to publish weights version 42"
+    written.report("learner", 0, learner, waits_for="actor 0 to play round 41")
+    written.report("actor", 0, PLAYED | {"actor/steps_per_second": 0.0}, waits_for=awaited)
+    code, out, _ = status(own_server)
+    assert code == 0
+    assert re.search(r"(?m)^learner +lockstep .* here$", out)
+    assert re.search(rf"(?m)^actor 0 +waiting .* {awaited}$", out), "it is stuck"
+    assert re.search(r"(?m)^actor 1 +lockstep .* here$", out)
+    written.report("learner", 0, learner)
+    assert re.search(r"(?m)^learner +working .*\n.*\nactor 1 +waiting ", status(own_server).out)
+
+
+@pytest.mark.parametrize("nb_actor", [1, 2])
+def test_who_has_left_before_a_resume_is_no_alarm_in_its_first_frames(own_client: Client, nb_actor: int) -> None:
+    # Mutations: an alarm about an actor beyond --nb-actor; a learner that counts as gone until it reports.
+    written, now = WrittenRun(own_client, "pong"), time.time()
+    written.report("learner", 0, VALUES, age=20, ended=True, ago=20)
+    for actor in (0, 1):
+        written.report("actor", actor, PLAYED, age=20, ended=True, ago=20)
+        own_client.xadd(written.keys.actors, {"actor": actor})
+    record = RunStatus("id-pong", "running", {"nb_actor": nb_actor, "T_max": 1000}, 400, 500, written=int(now))
+    write_run(own_client, "pong", record, {})
+
+    def seen() -> tuple[list[str], tuple[str, ...]]:
+        (pong,) = look(own_client).runs
+        assert pong.overview
+        return [process.state for process in pong.overview.processes], pong.overview.alerts
+
+    assert seen() == (["starting"] * (1 + nb_actor), ())
+    written.report("learner", 0, VALUES, began=2)
+    assert seen() == (["working"] + ["starting"] * nb_actor, ())
+    written.report("learner", 0, VALUES, began=300)
+    left = "actor 0 has left" if nb_actor == 1 else "actors 0, 1 have left"
+    assert seen() == (["working"] + ["left"] * nb_actor, (left,))
+    written.report("learner", 0, VALUES, age=0, ended=True, ago=-5)
+    assert seen()[1][0].endswith(("learner, actor 0 have left", "learner, actors 0, 1 have left"))
+
+
 def test_a_run_that_nobody_has_led_for_a_day_is_abandoned(own_server: RedisServer, own_client: Client) -> None:
     # Mutation: a run whose learner still reports.
     written, now = WrittenRun(own_client, "pong"), int(time.time())

@@ -36,10 +36,15 @@ class WrittenRun:
         age: float = -60,
         waits_for: str = "",
         began: float = 60,
+        ended: bool = False,
+        ago: float = 0,
     ) -> None:
-        """Write a report of this age; one below 0 stays new for as long, as a program may need to start."""
-        now = time.time()
-        report = Report(role, number, "here", 1234 + number, now - began, now, waits_for=waits_for, values=values)
+        """Write a report of this age; one below 0 stays new for as long, as a program may need to start.
+
+        By the clock of its process it was written some seconds `ago`.
+        """
+        now = time.time() - ago
+        report = Report(role, number, "here", 1234 + number, now - began, now, ended, waits_for, values)
         actor = None if role == "learner" else number
         with closing(ReportStore(self.client, self.keys)) as store:
             store.write(actor, encode(report))

@@ -4,6 +4,8 @@ import re
 import time
 from pathlib import Path
 
+import pytest
+
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.summary import Summary
@@ -12,18 +14,38 @@ from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 
 def test_the_line_tells_score_speed_and_remaining_time(tmp_path: Path) -> None:
-    # Mutation: take the speed of playing for the remaining time.
+    # Mutations: take the speed of playing for the remaining time; compare with the newest episodes themselves.
     log, progress = TrainingLog(tmp_path / "pong.csv"), Progress("run", T_actors=1000, T_learner=800)
     summary = Summary(options.parse(["--T-max", "1001400", "--learn-start", "8000"], "x", ""), progress, log, 4)
     assert summary.line().startswith("No episode yet, 0.0 steps/s, 0.0 frames/s, ")
-    log.append([EpisodeRecord(episode=number, score_saber=number % 2, end="game_over") for number in range(130)])
+    log.append([EpisodeRecord(episode=n, score_saber=n % 2 if n >= 100 else 0, end="game_over") for n in range(200)])
     time.sleep(0.5)  # both speeds count from the first measurement
     progress.T_actors, progress.T_learner = 2000, 1400
     found = re.fullmatch(
-        r"Score 0\.50 in the last 100 episodes, ([\d,]+) steps/s, ([\d,]+) frames/s, (\d+) min left", summary.line()
+        r"Score 0\.50 up from 0\.00, mean of the last 100 episodes, "
+        r"([\d,]+) steps/s, ([\d,]+) frames/s, (\d+) min left",
+        summary.line(),
     )
     assert found
     steps, frames, left = (int(text.replace(",", "")) for text in found.groups())
     assert 0 < steps <= 2000
     assert abs(frames - 4 * steps) <= 4
     assert left >= 13, "1 000 000 steps at no more than 600 in half a second"
+
+
+@pytest.mark.parametrize(
+    ("scores", "told"),
+    [
+        ([7], "score 7.00, mean of the last 1 episode"),
+        ([1] * 5 + [3] * 4, "score 1.89, mean of the last 9 episodes"),
+        ([1] * 5 + [3] * 5, "score 2.00 up from 1.00, mean of the last 10 episodes"),
+        ([9] * 50 + [-20] * 100 + [-20.1] * 100, "score -20.10 level with -20.00, mean of the last 100 episodes"),
+        ([5] * 100 + [4] * 100, "score 4.00 down from 5.00, mean of the last 100 episodes"),
+        ([2000] * 60 + [2400.5] * 60, "score 2,240.30 up from 2,000.00, mean of the last 100 episodes"),
+    ],
+)
+def test_a_score_has_its_trend_once_there_are_ten_episodes(tmp_path: Path, scores: list[float], told: str) -> None:
+    # Mutations: compare with the first episodes of the run; tell a trend from the second episode on.
+    log = TrainingLog(tmp_path / "pong.csv")
+    log.append([EpisodeRecord(episode=n, score_saber=score, end="game_over") for n, score in enumerate(scores)])
+    assert Summary(options.parse([], "x", ""), Progress("run"), log, 4).score() == told

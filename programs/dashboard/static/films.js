@@ -9,7 +9,7 @@ export function showFilms({ shown, films }) {
   find("films").hidden = !films.length;
   const places = films.map(({ place }) => place);
   setChildren(find("film-list"), [shown, places], () => places.map(place => make("figure", {},
-    make("video", { controls: true, muted: true, loop: true, preload: "none", ariaLabel: TITLES[place] }),
+    make("video", { controls: true, muted: true, loop: true, preload: "metadata", ariaLabel: TITLES[place] }),
     make("figcaption", {}),
   )));
   films.forEach(({ place, at, caption }, i) => {

@@ -24,7 +24,7 @@ export function showPresent(now) {
   showProblem(now);
   showAlerts(now.alerts || []);
   showMixture(isMixed, run, files.shown);
-  const isAlive = !run?.is_over && ["working", "waiting"].includes(now.processes?.[0].state);
+  const isAlive = !run?.is_over && ["working", "waiting", "lockstep"].includes(now.processes?.[0].state);
   showFacts(metrics, facts, run, isAlive);
   setChildren(find("processes"), now.processes || [], () => (now.processes || []).map(processRow));
   setChildren(find("events"), now.events, () => now.events.map(eventItem));
@@ -57,12 +57,14 @@ function showFacts(metrics, facts, run, isAlive) {
   find("progress").value = done ?? 0;
   setText(find("progress"), percent(done));
   const left = isAlive ? [["Remaining", duration(metrics["time/remaining"]), "at the speed of the last minutes"]] : [];
+  const held = "buffer/rows" in metrics  // the on-policy family holds nothing
+    ? [["Replay or queue", percent(metrics["buffer/fill"]), `${whole(metrics["buffer/rows"])} agent steps held`]] : [];
   const entries = [
     ["Agent steps", whole(metrics["time/total_timesteps"]), run?.t_max ? `of ${whole(run.t_max)}: ${percent(done)} learned` : ""],
     ["Frames", whole(metrics["time/frames"]), isAlive ? `${number(metrics["time/fps"])} a second` : ""],
     ...left,
     ["Weights", `version ${whole(metrics["train/version"])}`, `${whole(metrics["train/n_updates"])} updates`],
-    ["Replay or queue", percent(metrics["buffer/fill"]), `${whole(metrics["buffer/rows"])} agent steps held`],
+    ...held,
     ["Redis", bytes(metrics["redis/used_memory"]), `${whole(metrics["redis/unread"])} messages not read yet`],
     ...Object.entries(facts.scores || {}).map(([name, score]) => scoreEntry(name, score, facts)),
   ];
@@ -88,8 +90,8 @@ function processRow({ title, state, age, host, process, began, waits_for, lag, v
     whole(values["actor/unread"] ?? values["redis/unread"]), number(values["process/cpu"]),
     bytes(values["process/memory"]), whole(values["process/restarts"]),
   ];
-  const detail = state === "waiting" ? `waits for ${waits_for}` : state === "silent" ? `silent for ${duration(age)}` : state;
-  const className = ["missing", "silent"].includes(state) ? "alarm" : state === "working" ? "fine" : "";
+  const detail = state === "waiting" ? `waits for ${waits_for}` : state === "silent" ? `silent for ${duration(age)}` : state === "lockstep" ? "in lockstep" : state;
+  const className = ["missing", "silent"].includes(state) ? "alarm" : ["working", "lockstep"].includes(state) ? "fine" : "";
   return make("tr", {},
     make("th", { scope: "row", textContent: title }),
     make("td", { textContent: detail, className }),
