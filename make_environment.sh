@@ -47,9 +47,32 @@ up_to_date() {
   [[ $(cat "$stamp") == "$(recipe "${files[@]}")" ]] && right_torch
 }
 
+# Of pip's hundreds of lines, a pipe gets one every ten seconds: what pip is at.
+tell_progress() {
+  local line newest=starting started=$SECONDS said=$SECONDS wait=5
+  ((BASH_VERSINFO[0] >= 4)) || wait=9999 # there a time limit looks like the end, so pip's own lines are waited for
+  while true; do
+    if IFS= read -r -t "$wait" line; then
+      newest=${line#"${line%%[! ]*}"}
+    elif (($? <= 128)); then
+      return 0
+    fi
+    if ((SECONDS - said >= 10)); then
+      say "pip, after $((SECONDS - started)) s: ${newest:0:80}"
+      said=$SECONDS
+    fi
+  done
+}
+
+# A terminal shows pip's own progress. Elsewhere its warnings are left out, as they are many, and its errors are not.
 pip_install() {
   # A user's own pip settings may say --user, which an environment refuses.
-  PIP_USER=0 .venv/bin/python -m pip install -qq --no-input --disable-pip-version-check "$@"
+  local pip=(env PIP_USER=0 .venv/bin/python -m pip install --no-input --disable-pip-version-check)
+  if [[ -t 1 ]]; then
+    "${pip[@]}" "$@"
+  else
+    { "${pip[@]}" --progress-bar off "$@" 2>&1 >&3 | sed '/^WARNING: /d' >&2; } 3>&1 | tell_progress
+  fi
 }
 
 # torch comes first and alone, so that no other requirement can choose its build.

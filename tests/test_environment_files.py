@@ -243,6 +243,28 @@ def test_the_environment_is_made_once_and_then_takes_no_time(original: Machine) 
     assert re.fullmatch(r"make_environment: .*/a copy/\.venv is ready \(Python 3\.\S+, torch 2\.0\+cpu\)\n", output)
 
 
+def test_pip_is_not_silent_for_long(machine: Machine) -> None:
+    # Mutations: -qq for pip; print its lines when it ends.
+    machine.require("torch==2.0", "slow==1.0")
+    make_wheel(machine.folder / "made", "slow", "1.0")
+    source = machine.index / "slow-1.0"
+    source.mkdir()
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: slow\nVersion: 1.0\n")
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    (source / "backend.py").write_text(
+        "import shutil, time\nfrom pathlib import Path\n"
+        "def build_wheel(folder, *_):\n"
+        "    time.sleep(12)\n"
+        f"    return Path(shutil.copy({str(next((machine.folder / 'made').iterdir()))!r}, folder)).name\n"
+    )
+    shutil.make_archive(str(source), "gztar", machine.index, "slow-1.0")
+    output = machine.make()
+    assert re.search(r"(?m)^make_environment: pip, after \d\d s: \S", output), output
+    assert all(line.startswith("make_environment: ") for line in output.splitlines()), output
+
+
 def test_what_the_tests_need_comes_on_request(made: Machine) -> None:
     assert "installing" in made.make("--dev")
     assert made.version_of("tester") == "1.0"
