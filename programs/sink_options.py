@@ -3,6 +3,7 @@
 Packages for them are extras (requirements-extra.txt), looked for only where an option needs them.
 """
 
+import re
 import shlex
 import socket
 import sys
@@ -39,6 +40,11 @@ class SinkOptions:
 def tensorboard_folder(results: Path, game: str) -> Path:
     """Return where the event files of a game's runs are."""
     return results / f"{game}_tensorboard"
+
+
+def event_folder(results: Path, game: str, run: str) -> Path:
+    """Return where a run's event files are: TensorBoard names runs after such folders."""
+    return tensorboard_folder(results, game) / (re.sub(r"[^\w.-]", "-", run).strip(".") or game)
 
 
 def check_sinks(options: SinkOptions) -> None:

@@ -37,7 +37,7 @@ def test_best_and_newest_episode_reach_files_and_tensorboard(redis_port: int, ru
     shown = read_shown(tmp_path, "breakout").films
     scores = [float(line.split(",")[7]) for line in (tmp_path / "breakout_evaluation.csv").read_text().splitlines()[1:]]
     assert {shown[place].score for place in PLACES} <= set(scores)
-    events = EventAccumulator(str(tmp_path / "breakout_tensorboard"), {"images": 0}).Reload()
+    events = EventAccumulator(str(tmp_path / "breakout_tensorboard" / run_name), {"images": 0}).Reload()
     for place, video in zip(PLACES, videos, strict=True):
         frames = frames_of(video, 15)
         assert len(frames) == shown[place].pictures > 20 and frames[0].shape == (210, 160, 3)

@@ -40,7 +40,7 @@ def need_extras(*names: str) -> None:
 def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: str, tmp_path: Path) -> None:
     need_extras()
     from prometheus_client.parser import text_string_to_metric_families
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
     port, home = free_port(), tmp_path / "home"
     home.mkdir()
@@ -75,7 +75,9 @@ def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: st
     assert values.items() <= given.items() and len(given) <= 58, "and two that are in the list"
     *_, line = (folder / "chain_metrics.jsonl").read_text().splitlines()
     assert values.items() <= json.loads(line)["values"].items() and json.loads(line)["values"]["train/n_updates"] > 100
-    events = EventAccumulator(str(folder / "chain_tensorboard")).Reload()
+    runs = EventMultiplexer().AddRunsFromDirectory(str(folder / "chain_tensorboard"))
+    assert list(runs.Reload().Runs()) == [run_name]
+    events = runs.GetAccumulator(run_name)
     assert {"train/loss", "rollout/ep_rew_mean", "time/fps", *values} <= set(events.Tags()["scalars"])
     assert events.Scalars("time/total_timesteps")[-1].step == events.Scalars("time/total_timesteps")[-1].value > 1000
     (stored,) = folder.glob("wandb/offline-run-*/run-*.wandb")

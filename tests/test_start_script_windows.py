@@ -19,6 +19,7 @@ def test_a_terminal_for_each_process(workplace: Workplace) -> None:
     workplace.environment["SAVE_SECONDS"] = "0.5"
     workplace.start()
     workplace.argv("actor0")
+    assert "start_learning_atari: learner, actor 0: windows of gnome-terminal" in workplace.output
     assert (emulator.parent / "gnome-terminal.titles").read_text().splitlines() == ["learner", "actor 0"]
     assert "[learner]" not in workplace.output
     started = time.monotonic()
@@ -52,6 +53,7 @@ def test_a_window_of_tmux_for_each_process(workplace: Workplace) -> None:
     try:
         workplace.argv("actor0")
         assert tmux(workplace, "list-windows", "-F", "#W").splitlines()[1:] == ["learner", "actor 0"]
+        workplace.wait_for_line("start_learning_atari: learner, actor 0: windows of this tmux session .*w lists them.*")
         assert "learner is here" in tmux(workplace, "capture-pane", "-p", "-t", ":1")
         workplace.tell("actor0", 5)  # its window stays open, so that the error can be read
         workplace.wait_for_line(".*no actor is left")

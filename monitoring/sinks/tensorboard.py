@@ -1,7 +1,7 @@
-"""Event files that TensorBoard shows: `<game>_tensorboard/` in the results folder, with agent steps as the x axis.
+"""Event files that TensorBoard shows: `<game>_tensorboard/<run>/` in the results folder.
 
-Tags are the metrics' names. A learner that goes on from a checkpoint begins a file of its own, whose first event lets
-TensorBoard forget the steps that are played again.
+The x axis counts agent steps. Tags are the metrics' names. A learner that goes on from a checkpoint begins a file of
+its own, whose first event lets TensorBoard forget the steps that are played again.
 """
 
 import io

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.monitoring.sinks.films import FilmReader
 from rainbow_iqn_apex.monitoring.sinks.guarded import InThread
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, path_of
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo, Sink
-from rainbow_iqn_apex.programs.sink_options import tensorboard_folder
+from rainbow_iqn_apex.programs.sink_options import event_folder
 
 
 def make_feeder(args: Args, client: Client, run_id: str, settings: dict[str, Any]) -> Feeder:
@@ -36,7 +36,7 @@ def _make_sinks(args: Args, run: RunInfo) -> list[Sink]:
     if args.tensorboard:
         from rainbow_iqn_apex.monitoring.sinks.tensorboard import TensorBoardSink
 
-        sinks.append(TensorBoardSink(tensorboard_folder(run.folder, run.game)))
+        sinks.append(TensorBoardSink(event_folder(run.folder, run.game, run.name)))
     if args.metrics_port:
         from rainbow_iqn_apex.monitoring.sinks.prometheus import PrometheusSink
 

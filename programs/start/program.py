@@ -34,11 +34,12 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest) -> int
         kind = windows.choose(asked.windows, asked.server.port, os.environ)
         if asked.preset_chosen:
             say(
-                f"no GPU: --preset {asked.preset_chosen} trains a small network, which learns in minutes; --preset "
-                "paper trains the full one"
+                f"no GPU: --preset {asked.preset_chosen} trains a small network; docs/measured.md tells which games it "
+                "learns, and how fast; --preset paper trains the full one"
             )
         open_window = partial(windows.open_window, kind, stop=stop) if kind else no_window
-        return _run(Supervisor(asked, open_window, stop), asked, options.continuation(script, words))
+        supervisor = Supervisor(asked, open_window, stop, kind.place if kind else "")
+        return _run(supervisor, asked, options.continuation(script, words))
     except UserError as error:
         command_line.fail(options.PROGRAM, error)
 

@@ -19,8 +19,10 @@ _LEARNER_ENDS_S = 5.0  # a learner that finishes ends so soon after its actors
 class Supervisor:
     """The processes of a run."""
 
-    def __init__(self, options: StartOptions, open_window: OpenWindow, stop: StopRequest) -> None:
+    def __init__(self, options: StartOptions, open_window: OpenWindow, stop: StopRequest, place: str = "") -> None:
+        """`place` tells where the windows are; empty where there are none."""
         self._options = options
+        self._place = place
         self._open_window = open_window
         self._stop = stop
         self._redis: RedisServer | None = None
@@ -48,6 +50,8 @@ class Supervisor:
         """Run until the learner ends for good, or nobody is left to learn from; return the exit code of that."""
         for process in self._all:
             process.start(self._open_window)
+        if self._place:
+            say(f"{', '.join(process.name for process in self._all)}: {self._place}")
         self._page_servers = page_servers(self._options.args)
         for server in self._page_servers:
             server.start(no_window)

@@ -17,10 +17,10 @@ from typing import Protocol
 
 from rainbow_iqn_apex.memory.errors import RunError, UserError
 from rainbow_iqn_apex.programs.start import viewer
-from rainbow_iqn_apex.programs.start.output import say
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 
 _OPENS_WITHIN_S = 30.0
+_CHOOSE = "its prefix key, mostly Ctrl-b, then w lists them"
 _EMULATORS = {  # what comes before the command of a window, in order of preference
     "gnome-terminal": ("--title", "{name}", "--"),
     "konsole": ("-p", "tabtitle={name}", "-e"),
@@ -34,6 +34,10 @@ _EMULATORS = {  # what comes before the command of a window, in order of prefere
 class Windows(Protocol):
     """A kind of windows."""
 
+    @property
+    def place(self) -> str:
+        """Tell where the windows are, and how to look at one."""
+
     def open(self, name: str, command: Sequence[str]) -> None:
         """Open a window of that name, in which the command runs."""
 
@@ -43,6 +47,7 @@ class TerminalWindows:
 
     def __init__(self, emulator: str) -> None:
         self.emulator = emulator
+        self.place = f"windows of {emulator}"
         self._opened: list[subprocess.Popen[bytes]] = []
 
     def command(self, name: str, command: Sequence[str]) -> list[str]:
@@ -61,6 +66,8 @@ class TmuxWindows:
 
     def __init__(self, port: int, *, inside: bool) -> None:
         self.session = "" if inside else f"rainbow-{port}"
+        look = f"look at them with: tmux attach -t {self.session}" if self.session else _CHOOSE
+        self.place = f"windows of {f'tmux session {self.session}' if self.session else 'this tmux session'} ({look})"
 
     def command(self, name: str, command: Sequence[str], *, first: bool) -> list[str]:
         """Return the command that opens a window; the first one begins the session."""
@@ -75,8 +82,6 @@ class TmuxWindows:
         done = _tmux(self.command(name, command, first=first))
         if done.returncode != 0:
             raise RunError(f"tmux opens no window for {name}: {done.stderr.strip()}")
-        if first:
-            say(f"look at the windows with: tmux attach -t {self.session}")
 
 
 def _tmux(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

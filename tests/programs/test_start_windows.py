@@ -80,6 +80,7 @@ def test_each_terminal_emulator_has_its_own_words(emulator: str, before: list[st
 
 def test_a_window_of_tmux_goes_to_this_session_or_to_one_of_its_own() -> None:
     inside, outside = TmuxWindows(7000, inside=True), TmuxWindows(7000, inside=False)
+    assert outside.place.endswith("session rainbow-7000 (look at them with: tmux attach -t rainbow-7000)")
     end = ["-n", "actor 0", "view"]
     assert inside.command("actor 0", ["view"], first=False) == ["tmux", "new-window", "-d", *end]
     assert outside.command("actor 0", ["view"], first=True) == ["tmux", "new-session", "-d", "-s", "rainbow-7000", *end]
@@ -92,6 +93,8 @@ def test_a_window_of_tmux_goes_to_this_session_or_to_one_of_its_own() -> None:
 class Viewers:
     """Windows without a window: the viewer's output goes to a file."""
 
+    place = "a file"
+
     def __init__(self, file: Path) -> None:
         self.file = file
         self.viewer: subprocess.Popen[bytes] | None = None
@@ -103,6 +106,8 @@ class Viewers:
 
 
 class NoWindows:
+    place = "nowhere"
+
     def open(self, _name: str, _command: Sequence[str]) -> None: ...
 
 
