@@ -102,7 +102,7 @@ def test_keys_choose_axis_runs_and_lines(address: str) -> None:
 def test_films_of_evaluation_episodes_play(
     redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:
-    # Mutation: leave `media-src` out of the policy, or replace a film that somebody watches.
+    # Mutations: leave `media-src` out of the policy; replace a film that somebody watches; load no first picture.
     folder = tmp_path / "results"
     write_files(folder, "pong", 40)
     sink = FilmFiles(RunInfo(run_name, "id", folder, "pong", {}))
@@ -117,7 +117,8 @@ def test_films_of_evaluation_episodes_play(
         assert best.startswith("Best episode: score 21 after 7,000 agent steps, 2 times as fast, 2017-07-")
         video = "document.querySelector('#film-list video')"
         asked = (f"{video}.{name}" for name in ("muted", "loop", "controls", "preload", "ariaLabel"))
-        assert browser.value(f"[{', '.join(asked)}]") == [True, True, True, "none", "Best episode"]
+        assert browser.value(f"[{', '.join(asked)}]") == [True, True, True, "metadata", "Best episode"]
+        browser.wait_for(f"{video}.readyState >= 2 && {video}.paused && {video}.currentTime === 0")  # a first picture
         browser.value(f"{video}.play()")
         browser.wait_for(f"{video}.currentTime > 0.2 && {video}.videoHeight === 210")
         before = browser.value(f"{video}.src")
