@@ -1,5 +1,6 @@
 """The first commands of the README on a fresh machine: all real, in a clean clone and an environment made there."""
 
+import json
 import os
 import re
 import shlex
@@ -83,6 +84,24 @@ def test_the_table_of_the_readme_is_in_an_order_in_which_it_runs() -> None:
     )
     assert evaluation[:2] == [".venv/bin/python", "test_multiple_seed.py"]
     assert evaluation[evaluation.index("--model") + 1] in folders
+
+
+def test_the_readme_s_first_command_was_measured_to_learn_in_ten_minutes() -> None:
+    # Mutations: another game, agent, length or preset in the README.
+    (first, *_) = re.findall("(?m)^bash start_learning_atari.sh([^#\n]*)", (ROOT / "README.md").read_text())
+    results = ROOT / "benchmarks" / "results"
+    baselines = json.loads((results / "baselines_crazy_climber_123.json").read_text())
+    measured = [json.loads(path.read_text()) for path in results.glob("impala-cpu_crazy_climber_*.json")]
+    assert len(measured) >= 2
+    for run_ in measured:
+        options = set(pairs(run_["command"].split()[2:])) - {("--seed", str(run_["seed"]))}
+        assert options == set(pairs(first.split()))
+        assert run_["wall_clock_s"] < 600
+        assert run_["last_episodes"]["mean"] > 5 * baselines["random"]["mean"]
+
+
+def pairs(words: list[str]) -> list[tuple[str, str]]:
+    return list(zip(words[::2], words[1::2], strict=True))
 
 
 def progress_of(who: str, title: str, output: str) -> list[int]:

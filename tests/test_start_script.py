@@ -60,6 +60,8 @@ def test_the_dashboard_is_there_as_long_as_the_run(workplace: Workplace) -> None
     for end in (signal.SIGINT, signal.SIGKILL):
         workplace.start("--path-to-results", "results/x y", "--run-name", "mine", "--windows", "none")
         workplace.wait_for_line(r"start_learning_atari: the dashboard shows this run at http://127.0.0.1:\d+/", 60)
+        (told,) = re.findall(r"start_learning_atari: (the dashboard .*:)\d+/", workplace.output)
+        assert f'"{told}8050/"' in (ROOT / "docs" / "dashboard.md").read_text()
         (address,) = re.findall("run at (http.*)", workplace.output)
         wait_until(lambda: "run 'mine'" in ask(address)["problem"], "Redis to answer without a run")  # noqa: B023
         workplace.send(end)

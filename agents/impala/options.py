@@ -28,6 +28,7 @@ class ImpalaOptions(MixtureOptions):
         "lr_IMPALA": (2e-3, "a short run; kung_fu_master rose faster with 1.5e-3 than with 7e-4, krull with 3e-3"),
         "rms_eps_IMPALA": (1e-5, "A2C's: gradients of means are divided by their own size"),
         "max_gradient_norm": (0.5, "A2C's"),
+        "log_interval": (25_000, "agent steps; some ten seconds"),
     }
     UNUSED: ClassVar[frozenset[str]] = frozenset(
         {"learn_start", "replay_frequency", "priority_weight", "final_priority_weight"}
