@@ -88,7 +88,7 @@ def waiting_lines(overview: Overview) -> list[str]:
     for process in overview.processes:
         if process.state == "waiting" and process.report:
             waiting.setdefault(process.report.waits_for, []).append(process)
-    lines = [f"{names_of(turns)}: in lockstep, as they should"] if turns else []
+    lines = [f"{names_of(turns)}: in lockstep, taking turns"] if turns else []
     return [*lines, *(f"{names_of(processes)}: waiting for {what}" for what, processes in waiting.items())]
 
 
