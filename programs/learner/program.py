@@ -104,10 +104,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         if saved:
             with damage_named(saved.path):
                 learner.resume(saved)
-        _describe(args)
+        _describe(args, expectations(args.shared, learns=progress.T_learner > 0, has_score=bool(reports.log.records)))
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
-        told = expectations(args.shared, learns=progress.T_learner > 0, has_score=bool(reports.log.records))
-        print(f"What to expect: {told}", flush=True)
         with (
             closing(make_feeder(args, client, progress.run_id, settings)) as feeder,
             drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
@@ -116,8 +114,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             learner.run()
 
 
-def _describe(args: Args) -> None:
-    """Print what the preset sets, and which options the agent does not use."""
+def _describe(args: Args, expected: str) -> None:
+    """Print what the preset sets, which options the agent does not use, and what is expected of the run."""
     agent = type(args.own)
     if args.preset != "paper":
         if args.verbose:
@@ -126,6 +124,7 @@ def _describe(args: Args) -> None:
             print(announce_preset(args.preset, agent, is_atari=args.is_atari), flush=True)
     if unused := args.not_used():
         print(unused, flush=True)
+    print(f"What to expect: {expected}", flush=True)
 
 
 def _saved_run(args: Args, reports: ResultsFolder) -> SavedRun | None:
