@@ -68,7 +68,7 @@ class RMSProp(torch.optim.RMSprop):
 
     def __init__(self, parameters: Any, lr: float, eps: float, decay: float, device: torch.device) -> None:
         rate = torch.tensor(lr, device=device)
-        super().__init__(parameters, lr=rate, alpha=decay, eps=eps, capturable=device.type == "cuda")
+        super().__init__(parameters, lr=rate, alpha=decay, eps=eps, capturable=device.type != "cpu")
         for group in self.param_groups:
             group["initial_lr"] = lr
 

@@ -102,6 +102,10 @@ class BinaryTree:
         if not self._nodes[1] > 0:
             raise ValueError(f"nothing to sample: the priorities sum to {self._nodes[1]}")
 
+    def tensors(self) -> list[Tensor]:
+        """Return what `set` changes, no copies."""
+        return [torch.from_numpy(self._nodes)]
+
     def check_valid(self) -> None:
         """Recompute everything.
 

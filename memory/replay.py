@@ -110,6 +110,11 @@ class Replay:
         priorities: Tensor = self._tree.get(torch.arange(0, held, max(1, -(-held // most)), device=self.device))
         return priorities[priorities > 0].cpu()  # a LAST row has none
 
+    def priority_tensors(self) -> list[Tensor]:
+        """Return all that `learned` changes: the tree's own tensors, no copies."""
+        tensors: list[Tensor] = self._tree.tensors()
+        return tensors
+
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         """Set the new priorities [B] of a batch; samples whose slot was overwritten meanwhile are left alone."""
         if priorities is None or batch.indices is None:

@@ -127,6 +127,10 @@ class SegmentTree:
         indices = self.sample(places * (self._root / batch_size))  # [B]
         return Drawn(indices, self.get(indices) / self._root)
 
+    def tensors(self) -> list[Tensor]:
+        """Return what `set` changes, no copies."""
+        return [self._root, *self._levels]
+
     def check_valid(self) -> None:
         """Recompute everything; waits for the device.
 

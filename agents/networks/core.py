@@ -143,7 +143,7 @@ def _lstm(inputs: int, units: int, rows: int) -> nn.LSTM:
 
 def _starts(first: Tensor) -> list[int]:
     """Return the rows at which an episode begins, and row 0; on a GPU all rows, as nobody may look at values there."""
-    if first.is_cuda or len(first) == 1:
+    if not first.is_cpu or len(first) == 1:
         return list(range(len(first)))
     rows: list[int] = first.any(1).nonzero().flatten().tolist()
     return rows if rows[:1] == [0] else [0, *rows]

@@ -126,7 +126,7 @@ class NetworkSpec:
 
 def _as_used(weight: Tensor, precision: torch.dtype) -> Tensor:
     """Return a weight in the products' precision; a GPU convolves fastest with the channels last, a CPU does not."""
-    layout = torch.channels_last if weight.dim() == 4 and weight.is_cuda else torch.preserve_format
+    layout = torch.channels_last if weight.dim() == 4 and not weight.is_cpu else torch.preserve_format
     return weight.to(precision, memory_format=layout)
 
 

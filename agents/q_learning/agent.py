@@ -93,7 +93,7 @@ class QLearningAgent(Agent):
             self.target = target.to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
             lr, eps = optimiser
-            on_gpu = self._device.type == "cuda"
+            on_gpu = self._device.type != "cpu"
             self._adam = Adam(self.network.parameters(), lr=lr, eps=eps, fused=True, capturable=on_gpu)
             self.parts |= {"target": self.target, "optimiser": self._adam}
 

@@ -73,7 +73,7 @@ class R2d2(SequenceAgent):
             self.target = build().to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
             self._updates = Updates()
-            on_gpu = self._device.type == "cuda"
+            on_gpu = self._device.type != "cpu"
             self._adam = Adam(
                 self.network.parameters(), options.lr_R2D2, eps=options.adam_eps_R2D2, fused=True, capturable=on_gpu
             )

@@ -89,7 +89,7 @@ class Sac(SequenceAgent):
             self.temperature = Constraint(-target_entropy(action, options.entropy_share), 1.0, 1.0).to(self._device)
             self._acting = [*self.network.parameters(), *self.temperature.parameters()]
             self._judging: list[Tensor] = [*self.critics.parameters()]
-            on_gpu = self._device.type == "cuda"
+            on_gpu = self._device.type != "cpu"
             self._adam = Adam([*self._acting, *self._judging], options.lr_SAC, fused=True, capturable=on_gpu)
             self.parts |= {
                 "critics": self.critics, "target": self.target, "temperature": self.temperature,

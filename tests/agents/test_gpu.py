@@ -84,9 +84,11 @@ def test_a_graph_does_what_the_operations_do(name: str) -> None:
     """With the same seeds; beta is another one after the recording, so one that was recorded with it would show."""
     betas = [0.4] * 5 + [0.9] * 15
     found = []
-    for kind in (EagerTrainer, GraphTrainer):
+    for is_recorded in (False, True):
         agent, replay = learner(name, "cuda")
-        updates = kind(agent, replay, 10, torch.device("cuda", 0), LoopClock(*PARTS))
+        device = torch.device("cuda", 0)
+        eager = EagerTrainer(agent, replay, 10, device, LoopClock(*PARTS))
+        updates = make_trainer(agent, replay, 10, device) if is_recorded else eager
         losses = [metrics["loss"].item() for beta in betas for metrics in updates(turns([beta]))]
         found.append((torch.tensor(losses), replay.checkpoint().priorities))
     for eager, graph in zip(*found, strict=True):
