@@ -16,9 +16,9 @@ from rainbow_iqn_apex.memory.replay import Replay
 
 # Both ways draw the same numbers, and run the same kernels. Two sources of difference are left: a gradient summed in
 # another order, and equal draws, of which any one writes its priority. Losses hardly see either. Adam divides by the
-# size of a gradient, so an entry that is all rounding may go the other way. Gradients rounded to bfloat16 made
-# 0.001 of the results and 0.0005 of the steps. Another batch makes 0.02 to 1 of a result, and an update that is missing or
-# made twice differs by as much as it changes.
+# size of a gradient, so an entry that is all rounding may go the other way. Gradients rounded to bfloat16 made 0.001 of
+# the results and 0.0005 of the steps. Another batch makes 0.02 to 1 of a result, and an update that is missing or made
+# twice differs by as much as it changes.
 _OF_RESULTS = (1e-2, 1e-5)  # allowed difference, as a share of the result and beside it
 _OF_CHANGES = 0.5  # the same for weights, optimiser and priorities, as a share of their change
 
