@@ -3,12 +3,16 @@
 import itertools
 import json
 import math
+import os
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 from benchmarks.learning import main, summary, thinned
 from benchmarks.learning_plot import LAST, MOST, draw, few
@@ -16,6 +20,7 @@ from benchmarks.learning_report import comparison, report, welch
 from benchmarks.learning_tasks import CONFIGURATIONS, GAMES, TASKS, environment_of
 from benchmarks.peer_tasks import PEERS, PeerRun
 from benchmarks.policies import play, random_policy
+from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Discrete
 from tests.processes import ROOT, run
 
@@ -219,3 +224,29 @@ def test_a_wrong_command_is_refused_by_the_program() -> None:
     code, _, errors = run("-m", "benchmarks.learning", "run", "cpu", "--game", "pong")
     assert code == 2
     assert "road_runner" in errors.splitlines()[-1]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_gpu_its_benchmark_says_so_in_one_line() -> None:
+    done = gpu_benchmark()
+    assert done.returncode == 1
+    assert done.stderr == "benchmarks/gpu.sh: PyTorch finds no CUDA device here; --device cpu tries the table without\n"
+    assert "|" not in done.stdout and "passed" not in done.stdout
+
+
+@pytest.mark.slow
+def test_the_gpu_s_table_has_every_agent_and_its_tests_follow() -> None:
+    done = gpu_benchmark("--device", "cpu", "--seconds", "1")
+    assert done.returncode == 0, done.stderr
+    cells = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("|")]
+    measured = {name.strip(): [float(cell.replace(",", "")) for cell in rates] for name, *rates in cells[2:]}
+    assert measured.keys() == AGENTS.keys()
+    for updates, ratio, frames in measured.values():
+        assert updates > 0 and frames > 0 and 0 < ratio < 2  # a ratio of 1 is what the machine can do at best
+    assert "test_gpu.py" in done.stdout and "test_segment_tree.py" in done.stdout
+
+
+def gpu_benchmark(*options: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"RAINBOW_VENV": sys.prefix}
+    command = ["bash", "benchmarks/gpu.sh", *options]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -1,21 +1,28 @@
-"""Both agents with a CUDA device: one operation after the other, and as a recorded graph."""
+"""Agents with replay and a CUDA device: one operation after the other, and as a recorded graph."""
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.eager_trainer import EagerTrainer
+from rainbow_iqn_apex.agents.interface import Agent, Update
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.agents.trainer import GraphTrainer, make_trainer
 from rainbow_iqn_apex.agents.updates import PARTS
-from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.common import make_agent
 from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments, play
+from tests.agents.test_gpu_trace import PRECISIONS, RECORDED
 from tests.agents.test_updates import turns
 
 gpu = pytest.mark.gpu
@@ -93,6 +100,66 @@ def test_a_graph_does_what_the_operations_do(name: str) -> None:
         found.append((torch.tensor(losses), replay.checkpoint().priorities))
     for eager, graph in zip(*found, strict=True):
         torch.testing.assert_close(graph, eager, rtol=1e-2, atol=1e-3)
+
+
+@gpu
+@with_gpu
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("case", RECORDED)
+def test_every_recorded_update_does_what_its_operations_do(
+    case: str, precision: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under bfloat16 a torso's products are those of `torch.autocast`, within the recording."""
+    agent, replay = on_gpu(case, precision)
+    trainer = make_trainer(agent, replay, 8, torch.device("cuda", 0))
+    assert isinstance(trainer, GraphTrainer)
+    metrics = trainer(turns([0.4] * 30))
+    assert capsys.readouterr().out == "", "the trainer's own check has found a difference"
+    assert all(value.isfinite() for made in metrics for value in made.values())
+    losses = {made["loss"].item() for made in metrics}
+    assert len(losses) > 25, "every update draws anew"
+
+
+@gpu
+@with_gpu
+def test_an_update_that_cannot_be_recorded_goes_on_without(capsys: pytest.CaptureFixture[str]) -> None:
+    agent, replay = on_gpu("rainbow_iqn", "bfloat16")
+    right = agent.update
+
+    def looks(batch: Batch, progress: Any) -> Update:
+        made = right(batch, progress)
+        assert made.metrics["loss"].item() > 0
+        return made
+
+    agent.update = looks  # type: ignore[method-assign]
+    trainer = make_trainer(agent, replay, 8, torch.device("cuda", 0))
+    here = torch.cuda.current_stream()
+    losses = {made["loss"].item() for made in trainer(turns([0.4] * 20))}
+    assert len(losses) > 15
+    assert torch.cuda.current_stream() == here
+    assert torch.rand(3, device="cuda").isfinite().all(), "PyTorch's own generator draws, too"
+    line = capsys.readouterr().out
+    assert line.startswith("The update as one CUDA graph fails: ") and line.count("\n") == 1
+
+
+def on_gpu(case: str, precision: str) -> tuple[Agent, Replay]:
+    """Make an agent of a traced case on the GPU, with a replay of chunks of random numbers."""
+    device, (environment, settings) = torch.device("cuda", 0), RECORDED[case]
+    name = case.replace(",", "").split()[0]
+    args = options.parse(["--agent", name, "--precision", precision, "--learn-start", "60", *settings.split()], "", "")
+    agent = make_agent(args, environment, device, learns=True, seed=3)
+    replay = Replay(agent.spec, environment, 400, torch.Generator(device).manual_seed(1), device)
+    rng = np.random.default_rng(0)
+    for number in range(replay.slots):
+        rows = {
+            key: rng.integers(0, 2, (agent.spec.window, *field.shape)).astype(field.dtype)
+            for key, field in agent.spec.row_fields(environment).items()
+        }
+        rows["step_type"][:] = StepType.MID
+        state = {key: np.zeros(field.shape, field.dtype) for key, field in agent.spec.state}
+        priorities = rng.random(agent.spec.samples).astype(np.float32) + 0.1
+        replay.add(ChunkId(0, number), Chunk(0, 0, rows, state, priorities if agent.spec.prioritised else None))
+    return agent, replay
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What a GPU would be asked to do in an update, traced on the meta device, which has shapes and no numbers.
 
 Recorded in a CUDA graph is all that `GraphTrainer` does for an agent with replay: draw, update, write priorities back.
-There nothing may wait for the GPU. Other agents' updates may, as they are not recorded. A tensor of the machine's memory
+There nothing may wait for the GPU. Other agents' updates may, as they are not recorded. A tensor of the host
 among a GPU's is a mistake in all of them, and so are weights without gradient.
 """
 
@@ -99,7 +99,7 @@ class Autocast(TorchFunctionMode):
 class Trace(TorchDispatchMode):
     """Fails at each operation that would wait for a GPU, or that has a tensor of the host.
 
-    Where an update is not recorded, both are allowed, but not an operation on tensors of two devices. A mask then counts
+    Where an update is not recorded, both are allowed, but no operation on tensors of two devices. A mask then counts
     as all true, and a number that is looked at as 0, as in a copy on the host.
     """
 
