@@ -42,7 +42,7 @@ def test_the_citation_is_of_this_version_and_names_the_paper() -> None:
     required = {"cff-version", "message", "title", "authors"}  # by the schema of cff-version 1.2.0
     assert required <= citation.keys() and citation["cff-version"] == "1.2.0" and citation["type"] == "software"
     assert all(isinstance(citation[name], str) for name in required - {"authors"}) and citation["authors"]
-    assert (citation["version"], citation["license"]) == (PROJECT["version"], PROJECT["license"])
+    assert (citation["version"], citation["license"]) == (__version__, PROJECT["license"])
     (paper,) = citation["references"]
     assert {"type", "title", "authors"} <= paper.keys() and paper["doi"] == "10.48550/arXiv.1908.04683"
     assert [author["family-names"] for author in paper["authors"]] == ["Toromanoff", "Wirbel", "Moutarde"]
