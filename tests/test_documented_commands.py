@@ -190,7 +190,7 @@ RULES: list[tuple[str, Check | str]] = [
     (r"python -m (benchmarks|rainbow_iqn_apex|tests\.fuzz)", own_module),
     (r"([A-Z_]+=\d+ )*python -m pytest|bash run_tests\.sh", pytest_arguments),
     (r"bash make_environment\.sh", make_environment),
-    (r"bash benchmarks/gpu\.sh$", "a single word, which tests/test_benchmarks.py runs without a GPU"),
+    (r"bash benchmarks/gpu\.sh( --device cpu --seconds \d+)?$", "tests/test_benchmarks.py does it"),
     (r"ruff (check|format) \.$", development_tool),
     (r"mypy$", "a single word, in pyproject.toml are its files; run_tests.sh runs it"),
     (r"source ", source),
