@@ -84,7 +84,7 @@ def _update() -> tuple[Work, Work]:
 
 PARTS = {
     "environment": Stateful(_environment, 0.83),
-    "sample 32": Stateful(_sample, 1.25),  # 0.95 to 1.17 on an idle machine, 0.88 to 1.35 on a full one
+    "sample 32": Stateful(_sample, 1.14),  # 0.95 to 1.17 on an idle machine, 0.88 to 1.35 on a full one; another: 0.75
     "update priorities of 32": Stateful(_update_priorities, 3.7),  # 3.7 on an idle machine, 3.3 on a busy one
     "encode a chunk": Stateful(_encode, 1.07),
     "decode a chunk": Stateful(_decode, 0.6),
