@@ -9,6 +9,10 @@ class RunError(Exception):
     """The run cannot go on, by no fault in the command given: a lost lease, a broker that stays away. Exit code 1."""
 
 
+class LeaseLostError(RunError):
+    """Another process has taken this one's place."""
+
+
 class DivergedError(RunError):
     """Training has reached numbers that are not finite. The present weights are not worth a checkpoint."""
 

@@ -1,12 +1,22 @@
 """An environment of a user's whose code fails in an actor: all others name that actor, and the reason."""
 
+import os
+import threading
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.holder import this_host
+from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.errors import LeaseLostError, RunError
+from rainbow_iqn_apex.memory.messages import Joined
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
+from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Report, decode, encode
+from rainbow_iqn_apex.programs.actor.failure import failure_reported
 from tests.failing import FAILING
 from tests.small import FAMILIES, FREE
 from tests.system import LEARNER, Run
@@ -21,6 +31,28 @@ def alerts(client: Client, run_name: str) -> tuple[str, ...]:
     with closing(OverviewReader(client, run_name)) as reader:
         overview = reader.read()
     return overview.alerts if overview else ()
+
+
+@pytest.mark.redis
+def test_a_report_of_a_failure_is_its_own_process_s(client: Client, run_name: str) -> None:
+    # Mutations: keep who reported last; let a displaced actor write over its successor's report.
+    keys = Keys(run_name, "id")
+    other = Report("actor", 0, "there", 1, 5.0, 6.0, values={"actor/version": 3.0})
+    with closing(ReportStore(client, keys)) as store:
+        store.write(0, encode(other))
+        with (
+            ActorClient(client, run_name, "id", 0, threading.Event()) as link,
+            pytest.raises(LeaseLostError),
+            failure_reported(client, keys, "actor", 0),
+        ):
+            client.set(keys.actor_lease(0), b"its successor's")
+            link.commit([Joined(0)], b"")
+        assert decode(store.read([0], MAX_BYTES)[0].data) == other
+        with pytest.raises(RunError), failure_reported(client, keys, "actor", 0):
+            raise RunError("no file")
+        found = decode(store.read([0], MAX_BYTES)[0].data)
+    assert (found.host, found.process, found.values, found.ended) == (this_host(), os.getpid(), other.values, True)
+    assert found.began > other.began and [event.text for event in found.events] == ["failed (RunError: no file)"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from redlock import Redlock
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.holder import name_of_this_process, read_holder
 from rainbow_iqn_apex.memory.broker.transport import HeldLease, Scripts
-from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.memory.errors import LeaseLostError, RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.waiting import WaitReporter
 
 TTL_MS = 10_000
@@ -52,7 +52,7 @@ class Lease:
         self._redlock = _Redlock([client], retry_count=1, retry_delay=0.01)
         self._scripts = Scripts(client)
         self._left = threading.Event()
-        self._error: str | None = None
+        self._error: RunError | None = None
         self._thread = threading.Thread(target=self._keep, name=f"lease of {what}", daemon=True)
 
     def __enter__(self) -> "Lease":
@@ -70,7 +70,7 @@ class Lease:
     def check(self) -> None:
         """Raise RunError if the lease is lost."""
         if self._error:
-            raise RunError(self._error)
+            raise self._error
 
     def _acquire(self) -> Any:  # redlock's Lock has no types
         patience: WaitReporter | None = None
@@ -114,10 +114,12 @@ class Lease:
         while not self._left.wait(TTL_MS / 4000):
             try:
                 if not self._scripts.renew(self._key, self.token, TTL_MS):
-                    self._error = f"the lease of {self._what} was lost: another process has taken its place"
+                    self._error = LeaseLostError(
+                        f"the lease of {self._what} was lost: another process has taken its place"
+                    )
                     return
             except Exception as error:  # noqa: BLE001 - raised again by `check` in the main thread
-                self._error = f"the lease of {self._what} could not be renewed: {error}"
+                self._error = RunError(f"the lease of {self._what} could not be renewed: {error}")
                 return
 
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, cast
 
 from rainbow_iqn_apex.memory.broker import lua
 from rainbow_iqn_apex.memory.broker.connection import Client, PlainClient, ResponseError
-from rainbow_iqn_apex.memory.errors import RunError
+from rainbow_iqn_apex.memory.errors import LeaseLostError, RunError
 
 READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
 CUT_BYTES = 1 << 14  # what is read of a message that is too large
@@ -209,7 +209,7 @@ class Scripts:
             known = self._commit(names, values)
         except ResponseError as error:
             if "LEASELOST" in str(error):
-                raise RunError(
+                raise LeaseLostError(
                     f"{keys.title(actor)} lost its lease: another process may have taken its place"
                 ) from error
             if taken := re.search(r"TAKEN (\d+)", str(error)):
@@ -267,7 +267,7 @@ class Scripts:
         except ResponseError as error:
             if "LEASELOST" not in str(error):
                 raise
-            raise RunError(f"the learner of run {keys.name!r} lost its lease to another process") from error
+            raise LeaseLostError(f"the learner of run {keys.name!r} lost its lease to another process") from error
 
     def renew(self, key: str, token: bytes, ttl_ms: int) -> bool:
         """Prolong a lease, also one that a broker's restart has lost; False if somebody else holds it."""

@@ -6,21 +6,22 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
-from rainbow_iqn_apex.memory.broker.actor_client import RunOver
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.holder import this_host
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.errors import Stopped, UserError
+from rainbow_iqn_apex.memory.errors import LeaseLostError, Stopped, UserError
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Event, Report, ReportError, Role, decode, encode
 from rainbow_iqn_apex.programs.common import one_line
 
-_IN_ORDER = (Stopped, RunOver, UserError, BrokerError)  # ends that are no failure of the actor's
+# Ends that are no failure of the actor's; where its lease is lost, the report is its successor's.
+_IN_ORDER = (Stopped, UserError, BrokerError, LeaseLostError)
 
 
 @contextmanager
 def failure_reported(client: Client, keys: Keys, role: Role, number: int) -> Iterator[None]:
     """Write into the actor's report that it has failed, as an alarm, and let the exception go on."""
+    began = time.time()
     try:
         yield
     except _IN_ORDER:
@@ -29,9 +30,10 @@ def failure_reported(client: Client, keys: Keys, role: Role, number: int) -> Ite
         now = time.time()
         failed = Event(now, f"failed ({type(error).__name__}: {one_line(error)})", is_alarm=True)
         with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
-            last = _read(store, number) or Report(role, number, this_host(), os.getpid(), now, now)
+            own = Report(role, number, this_host(), os.getpid(), began, now, ended=True)
+            last = _read(store, number) or own
             events = (*(event for event in last.events if not event.is_alarm), failed)
-            store.write(number, encode(replace(last, written=now, ended=True, waits_for="", events=events)))
+            store.write(number, encode(replace(own, values=last.values, histograms=last.histograms, events=events)))
         raise
 
 
