@@ -127,14 +127,12 @@ RECORD = LEADING + "for i = 3, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], 
 
 TRIM = LEADING + "for i = 3, #ARGV do redis.call('XTRIM', KEYS[i], 'MINID', ARGV[i] .. '-0') end return 1"
 
-# Writes the stream of actors anew, unless entries have come after that with the id ARGV[3].
+# Writes the stream of actors anew.
 ENLIST = (
-    LAST_ID
-    + LEADING
+    LEADING
     + """
-if last_id(KEYS[3]) ~= ARGV[3] then return 0 end
 redis.call('DEL', KEYS[3])
-for i = 4, #ARGV do redis.call('XADD', KEYS[3], '*', 'actor', ARGV[i]) end
+for i = 3, #ARGV do redis.call('XADD', KEYS[3], '*', 'actor', ARGV[i]) end
 return 1
 """
 )

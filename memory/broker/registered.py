@@ -7,8 +7,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys, Scripts
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
-_END = "18446744073709551615-18446744073709551615"  # the greatest id
-_TRIES = 10  # of which each fails only if an actor has come in between
+_END = b"18446744073709551615-18446744073709551615"  # the greatest id
 
 
 class Registered(NamedTuple):
@@ -34,12 +33,10 @@ def actor_number(text: bytes) -> int | None:
 
 
 def register_anew(client: Client, keys: Keys, token: bytes) -> None:
-    """Write the stream of actors anew, for the learner with this lease.
+    """Write the stream of actors anew if no new actor could come, for the learner with this lease.
 
-    Somebody else may have added an entry with an id after which Redis gives no other: no new actor could come.
+    Somebody else may have added an entry with an id after which Redis gives no other.
     """
     scripts = Scripts(client)
-    for _ in range(_TRIES):
-        last = scripts.passed({keys.actors: _END})[keys.actors]
-        if scripts.enlist(keys, token, sorted(registered_actors(client, keys).actors), last):
-            return
+    if scripts.passed({keys.actors: _END})[keys.actors] == _END:
+        scripts.enlist(keys, token, sorted(registered_actors(client, keys).actors))

@@ -241,9 +241,9 @@ class Scripts:
         """Drop the messages of each actor that are older than the given sequence number."""
         self._lead(self._trim, keys, token, [keys.log(actor) for actor in oldest], list(oldest.values()))
 
-    def enlist(self, keys: Keys, token: bytes, actors: list[int], last: bytes) -> bool:
-        """Replace the stream of actors by one of these; False if entries have come after the one with id `last`."""
-        return bool(self._lead(self._enlist, keys, token, [keys.actors], [last, *actors]))
+    def enlist(self, keys: Keys, token: bytes, actors: list[int]) -> None:
+        """Replace the stream of actors by one of these."""
+        self._lead(self._enlist, keys, token, [keys.actors], actors)
 
     def passed(self, positions: dict[Any, Any]) -> dict[Any, bytes]:
         """Return, by stream, the position after which all entries will come: later than given if unread ones are gone.

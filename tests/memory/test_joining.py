@@ -10,7 +10,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.registered import register_anew, registered_actors
+from rainbow_iqn_apex.memory.broker.registered import registered_actors
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.errors import RunError, UserError
@@ -71,7 +71,7 @@ def test_an_actor_of_any_number_is_taken_in(client: Client, keys: Keys, capsys: 
 @pytest.mark.parametrize("deleted", [False, True])
 def test_a_learner_lets_actors_in_after_a_forged_entry(client: Client, keys: Keys, *, deleted: bool) -> None:
     """After an entry with the greatest id Redis takes no other, even if that entry is deleted."""
-    # Mutations: no `register_anew`; one that compares with the newest entry in the place of the last id.
+    # Mutations: no `register_anew`; one that looks at the newest entry in the place of the last id.
     play(client, keys, 7, 0)
     last = "18446744073709551615-18446744073709551615"
     client.xadd(keys.actors, {"actor": 3}, id=last)
@@ -85,21 +85,13 @@ def test_a_learner_lets_actors_in_after_a_forged_entry(client: Client, keys: Key
     assert registered_actors(client, keys).actors == ({0, 7} if deleted else {0, 3, 7})
 
 
-def test_actors_that_come_while_the_stream_is_written_anew_are_kept(client: Client, keys: Keys) -> None:
-    # Mutation: ENLIST that does not compare.
-    def come(numbers: range) -> None:
-        for number in numbers:
-            with closing(client.aside()) as aside:
-                aside.xadd(keys.actors, {"actor": number})
-
-    threads = [threading.Thread(target=come, args=(range(first, first + 100),)) for first in (100, 200)]
+def test_a_learner_leaves_a_stream_that_takes_actors_as_it_is(client: Client, keys: Keys) -> None:
+    # Mutation: write it anew at every start.
+    play(client, keys, 7, 0)
+    before = entries_of(client, keys.actors)
     with LearnerClient(client, keys.name, {}, 2) as link:
         link.lead(keys.run_id)
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
-            register_anew(client, keys, link.lease.token)
-    assert registered_actors(client, keys).actors == set(range(100, 300))
+    assert entries_of(client, keys.actors) == before
 
 
 def test_in_lockstep_nobody_is_taken_in(client: Client, keys: Keys) -> None:
