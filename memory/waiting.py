@@ -11,6 +11,9 @@ from contextlib import contextmanager
 
 from rainbow_iqn_apex.memory.loop_clock import LoopClock
 
+FOR_WEIGHTS = "the learner to publish weights version "  # what an actor waits for in lockstep
+FOR_ROUND = " to play round "  # what the learner waits for an actor to do
+
 INTERVAL_S = 10.0
 _FRESH_S = 1.5  # most time between two checks of one wait, as each blocks for a second at most
 _LATE_S = 2.5  # a read of Redis blocks for a second when all is well

@@ -11,6 +11,7 @@ from rainbow_iqn_apex.memory.broker.reports import RawReport, ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
+from rainbow_iqn_apex.memory.waiting import FOR_ROUND, FOR_WEIGHTS
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Report, ReportError, Role, decode, title_of
 
 STARTS_S = 30.0  # from the learner's start, within which the others need not have reported
@@ -175,11 +176,11 @@ def _paired(learner: Process, *others: Process) -> tuple[Process, ...]:
         other
         for other in others
         if other.state == "waiting"
-        and (other.report.waits_for if other.report else "").startswith("the learner to publish")
+        and (other.report.waits_for if other.report else "").startswith(FOR_WEIGHTS)
         and other.value("actor/steps_per_second")
     ]
     learner_waits = learner.report.waits_for if learner.report and learner.state == "waiting" else ""
-    if not waiting or not learner_waits.startswith("actor"):
+    if not waiting or FOR_ROUND not in learner_waits:
         return learner, *others
     return tuple(replace(each, in_lockstep=each is learner or each in waiting) for each in (learner, *others))
 
@@ -240,7 +241,8 @@ def _cut_off(store: ReportStore, processes: tuple[Process, ...]) -> Iterator[str
     waiting = [process for process in processes if process.role == "actor" and process.state == "waiting"]
     cut_off = store.cut_off(process.number for process in waiting if process.value("actor/unread"))
     if named := [process for process in waiting if process.number in cut_off]:
-        yield f"{names_of(named)} waits for unread messages that have gone from Redis"
+        wait = "waits for" if len(named) == 1 else "wait for"
+        yield f"{names_of(named)} {wait} unread messages that have gone from Redis"
 
 
 def _has(processes: Sequence[Process]) -> str:

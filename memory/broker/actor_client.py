@@ -25,9 +25,10 @@ from rainbow_iqn_apex.memory.broker.transport import (
 from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.messages import Message, encode_message
-from rainbow_iqn_apex.memory.waiting import WaitReporter
+from rainbow_iqn_apex.memory.waiting import FOR_WEIGHTS, WaitReporter
 from rainbow_iqn_apex.memory.wire import Packet
 
+_MOST_LEASE = 200  # bytes that are compared: a lease begins with a random value
 _KEPT_S = 5.0  # for sending again what a broker's restart has lost: the broker syncs its file every second
 
 
@@ -60,9 +61,9 @@ def wait_for_run(
     patience = WaitReporter(f"the learner of run {name!r}", hint=RollCall(client, Keys(name, ""), 0, command).absent)
     while True:
         record = read_run(client, name)
-        leader = client.get(Keys(name, "").learner_lease)
+        leader = client.getrange(Keys(name, "").learner_lease, 0, _MOST_LEASE - 1)  # others may have written more
         # A learner takes the lease before it decides whether it goes on with the run of the record.
-        if record and record.status == "running" and leader and record.leader in (b"", leader):
+        if record and record.status == "running" and leader and record.leader[:_MOST_LEASE] in (b"", leader):
             _refuse_other_version(record, name)
             if not (differing := _differing(record, name, settings)):
                 return record
@@ -265,7 +266,7 @@ class ActorClient:
 
     def wait_for_version(self, version: int) -> int:
         """Wait until this or a later version is published, and return the newest; raises RunOver, Stopped."""
-        patience = self.patience(f"the learner to publish weights version {version}")
+        patience = self.patience(f"{FOR_WEIGHTS}{version}")
         while (newest := self.newest_version()) < version:
             self.wait_for_change(version, patience)
         return newest
@@ -295,7 +296,7 @@ class ActorClient:
         until the learner publishes the version again; with `or_newest`, it returns the newest weights instead.
         Raises RunError for a value that is no packet of weights, or holds more than `max_bytes` of weights.
         """
-        patience = self.patience(f"the learner to publish weights version {version} again")
+        patience = self.patience(f"{FOR_WEIGHTS}{version} again")
         while (packet := self._packet(version, max_bytes)) is None or packet.meta["version"] < version:
             self.pause(patience)
             self._stop.wait(0.1)

@@ -24,7 +24,7 @@ from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.errors import RunError, Stopped
 from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.messages import Joined, RoundEnd
-from rainbow_iqn_apex.memory.waiting import WaitReporter, no_hint
+from rainbow_iqn_apex.memory.waiting import FOR_ROUND, WaitReporter, no_hint
 
 _IDLE_S = 1.0
 _REST_S = 10.0  # for a message that is known to be in the log
@@ -171,7 +171,7 @@ class ExperienceReader:
         Rounds must be taken one after the other. A trimmed log may hold less of an old round, or nothing.
         """
         for actor in range(nb_actor or self._nb_actor):
-            patience = WaitReporter(f"actor {actor} to play round {round_}", hint=self._absent)
+            patience = WaitReporter(f"actor {actor}{FOR_ROUND}{round_}", hint=self._absent)
             while self._played[actor] < round_:
                 self._check_stop()
                 if not self._ends[actor]:

@@ -4,13 +4,21 @@ A report may be lost at any time. So reports use a connection of their own that 
 for one, and never ends for one.
 """
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from rainbow_iqn_apex.memory.broker.connection import Aside, BrokerError, Client, PlainClient, is_wrong_type
+from rainbow_iqn_apex.memory.broker.connection import (
+    Aside,
+    BrokerError,
+    Client,
+    ReplyTooLargeError,
+    ResponseError,
+    is_wrong_type,
+)
 from rainbow_iqn_apex.memory.broker.registered import actor_number
-from rainbow_iqn_apex.memory.broker.transport import Keys, sequence_of
+from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys, sequence_of
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
 _KEPT_S = 24 * 3600  # for people who look for a process that is gone
@@ -43,7 +51,7 @@ def _reply(reply: Any) -> Any:
 
 def _is_cut_off(read: Any, log: dict[str, Any]) -> bool:
     """Return whether a log has had messages after the last one read, and holds none of them."""
-    last_read = int(read) if isinstance(read, bytes) and read.isdigit() else 0
+    last_read = int(read) if isinstance(read, bytes) and re.fullmatch(rb"[0-9]{1,20}", read) else 0
     newest = log["last-entry"]
     return sequence_of(log["last-generated-id"]) > last_read >= (sequence_of(newest[0]) if newest else 0)
 
@@ -58,7 +66,7 @@ class ReportStore:
     def __init__(self, client: Client | Aside, keys: Keys) -> None:
         """Open a connection beside a `Client`; use an `Aside`, which stays open, together with others."""
         self._own = client.aside() if isinstance(client, Client) else None
-        self._client: PlainClient = self._own or client
+        self._client: Client | Aside = self._own or client
         self._keys = keys
 
     def write(self, actor: int | None, report: bytes) -> None:
@@ -109,30 +117,31 @@ class ReportStore:
 
         Raises BrokerError if the server does not answer, or this user may not ask.
         """
-        pipe: Any = self._client.pipeline(transaction=False)
-        pipe.info("memory")
-        for actor in received:
-            pipe.xinfo_stream(self._keys.log(actor))
-        memory, *logs = pipe.execute(raise_on_error=False)  # an actor without a message has no log
-        if isinstance(memory, BrokerError):
-            raise memory
-        known = [(read, log) for read, log in zip(received.values(), logs, strict=True) if isinstance(log, dict)]
+        memory: Any = self._client.info("memory")
+        known = [(read, log) for actor, read in received.items() if (log := self._log(actor))]
         unread = sum(max(0, sequence_of(log["last-generated-id"]) - read) for read, log in known)
         return ServerUse(memory["used_memory"], memory["maxmemory"], sum(log["length"] for _, log in known), unread)
 
     def cut_off(self, actors: Iterable[int]) -> set[int]:
         """Return which of these actors have unread messages that their logs do not hold any more.
 
-        Raises BrokerError if the server does not answer. Logs that this user may not look at count as whole.
+        Raises BrokerError if the server does not answer. Logs that are not told of
+        count as whole.
         """
-        wanted = list(actors)
-        pipe: Any = self._client.pipeline(transaction=False)
-        for actor in wanted:
-            pipe.hget(self._keys.run, self._keys.read_field(actor))
-            pipe.xinfo_stream(self._keys.log(actor))
-        replies = pipe.execute(raise_on_error=False) if wanted else []
-        found = zip(wanted, replies[::2], replies[1::2], strict=True)
-        return {actor for actor, read, log in found if isinstance(log, dict) and _is_cut_off(read, log)}
+        logs = {actor: log for actor in actors if (log := self._log(actor))}
+        fields = [self._keys.read_field(actor) for actor in logs]
+        reads: Any = self._client.hmget(self._keys.run, fields) if fields else []
+        return {actor for (actor, log), read in zip(logs.items(), reads, strict=True) if _is_cut_off(read, log)}
+
+    def _log(self, actor: int) -> dict[str, Any] | None:
+        """Return what the server tells of an actor's log: none before its first message, or without the right to ask.
+
+        The reply has two of the log's entries: there is none either where others have written too large ones.
+        """
+        with suppress(ResponseError, ReplyTooLargeError), self._client.replies_up_to(2 * READ_BYTES):
+            found: dict[str, Any] = self._client.xinfo_stream(self._keys.log(actor))
+            return found
+        return None
 
     def close(self) -> None:
         """Close the connection that was opened for this store."""

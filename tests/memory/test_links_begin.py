@@ -172,3 +172,11 @@ def test_a_learner_that_was_stopped_for_too_long_writes_no_more(
                 with pytest.raises(RunError, match=r"learner of run .* lost its lease"):
                     write()
             assert {key: client.dump(key) for key in client.keys(f"riqx:{{{run_name}}}*")} == before
+
+
+def test_a_lease_of_any_size_is_read_in_part(client: Client, run_name: str) -> None:
+    stop = threading.Event()
+    stop.set()
+    client.set(Keys(run_name, "").learner_lease, bytes(1_000_000))
+    with client.replies_up_to(10_000), pytest.raises(Stopped):
+        wait_for_run(client, run_name, SETTINGS, stop)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.memory.broker import reports
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.waiting import FOR_ROUND, FOR_WEIGHTS
 from rainbow_iqn_apex.monitoring.terminal.server_look import ServerReader
 from tests.conftest import RedisServer
 from tests.monitoring.written_run import PLAYED, VALUES, WrittenRun, look, status
@@ -72,15 +74,15 @@ def test_json_has_the_names_that_are_promised(own_server: RedisServer, own_clien
 HELP = run("run_status.py", "--help").out
 
 
-def test_an_actor_that_waits_for_deleted_messages_is_told(own_client: Client) -> None:
-    # Mutations: a log whose messages are all read; one that holds unread messages.
+def test_an_actor_that_waits_for_deleted_messages_is_told(own_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Mutations: a log whose messages are all read; one that holds unread messages; entries of any size.
     written = WrittenRun(own_client, "pong")
     written.report("actor", 0, PLAYED, waits_for="the learner to read this actor's experience")
     log = written.keys.log(0)
     for number in range(1, 8):
         own_client.xadd(log, {"m": b""}, id=f"{number}-0")
 
-    def alerts(read: int) -> tuple[str, ...]:
+    def alerts(read: int | bytes) -> tuple[str, ...]:
         own_client.hset(written.keys.run, written.keys.read_field(0), read)
         (run,) = look(own_client).runs
         assert run.overview
@@ -89,9 +91,20 @@ def test_an_actor_that_waits_for_deleted_messages_is_told(own_client: Client) ->
     assert alerts(read=3) == alerts(read=7) == ()
     own_client.xdel(log, *(f"{number}-0" for number in range(4, 8)))
     assert alerts(read=3) == ("actor 0 waits for unread messages that have gone from Redis",)
+    assert alerts(read=b"9" * 5000) == (), "no learner has written that"
     own_client.xtrim(log, maxlen=0, approximate=False)
     assert alerts(read=3) == ("actor 0 waits for unread messages that have gone from Redis",)
     assert alerts(read=7) == ()
+    written.report("actor", 1, PLAYED, waits_for="the learner to read this actor's experience")
+    own_client.xadd(written.keys.log(1), {"m": bytes(10_000)}, id="1-0")
+    own_client.xadd(written.keys.log(1), {"m": b""}, id="2-0")
+    own_client.xdel(written.keys.log(1), "2-0")
+    own_client.hset(written.keys.run, written.keys.read_field(1), 1)
+    assert alerts(read=3) == ("actors 0, 1 wait for unread messages that have gone from Redis",)
+    monkeypatch.setattr(reports, "READ_BYTES", 1000)
+    assert alerts(read=3) == ("actor 0 waits for unread messages that have gone from Redis",), "too much to read"
+    with closing(reports.ReportStore(own_client, written.keys)) as store:
+        assert store.server({0: 3, 1: 0})[2:] == (0, 4), "of the log of actor 0"
 
 
 def test_many_that_are_missing_are_told_in_one_line(own_client: Client) -> None:
@@ -134,8 +147,8 @@ def test_nobody_is_missing_just_after_a_start(own_server: RedisServer, own_clien
 def test_processes_that_wait_for_each_other_are_in_lockstep(own_server: RedisServer, own_client: Client) -> None:
     # Mutations: count an actor that makes no steps; an actor that waits while the learner works.
     written, learner = WrittenRun(own_client, "pong"), VALUES | {"rollout/ep_rew_mean": 12.4}
-    awaited = "the learner to publish weights version 42"
-    written.report("learner", 0, learner, waits_for="actor 0 to play round 41")
+    awaited = f"{FOR_WEIGHTS}42"
+    written.report("learner", 0, learner, waits_for=f"actor 0{FOR_ROUND}41")
     written.report("actor", 0, PLAYED | {"actor/steps_per_second": 0.0}, waits_for=awaited)
     code, out, _ = status(own_server)
     assert code == 0

@@ -7,6 +7,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.waiting import FOR_WEIGHTS
 from rainbow_iqn_apex.monitoring.report import Report, Role, encode
 from rainbow_iqn_apex.monitoring.terminal.server_look import Look, ServerReader
 from tests.conftest import RedisServer
@@ -26,7 +27,7 @@ class WrittenRun:
         write_run(client, name, RunStatus(self.keys.run_id, "running", settings, 400, 500), {})
         self.report("learner", 0, VALUES | {"time/remaining": 750.0, "rollout/ep_rew_mean": 12.4})
         self.report("actor", 0, PLAYED)
-        self.report("actor", 1, PLAYED | {"actor/version": 41.0}, waits_for="the learner to publish weights version 42")
+        self.report("actor", 1, PLAYED | {"actor/version": 41.0}, waits_for=f"{FOR_WEIGHTS}42")
 
     def report(
         self,
