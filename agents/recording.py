@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.interface import Agent, Update
 from rainbow_iqn_apex.memory.replay import Replay
 
 # Both ways draw the same numbers, and run the same kernels. Two sources of difference are left: a gradient summed in
@@ -22,17 +22,14 @@ from rainbow_iqn_apex.memory.replay import Replay
 _OF_RESULTS = (1e-2, 1e-5)  # allowed difference, as a share of the result and beside it
 _OF_CHANGES = 0.5  # the same for weights, optimiser and priorities, as a share of their change
 
-PRIORITIES = "priorities of the batch"  # among the results
-
-Results = dict[str, Tensor]  # metrics, and priorities if there are any
 Changed = dict[str, list[Tensor]]  # by part
-Work = Callable[[], Results]  # makes an update
+Work = Callable[[], Update]
 
 
 class Recorder(Protocol):
     """Records what a device does."""
 
-    def warm_up(self, work: Work) -> Results:
+    def warm_up(self, work: Work) -> Update:
         """Do the work as it will be recorded, one operation after the other."""
 
     def record(self, work: Work) -> Work:
@@ -47,7 +44,7 @@ class GraphRecorder:
         self._generators = generators
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def warm_up(self, work: Work) -> Results:
+    def warm_up(self, work: Work) -> Update:
         """Do the work on the recording's stream."""
         here = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(here)
@@ -73,7 +70,7 @@ class GraphRecorder:
                 generator.graphsafe_set_state(state)
             raise
 
-        def launch() -> Results:
+        def launch() -> Update:
             graph.replay()
             return results
 
@@ -122,26 +119,32 @@ class LearnedState:
         ]
 
 
-def checked_recording(recorder: Recorder, state: LearnedState, work: Work) -> tuple[Work, Results]:
+def checked_recording(recorder: Recorder, state: LearnedState, work: Work) -> tuple[Work, Update]:
     """Make one update in both ways from the same state; returns how to make the next ones, and its results.
 
     Where the recording fails or comes to something else, a line is printed, and the way is that of the operations.
     """
     try:
-        wanted = {name: result.clone() for name, result in recorder.warm_up(work).items()}
+        wanted = {name: result.clone() for name, result in _named(recorder.warm_up(work)).items()}
         changed = state.copies()
         state.restore()
         launch = recorder.record(work)
-        results = launch()
-        differing = [name for name in wanted if not _is_close(results[name], wanted[name])] + state.differing(changed)
+        update = launch()
+        found = _named(update)
+        differing = [name for name in wanted if not _is_close(found[name], wanted[name])] + state.differing(changed)
         what = f"differs from its operations in {', '.join(differing)}" if differing else ""
     except RuntimeError as error:
         what = f"fails: {_cause(error)}"
     if not what:
-        return launch, results
+        return launch, update
     state.restore()
     print(f"The update as one CUDA graph {what}; from now on its operations are launched one by one", flush=True)
     return work, work()
+
+
+def _named(update: Update) -> dict[str, Tensor]:
+    """Return metrics, and priorities if there are any."""
+    return update.metrics | ({} if update.priorities is None else {"priorities of the batch": update.priorities})
 
 
 def _is_close(found: Tensor, wanted: Tensor) -> bool:

@@ -7,14 +7,12 @@ metrics = trainer([Turn(progress, step), ...])      # an update for each turn
 import torch
 
 from rainbow_iqn_apex.agents.eager_trainer import EagerTrainer
-from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent
+from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent, Update
 from rainbow_iqn_apex.agents.mixture_trainer import MixtureTrainer
 from rainbow_iqn_apex.agents.recording import (
-    PRIORITIES,
     GraphRecorder,
     LearnedState,
     Recorder,
-    Results,
     Work,
     checked_recording,
 )
@@ -57,21 +55,21 @@ class GraphTrainer(Trainer):
     def _update(self, turn: Turn) -> Metrics:
         self._progress.fill_(turn.progress)
         if self._launch is not None:
-            results = self._launch()
+            update = self._launch()
         elif self._made < _WARM_UP:
-            results = self._recorder.warm_up(self._work)
+            update = self._recorder.warm_up(self._work)
         else:
             state = LearnedState(self._agent, self._replay)
-            self._launch, results = checked_recording(self._recorder, state, self._work)
+            self._launch, update = checked_recording(self._recorder, state, self._work)
         self._made += 1
         self._agent.count_update(turn.step)
-        return {name: value.clone() for name, value in results.items() if name != PRIORITIES}
+        return {name: value.clone() for name, value in update.metrics.items()}
 
-    def _work(self) -> Results:
+    def _work(self) -> Update:
         batch = self._replay.sample(self._batch_size, self._progress)
         update = self._agent.update(batch, self._progress)
         self._replay.learned(batch, update.priorities)
-        return update.metrics if update.priorities is None else update.metrics | {PRIORITIES: update.priorities}
+        return update
 
 
 def make_trainer(

@@ -21,9 +21,12 @@ from hypothesis import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from rainbow_iqn_apex.memory import replay
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.ring import Ring
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
+from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.deadline import wait_until
 from tests.processes import ROOT, Process, Processes, wait_for_ends
 from tests.servers import BUNDLED, OTHERS
@@ -268,6 +271,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def memory_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a replay have the tree and the ring of a GPU."""
+    monkeypatch.setattr(replay, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
+    monkeypatch.setattr(replay, "make_ring", Ring)
 
 
 @pytest.fixture

@@ -68,21 +68,22 @@ class Losses:
         log_target = log_pi if now.log_target is None else _chosen(now.log_target, played.action)  # [T, B]
         targets = self._targets(played, now, log_target - log_mu)
         kept, chosen = targets.learnable, played.step_type[:-1] != LAST
+        rows = chosen.sum().clamp(min=1) if options.loss_reduction == "mean" else 1  # by which sums are divided
         entropy = -(now.log_policy.exp() * now.log_policy).sum(2)  # [T, B]
         if now.log_target is None:
             objective = log_pi * targets.advantage
         else:
             log_ratio = impact_log_ratio(log_pi, log_target, log_mu, options.impact_rho)
             objective = clipped_surrogate(log_ratio, targets.advantage, kept, options.impact_clip)
-        policy_loss = -self._reduce(objective, kept, chosen)
-        value_loss = 0.5 * self._reduce((targets.value - now.value[:-1]).square(), kept, chosen)
+        policy_loss = -_reduce(objective, kept, rows)
+        value_loss = 0.5 * _reduce((targets.value - now.value[:-1]).square(), kept, rows)
         loss = policy_loss + options.baseline_cost * value_loss
         if options.kl_cost:
-            loss = loss + options.kl_cost * self._reduce(log_mu - log_pi, kept, chosen)
+            loss = loss + options.kl_cost * _reduce(log_mu - log_pi, kept, rows)
         metrics = {"value": _mean(now.value[:-1], kept), "entropy": _mean(entropy, kept)}
-        loss = loss - entropy_cost * self._reduce(entropy, kept, chosen)
+        loss = loss - entropy_cost * _reduce(entropy, kept, rows)
         if played.replayed is not None:
-            cloning, cloned = self._clone(played, now, played.replayed)
+            cloning, cloned = self._clone(played, now, chosen & played.replayed, rows)
             loss, metrics = loss + cloning, metrics | cloned
         if options.trust_threshold:
             metrics["trusted"] = _mean(kept.float(), chosen)
@@ -97,27 +98,20 @@ class Losses:
             trusted,
         )  # fmt: skip
 
-    def _clone(self, played: Played, now: Computed, replayed: Tensor) -> tuple[Tensor | float, Metrics]:
-        """Return CLEAR's losses over the replayed rows at which an action was chosen, and their metrics."""
+    def _clone(self, played: Played, now: Computed, kept: Tensor, rows: Tensor | int) -> tuple[Tensor | float, Metrics]:
+        """Return CLEAR's losses over the replayed rows at which an action was chosen, `kept`, and their metrics."""
         options, metrics = self._options, Metrics()
-        chosen = played.step_type[:-1] != LAST  # [T, B]
-        kept = chosen & replayed  # [T, B]
         loss: Tensor | float = 0.0
         if options.policy_cloning_cost:
             losses = policy_cloning(now.log_policy, played.log_mu, kept)  # [T, B]
-            loss = loss + options.policy_cloning_cost * self._reduce(losses, kept, chosen)
+            loss = loss + options.policy_cloning_cost * _reduce(losses, kept, rows)
             metrics["policy_cloning_loss"] = _mean(losses, kept)
         if options.value_cloning_cost:
             assert played.value is not None, "the agent's chunks record values"
             losses = value_cloning(now.value[:-1], played.value, kept)  # [T, B]
-            loss = loss + options.value_cloning_cost * self._reduce(losses, kept, chosen)
+            loss = loss + options.value_cloning_cost * _reduce(losses, kept, rows)
             metrics["value_cloning_loss"] = _mean(losses, kept)
         return loss, metrics
-
-    def _reduce(self, losses: Tensor, kept: Tensor, chosen: Tensor) -> Tensor:
-        """Return the sum of losses [T, B] over the rows kept, or that sum divided by the number of rows chosen at."""
-        total = _sum(losses, kept)
-        return total if self._options.loss_reduction == "sum" else total / chosen.sum().clamp(min=1)
 
 
 def _chosen(log_policy: Tensor, action: Tensor) -> Tensor:
@@ -127,6 +121,11 @@ def _chosen(log_policy: Tensor, action: Tensor) -> Tensor:
 
 def _sum(values: Tensor, kept: Tensor) -> Tensor:
     return torch.where(kept, values, 0).sum()
+
+
+def _reduce(losses: Tensor, kept: Tensor, rows: Tensor | int) -> Tensor:
+    """Return the sum of losses [T, B] over the rows kept, divided by the number of rows."""
+    return _sum(losses, kept) / rows
 
 
 def _mean(values: Tensor, kept: Tensor) -> Tensor:

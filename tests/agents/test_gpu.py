@@ -22,7 +22,7 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.common import make_agent
 from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments, play
-from tests.agents.test_gpu_trace import PRECISIONS, RECORDED
+from tests.agents.test_gpu_trace import PRECISIONS, RECORDED, agent_in
 from tests.agents.test_updates import turns
 
 gpu = pytest.mark.gpu
@@ -145,7 +145,7 @@ def test_an_update_that_cannot_be_recorded_goes_on_without(capsys: pytest.Captur
 def on_gpu(case: str, precision: str) -> tuple[Agent, Replay]:
     """Make an agent of a traced case on the GPU, with a replay of chunks of random numbers."""
     device, (environment, settings) = torch.device("cuda", 0), RECORDED[case]
-    name = case.replace(",", "").split()[0]
+    name = agent_in(case)
     args = options.parse(["--agent", name, "--precision", precision, "--learn-start", "60", *settings.split()], "", "")
     agent = make_agent(args, environment, device, learns=True, seed=3)
     replay = Replay(agent.spec, environment, 400, torch.Generator(device).manual_seed(1), device)

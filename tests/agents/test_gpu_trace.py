@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent, Place, Setup, Update
-from rainbow_iqn_apex.agents.recording import Results, Work
+from rainbow_iqn_apex.agents.recording import Work
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.agents.trainer import GraphTrainer
 from rainbow_iqn_apex.agents.updates import PARTS, Turn
@@ -151,10 +151,15 @@ def meta_device(monkeypatch: pytest.MonkeyPatch) -> None:
                 monkeypatch.setattr(module, name, adding(getattr(module, name)))
 
 
+def agent_in(case: str) -> str:
+    """Return the agent that a case is of."""
+    return case.replace(",", "").split()[0]
+
+
 def made(case: str, precision: str) -> tuple[Agent, EnvironmentSpec]:
     """Make an agent of a case on the meta device."""
     environment, settings = (RECORDED | OTHERS)[case]
-    agent = case.replace(",", "").split()[0]
+    agent = agent_in(case)
     words = f"--agent {agent} --precision {precision} --learn-start 60 --memory-capacity 400 {settings}"
     args = options.parse(words.split(), "test", "")
     with Trace(recorded=False):
@@ -167,7 +172,7 @@ class Traced:
     def __init__(self) -> None:
         self.operations = 0
 
-    def warm_up(self, work: Work) -> Results:
+    def warm_up(self, work: Work) -> Update:
         with Trace(recorded=True) as trace:
             results = work()
         self.operations = trace.operations
@@ -221,7 +226,7 @@ def test_an_update_stays_on_its_device_and_reaches_all_weights(case: str, precis
 
 
 def test_every_agent_is_traced() -> None:
-    assert {case.replace(",", "").split()[0] for case in RECORDED | OTHERS} == AGENTS.keys()
+    assert {agent_in(case) for case in RECORDED | OTHERS} == AGENTS.keys()
 
 
 def _with(mistake: Callable[[Update, Batch], Any]) -> Callable[[Any], None]:

@@ -121,13 +121,13 @@ def check_loss(share: float = 0.25, *, trusts: bool, impact: bool) -> None:
 def test_the_check_of_the_loss_notices_a_mean_over_a_term_s_own_rows(
     term: str, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reduce = losses.Losses._reduce
+    reduce = losses._reduce
 
-    def mutant(self: losses.Losses, x: torch.Tensor, kept: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    def mutant(x: torch.Tensor, kept: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         is_cloned = kept.any(0).sum() < kept.shape[1]  # of some sequences no row is kept: the fresh ones
-        return reduce(self, x, kept, kept if is_cloned == (term == "cloning") else chosen)
+        return reduce(x, kept, kept.sum().clamp(min=1) if is_cloned == (term == "cloning") else rows)
 
-    monkeypatch.setattr(losses.Losses, "_reduce", mutant)
+    monkeypatch.setattr(losses, "_reduce", mutant)
     with pytest.raises(AssertionError):
         check_loss(share, trusts=term == "trusted", impact=False)
 
@@ -144,8 +144,8 @@ def test_the_check_of_the_loss_notices_a_mean_over_a_term_s_own_rows(
 def test_the_check_of_the_loss_notices(name: str, change: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, name, change(getattr(losses, name)))
     if name == "value_cloning":  # and the sum takes what stands there
-        reduce = losses.Losses._reduce
-        monkeypatch.setattr(losses.Losses, "_reduce", lambda self, x, _, chosen: reduce(self, x, chosen, chosen))
+        reduce = losses._reduce
+        monkeypatch.setattr(losses, "_reduce", lambda x, kept, rows: reduce(x, torch.ones_like(kept), rows))
     with pytest.raises(AssertionError):
         check_loss(trusts=True, impact=True)
 
@@ -157,7 +157,8 @@ def test_cloning_draws_replayed_rows_alone_back_to_what_was_recorded() -> None:
     now = agent.network(*agent.learning_inputs(batch))
     computed = Computed(now.log_policy[:-1].detach().requires_grad_(), now.value.detach().requires_grad_(), None)
     assert batch.replayed is not None
-    loss, _ = agent._losses._clone(agent._played(batch), computed, batch.replayed)
+    played = agent._played(batch)
+    loss, _ = agent._losses._clone(played, computed, (played.step_type[:-1] != LAST) & batch.replayed, 1)
     for of in torch.autograd.grad(loss, (computed.log_policy, computed.value)):
         moved = of.abs().flatten(2).sum(2) if of.dim() == 3 else of.abs()  # [T, B]
         assert not moved[:, ~batch.replayed].any() and moved[:, batch.replayed].any()

@@ -13,16 +13,13 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.sac.agent import Sac
 from rainbow_iqn_apex.agents.trainer import make_trainer
 from rainbow_iqn_apex.agents.updates import Turn
-from rainbow_iqn_apex.memory import replay as replay_module
 from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, EnvironmentSpec, Field, MultiDiscrete
 from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.memory.ring import Ring
 from rainbow_iqn_apex.memory.rows import Row, Rows, StepType
-from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from rainbow_iqn_apex.programs.common import make_agent
 from tests.agents.sequences import CPU, random_row
 from tests.agents.test_sequences import check_equal, weights_of
@@ -279,17 +276,12 @@ def test_several_choices_at_once_are_refused() -> None:
 # --- every network, and the rules of updates ---
 
 
-def as_on_a_gpu(agent: Sac, environment: EnvironmentSpec, monkeypatch: pytest.MonkeyPatch) -> Replay:
-    monkeypatch.setattr(replay_module, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
-    monkeypatch.setattr(replay_module, "make_ring", Ring)
-    return replay_of(agent, environment, chunks_of(agent))
-
-
+@pytest.mark.usefixtures("memory_of_a_gpu")
 @every_action
 @pytest.mark.parametrize("n", ["1", "3"])
-def test_an_update_never_looks_at_values(action: ActionSpec, n: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_never_looks_at_values(action: ActionSpec, n: str) -> None:
     agent = agent_of(action, "--max-gradient-norm", "1", "--multi-step", n)
-    replay = as_on_a_gpu(agent, EnvironmentSpec(VECTOR, action), monkeypatch)
+    replay = replay_of(agent, EnvironmentSpec(VECTOR, action), chunks_of(agent))
     make_trainer(agent, replay, 10, CPU)([Turn(0.1, 4)])  # what is made once
     with Refuses():
         batch = replay.sample(10, torch.tensor(0.5))

@@ -18,7 +18,6 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Rows, StepType
-from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.agents.sequences import CPU, ENVIRONMENT, SETTINGS, agent_of, play, random_row
 from tests.agents.test_updates import Refuses
 
@@ -276,12 +275,8 @@ def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPa
         agent.update(batch, torch.tensor(0.5))
 
 
-def test_a_replay_of_sequences_learns_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rainbow_iqn_apex.memory import replay as replay_module
-    from rainbow_iqn_apex.memory.ring import Ring
-
-    monkeypatch.setattr(replay_module, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
-    monkeypatch.setattr(replay_module, "make_ring", Ring)
+@pytest.mark.usefixtures("memory_of_a_gpu")
+def test_a_replay_of_sequences_learns_as_on_a_gpu() -> None:
     agent = agent_of("r2d2")
     replay = Replay(agent.spec, ENVIRONMENT, 400, torch.Generator().manual_seed(1), CPU)
     for number, chunk in enumerate(play(agent, 300).chunks):

@@ -8,13 +8,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rainbow_iqn_apex.agents.eager_trainer import EagerTrainer
-from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.agents.trainer import make_trainer
 from rainbow_iqn_apex.agents.updates import Turn
-from rainbow_iqn_apex.memory import replay as replay_module
-from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.ring import Ring
-from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.agents.test_agents import RAINBOWS, agent_of, replay_of
 
 CPU = torch.device("cpu")
@@ -41,17 +37,11 @@ def turns(betas: list[float]) -> list[Turn]:
     return [Turn(beta, 4 * number) for number, beta in enumerate(betas, start=1)]
 
 
-def as_on_a_gpu(agent: QLearningAgent, monkeypatch: pytest.MonkeyPatch) -> Replay:
-    """A replay with the tree and the ring of a GPU."""
-    monkeypatch.setattr(replay_module, "make_tree", lambda size, device: SegmentTree(size, device, checked=False))
-    monkeypatch.setattr(replay_module, "make_ring", Ring)
-    return replay_of(agent)
-
-
+@pytest.mark.usefixtures("memory_of_a_gpu")
 @every_agent
-def test_an_update_never_looks_at_values(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_never_looks_at_values(name: str) -> None:
     agent = agent_of(name, "--max-gradient-norm", "10")
-    replay = as_on_a_gpu(agent, monkeypatch)
+    replay = replay_of(agent)
     updates = make_trainer(agent, replay, 10, CPU)
     updates(turns([0.4]))  # what is made once
     with Refuses():
@@ -77,9 +67,10 @@ def test_an_update_on_the_cpu_copies_no_windows(name: str, monkeypatch: pytest.M
     assert len(replay.sample(10, 0.4).obs) == agent.spec.sample_window and copied == ["obs"]
 
 
-def test_the_check_sees_an_agent_that_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("memory_of_a_gpu")
+def test_the_check_sees_an_agent_that_looks() -> None:
     agent = agent_of("rainbow")
-    batch = as_on_a_gpu(agent, monkeypatch).sample(10, 0.5)
+    batch = replay_of(agent).sample(10, 0.5)
     assert batch.weights is not None
     with pytest.raises(AssertionError, match="looks at values"), Refuses():
         assert agent.update(batch).metrics["loss"].item() > 0
