@@ -57,8 +57,8 @@ class Ingest:
 
     def tell(self, status: str = "running") -> None:
         """Write into the run's record, for the actors, how far the run is and which messages were read."""
-        progress, received = self._progress, self._after_checkpoint | self.reader.received
-        received = {actor: max(last, self._after_checkpoint.get(actor, 0)) for actor, last in received.items()}
+        progress, done, read = self._progress, self._after_checkpoint, self.reader.received
+        received = {actor: max(done.get(actor, 0), read.get(actor, 0)) for actor in done.keys() | read.keys()}
         self._evaluations.take()
         self._link.progress(status, progress.T_learner, progress.T_actors, received, self._evaluations.received)
 
@@ -126,10 +126,10 @@ class Ingest:
         self._after_checkpoint = dict(counted)  # an actor whose state is older begins anew
         for actor, last in counted.items():
             known = self.reader.last.get(actor, 0)
-            if known < last:  # new messages will use the lost numbers again
+            if known < last:  # in lockstep, new messages use the lost numbers again
                 print(f"Redis has lost messages {known + 1} to {last} of actor {actor}", flush=True)
             self.counted[actor] = min(known, last)
-        self.reader.settle(self.counted)
+        self.reader.settle(counted)
         return self.counted == counted
 
     def _take_round(self, round_: int) -> None:

@@ -21,7 +21,7 @@ from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.loop_clock import LoopClock
-from rainbow_iqn_apex.memory.messages import Episode, Joined, Message
+from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, encode_message
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.rows import StepType
@@ -155,6 +155,22 @@ def test_a_learner_stopped_as_it_starts_leaves_out_no_episode_that_it_has_counte
         second.ingest.take_rest()
         assert [record.episode for record in second.results.log.records] == [0, 1, 2, 3]
     assert "Left out" not in capsys.readouterr().out
+
+
+def test_messages_that_redis_loses_between_two_learners_are_named_once(
+    client: Client, run_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Mutation: settle what is both counted and known.
+    log, message = Keys(run_name, "id").log(0), encode_message(Episode(SCORE | {"actor": 0, "episode": 0}))
+    with learner(client, run_name, tmp_path, "impala") as parts:
+        for number in (1, 2):
+            client.xadd(log, {"m": message}, id=f"{number}-0")
+    with learner(client, run_name, tmp_path, "impala", afresh=False) as parts:
+        assert not parts.ingest.resume({0: 5})
+        client.xadd(log, {"m": message}, id="6-0")
+        take_until(parts.ingest, lambda: parts.ingest.counted[0] == 6, "the next message")
+    out = capsys.readouterr().out
+    assert "Redis has lost messages 3 to 5 of actor 0\n" in out and "have gone" not in out
 
 
 def test_in_lockstep_an_actor_numbers_episodes_from_the_steps_before_its_round(
