@@ -243,6 +243,7 @@ def test_the_environment_is_made_once_and_then_takes_no_time(original: Machine) 
     assert re.fullmatch(r"make_environment: .*/a copy/\.venv is ready \(Python 3\.\S+, torch 2\.0\+cpu\)\n", output)
 
 
+@pytest.mark.slow  # as it waits for twelve seconds
 def test_pip_is_not_silent_for_long(machine: Machine) -> None:
     # Mutations: -qq for pip; print its lines when it ends.
     machine.require("torch==2.0", "slow==1.0")

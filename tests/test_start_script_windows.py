@@ -56,7 +56,7 @@ def test_a_window_of_tmux_for_each_process(workplace: Workplace) -> None:
         workplace.wait_for_line("start_learning_atari: learner, actor 0: windows of this tmux session .*w lists them.*")
         assert "learner is here" in tmux(workplace, "capture-pane", "-p", "-t", ":1")
         workplace.tell("actor0", 5)  # its window stays open, so that the error can be read
-        workplace.wait_for_line(".*no actor is left; .*")
+        workplace.wait_for_line(".*the run cannot go on without actor 0; .*")
         wait_until(lambda: "Press Enter" in tmux(workplace, "capture-pane", "-p", "-t", ":2"), "the question")
         tmux(workplace, "send-keys", "-t", ":2", "Enter")
         wait_until(lambda: tmux(workplace, "list-windows") == "", "all windows to close")

@@ -63,24 +63,18 @@ class Supervisor:
                     self._look_after(actor, actors)
             for server in self._page_servers:
                 self._look_after_pages(server)
-            if failed := self._needed():
+            if failed := self._failed_for_good():
+                complain(f"the run cannot go on without {failed.name}; its last words: {failed.last_words}")
                 return failed.exit_code or 1
             self._stop.pause()
         say(f"the learner has ended with exit code {self.learner.exit_code}")
         return self.learner.exit_code or 0
 
-    def _needed(self) -> Process | None:
-        """Return an actor that has failed for good and without which the run cannot go on, and tell why it has."""
+    def _failed_for_good(self) -> Process | None:
+        """Return an actor that has failed for good if the run cannot go on: all have ended, or would wait for it."""
         failed = next((actor for actor in self._actors if actor in self._given_up and actor.exit_code), None)
-        if failed is None:
-            return None
-        if self._given_up.issuperset(self._actors):
-            complain(f"no actor is left; the last words of {failed.name}: {failed.last_words}")
-            return failed
-        if self._options.args.synchronize_actors_with_learner:
-            complain(f"in lockstep all wait for {failed.name}; its last words: {failed.last_words}")
-            return failed
-        return None
+        is_over = self._given_up.issuperset(self._actors) or self._options.args.synchronize_actors_with_learner
+        return failed if is_over else None
 
     def _look_after(self, actor: Process, actors: list[Process]) -> None:
         """Start again an actor that was killed or sent home; tell how many of its kind, `actors`, are left if not."""
