@@ -47,10 +47,8 @@ def _run(main: str, program: str, description: str) -> None:
         run: Main = getattr(import_module(module), name)
         from rainbow_iqn_apex.memory.broker.connection import BrokerError
     except (ImportError, MemoryError, OSError) as error:  # a library, or room for it, is missing
-        print(
-            f"{program}: cannot load what it needs: {error} (is a memory limit too small, see ulimit -v?)",
-            file=sys.stderr,
-        )
+        hint = "" if isinstance(error, ModuleNotFoundError) else " (is a memory limit too small, see ulimit -v?)"
+        print(f"{program}: cannot load what it needs: {str(error) or type(error).__name__}{hint}", file=sys.stderr)
         sys.exit(1)
     from rainbow_iqn_apex.programs.stopping import stop_on_signals
 

@@ -13,7 +13,7 @@ class RedisOptions:
     """Redis server"""
 
     host_redis: str = option("localhost", "machine of the Redis server")
-    port_redis: int = option(6379, "port of the Redis server", least=1, most=65535, short="-p_red")
+    port_redis: int = option(access.DEFAULT_PORT, "port of the Redis server", least=1, most=65535, short="-p_red")
     redis_url: str = option(
         "",
         "redis://host:port/db, or rediss:// for TLS, in the place of these two; user, password and certificates come "

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT
 from rainbow_iqn_apex.memory.errors import RunError, UserError
-from rainbow_iqn_apex.programs import command_line, completion
+from rainbow_iqn_apex.programs import command_line, completion, version
 from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, settings_of
 
 _PROGRAM = "apex-redis"
@@ -25,8 +26,11 @@ class _Parser(argparse.ArgumentParser):
 def main() -> None:
     """Become the server; exit code 2 for a wrong command, 1 if there is no server."""
     parser = _Parser(_PROGRAM, description=__doc__, allow_abbrev=False)
-    parser.add_argument("--port-redis", "-p_red", type=_port, default=6379, metavar="PORT", help="its port [6379]")
+    parser.add_argument(
+        "--port-redis", "-p_red", type=_port, default=DEFAULT_PORT, metavar="PORT", help=f"its port [{DEFAULT_PORT}]"
+    )
     completion.offer(parser)
+    version.offer(parser)
     port = parser.parse_args().port_redis
     try:
         program = find_program()

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NamedTuple
 
+from rainbow_iqn_apex.memory.broker.access import append_file
 from rainbow_iqn_apex.memory.errors import RunError
 
 CONFIGURATION = Path(__file__).parents[1] / "redis_rainbow_6379.conf"  # of the package, where it is linked
@@ -53,11 +54,6 @@ def bundled_program() -> Program | None:
 def settings_of(port: int, results: Path) -> list[str]:
     """Return a server's settings beside those of CONFIGURATION: its port, and its file in a results folder."""
     return ["--port", str(port), "--dir", str(results.resolve()), "--appendfilename", append_file(port)]
-
-
-def append_file(port: int) -> str:
-    """Return the name of the append-only file of the server at a port."""
-    return f"redis_{port}.aof"
 
 
 def process_file(port: int, results: Path) -> str:

@@ -18,8 +18,8 @@ def text(program: str) -> str:
 
 
 def answer(program: str, words: Sequence[str] | None = None) -> None:
-    """Print the line and leave with exit code 0, if a command line begins with this option."""
-    if (sys.argv[1:] if words is None else words)[:1] == [OPTION]:
+    """Print the line and leave with exit code 0, if a command line has this option."""
+    if OPTION in (sys.argv[1:] if words is None else words):
         print(text(program))
         sys.exit(0)
 

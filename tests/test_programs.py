@@ -171,6 +171,9 @@ def test_a_refusal_names_agents_and_spaces(run: Run, tmp_path: Path) -> None:
     other = save_untrained(tmp_path / "other.pth", [*CHAIN, *small], ChainEnvironment.spec)
     told = run.refusal(LEARNER, "--agent", "impala", "--model", str(other))
     assert f"--model: {other} holds weights of --agent reinforce, which do not fit --agent impala: " in told
+    odd = tmp_path / "odd.pth"
+    torch.save(torch.load(other, weights_only=True) | {"settings": '{"agent": []}'}, odd)
+    assert "--model: " in run.refusal(LEARNER, "--agent", "impala", "--model", str(odd), lines=2)
     box = run.refusal(LEARNER, "--agent", "impala", "--env", "gymnasium:Pendulum-v1")
     assert "--agent: impala chooses among discrete actions, and the environment takes numbers (a Box of 1); ppo" in box
 
@@ -180,8 +183,13 @@ def test_every_program_has_a_version() -> None:
     for name in ("launch_learner", "launch_actor", "test_multiple_seed", "saber_report", "run_status", "dashboard"):
         ended = run_program(f"{name}.py", "--version")
         assert (ended.code, ended.errors) == (0, "") and re.fullmatch(f"{name}.py{line}", ended.out)
-    ended = run_program("-m", "rainbow_iqn_apex.programs.start", "start_learning_atari.sh", "--version")
-    assert re.fullmatch(f"start_learning_atari.sh{line}", ended.out)
+    module = "rainbow_iqn_apex.programs."
+    for name, words in (
+        ("start_learning_atari.sh", ["-m", f"{module}start", "start_learning_atari.sh"]),
+        ("apex-redis", ["-c", f"from {module}redis_program import main; main()"]),
+        ("launch_learner.py", ["launch_learner.py", "--game", "pong"]),
+    ):
+        assert re.fullmatch(f"{name}{line}", run_program(*words, "--version").out)
 
 
 @pytest.mark.slow
@@ -215,3 +223,15 @@ def test_too_small_a_memory_limit_is_one_line() -> None:
     (line,) = done.stderr.splitlines()
     assert done.returncode == 1 and line.startswith("launch_learner.py: cannot load what it needs: ")
     assert line.endswith("(is a memory limit too small, see ulimit -v?)")
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [("missing", "No module named 'missing'"), ("full", "MemoryError (is a memory limit too small, see ulimit -v?)")],
+)
+def test_what_cannot_be_loaded_is_named(tmp_path: Path, module: str, told: str) -> None:
+    # Mutation: advise about memory where a package is missing.
+    (tmp_path / "full.py").write_text("raise MemoryError\n")
+    launch = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nfrom rainbow_iqn_apex.programs import launch\n"
+    ended = run_program("-c", f"{launch}launch.run_program('{module}:main', 'launch_learner.py', '')")
+    assert (ended.code, ended.errors) == (1, f"launch_learner.py: cannot load what it needs: {told}\n")

@@ -180,6 +180,11 @@ def _check_files(tls: Tls) -> None:
             ) from error
 
 
+def append_file(port: int) -> str:
+    """Return the name of the append-only file of the server at a port."""
+    return f"redis_{port}.aof"
+
+
 def explain(error: BaseException, access: Access, port: int) -> str:
     """Explain in one line why a connection could not be made, and what to do."""
     cause: BaseException | None = error
@@ -208,7 +213,7 @@ def _start_command(port: int) -> str:
     """Return what starts a server at a port: a command of the installed package, if such a command runs."""
     if Path(sys.argv[0]).name.startswith("apex-"):
         return f"apex-redis --port-redis {port}"
-    other = "" if port == DEFAULT_PORT else f" --port {port} --appendfilename redis_{port}.aof"
+    other = "" if port == DEFAULT_PORT else f" --port {port} --appendfilename {append_file(port)}"
     return f"redis-server redis_rainbow_6379.conf{other}"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from rainbow_iqn_apex.memory.broker.access import URL, find_server
+from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT, URL, find_server
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.monitoring.overview import Overview
@@ -37,7 +37,7 @@ class Address:
         """Connect; return the server's name, too. Raises UserError if there is none, or two are named."""
         if (self.url or os.environ.get(URL)) and (self.host or self.port):
             raise UserError(f"--host-redis, --port-redis: --redis-url or {URL} names the server, too; leave out either")
-        server = find_server(self.host or "localhost", self.port or 6379, self.url, os.environ)
+        server = find_server(self.host or "localhost", self.port or DEFAULT_PORT, self.url, os.environ)
         return connect(server.host, server.port, access=server.access), f"{server.host}:{server.port}"
 
 

@@ -3,7 +3,6 @@
 Nothing is uploaded here. The hub reads the head of README.md, whose `model-index` has the score.
 """
 
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,7 +48,7 @@ def write_card(args: Args, saved: dict[str, Any], log: EvaluationLog, action_rep
     snapshot.save_exported(args.export / name, saved)
     for path in (log.path, log.path.with_suffix(".json")):
         shutil.copyfile(path, args.export / f"scores{path.suffix}")
-    settings = json.loads(saved.get("settings", "{}")) | log.record.settings
+    settings = snapshot.settings_of(saved) | log.record.settings
     for file, text in (
         ("settings.yaml", yaml.safe_dump(settings, allow_unicode=True)),
         ("README.md", _page(args, log, action_repeat) + _VIDEO * film),

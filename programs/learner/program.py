@@ -172,7 +172,7 @@ def _restore(args: Args, agent: Agent, saved: SavedRun | None) -> None:
         try:
             snapshot.restore_weights(agent, content)
         except UserError as error:
-            if (other := snapshot.settings_of(content).get("agent")) in AGENTS.keys() - {args.agent}:
+            if (other := str(snapshot.settings_of(content).get("agent"))) in AGENTS.keys() - {args.agent}:
                 raise UserError(
                     f"--model: {model} holds weights of --agent {other}, which do not fit --agent {args.agent}: train "
                     "that agent, or name a snapshot of this one"

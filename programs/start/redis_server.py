@@ -9,12 +9,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from rainbow_iqn_apex.memory.broker.access import OPEN, Server
+from rainbow_iqn_apex.memory.broker.access import OPEN, Server, append_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
 from rainbow_iqn_apex.memory.errors import RunError, UserError
 from rainbow_iqn_apex.programs.server_program import (
     CONFIGURATION,
-    append_file,
     find_program,
     process_file,
     settings_of,
@@ -71,7 +70,7 @@ def check_port(host: str, port: int, answer: Answer, results: Path) -> None:
     """Raise UserError if a server cannot be started at a port, as something answers there."""
     if answer.is_redis and _keeps(host, port, results):
         raise UserError(
-            f"--port-redis: the Redis server of {results} is already at {host}:{port}; stop the start script that "
+            f"--port-redis: the Redis server of {results} is already at {host}:{port}; stop it, or what "
             "looks after it, or --use-running-redis goes on with it"
         )
     if answer.is_redis:
@@ -107,7 +106,7 @@ def _keeps(host: str, port: int, results: Path, *, left: bool = False) -> bool:
     with suppress(UserError, RunError, BrokerError), closing(connect(host, port)) as client:
 
         def setting(name: str) -> str:
-            return str(client.config_get(name)[name])
+            return str(client.config_get(name).get(name, ""))
 
         if (Path(setting("dir")), setting("appendfilename")) != (results.resolve(), append_file(port)):
             return False
@@ -130,15 +129,17 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, and wait until it answers; raises RunError if it cannot."""
-        Path("results").mkdir(exist_ok=True)  # the configuration file names it, and Redis goes there first
-        self._process = subprocess.Popen(
-            [self._program.path, CONFIGURATION, *self._settings],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,  # Ctrl-C must not stop it before the others have saved
-        )
-        self._wait(self._process.pid)
+        with tempfile.TemporaryDirectory() as place:
+            (Path(place) / "results").mkdir()  # the configuration file names it, and Redis goes there first
+            self._process = subprocess.Popen(
+                [self._program.path, CONFIGURATION, *self._settings],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                cwd=place,
+                start_new_session=True,  # Ctrl-C must not stop it before the others have saved
+            )
+            self._wait(self._process.pid)
         self._hold()
         say(f"Redis: started {self._program} at {self._host}:{self._port}")
 

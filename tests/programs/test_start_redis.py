@@ -75,6 +75,14 @@ def test_a_port_that_something_has_is_refused(tmp_path: Path) -> None:
         check_port("localhost", 7000, Answer(listens=True), tmp_path)
 
 
+def test_a_server_that_does_not_tell_its_files_is_another_s(
+    redis_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis.Redis, "config_get", lambda *_: {})  # as of a server without such a setting
+    with pytest.raises(UserError, match="--use-running-redis uses it"):
+        check_port("127.0.0.1", redis_port, Answer(listens=True, is_redis=True), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("server", "asked", "uses"),
     [
@@ -200,7 +208,7 @@ def test_only_a_server_that_was_left_behind_is_taken_back(
     with redis.Redis(port=server._port) as client:
         client.set("kept", 1)
     assert not take(tmp_path), "its script lives"
-    with pytest.raises(UserError, match=r"the Redis server of .* is already at .*; stop the start script that") as told:
+    with pytest.raises(UserError, match=r"the Redis server of .* is already at .*; stop it, or what looks") as told:
         check_port("127.0.0.1", server._port, ask("127.0.0.1", server._port), tmp_path)
     assert "--port-redis starts" not in str(told.value)
     server._let_go()  # as the death of the script does
@@ -224,4 +232,4 @@ def test_a_server_keeps_its_file_in_the_results(server: RedisServer, tmp_path: P
     server.stop(30)
     assert any(tmp_path.rglob(f"redis_{server._port}.aof*"))
     assert not any(path.suffix == ".log" for path in tmp_path.iterdir())
-    assert list((tmp_path / "results").iterdir()) == []
+    assert not (tmp_path / "results").exists(), "which the configuration names"
