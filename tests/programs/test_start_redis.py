@@ -213,7 +213,8 @@ def test_only_a_server_that_was_left_behind_is_taken_back(
     assert "--port-redis starts" not in str(told.value)
     server._let_go()  # as the death of the script does
     assert not take(tmp_path / "results"), "of other results"
-    assert take(tmp_path) and not server.runs()
+    assert take(tmp_path)
+    wait_until(lambda: not server.runs(), "its end, a moment after its port is free")
     assert "taking back the server that a killed start script has left" in capfd.readouterr().out
     by_hand = processes.start(CONFIGURATION, *settings_of(server._port, tmp_path), program=BUNDLED)
     by_hand.wait_for("Ready to accept connections")
