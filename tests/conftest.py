@@ -46,10 +46,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Let SIGTERM, which `timeout` sends, end the tests as Ctrl-C does: their processes are in groups of their own."""
+    """Let SIGTERM, which `timeout` sends, end the tests as Ctrl-C does: their processes are in groups of their own.
+
+    No signal stays ignored, as `nohup` and the background of a script have it: the tests' processes would inherit that.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as in the background of a script
-            signal.signal(number, _end)
+        signal.signal(number, _end)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)  # the tests go on; what they start gets the default
 
 
 def _end(*_: object) -> None:

@@ -85,9 +85,11 @@ def test_actors_go_on_when_their_messages_are_deleted(redis_port: int, run_name:
         System(redis_port, run_name, tmp_path, [*OPTIONS, *"--T-max 100000000".split()], actors=2) as system,
     ):
         system.wait_for("0", "T = 1000")
+        waiting = "Waiting for the learner to read this actor's experience"
+        before = system.printed("0").count(waiting)
         system.learner.send(signal.SIGSTOP)
         keys = Keys(run_name, client.hget(Keys(run_name, "").run, "run_id"))
-        system.wait_for("0", "Waiting for the learner to read this actor's experience")
+        system.wait_for("0", waiting, before + 1)
         assert client.xtrim(keys.log(0), maxlen=0, approximate=False) > 0
         sent = int(client.hget(keys.state(0), "sequence"))
         system.learner.send(signal.SIGCONT)

@@ -23,7 +23,7 @@ def test_the_last_episodes_are_logged(redis_port: int, run_name: str, tmp_path: 
     dice = random.Random(3)
     with System(redis_port, f"{run_name}_0", tmp_path / "0", [*OPTIONS, *more], actors=2) as system:
         for lines in (1, 8):
-            system.wait_for(LEARNER, "T = ", lines)
+            system.wait_for(LEARNER, "] T = ", lines)
             time.sleep(dice.uniform(0, 0.2))
             system.learner.terminate()
             for process in system.processes.values():
@@ -44,7 +44,7 @@ def test_the_last_episodes_are_logged(redis_port: int, run_name: str, tmp_path: 
 def test_a_learner_that_is_stopped_at_its_end_has_not_finished(redis_port: int, run_name: str, tmp_path: Path) -> None:
     # Mutation: a learner that looks at T-max alone when it resumes.
     with System(redis_port, run_name, tmp_path, OPTIONS) as first:
-        first.wait_for(LEARNER, "T = ")
+        first.wait_for(LEARNER, "] T = ")
         first.learner.terminate()
         assert [process.finish(200) for process in first.processes.values()] == [0, 0]
         stopped = re.search(r"Stopped at T = (\d+), weights ([0-9a-f]+)", first.printed(LEARNER))

@@ -24,7 +24,7 @@ def play_in_parts(port: int, name: str, folder: Path, killed: int | None) -> lis
             output.unlink()
         with System(port, name, folder, [*OPTIONS, "--T-max", str(steps)], actors=actors) as system:
             if killed is not None and actors == 3:
-                system.wait_for("0", "T = ", killed)
+                system.wait_for("0", "] T = ", killed)
                 system.restart("0", signal.SIGKILL)
             results.append(system.finish())
     return results
@@ -88,13 +88,13 @@ def test_without_lockstep_actors_come_and_go(redis_port: int, run_name: str, tmp
     options = [*SHORT_CHAIN, *FREE, *"--T-max 40000 --log-interval 100".split()]
     with System(redis_port, run_name, tmp_path / "run", options, actors=2) as system:
         system.processes.pop("1").kill()
-        system.wait_for(LEARNER, "T = ", 2)
+        system.wait_for(LEARNER, "] T = ", 2)
         system.start("6", "--nb-actor", "7")
         system.wait_for(LEARNER, "Actor 6 joins")
         system.processes["0"].kill()
-        lines = system.printed(LEARNER).count("T = ")
-        system.wait_for("6", "T = ", 5)
-        system.wait_for(LEARNER, "T = ", lines + 5)
+        lines = system.printed(LEARNER).count("] T = ")
+        system.wait_for("6", "] T = ", 5)
+        system.wait_for(LEARNER, "] T = ", lines + 5)
         system.learner.terminate()
         assert system.learner.finish(120) == 0, system.last_words()
         assert system.processes["6"].finish(120) == 0, system.last_words()
@@ -102,4 +102,4 @@ def test_without_lockstep_actors_come_and_go(redis_port: int, run_name: str, tmp
     assert {episode["actor"] for episode in episodes} >= {"0", "6"}
     with System(redis_port, run_name, tmp_path / "run", [*options, "--force"], actors=1) as again:
         again.wait_for(LEARNER, "Going on with 1 actors, in the place of 2")
-        again.wait_for(LEARNER, "T = ", lines + 10)
+        again.wait_for(LEARNER, "] T = ", lines + 10)

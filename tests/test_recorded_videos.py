@@ -91,9 +91,10 @@ def test_a_browser_plays_a_film_to_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations, tmp_path: Path) -> None:
-    path = save_untrained(tmp_path / "brick.pth", BREAKOUT, specs.ATARI)
+    """Two minutes of boxing: films of an episode that takes seconds."""
+    path = save_untrained(tmp_path / "brick.pth", [*BREAKOUT, "--game", "boxing"], specs.ATARI)
     films = tmp_path / "films"
-    more = ["--game", "breakout", "--evaluation-episodes", "2", "--evaluation-workers", "2", "--record", str(films)]
+    more = ["--game", "boxing", "--evaluation-episodes", "2", "--evaluation-workers", "2", "--record", str(films)]
     more += ["--export", str(tmp_path / "card")]
     process = evaluations.start(path, *more)
     process.wait_for("Recording again", seconds=300)
@@ -102,9 +103,9 @@ def test_ctrl_c_while_filming_leaves_no_half_of_a_film(evaluations: Evaluations,
     code, _, errors = process.end()
     assert (code, errors) == (0, "")
     assert [
-        film for film in films.iterdir() if not re.fullmatch(r"breakout_brick_seed123_\w+_episode\d\.webm", film.name)
+        film for film in films.iterdir() if not re.fullmatch(r"boxing_brick_seed123_\w+_episode\d\.webm", film.name)
     ] == []
-    assert len(evaluations.rows("breakout_brick_seed123.csv")) == 2
+    assert len(evaluations.rows("boxing_brick_seed123.csv")) == 2
 
 
 def test_a_video_is_all_or_nothing_and_ends_at_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

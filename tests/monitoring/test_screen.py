@@ -79,7 +79,7 @@ def test_learner_and_actors_draw_on_a_terminal_and_print_plain_lines_elsewhere(
         Terminal(["launch_actor.py", "--id-actor", "0", *options]) as actor,
     ):
         piped = processes.start("launch_actor.py", "--id-actor", "1", *options)
-        learner.wait_for(r"\] T = \d+000 / 1000000\nTime between 2 log_interval for learner .*\nScore .* left\n")
+        learner.wait_for(r"\] T = \d+000 / 1000000\nTime between 2 log_interval for learner .*\nScore .*\n?.* left\n")
         learner.wait_for(r"╭─ learner of run .*╮\n│ [━╸╺]+ +\d\.\d %  .* left │\n")
         learner.wait_for(r"score +\d.* time .*\n.*├ \w+ .* \d+ %")
         actor.wait_for(r"\] T = \d+000 / 1000000\nTime between 2 log_interval for actor 0 ")
