@@ -15,9 +15,10 @@ import signal
 import sys
 from typing import NoReturn
 
-from rainbow_iqn_apex.memory.errors import UserError
-from rainbow_iqn_apex.programs import completion, standard_output, version
-from rainbow_iqn_apex.programs.command_line import fail, unknown
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.options import completion, version
+from rainbow_iqn_apex.options.command_line import fail, unknown
+from rainbow_iqn_apex.programs import standard_output
 
 _JSON = """
 JSON, a line a look: {"at": seconds since 1970, "server", "healthy": true or false, "failure": text, "runs": [...]}.

@@ -12,7 +12,8 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from rainbow_iqn_apex.programs import completion, standard_output, version
+from rainbow_iqn_apex.options import completion, version
+from rainbow_iqn_apex.programs import standard_output
 
 
 def main() -> None:
@@ -48,8 +49,8 @@ def _run() -> None:
         parser.error(f"name folders with <game>.csv, or such files, as in: {parser.prog} results/")
 
     from rainbow_iqn_apex.agents.registry import AGENTS
-    from rainbow_iqn_apex.memory.errors import UserError
-    from rainbow_iqn_apex.programs.command_line import fail  # after --help, which shall not wait for these
+    from rainbow_iqn_apex.common.errors import UserError
+    from rainbow_iqn_apex.options.command_line import fail  # after --help, which shall not wait for these
     from rainbow_iqn_apex.saber.report.inputs import parse_label
     from rainbow_iqn_apex.saber.report.program import write_report
 

@@ -19,12 +19,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.options import AgentOptions, LearningOptions
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
+from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
 
 
 class Place(NamedTuple):

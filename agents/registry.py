@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
 from rainbow_iqn_apex.agents.on_policy.options import AwrOptions, PpoOptions, VmpoOptions, VpgOptions, VtraceOptions
-from rainbow_iqn_apex.agents.options import AgentOptions
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
 from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
 from rainbow_iqn_apex.agents.sac.options import SacOptions
+from rainbow_iqn_apex.options.agent_options import AgentOptions
 
 if TYPE_CHECKING:
     from rainbow_iqn_apex.agents.interface import Agent

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rainbow_iqn_apex.agents.options import AgentOptions, option
+from rainbow_iqn_apex.options.agent_options import AgentOptions, option
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from functools import cache
 
 import numpy as np
 
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.saber.atari import NB_ACTIONS
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
 
 GAMES = ("pong", "space_invaders", "breakout", "ms_pacman", "montezuma_revenge")
 SPEC = ChunkSpec(

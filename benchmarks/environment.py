@@ -18,10 +18,10 @@ import numpy as np
 
 from benchmarks.environment_peers import ale_vector, atari_preprocessing
 from benchmarks.harness import SLICE_S, Comparison, Rate, Work, compare, run
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.saber.atari import NB_ACTIONS, open_emulator
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
 
 SETTINGS = EnvironmentSettings(game="space_invaders")
 FRAMES = SETTINGS.action_repeat  # a step

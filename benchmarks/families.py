@@ -22,14 +22,14 @@ from rainbow_iqn_apex.agents.impala.agent import Impala
 from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.r2d2.agent import R2d2
 from rainbow_iqn_apex.agents.sequences import SequenceAgent
-from rainbow_iqn_apex.agents.trainer import make_trainer
-from rainbow_iqn_apex.agents.updates import Turn
 from rainbow_iqn_apex.args import Args, parse
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.common import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner.trainer import make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 
 AGENTS = {
     "impala": "--agent impala",

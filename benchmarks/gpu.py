@@ -22,14 +22,14 @@ from benchmarks.harness import Work
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.registry import AGENTS
-from rainbow_iqn_apex.agents.trainer import make_trainer
-from rainbow_iqn_apex.agents.updates import Turn
 from rainbow_iqn_apex.args import Args, parse
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 from rainbow_iqn_apex.programs.common import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner.trainer import make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 
 _ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))
 _ENVIRONMENTS = 8  # that an actor plays

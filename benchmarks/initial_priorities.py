@@ -29,18 +29,19 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Array
-from rainbow_iqn_apex.programs import command_line, snapshot
+from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.actor.rollout import Rollout
 from rainbow_iqn_apex.programs.common import make_agent, open_environment, select_device
 from rainbow_iqn_apex.programs.evaluation.settings import load_model
 from rainbow_iqn_apex.saber.results.run_record import commit
-from rainbow_iqn_apex.saber.vector import VectorEnvironment
 
 PROGRAM = "python -m benchmarks.initial_priorities"
 _CHUNKS = 16  # in replay at a time: a batch of all their rows is half a gigabyte

@@ -6,7 +6,7 @@ A task is an Atari game, or one of TASKS by its name.
 from dataclasses import dataclass
 
 from benchmarks.learning_plot import LAST
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.saber.games import check_game
 
 TASKS = {

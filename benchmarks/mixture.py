@@ -19,8 +19,6 @@ import torch
 from benchmarks.chunks import random_chunks
 from benchmarks.harness import Clock, Comparison, Work, compare, run
 from rainbow_iqn_apex.agents.impala.agent import Impala
-from rainbow_iqn_apex.agents.trainer import make_trainer
-from rainbow_iqn_apex.agents.updates import Turn
 from rainbow_iqn_apex.args import Args, parse
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
@@ -41,6 +39,8 @@ from rainbow_iqn_apex.memory.mixture.tables import PrioritisedTable, Table, make
 from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.common import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner.trainer import make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 
 _CPU = torch.device("cpu")
 _ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))

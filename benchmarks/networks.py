@@ -22,14 +22,14 @@ from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Work, compare, run
 from rainbow_iqn_apex.agents.precision import computes_in_bfloat16
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
-from rainbow_iqn_apex.agents.trainer import make_trainer
-from rainbow_iqn_apex.agents.updates import Turn
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner.trainer import make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 
 _CPU = torch.device("cpu")
 _ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))

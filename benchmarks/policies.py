@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete
 from rainbow_iqn_apex.memory.rows import Array, StepType
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
 
 _TRIALS = 5  # episodes per action from which the best one is chosen; its score comes from others
 _CONSTANTS = 64  # actions that are tried at the most

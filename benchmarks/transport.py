@@ -26,6 +26,7 @@ from benchmarks.chunks import GAMES, SPEC, random_chunks
 from benchmarks.harness import Comparison, Rate, Work, compare, run
 from benchmarks.redis_server import RedisServer
 from benchmarks.transport_writer import NAME, RUN
+from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
@@ -34,7 +35,6 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.memory.waiting import WaitReporter
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.memory.errors import RunError
 from rainbow_iqn_apex.memory.wire import Packet
 
 _BITS = "bfloat16."  # before the name of a tensor whose bits are sent, as NumPy has no such dtype

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rainbow_iqn_apex.common.waiting import FOR_ROUND, FOR_WEIGHTS
 from rainbow_iqn_apex.memory.broker.connection import Aside, Client
 from rainbow_iqn_apex.memory.broker.reports import RawReport, ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
-from rainbow_iqn_apex.memory.waiting import FOR_ROUND, FOR_WEIGHTS
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Report, ReportError, Role, decode, title_of
 
 STARTS_S = 30.0  # from the learner's start, within which the others need not have reported

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from rainbow_iqn_apex.memory import waiting
+from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, ResponseError
 from rainbow_iqn_apex.memory.broker.holder import this_host
 from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewsRefusedError

@@ -12,15 +12,15 @@ import torch
 from rainbow_iqn_apex.agents.interface import Agent, Place, Setup
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.roll_call import LEARNER
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
-from rainbow_iqn_apex.programs import command_line
-from rainbow_iqn_apex.saber.environment import Environment, EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
+from rainbow_iqn_apex.options import command_line
 
 
 def launch_command(args: Args, id_actor: int) -> str:

@@ -9,8 +9,9 @@ from typing import NoReturn
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory.errors import DivergedError, RunError, Stopped, UserError
-from rainbow_iqn_apex.programs import command_line, standard_output, version
+from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped, UserError
+from rainbow_iqn_apex.options import command_line, version
+from rainbow_iqn_apex.programs import standard_output
 
 Main = Callable[[Args, threading.Event], None]
 

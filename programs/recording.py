@@ -5,9 +5,9 @@ from contextlib import closing
 from pathlib import Path
 
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.monitoring.video import write_video
 from rainbow_iqn_apex.programs.common import open_environment
-from rainbow_iqn_apex.saber.video import write_video
 
 EVALUATIONS = "--record-evaluations"
 

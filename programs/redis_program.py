@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT
-from rainbow_iqn_apex.memory.errors import RunError, UserError
-from rainbow_iqn_apex.programs import command_line, completion, version
+from rainbow_iqn_apex.options import command_line, completion, version
 from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, settings_of
 
 _PROGRAM = "apex-redis"

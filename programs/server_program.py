@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NamedTuple
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.access import append_file
-from rainbow_iqn_apex.memory.errors import RunError
 
 CONFIGURATION = Path(__file__).parents[1] / "redis_rainbow_6379.conf"  # of the package, where it is linked
 _NEEDED = (6, 2)  # has the commands that are used, and understands the configuration file

@@ -20,8 +20,8 @@ import torch
 
 from rainbow_iqn_apex.agents.foreign_snapshot import ADAM, RMSPROP, check_weights, misfits, paired_moments
 from rainbow_iqn_apex.agents.interface import Agent, Network, Stateful
-from rainbow_iqn_apex.memory.errors import UserError
-from rainbow_iqn_apex.saber.results.files import replace_file
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import replace_file
 
 _SUFFIX = "_state_dict"
 _MODEL = f"model{_SUFFIX}"

@@ -12,13 +12,13 @@ import cv2
 import numpy as np
 from ale_py import SDL_SUPPORT, ALEInterface, LoggerMode
 
+from rainbow_iqn_apex.environments.display import check_display
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.scores import FRAMES_PER_SECOND, steps_in
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
-from rainbow_iqn_apex.saber.display import check_display
 from rainbow_iqn_apex.saber.emulator_state import EmulatorState
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
 from rainbow_iqn_apex.saber.games import check_game, rom_path
-from rainbow_iqn_apex.saber.scores import FRAMES_PER_SECOND, steps_in
 
 SIZE = 84  # pixels
 NB_ACTIONS = 18  # ALE counts fewer for skiing and lost_luggage, and plays what it does not count as a no-op

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus
@@ -18,7 +19,6 @@ from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import Event, Report, encode
 from rainbow_iqn_apex.saber.results.training_log import HEADER, format_record
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.browser import Browser
 from tests.processes import Process, Processes
 

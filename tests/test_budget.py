@@ -9,11 +9,11 @@ import torch
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.transport import Keys, memory_use
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.messages import encode_message
 from rainbow_iqn_apex.memory.mixture import buffer
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import ALL_GROUPS, Args, parse
-from rainbow_iqn_apex.memory.errors import UserError
-from rainbow_iqn_apex.programs import config_file
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.options import config_file
 from rainbow_iqn_apex.programs.common import launch_command
 from rainbow_iqn_apex.programs.start import options as start_options
 from tests.processes import run

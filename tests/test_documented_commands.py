@@ -19,8 +19,8 @@ import pytest
 import redis
 
 from rainbow_iqn_apex import args, run_status, saber_report
-from rainbow_iqn_apex.memory.errors import UserError
-from rainbow_iqn_apex.programs import completion
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.options import completion
 from rainbow_iqn_apex.programs.dashboard import options as dashboard_options
 from rainbow_iqn_apex.programs.start import options as start_options
 from rainbow_iqn_apex.saber.report import program as report_program

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import redis
 
+from rainbow_iqn_apex.environments.scores import VersionedRecord
 from rainbow_iqn_apex.saber.results.evaluation_scores import HEADER
-from rainbow_iqn_apex.saber.scores import VersionedRecord
 from tests.chain.environment import RETURNS
 from tests.conftest import RedisServer
 from tests.deadline import wait_until

@@ -12,10 +12,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.gymnasium import extras as gymnasium_extras
+from rainbow_iqn_apex.options.sink_options import PACKAGES, SinkOptions, check_sinks
 from rainbow_iqn_apex.programs.dashboard import extra
-from rainbow_iqn_apex.programs.sink_options import PACKAGES, SinkOptions, check_sinks
-from rainbow_iqn_apex.saber import gymnasium_extras
 from tests.chain.launch_naming import SHOWN
 from tests.deadline import wait_until
 from tests.processes import ROOT, clean_environment, run

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.agents.randomness import derive_seed
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.snapshot import last_models
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
 from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
 from tests.processes import Ended, run
 from tests.system import LEARNER, Run

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.initial_priorities import Played, Rows, correlations, cost, evaluate, every_row, main
 from benchmarks.rank_correlation import ranks, spearman
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.rows import Array, StepType
 from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments, play
 from tests.processes import run

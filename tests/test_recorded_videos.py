@@ -7,10 +7,10 @@ import cv2
 import numpy as np
 import pytest
 
-from rainbow_iqn_apex.saber import video
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
-from rainbow_iqn_apex.saber.video import write_video
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
+from rainbow_iqn_apex.monitoring import video
+from rainbow_iqn_apex.monitoring.video import write_video
 from tests import specs
 from tests.browser import Browser, needs_browser
 from tests.processes import Processes, run
@@ -133,7 +133,7 @@ def test_a_video_that_does_not_fit_is_an_error_and_leaves_nothing(tmp_path: Path
 import resource, signal, sys
 from pathlib import Path
 import numpy as np
-from rainbow_iqn_apex.saber.video import write_video
+from rainbow_iqn_apex.monitoring.video import write_video
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 noise = np.random.default_rng(0).integers(0, 255, (50, 42, 32, 3), np.uint8)

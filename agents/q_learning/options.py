@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rainbow_iqn_apex.agents.options import AgentOptions, Preset, option
+from rainbow_iqn_apex.options.agent_options import AgentOptions, Preset, option
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rainbow_iqn_apex.agents.options import Preset, option
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
+from rainbow_iqn_apex.options.agent_options import Preset, option
 
 
 @dataclass(frozen=True)

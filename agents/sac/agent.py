@@ -36,10 +36,10 @@ from rainbow_iqn_apex.agents.sac.hindsight import with_other_goals
 from rainbow_iqn_apex.agents.sac.network import PolicyNetwork, TwinCritics
 from rainbow_iqn_apex.agents.sac.options import SacOptions
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, MultiDiscrete
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.hindsight import DESIRED, has_goals
 from rainbow_iqn_apex.memory.rows import Arrays, Rows
 

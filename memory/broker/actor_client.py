@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.common.waiting import FOR_WEIGHTS, WaitReporter
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.actor_state import round_in
 from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client
@@ -22,10 +24,8 @@ from rainbow_iqn_apex.memory.broker.transport import (
     last_sequence,
     newest_version,
 )
-from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.messages import Message, encode_message
-from rainbow_iqn_apex.memory.waiting import FOR_WEIGHTS, WaitReporter
 from rainbow_iqn_apex.memory.wire import Packet
 
 _MOST_LEASE = 200  # bytes that are compared: a lease begins with a random value

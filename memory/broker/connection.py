@@ -15,11 +15,11 @@ from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import OutOfMemoryError
 from redis.retry import Retry
 
-from rainbow_iqn_apex.memory import waiting
+from rainbow_iqn_apex.common import waiting
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
 from rainbow_iqn_apex.memory.broker.key_types import probes
 from rainbow_iqn_apex.memory.broker.server_version import unpatched
-from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
 
 BrokerError: Final = redis.RedisError
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses

@@ -7,6 +7,9 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from rainbow_iqn_apex.common.errors import RunError, Stopped
+from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.common.waiting import FOR_ROUND, WaitReporter, no_hint
 from rainbow_iqn_apex.memory.broker.actor_state import round_under_way
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.registered import Registered, registered_actors
@@ -21,10 +24,7 @@ from rainbow_iqn_apex.memory.broker.transport import (
     sequence_of,
 )
 from rainbow_iqn_apex.memory.chunk import ChunkId
-from rainbow_iqn_apex.memory.errors import RunError, Stopped
-from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.messages import Joined, RoundEnd
-from rainbow_iqn_apex.memory.waiting import FOR_ROUND, WaitReporter, no_hint
 
 _IDLE_S = 1.0
 _REST_S = 10.0  # for a message that is known to be in the log

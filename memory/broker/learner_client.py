@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.broker.actor_state import RoundUnderWay, round_under_way
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
@@ -20,9 +22,7 @@ from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, actors_r
 from rainbow_iqn_apex.memory.broker.story import Reach
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder
 from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, forget_run, newest_version, rewrite_file
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.limiter import Crew
-from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.wire import VERSION, WireError, other_version
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from redlock import Redlock
 
+from rainbow_iqn_apex.common.errors import LeaseLostError, RunError, Stopped, UserError
+from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.holder import name_of_this_process, read_holder
 from rainbow_iqn_apex.memory.broker.transport import HeldLease, Scripts
-from rainbow_iqn_apex.memory.errors import LeaseLostError, RunError, Stopped, UserError
-from rainbow_iqn_apex.memory.waiting import WaitReporter
 
 TTL_MS = 10_000
 

@@ -27,9 +27,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
+from rainbow_iqn_apex.common.errors import LeaseLostError, RunError
 from rainbow_iqn_apex.memory.broker import lua
 from rainbow_iqn_apex.memory.broker.connection import Client, PlainClient, ResponseError
-from rainbow_iqn_apex.memory.errors import LeaseLostError, RunError
 
 READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
 CUT_BYTES = 1 << 14  # what is read of a message that is too large

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.memory.errors import RunError
 from rainbow_iqn_apex.monitoring.film import Film, Place
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Report

@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
 
+from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.monitoring.film import PLACES, Film, FilmError, FilmInfo, Place, from_json
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
-from rainbow_iqn_apex.saber.results.files import replace_file
-from rainbow_iqn_apex.saber.video import write_video
+from rainbow_iqn_apex.monitoring.video import write_video
 
 _HEIGHT = 240  # pixels: 400 would take twice as long, and a browser enlarges them as well
 

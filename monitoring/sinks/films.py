@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Protocol
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.memory.errors import RunError
 from rainbow_iqn_apex.monitoring.film import (
     HEADER_BYTES,
     MAX_BYTES,

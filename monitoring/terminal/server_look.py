@@ -4,10 +4,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ResponseError
 from rainbow_iqn_apex.memory.broker.holder import printable
 from rainbow_iqn_apex.memory.broker.runs import run_names
-from rainbow_iqn_apex.memory.errors import RunError
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
 from rainbow_iqn_apex.monitoring.terminal.status import line_of, newest_version
 

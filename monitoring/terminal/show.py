@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT, URL, find_server
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.terminal import screen
 from rainbow_iqn_apex.monitoring.terminal.pictures import processes_table

@@ -16,7 +16,12 @@ from torch import Tensor
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory import waiting, weights_packet
+from rainbow_iqn_apex.common import waiting
+from rainbow_iqn_apex.common.errors import Stopped
+from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.common.text import counted
+from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
+from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.films import FilmStore
@@ -24,8 +29,6 @@ from rainbow_iqn_apex.memory.broker.roll_call import RollCall
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.memory.errors import Stopped
-from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import Arrays, Rows
 from rainbow_iqn_apex.monitoring.report import EventLog
@@ -48,8 +51,6 @@ from rainbow_iqn_apex.programs.common import (
 from rainbow_iqn_apex.programs.evaluation.workers import play_episode, seed_agent
 from rainbow_iqn_apex.programs.learner import budget
 from rainbow_iqn_apex.programs.recording import EVALUATIONS
-from rainbow_iqn_apex.saber.plural import counted
-from rainbow_iqn_apex.saber.scores import SCORE_EPISODES, EpisodeRecord
 
 _MOST_UNREAD = 100  # episodes in Redis that the learner has not read, as while it is not running
 _MOST_EPISODES = SCORE_EPISODES  # with the same weights: where episodes take milliseconds, more tell nothing

@@ -5,13 +5,13 @@ Nothing here ends a run or keeps it waiting: a film that cannot be written is le
 
 import time
 
+from rainbow_iqn_apex.environments.interface import Environment
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.monitoring.film import HEADER_BYTES, Film, FilmError, FilmInfo, decode_info, encode
 from rainbow_iqn_apex.monitoring.time_lapse import TimeLapse
-from rainbow_iqn_apex.saber.environment import Environment
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 _NEWEST_S = 60.0  # between two films of the newest episode
 _AGAIN_S = 60.0  # after a film could not be written

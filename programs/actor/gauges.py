@@ -3,13 +3,13 @@
 from collections import deque
 from statistics import fmean
 
+from rainbow_iqn_apex.common.loop_clock import LoopClock, Shares
+from rainbow_iqn_apex.environments.scores import SCORE_EPISODES
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.memory.loop_clock import LoopClock, Shares
 from rainbow_iqn_apex.memory.messages import Episode, Message
 from rainbow_iqn_apex.monitoring.rate import Rate
 from rainbow_iqn_apex.monitoring.reporter import Reading
-from rainbow_iqn_apex.saber.scores import SCORE_EPISODES
 
 PARTS = ("other", "act", "environment", "pack", "send", "pull", "wait")  # of an actor's clock
 _RATE_S = 30.0  # over which the speed is averaged

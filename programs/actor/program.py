@@ -8,15 +8,17 @@ import torch
 
 from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory import waiting, weights_packet
+from rainbow_iqn_apex.common import waiting
+from rainbow_iqn_apex.common.errors import Stopped, UserError
+from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
+from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, Saved, wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.roll_call import LEARNER, RollCall
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.errors import Stopped, UserError
 from rainbow_iqn_apex.memory.limiter import RateLimiter
-from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
 from rainbow_iqn_apex.memory.wire import WireError
 from rainbow_iqn_apex.monitoring.report import EventLog
@@ -38,7 +40,6 @@ from rainbow_iqn_apex.programs.common import (
     select_device,
 )
 from rainbow_iqn_apex.programs.learner import budget
-from rainbow_iqn_apex.saber.vector import VectorEnvironment
 
 
 class Actor:

@@ -8,13 +8,15 @@ import torch
 
 from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Stateful
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.assembler import Assembler, Later
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, forms
 from rainbow_iqn_apex.memory.environment_spec import Field
-from rainbow_iqn_apex.memory.errors import RunError
-from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.messages import Episode, Message
 from rainbow_iqn_apex.memory.rows import Arrays, Row, section, with_present_names
 from rainbow_iqn_apex.monitoring.view import View
@@ -22,8 +24,6 @@ from rainbow_iqn_apex.programs.actor.goals import Goals
 from rainbow_iqn_apex.programs.actor.watching import make_view
 from rainbow_iqn_apex.programs.common import one_line
 from rainbow_iqn_apex.programs.learner.budget import row_bytes
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.vector import VectorEnvironment
 
 _ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, or an episode's actions
 # Errors that arrays of wrong names, sizes or dtypes cause, wherever they are first used; WireError is a ValueError.

@@ -8,8 +8,8 @@ import socket
 import threading
 from collections.abc import Sequence
 
-from rainbow_iqn_apex.memory.errors import UserError
-from rainbow_iqn_apex.programs import command_line
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.options import command_line
 from rainbow_iqn_apex.programs.dashboard.extra import missing
 from rainbow_iqn_apex.programs.dashboard.options import PORT, PROGRAM, DashboardOptions, parse
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.monitoring.film import PLACES
 from rainbow_iqn_apex.monitoring.sinks import history
 from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown, video_path
@@ -18,7 +19,6 @@ from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
 from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task, task_without_record
 from rainbow_iqn_apex.saber.results.training_log import header_of, parse_csv
-from rainbow_iqn_apex.saber.scores import EpisodeRecord, VersionedRecord
 
 _MOMENTS = 500  # of a curve
 _NEWEST = 1000  # episodes, of which those are that the newest moment tells of: they may be out of step

@@ -8,12 +8,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import Server, hide_passwords
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, PlainClient, connect
 from rainbow_iqn_apex.memory.broker.holder import this_host
 from rainbow_iqn_apex.memory.broker.run_status import Owner, read_run
 from rainbow_iqn_apex.memory.broker.runs import run_names
-from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
 from rainbow_iqn_apex.programs.dashboard.happenings import Happenings
 

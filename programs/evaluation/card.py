@@ -12,14 +12,14 @@ from typing import Any
 import yaml
 
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import folder_to_write, replace_file
+from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.saber.plural import counted
 from rainbow_iqn_apex.saber.report.protocol import protocol_of
 from rainbow_iqn_apex.saber.report.settings import agent_name
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog
 from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation
-from rainbow_iqn_apex.saber.results.files import folder_to_write, replace_file
 from rainbow_iqn_apex.saber.results.task import Task
 
 FILM = "replay.webm"  # the hub shows replay.mp4, for which OpenCV's wheels have no codec that browsers play

@@ -11,20 +11,20 @@ import torch
 
 from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory.errors import Stopped, UserError
+from rainbow_iqn_apex.common.errors import Stopped, UserError
+from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.common.text import counted
+from rainbow_iqn_apex.monitoring.video import MAX_SECONDS
 from rainbow_iqn_apex.programs.common import device_name, open_environment, select_device
 from rainbow_iqn_apex.programs.evaluation.card import FILM, check_folder, write_card
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines, make_progress
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps
 from rainbow_iqn_apex.programs.evaluation.workers import OwnProcess, Processes, Task, make_players, number_of_workers
 from rainbow_iqn_apex.programs.recording import try_to_record
-from rainbow_iqn_apex.saber.plural import counted
 from rainbow_iqn_apex.saber.results import task
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode, EvaluationLog, EvaluationRecord
 from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation
-from rainbow_iqn_apex.saber.results.files import folder_to_write
 from rainbow_iqn_apex.saber.results.run_record import commit, versions
-from rainbow_iqn_apex.saber.video import MAX_SECONDS
 
 
 def run_evaluation(args: Args, stop: threading.Event) -> None:

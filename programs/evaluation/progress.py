@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Self
 
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 
 _REDRAWN_S = 1.0  # an episode may last for hours, and the clock shows that the program still runs
 

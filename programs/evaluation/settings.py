@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
-from rainbow_iqn_apex.agents.options import flag_of
 from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args, verify
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.options.agent_options import flag_of
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.results_folder import steps_made
 from rainbow_iqn_apex.saber.games import check_game

@@ -25,15 +25,15 @@ import torch
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.environments.interface import Environment
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec
-from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
+from rainbow_iqn_apex.monitoring.video import write_video
 from rainbow_iqn_apex.programs import processor, snapshot
 from rainbow_iqn_apex.programs.common import make_agent, one_line, open_environment, select_device
-from rainbow_iqn_apex.saber.environment import Environment
 from rainbow_iqn_apex.saber.games import PUBLISHED_ACTIONS
-from rainbow_iqn_apex.saber.scores import EpisodeRecord, EpisodeScore
-from rainbow_iqn_apex.saber.video import write_video
 
 _SIGNAL_S = 1.0  # until a signal that has ended another process is noticed here
 _TICK_S = 0.2  # from a request to stop until it is noticed

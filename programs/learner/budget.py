@@ -15,13 +15,13 @@ import torch
 from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent
 from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, MemoryUse, memory_use
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.mixture.tables import most_measured
 from rainbow_iqn_apex.memory.queue import LOG_ROWS
 from rainbow_iqn_apex.programs.learner.buffers import held

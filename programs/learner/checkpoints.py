@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs import snapshot
 
 FirstMessages = dict[int, int]  # by actor, the number of the first message that a checkpoint needs of the log

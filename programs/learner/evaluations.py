@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.environments.scores import VersionedRecord
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
@@ -16,11 +18,9 @@ from rainbow_iqn_apex.memory.broker.story import Reach
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.tally import Tally
 from rainbow_iqn_apex.memory.chunk import ChunkId
-from rainbow_iqn_apex.memory.errors import RunError
 from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.saber.results.episode_fields import MOST, make_record
-from rainbow_iqn_apex.saber.scores import VersionedRecord
 
 _INTERVAL_S = 1.0  # between writes of the log
 _RETRY_S = 60.0  # until the log is written again after a failure

@@ -8,18 +8,18 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-from rainbow_iqn_apex.agents.updates import Metrics
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.loop_clock import LoopClock, Shares
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.buffer import Buffer
-from rainbow_iqn_apex.memory.loop_clock import LoopClock, Shares
 from rainbow_iqn_apex.monitoring.metrics import MOST_TAGS, PRIORITY_BOUNDS, Tags
 from rainbow_iqn_apex.monitoring.rate import Rate
 from rainbow_iqn_apex.monitoring.reporter import Reading
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.trainer_base import Metrics
 from rainbow_iqn_apex.saber.results.recent_scores import recent_score
 
 PARTS = ("other", "take_in", "sample", "update", "publish", "save", "wait")  # of the learner's clock

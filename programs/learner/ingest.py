@@ -4,16 +4,16 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.story import Reach
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.limiter import RateLimiter
-from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.memory.waiting import WaitReporter
 from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, Evaluations
 from rainbow_iqn_apex.programs.learner.pace import Pace
 from rainbow_iqn_apex.programs.learner.progress import Progress, reach_of_earlier

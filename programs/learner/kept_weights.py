@@ -9,8 +9,8 @@ from typing import Any
 
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.environments.scores import MARKS
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.saber.scores import MARKS
 
 
 def points_to_keep(args: Args, action_repeat: int) -> list[int]:

@@ -5,18 +5,16 @@ import threading
 import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.agents.trainer import make_trainer
-from rainbow_iqn_apex.agents.updates import Metrics
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory import waiting
+from rainbow_iqn_apex.common import waiting
+from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped
+from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.stream_reader import Decoder
 from rainbow_iqn_apex.memory.buffer import Buffer
-from rainbow_iqn_apex.memory.errors import DivergedError, RunError, Stopped
 from rainbow_iqn_apex.memory.limiter import RateLimiter
-from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.common import IntervalLog, timestamp
 from rainbow_iqn_apex.programs.learner.gauges import PARTS, LearnerGauges
@@ -28,6 +26,8 @@ from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
 from rainbow_iqn_apex.programs.learner.saving import Saver
 from rainbow_iqn_apex.programs.learner.summary import Summary
+from rainbow_iqn_apex.programs.learner.trainer import make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import Metrics
 from rainbow_iqn_apex.programs.snapshot import weights_hash
 
 _CHECKED_METRICS = 1000  # that are checked together, as each check waits for the GPU

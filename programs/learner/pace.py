@@ -3,7 +3,6 @@
 from typing import Protocol
 
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.agents.updates import Turn
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
@@ -11,6 +10,7 @@ from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 
 
 class Pace(Protocol):

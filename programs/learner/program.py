@@ -11,20 +11,23 @@ from typing import Any
 import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.agents.options import flag_of
 from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import Stopped, UserError
+from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, renew
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.memory.errors import Stopped, UserError
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.monitoring.reporter import Reporter
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.scores import expectations
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
+from rainbow_iqn_apex.options.agent_options import flag_of
+from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
+from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.actor.failure import failure_of
 from rainbow_iqn_apex.programs.common import (
@@ -46,10 +49,7 @@ from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named, parse
 from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
 from rainbow_iqn_apex.programs.learner.sinks import make_feeder
-from rainbow_iqn_apex.programs.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
-from rainbow_iqn_apex.programs.sink_options import check_sinks
-from rainbow_iqn_apex.saber.results.files import folder_to_write
 from rainbow_iqn_apex.saber.results.run_record import present_start
 
 _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay

@@ -13,19 +13,19 @@ from statistics import fmean
 from typing import Any
 
 from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.memory.broker.tally import Tally
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints, FirstMessages
 from rainbow_iqn_apex.saber.results.episode_fields import make_record
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
-from rainbow_iqn_apex.saber.results.files import folder_to_write
 from rainbow_iqn_apex.saber.results.reward_plot import write_reward_plot
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record, write_record
 from rainbow_iqn_apex.saber.results.task import Task
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
-from rainbow_iqn_apex.saber.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
 
 _PLOT_INTERVAL_S = 30.0  # a plot is a page of 5 MB: not at every log line of a fast learner
 

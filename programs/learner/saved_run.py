@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.holder import printable
 from rainbow_iqn_apex.memory.broker.learner_client import Origin
 from rainbow_iqn_apex.memory.buffer import Checkpoint
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.limiter import Crew, check_crews
 from rainbow_iqn_apex.programs.common import one_line
 from rainbow_iqn_apex.programs.learner.progress import Progress

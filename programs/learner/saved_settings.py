@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from rainbow_iqn_apex.args import GROUPS, Args
-from rainbow_iqn_apex.programs.config_file import CONFIG
-from rainbow_iqn_apex.saber.results.files import replace_file
+from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.options.config_file import CONFIG
 
 _OF_A_PROCESS = {CONFIG, "id_actor", "id_eval_actor", "abandon_other_run"}
 _IN_ANOTHER = {"rainbow_only"}  # `agent` says the same

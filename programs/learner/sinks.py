@@ -12,7 +12,7 @@ from rainbow_iqn_apex.monitoring.sinks.films import FilmReader
 from rainbow_iqn_apex.monitoring.sinks.guarded import InThread
 from rainbow_iqn_apex.monitoring.sinks.history import HistorySink, path_of
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo, Sink
-from rainbow_iqn_apex.programs.sink_options import event_folder
+from rainbow_iqn_apex.options.sink_options import event_folder
 
 
 def make_feeder(args: Args, client: Client, run_id: str, settings: dict[str, Any]) -> Feeder:

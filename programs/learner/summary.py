@@ -3,12 +3,12 @@
 import math
 
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.monitoring import formats
 from rainbow_iqn_apex.monitoring.rate import Rate
 from rainbow_iqn_apex.monitoring.terminal import scores
 from rainbow_iqn_apex.programs.learner.gauges import RATE_S, REMAINING_S
 from rainbow_iqn_apex.programs.learner.progress import Progress
-from rainbow_iqn_apex.saber.plural import counted
 from rainbow_iqn_apex.saber.results.recent_scores import recent_score
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 

@@ -9,12 +9,12 @@ from typing import NoReturn
 
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.memory.broker.roll_call import LEARNER
-from rainbow_iqn_apex.memory.errors import UserError
-from rainbow_iqn_apex.programs import command_line, config_file
-from rainbow_iqn_apex.programs.sink_options import check_sinks
-from rainbow_iqn_apex.saber.results.files import folder_to_write
+from rainbow_iqn_apex.options import command_line, config_file
+from rainbow_iqn_apex.options.sink_options import check_sinks
 
 PROGRAM = command_line.name_of("start_learning_atari.sh")
 WINDOWS = ("auto", "terminal", "tmux", "none")

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import IO
 
 from rainbow_iqn_apex.monitoring.terminal.screen import Screen
-from rainbow_iqn_apex.programs import command_line
+from rainbow_iqn_apex.options import command_line
 
 _NAME = command_line.name_of("start_learning_atari.sh").removesuffix(".sh")
 _TERMINAL, _ERRORS = 1, 2  # descriptors

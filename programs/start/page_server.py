@@ -5,9 +5,9 @@ import sys
 from collections.abc import Callable
 
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.programs import command_line
+from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.options.sink_options import tensorboard_folder
 from rainbow_iqn_apex.programs.dashboard.extra import missing
-from rainbow_iqn_apex.programs.sink_options import tensorboard_folder
 from rainbow_iqn_apex.programs.start.output import say
 from rainbow_iqn_apex.programs.start.process import Process
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.programs import command_line, launch, version
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.options import command_line, version
+from rainbow_iqn_apex.programs import launch
 from rainbow_iqn_apex.programs.start import options, windows
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.process import no_window

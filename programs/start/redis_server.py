@@ -9,9 +9,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN, Server, append_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
-from rainbow_iqn_apex.memory.errors import RunError, UserError
 from rainbow_iqn_apex.programs.server_program import (
     CONFIGURATION,
     find_program,

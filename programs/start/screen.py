@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import Server
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
-from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.terminal.pictures import run_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import Screen, is_possible

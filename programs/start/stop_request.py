@@ -3,7 +3,7 @@
 import signal
 import time
 
-from rainbow_iqn_apex.memory.errors import Stopped
+from rainbow_iqn_apex.common.errors import Stopped
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PAUSE_S = 0.1

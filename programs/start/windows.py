@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from rainbow_iqn_apex.memory.errors import RunError, UserError
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.programs.start import viewer
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 

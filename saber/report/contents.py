@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES
 from rainbow_iqn_apex.saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Profile
 from rainbow_iqn_apex.saber.report.descriptions import notes
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation
@@ -22,7 +23,6 @@ from rainbow_iqn_apex.saber.report.runs import Run
 from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES
 from rainbow_iqn_apex.saber.results.run_record import commit
 from rainbow_iqn_apex.saber.results.task import Task
-from rainbow_iqn_apex.saber.scores import MARKS, SCORE_EPISODES
 
 FORMAT = 3  # of the file; changes when the meaning of a key does
 SCORE = (

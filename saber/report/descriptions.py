@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.saber.report.groups import Group
 from rainbow_iqn_apex.saber.report.runs import Run
 from rainbow_iqn_apex.saber.report.settings import applicable, is_atari

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rainbow_iqn_apex.environments.scores import MARKS
 from rainbow_iqn_apex.saber.report.aggregates import Aggregate
 from rainbow_iqn_apex.saber.report.marks import LIMITS
 from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES
-from rainbow_iqn_apex.saber.scores import MARKS
 
 _Rows = Iterable[dict[str, Any]]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation, read_one_evaluation
 from rainbow_iqn_apex.saber.report.runs import Run, read_run, without_copies
 from rainbow_iqn_apex.saber.report.settings import AgentOptions

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.runs import Run
-from rainbow_iqn_apex.saber.scores import MARKS, SCORE_EPISODES
 
 LIMITS = ("5min", "30min", "saber")  # of game time per episode; the columns of `Run.scores`
 _POINTS = 120  # of a curve

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rainbow_iqn_apex.common.files import folder_to_write, replace_file
 from rainbow_iqn_apex.saber.report import method_tables, tables
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.curves import curve_figure
@@ -19,7 +20,6 @@ from rainbow_iqn_apex.saber.report.sections import extent, render_report
 from rainbow_iqn_apex.saber.report.settings import AgentOptions
 from rainbow_iqn_apex.saber.report.svg import to_svg
 from rainbow_iqn_apex.saber.report.table import to_latex
-from rainbow_iqn_apex.saber.results.files import folder_to_write, replace_file
 
 FIGURES = "saber_figures"
 _WIDE, _CURVE = 900, (480, 320)  # pixels of figures

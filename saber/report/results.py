@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rainbow_iqn_apex.environments.scores import MARKS
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.aggregates import Aggregate, Profile, aggregate, profile
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation
@@ -16,7 +17,6 @@ from rainbow_iqn_apex.saber.report.protocol import protocols_of
 from rainbow_iqn_apex.saber.report.runs import Run
 from rainbow_iqn_apex.saber.results.atari_scores import COLUMNS, REFERENCES, GameScores
 from rainbow_iqn_apex.saber.results.task import Task
-from rainbow_iqn_apex.saber.scores import MARKS
 
 FLOOR = 0.001  # smallest normalised score that a logarithmic axis shows
 THRESHOLDS = np.geomspace(FLOOR, 100, 101)  # of performance profiles

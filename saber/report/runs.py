@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.settings import agree, comparable
 from rainbow_iqn_apex.saber.results.episode_fields import is_sound
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
 from rainbow_iqn_apex.saber.results.task import Task, task_without_record
 from rainbow_iqn_apex.saber.results.training_log import read_records
-from rainbow_iqn_apex.saber.scores import SCORE_EPISODES, EpisodeRecord
 
 ACTION_REPEAT = 4  # frames per agent step in SABER, and of a run without a record
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from itertools import count
 
-from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.common.text import counted
+from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES
 from rainbow_iqn_apex.saber.report import method_tables, tables
 from rainbow_iqn_apex.saber.report.contents import SCORE
 from rainbow_iqn_apex.saber.report.descriptions import describe_agent, notes
@@ -18,7 +19,6 @@ from rainbow_iqn_apex.saber.report.table import GAP, to_html
 from rainbow_iqn_apex.saber.results.atari_scores import REFERENCES, format_frames
 from rainbow_iqn_apex.saber.results.colours import SHADES
 from rainbow_iqn_apex.saber.results.page import render_page
-from rainbow_iqn_apex.saber.scores import MARKS, SCORE_EPISODES
 
 _STYLE = """main { padding: 0 20px 40px; }
 main, header { max-width: 1280px; margin: auto; box-sizing: border-box; }

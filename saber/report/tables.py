@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.common.text import counted
+from rainbow_iqn_apex.environments.scores import MARKS
 from rainbow_iqn_apex.saber.report.aggregates import Aggregate, Estimate
 from rainbow_iqn_apex.saber.report.evaluations import Evaluation
 from rainbow_iqn_apex.saber.report.marks import LIMITS
@@ -10,7 +11,6 @@ from rainbow_iqn_apex.saber.report.results import WHOLE, Agent, Game, Results
 from rainbow_iqn_apex.saber.report.table import GAP, Cell, Column, Row, Table
 from rainbow_iqn_apex.saber.results.atari_scores import BASELINES, COLUMNS, REFERENCES, format_frames, format_points
 from rainbow_iqn_apex.saber.results.task import Task
-from rainbow_iqn_apex.saber.scores import MARKS
 
 _ORDER = tuple(reversed(LIMITS))  # what matters most is seen first
 _PARTS = ("median", "mean", "IQM", "above", "games")

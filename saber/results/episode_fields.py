@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
 
-from rainbow_iqn_apex.saber.scores import EpisodeRecord, VersionedRecord
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 
 Record = TypeVar("Record", bound=EpisodeRecord)
 

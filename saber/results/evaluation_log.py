@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from rainbow_iqn_apex.saber.results.files import replace_file
+from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.run_record import finite_number, is_count
 from rainbow_iqn_apex.saber.results.training_log import Cell, format_cell, parse_csv
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 HEADER = "episode,seed,score_5min,score_30min,score_saber,length,end"
 _KINDS: tuple[Callable[[Any], Cell], ...] = (int, int, float, float, float, int, str)

@@ -1,7 +1,7 @@
 """The log `<game>_evaluation.csv`: one line per finished episode of the evaluation actors, each written once."""
 
+from rainbow_iqn_apex.environments.scores import VersionedRecord
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog, header_of
-from rainbow_iqn_apex.saber.scores import VersionedRecord
 
 HEADER = header_of(VersionedRecord)
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from scipy.stats import t as student_t
 
-from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.common.text import counted
+from rainbow_iqn_apex.environments.scores import FRAMES_PER_MINUTE, EpisodeRecord
 from rainbow_iqn_apex.saber.results.atari_scores import REFERENCES, GameScores
-from rainbow_iqn_apex.saber.scores import FRAMES_PER_MINUTE, EpisodeRecord
 
 LEVEL = 0.95  # of the interval
 _SCORES = {"SABER score": "score_saber", "at 30 minutes": "score_30min", "at 5 minutes": "score_5min"}

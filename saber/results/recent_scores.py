@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
 
-from rainbow_iqn_apex.saber.scores import SCORE_EPISODES, EpisodeRecord
+from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 
 _LEAST = 5  # episodes in each half of a trend
 

@@ -10,15 +10,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from rainbow_iqn_apex.saber.plural import counted
+from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.text import counted
+from rainbow_iqn_apex.environments.scores import FRAMES_PER_MINUTE, EpisodeRecord
 from rainbow_iqn_apex.saber.results.atari_scores import format_points
 from rainbow_iqn_apex.saber.results.colours import BLUE, MAGENTA, ORANGE, TEAL, band
-from rainbow_iqn_apex.saber.results.files import replace_file
 from rainbow_iqn_apex.saber.results.page import render_page
 from rainbow_iqn_apex.saber.results.reference_lines import ReferenceLines, reference_lines, references
 from rainbow_iqn_apex.saber.results.summary import Moment, Summary, rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task
-from rainbow_iqn_apex.saber.scores import FRAMES_PER_MINUTE, EpisodeRecord
 
 _STYLE = """body { height: 100vh; display: flex; flex-direction: column; overflow: hidden; }
 #plot { flex: 1; min-height: 0; }

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rainbow_iqn_apex.saber.results.files import replace_file
+from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.saber.results.task import Task
 
 ROOT = Path(__file__).resolve().parents[2]

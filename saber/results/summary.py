@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from rainbow_iqn_apex.saber.scores import SCORE_EPISODES, EpisodeRecord
+from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 
 
 @dataclass(frozen=True)

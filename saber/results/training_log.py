@@ -8,9 +8,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
+from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.episode_fields import FIELDS, ONE_WORD, is_sound
-from rainbow_iqn_apex.saber.results.files import replace_file
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 Cell: TypeAlias = int | float | str
 

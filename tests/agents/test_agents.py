@@ -12,6 +12,7 @@ import torch
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.ops.n_step import n_step
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.batch import Batch
@@ -22,7 +23,6 @@ from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType
 from rainbow_iqn_apex.programs.actor.rollout import Rollout
 from rainbow_iqn_apex.programs.common import make_agent
 from rainbow_iqn_apex.programs.learner.pace import share_learned
-from rainbow_iqn_apex.saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.categorical import project as slow_project
 from tests.ground_truth.quantile import quantile_huber_loss as slow_quantile_huber_loss

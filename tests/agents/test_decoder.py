@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Box, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.messages import Episode, encode_message
@@ -16,7 +17,6 @@ from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.saber.results.episode_fields import EPISODE_FIELDS, MOST
 from rainbow_iqn_apex.saber.results.training_log import HEADER, TrainingLog, format_record, read_records
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.specs import discrete
 
 SPEC = ChunkSpec(stack=2, burn_in=0, length=4, bootstrap_rows=1, period=4, sample_length=1)

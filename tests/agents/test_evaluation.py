@@ -13,7 +13,8 @@ import torch
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.registry import AGENTS
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.common import make_agent
 from rainbow_iqn_apex.programs.evaluation.program import best_median_worst, run_evaluation
@@ -21,7 +22,6 @@ from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines
 from rainbow_iqn_apex.programs.evaluation.settings import network_args, other_rules, trained_steps
 from rainbow_iqn_apex.programs.evaluation.workers import EpisodePlayer, number_of_workers
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluatedEpisode
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of
 from tests.small import save_untrained
 from tests.specs import ATARI, discrete

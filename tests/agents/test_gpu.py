@@ -10,20 +10,20 @@ import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.eager_trainer import EagerTrainer
 from rainbow_iqn_apex.agents.interface import Agent, Update
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
-from rainbow_iqn_apex.agents.trainer import GraphTrainer, make_trainer
-from rainbow_iqn_apex.agents.updates import PARTS
+from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
-from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer
+from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer, make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import PARTS
 from tests.agents.test_agents import ENVIRONMENT, RAINBOWS, agent_of, arguments, play
 from tests.agents.test_gpu_trace import PRECISIONS, RECORDED, agent_in
-from tests.agents.test_updates import turns
+from tests.programs.test_trainers import turns
 
 gpu = pytest.mark.gpu
 with_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

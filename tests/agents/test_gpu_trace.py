@@ -19,15 +19,15 @@ from torch.utils._pytree import tree_leaves
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent, Place, Setup, Update
-from rainbow_iqn_apex.agents.recording import Work
 from rainbow_iqn_apex.agents.registry import AGENTS
-from rainbow_iqn_apex.agents.trainer import GraphTrainer
-from rainbow_iqn_apex.agents.updates import PARTS, Turn
+from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory import ring
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.programs.learner.graph_recording import Work
+from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer
+from rainbow_iqn_apex.programs.learner.trainer_base import PARTS, Turn
 from tests.specs import CARTPOLE
 
 META, CPU = torch.device("meta"), torch.device("cpu")

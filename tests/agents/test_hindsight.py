@@ -9,24 +9,24 @@ import torch
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.sac.hindsight import with_other_goals
-from rainbow_iqn_apex.agents.trainer import make_trainer
-from rainbow_iqn_apex.agents.updates import Turn
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.gymnasium.goals import GoalJudge
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, check_chunk
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.hindsight import DISCOUNT, GOAL, REWARD, Hindsight
 from rainbow_iqn_apex.memory.messages import Episode, encode_message
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
 from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
 from rainbow_iqn_apex.programs.common import make_agent, open_environment
-from rainbow_iqn_apex.saber.goals import GoalJudge
-from rainbow_iqn_apex.saber.vector import VectorEnvironment
+from rainbow_iqn_apex.programs.learner.trainer import make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 from tests.agents.sequences import CPU
-from tests.agents.test_updates import Refuses
 from tests.goals import BIT_FLIP, BITS, BitFlip
+from tests.programs.test_trainers import Refuses
 
 ACHIEVED, DESIRED = slice(0, BITS), slice(BITS, 2 * BITS)  # parts stand in the order of their names
 FIRST, MID, LAST = StepType.FIRST, StepType.MID, StepType.LAST

@@ -11,6 +11,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent, Inspection
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy
 from rainbow_iqn_apex.agents.ops.rescaling import unscale
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.environment_spec import (
     ActionSpec,
     Box,
@@ -26,7 +27,6 @@ from rainbow_iqn_apex.monitoring.view import decode, encode
 from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
 from rainbow_iqn_apex.programs.actor.watching import inspect, make_view
 from rainbow_iqn_apex.programs.common import make_agent
-from rainbow_iqn_apex.saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
 from tests.small import FAMILIES, SHORT_CHAIN, TINY
 

@@ -16,15 +16,15 @@ from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
 from rainbow_iqn_apex.agents.on_policy.rounds import Played, deal_rows, deal_sequences
 from rainbow_iqn_apex.agents.ops.popart import PopArt
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.interface import Environment
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.actor.rollout import Rollout
 from rainbow_iqn_apex.programs.common import make_agent, open_environment
-from rainbow_iqn_apex.saber.environment import Environment
-from rainbow_iqn_apex.saber.vector import VectorEnvironment
 
 CPU = torch.device("cpu")
 MEMBERS = ["ppo", "vmpo", "awr", "vpg", "vtrace"]
@@ -169,7 +169,7 @@ def test_statistics_count_each_row_and_each_reward_once() -> None:
 @pytest.mark.parametrize("network", ["", LSTM])
 def test_bytes_are_normalised_in_the_unit_that_their_statistics_have(network: str) -> None:
     # Mutations: normalise fractions by statistics of bytes; let the torso divide what is normalised by 255.
-    play = Play([*"--agent ppo --env gymnasium:tests.saber.spaced:Memory-v0".split(), *network.split()])
+    play = Play([*"--agent ppo --env gymnasium:tests.environments.spaced:Memory-v0".split(), *network.split()])
     [seen] = rounds(play, 1)
     learned = seen.obs[:-1][seen.step_type[:-1] != StepType.LAST].double()  # [N, 5]
     wanted = (learned - learned.mean(0)) / learned.std(0, correction=0)

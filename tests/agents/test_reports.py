@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from rainbow_iqn_apex.agents.networks.duelling import NoisyLinear
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.snapshot import weights_hash
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, read_record
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 
 def add(reports: ResultsFolder, t_learner: int, scores: list[int]) -> None:

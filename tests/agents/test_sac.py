@@ -11,20 +11,20 @@ import torch
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.sac.agent import Sac
-from rainbow_iqn_apex.agents.trainer import make_trainer
-from rainbow_iqn_apex.agents.updates import Turn
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, EnvironmentSpec, Field, MultiDiscrete
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Row, Rows, StepType
 from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner.trainer import make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 from tests.agents.sequences import CPU, random_row
 from tests.agents.test_sequences import check_equal, weights_of
-from tests.agents.test_updates import Refuses
 from tests.ground_truth.sac import Reference
+from tests.programs.test_trainers import Refuses
 
 NUMBERS, CHOICE, VECTOR = Box(2), Discrete(3), Field((5,), "uint8")
 GAMMA = 0.9

@@ -11,15 +11,15 @@ import torch
 from rainbow_iqn_apex.agents.networks import core
 from rainbow_iqn_apex.agents.networks.torso import TorsoSpec
 from rainbow_iqn_apex.agents.sequences import SequenceAgent
-from rainbow_iqn_apex.agents.trainer import make_trainer
-from rainbow_iqn_apex.agents.updates import Turn
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Rows, StepType
+from rainbow_iqn_apex.programs.learner.trainer import make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 from tests.agents.sequences import CPU, ENVIRONMENT, SETTINGS, agent_of, play, random_row
-from tests.agents.test_updates import Refuses
+from tests.programs.test_trainers import Refuses
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 every_agent = pytest.mark.parametrize("name", SETTINGS)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs import snapshot
 from tests.agents.test_published_snapshots import published, saved
 from tests.ground_truth.published_network import snapshot_of

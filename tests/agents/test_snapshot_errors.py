@@ -12,7 +12,7 @@ import torch
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.common import make_agent
 from rainbow_iqn_apex.programs.evaluation.settings import network_args

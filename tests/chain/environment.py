@@ -14,9 +14,9 @@ import json
 
 import numpy as np
 
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
-from rainbow_iqn_apex.saber.registry import ENVIRONMENTS
 
 START, GAMBLE, LAST_CHANCE, SAFE, END = range(5)
 RETURNS = {0: (-1, 0, 3, 4), 1: (1,), 2: (-1,)}  # equally likely, per first action; no discount

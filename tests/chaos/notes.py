@@ -13,9 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.eager_trainer import EagerTrainer
-from rainbow_iqn_apex.agents.mixture_trainer import MixtureTrainer
-from rainbow_iqn_apex.agents.updates import Metrics, Turn
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
@@ -23,8 +20,11 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer
+from rainbow_iqn_apex.programs.learner.mixture_trainer import MixtureTrainer
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
 from rainbow_iqn_apex.programs.learner.saving import Saver
+from rainbow_iqn_apex.programs.learner.trainer_base import Metrics, Turn
 
 READ, LEARNED = "read.txt", "learned.txt"
 _Buffer = Queue | Replay | Mixture

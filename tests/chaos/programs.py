@@ -21,7 +21,7 @@ _context = multiprocessing.get_context("forkserver")
 # What the programs import, now or with their first update or first episode.
 _IMPORTED = (
     "rainbow_iqn_apex.programs.learner.program rainbow_iqn_apex.programs.actor.program "
-    "rainbow_iqn_apex.memory.binary_tree rainbow_iqn_apex.saber.gymnasium_environment torch._dynamo"
+    "rainbow_iqn_apex.memory.binary_tree rainbow_iqn_apex.environments.gymnasium.environment torch._dynamo"
 )
 _context.set_forkserver_preload([__name__, *_IMPORTED.split(), "gymnasium.envs.classic_control.cartpole"])
 # Of two threads that read an exit code from its pipe, one would find the pipe empty, and say 255. To start a process is

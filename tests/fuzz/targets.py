@@ -13,12 +13,16 @@ import torch
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.environments.gymnasium.environment import GymnasiumEnvironment
+from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.broker.story import Reach
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
-from rainbow_iqn_apex.memory.errors import RunError, UserError
 from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd, encode_message
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.replay import Replay
@@ -30,15 +34,11 @@ from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, evaluation_record
 from rainbow_iqn_apex.programs.learner.results_folder import training_record
 from rainbow_iqn_apex.programs.learner.saved_run import damage_named, parse
-from rainbow_iqn_apex.saber.environment import Environment, EnvironmentSettings
-from rainbow_iqn_apex.saber.gymnasium_environment import GymnasiumEnvironment
 from rainbow_iqn_apex.saber.results import training_log
 from rainbow_iqn_apex.saber.results.reward_plot import reward_figure
 from rainbow_iqn_apex.saber.results.summary import rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task
 from rainbow_iqn_apex.saber.results.training_log import HEADER, format_record, read_records
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.vector import VectorEnvironment
 from tests.chain.environment import ChainEnvironment
 from tests.fuzz.mutate import bomb, damage_lines, forge_archive, forge_packet
 from tests.fuzz.redis_targets import redis_targets

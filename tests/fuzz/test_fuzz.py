@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory import messages, weights_packet, wire
 from rainbow_iqn_apex.memory.broker import run_status as run_record
 from rainbow_iqn_apex.programs.actor import rollout as player
 from rainbow_iqn_apex.programs.learner import decoder
 from rainbow_iqn_apex.saber.results import training_log
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.fuzz.run import fuzz
 from tests.fuzz.target import Target
 from tests.fuzz.targets import targets

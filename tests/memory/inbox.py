@@ -4,12 +4,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 
+from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import Client, PlainClient
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message, encode_message
-from rainbow_iqn_apex.memory.waiting import WaitReporter
 from tests.deadline import Deadline
 
 

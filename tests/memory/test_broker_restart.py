@@ -15,13 +15,13 @@ import pytest
 import redis
 import torch
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.server_version import unpatched
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd, encode_message
 from rainbow_iqn_apex.saber.results.training_log import read_records
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests import deadline
 from tests.conftest import RedisServer
 from tests.small import TINY

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.transport import Keys, last_sequence
-from rainbow_iqn_apex.memory.errors import RunError, Stopped
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message, encode_message
 from tests.conftest import RedisServer
 from tests.memory.links import SETTINGS, actor_link, after, expected, learner_link, play, rounds_of, weights

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import RunError, Stopped
+from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client, _Away, connect
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
-from rainbow_iqn_apex.memory.errors import RunError, Stopped
-from rainbow_iqn_apex.memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.inbox import episode, ids, open_inbox, say, stopped_after, take

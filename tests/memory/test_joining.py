@@ -6,6 +6,8 @@ from contextlib import closing, contextmanager
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
@@ -13,10 +15,8 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.registered import registered_actors
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.errors import RunError, UserError
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew
 from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
-from rainbow_iqn_apex.memory.waiting import WaitReporter
 from tests.memory.links import entries_of
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]

@@ -8,10 +8,10 @@ from datetime import datetime
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker import lease as module
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.lease import Lease
-from rainbow_iqn_apex.memory.errors import RunError, UserError
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.processes import Process, Processes

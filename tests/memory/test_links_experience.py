@@ -6,10 +6,10 @@ from contextlib import closing
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.memory.broker import lease
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.transport import last_sequence
-from rainbow_iqn_apex.memory.errors import RunError, Stopped
 from rainbow_iqn_apex.memory.messages import RoundEnd, encode_message
 from tests.conftest import RedisServer
 from tests.deadline import wait_until

@@ -6,13 +6,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.actor_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.errors import RunError, UserError
 from rainbow_iqn_apex.memory.messages import Episode
 from tests.memory.links import HERE, SETTINGS, actor_link, learner_link
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.holder import this_host
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.errors import UserError
 
 pytestmark = pytest.mark.redis
 SETTINGS = {"seed": 1}

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager, closing
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker import quarantine
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
@@ -13,9 +15,7 @@ from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.quarantine import Quarantine
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.errors import RunError
 from rainbow_iqn_apex.memory.messages import Episode, Joined, RoundEnd, decode_message, encode_message
-from rainbow_iqn_apex.memory.waiting import WaitReporter
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.inbox import ids, say, take

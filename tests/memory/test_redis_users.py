@@ -15,6 +15,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
@@ -25,9 +27,7 @@ from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.runs import run_names
 from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, last_sequence
 from rainbow_iqn_apex.memory.broker.views import ViewListener
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.messages import Episode, RoundEnd, decode_message
-from rainbow_iqn_apex.memory.waiting import WaitReporter
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter

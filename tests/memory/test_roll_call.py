@@ -7,14 +7,14 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from rainbow_iqn_apex.memory import waiting
+from rainbow_iqn_apex.common import waiting
+from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.roll_call import LEARNER, RollCall
 from rainbow_iqn_apex.memory.broker.story import ANYWHERE
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.errors import Stopped
 from rainbow_iqn_apex.memory.messages import Joined, decode_message
 
 pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]

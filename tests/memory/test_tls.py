@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.transport import last_sequence
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.conftest import RedisServer
 from tests.deadline import Clock

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
 from rainbow_iqn_apex.memory.broker.transport import Commit, Keys, NumberTakenError, Scripts, forget_run, last_sequence
-from rainbow_iqn_apex.memory.errors import RunError, UserError
 from tests.conftest import RedisServer
 from tests.deadline import Clock, wait_until
 from tests.memory.links import entries_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.memory.loop_clock import LoopClock, Shares
+from rainbow_iqn_apex.common.loop_clock import LoopClock, Shares
 from rainbow_iqn_apex.monitoring.metrics import METRICS, MOST_TAGS, Tags, check_names, is_given, known, table
 from rainbow_iqn_apex.monitoring.rate import Rate
 
@@ -28,7 +28,7 @@ class Hands:
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     hands = Hands()
-    monkeypatch.setattr("rainbow_iqn_apex.memory.loop_clock.time.perf_counter", hands)
+    monkeypatch.setattr("rainbow_iqn_apex.common.loop_clock.time.perf_counter", hands)
     monkeypatch.setattr("rainbow_iqn_apex.monitoring.rate.time.monotonic", hands)
     return hands
 

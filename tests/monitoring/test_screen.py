@@ -15,7 +15,7 @@ from tests.terminal import Terminal
 DRAWS = """
 import threading, time
 from rich.panel import Panel
-from rainbow_iqn_apex.memory.errors import Stopped
+from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.monitoring.report import Report
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.programs.stopping import stop_on_signals

@@ -3,11 +3,11 @@
 import time
 from contextlib import closing
 
+from rainbow_iqn_apex.common.waiting import FOR_WEIGHTS
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.memory.waiting import FOR_WEIGHTS
 from rainbow_iqn_apex.monitoring.report import Report, Role, encode
 from rainbow_iqn_apex.monitoring.terminal.server_look import Look, ServerReader
 from tests.conftest import RedisServer

@@ -8,6 +8,7 @@ from typing import IO, Any, cast
 
 import pytest
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Report
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
@@ -17,7 +18,6 @@ from rainbow_iqn_apex.programs.dashboard.results import Results, find_runs
 from rainbow_iqn_apex.programs.dashboard.run_files import History, RunKey
 from rainbow_iqn_apex.programs.dashboard.tail import Tail
 from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.dashboard import episodes, moment, write_run
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
@@ -16,7 +17,6 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.story import Reach
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
-from rainbow_iqn_apex.memory.errors import RunError
 from rainbow_iqn_apex.memory.messages import Episode, Joined, encode_message
 from rainbow_iqn_apex.programs.learner import evaluations
 from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, Evaluations, evaluation_record

@@ -6,6 +6,9 @@ from contextlib import closing
 
 import pytest
 
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
@@ -13,9 +16,6 @@ from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.film import HEADER_BYTES, MAX_BYTES, FilmInfo, decode, decode_info, encode
 from rainbow_iqn_apex.programs.actor import filming
 from rainbow_iqn_apex.programs.actor.filming import Filmer
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.conftest import RedisServer
 from tests.monitoring.films import film
 

@@ -12,6 +12,7 @@ import torch
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
@@ -20,7 +21,6 @@ from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
-from rainbow_iqn_apex.memory.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, encode_message
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.queue import Queue

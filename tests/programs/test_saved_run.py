@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.programs.learner.saved_run import parse
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN
-from rainbow_iqn_apex.memory.errors import UserError
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
 

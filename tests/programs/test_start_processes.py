@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rainbow_iqn_apex.memory.errors import Stopped
+from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.programs.start.output import say
 from rainbow_iqn_apex.programs.start.process import Process
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN, Access, Server
-from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.programs import server_program
 from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, settings_of
 from rainbow_iqn_apex.programs.start import redis_server

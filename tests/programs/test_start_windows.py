@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.memory.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.programs.start import windows
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 from rainbow_iqn_apex.programs.start.viewer import QUESTION

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.summary import Summary
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 
 def test_the_line_tells_score_speed_and_remaining_time(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from ale_py import Action, ALEInterface, LoggerMode, roms
 
+from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import Array, Row, StepType
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
-from rainbow_iqn_apex.saber.environment import Environment, EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
 
 
 class Played(NamedTuple):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.environment_spec import Discrete
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
 from tests.saber.reference import Reference, bilinear, end_after, make_atari, observation, random_actions, resized
 
 

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import Row
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
 from tests.saber.reference import make_atari, play, random_actions, same
 
 RIGHT, LEFT, PADDLE_STEP = 3, 4, -23_000  # of Breakout; what ALE adds to the paddle's position in a frame of RIGHT

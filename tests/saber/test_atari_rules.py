@@ -2,10 +2,10 @@
 
 import pytest
 
+from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.saber.atari import AtariEnvironment, unroll
-from rainbow_iqn_apex.saber.environment import Environment, EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
 from tests.saber.reference import end_after, random_actions, say_rewards
 
 

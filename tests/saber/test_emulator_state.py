@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
 from rainbow_iqn_apex.saber import emulator_state
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
-from rainbow_iqn_apex.saber.registry import make_environment
 from tests.processes import run
 from tests.saber.reference import make_atari, play, random_actions, same, say_rewards
 
@@ -36,7 +36,7 @@ def test_a_new_process_continues_byte_for_byte(tmp_path: Path, game: str, before
     saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
     snapshot: dict[str, Any] = environment.snapshot()
     np.savez(saved, env="atari", game=game, future=future, **snapshot)
-    code, _, errors = run("-m", "tests.saber.resume", saved, continued)
+    code, _, errors = run("-m", "tests.environments.resume", saved, continued)
     assert code == 0, errors
     rows = play(environment, future)
     assert [row.step_type for row in rows].count(StepType.LAST) >= 1

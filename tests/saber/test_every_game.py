@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.memory.environment_spec import Discrete
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.saber.atari import AtariEnvironment
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
 from rainbow_iqn_apex.saber.games import check_game, rom_path
 from rainbow_iqn_apex.saber.results import atari_scores
 from tests.saber.reference import Reference, bilinear, make_atari, observation, play, random_actions, same, say_rewards

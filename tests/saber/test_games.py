@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.saber import games as games_module
-from rainbow_iqn_apex.saber.environment import EnvironmentSettings
 from rainbow_iqn_apex.saber.games import check_game, games, rom_path
-from rainbow_iqn_apex.saber.registry import make_environment
 
 # Every game with a published score: the usual 57, and 5 more that Dopamine played.
 SCORED = """

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from rainbow_iqn_apex.monitoring.sinks.guarded import InThread
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
-from rainbow_iqn_apex.programs.sink_options import SinkOptions, check_sinks
+from rainbow_iqn_apex.options.sink_options import SinkOptions, check_sinks
 from tests.monitoring.films import film
 from tests.monitoring.sinks.moments import moment
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.atari_scores import read_scores
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 ATARI57 = [game for game, scores in read_scores().items() if scores.in_atari57]
 

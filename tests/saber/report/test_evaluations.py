@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.exports import all_exports
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
@@ -13,7 +14,6 @@ from rainbow_iqn_apex.saber.report.results import Results
 from rainbow_iqn_apex.saber.report.sections import render_report
 from rainbow_iqn_apex.saber.results.evaluation_log import EvaluationLog, EvaluationRecord
 from rainbow_iqn_apex.saber.results.evaluation_summary import student_interval
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.saber.report.logs import write_run
 
 RULES = {"env": "atari", "game": "pong", "proba_sticky_actions": 0.25, "disable_SABER_mode": False, "action_repeat": 4}

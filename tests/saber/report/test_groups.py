@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rainbow_iqn_apex import args
-from rainbow_iqn_apex.memory.errors import UserError
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.saber.report.aggregates import aggregate
 from rainbow_iqn_apex.saber.report.contents import contents
 from rainbow_iqn_apex.saber.report.figures import all_figures

@@ -7,11 +7,11 @@ from statistics import fmean
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.environments.scores import MARKS
 from rainbow_iqn_apex.saber.report.inputs import read_inputs
 from rainbow_iqn_apex.saber.report.marks import curve, curve_frames, score_at, score_now
 from rainbow_iqn_apex.saber.report.runs import Run
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_record
-from rainbow_iqn_apex.saber.scores import MARKS
 from tests.saber.report.logs import write_log
 
 MARK = MARKS[0]

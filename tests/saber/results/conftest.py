@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 
 
 @pytest.fixture

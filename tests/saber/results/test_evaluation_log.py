@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results import evaluation_log
 from rainbow_iqn_apex.saber.results.evaluation_log import (
     EvaluationLog,
@@ -13,7 +14,6 @@ from rainbow_iqn_apex.saber.results.evaluation_log import (
     read_evaluation,
     read_evaluation_record,
 )
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 RECORD = EvaluationRecord("m.pth", "0123", 7, {"game": "pong", "action_repeat": 4}, "cpu", {"torch": "2"}, ["abc"], 50)
 

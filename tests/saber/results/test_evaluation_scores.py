@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
-from rainbow_iqn_apex.saber.scores import EpisodeRecord, VersionedRecord
 
 RECORD = VersionedRecord(1200, 300, 2, 0, 7, 100.0, 150.5, -0.0, 345, "game_over", 12)
 LINES = (

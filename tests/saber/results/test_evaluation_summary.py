@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.atari_scores import GameScores
 from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation, student_interval
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 
 def episode(number: int, score: float, length: int = 900, end: str = "game_over") -> EpisodeRecord:

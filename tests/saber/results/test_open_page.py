@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.reward_plot import write_reward_plot
 from rainbow_iqn_apex.saber.results.task import Task
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 from tests.browser import Browser, needs_browser
 
 Stream = Callable[..., list[EpisodeRecord]]

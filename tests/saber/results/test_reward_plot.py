@@ -7,11 +7,11 @@ from typing import Any
 
 import plotly.graph_objects
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
 from rainbow_iqn_apex.saber.results.reward_plot import render_reward_plot, write_reward_plot
 from rainbow_iqn_apex.saber.results.summary import rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task
 from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
-from rainbow_iqn_apex.saber.scores import EpisodeRecord, VersionedRecord
 
 Stream = Callable[..., list[EpisodeRecord]]
 

@@ -3,8 +3,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries, summarise
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 Stream = Callable[..., list[EpisodeRecord]]
 

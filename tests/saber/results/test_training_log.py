@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.saber.results.training_log import HEADER, TrainingLog, read_records
-from rainbow_iqn_apex.saber.scores import EpisodeRecord
 
 Stream = Callable[..., list[EpisodeRecord]]
 RECORD = EpisodeRecord(1200, 300, 2, 1, 7, 100.0, 150.5, -0.0, 345, "game_over")

@@ -1,0 +1,1 @@
+"""Environments of Gymnasium, MuJoCo and the DeepMind Control Suite."""

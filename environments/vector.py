@@ -1,0 +1,90 @@
+"""Several environments stepped together, each beginning its next episode as soon as one has ended."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from rainbow_iqn_apex.environments.interface import Environment
+from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType, section
+
+
+class VectorStep(NamedTuple):
+    """Rows and episodes after one agent step in every environment."""
+
+    rows: Rows  # to act on next: FIRST, MID, never LAST
+    ended: dict[int, Row]  # the LAST rows of the episodes that ended, by environment
+    episodes: list[EpisodeRecord]  # of the same episodes, in the same order
+
+
+class VectorEnvironment:
+    """Steps E environments of equal observations.
+
+    vector = VectorEnvironment([make_environment(settings, seed) for seed in seeds])
+    rows = vector.reset()
+    while True:
+        rows, ended, episodes = vector.step(choose(rows))
+
+    Every call is one agent step in each environment: a reset takes none.
+    """
+
+    def __init__(self, environments: list[Environment]) -> None:
+        self.environments = environments
+        self._rows: list[Row] = []
+        self._scores = [EpisodeScore(environment.action_repeat) for environment in environments]
+        self._episodes = [0] * len(environments)  # number of the running episode, per environment
+
+    def reset(self) -> Rows:
+        """Begin an episode everywhere; drop running episodes without a record, and use their numbers again."""
+        self._rows = [self._begin(env) for env in range(len(self.environments))]
+        return Rows.stack(self._rows)
+
+    def step(self, actions: Iterable[int] | Array) -> VectorStep:
+        """Act once in every environment; `actions` [E, ...]."""
+        ended: dict[int, Row] = {}
+        episodes: list[EpisodeRecord] = []
+        for env, (environment, action) in enumerate(zip(self.environments, actions, strict=True)):
+            row = environment.step(action)
+            self._scores[env].add(row.reward)
+            if row.step_type == StepType.LAST:
+                ended[env] = row
+                episodes.append(self._scores[env].record(env, self._episodes[env], environment.end))
+                self._episodes[env] += 1
+                row = self._begin(env)
+            self._rows[env] = row
+        return VectorStep(Rows.stack(self._rows), ended, episodes)
+
+    def _begin(self, env: int) -> Row:
+        self._scores[env] = EpisodeScore(self.environments[env].action_repeat)
+        return self.environments[env].reset()
+
+    def snapshot(self) -> Arrays:
+        """Return the state, to continue exactly: `rows.*` [E, ...], `episodes` [E]; `env<e>.*`, `score<e>.*`."""
+        arrays: Arrays = {f"rows.{name}": array for name, array in Rows.stack(self._rows)._asdict().items()}
+        arrays["episodes"] = np.array(self._episodes, np.int64)
+        for env, (environment, score) in enumerate(zip(self.environments, self._scores, strict=True)):
+            arrays |= {f"env{env}.{name}": array for name, array in environment.snapshot().items()}
+            arrays |= {f"score{env}.{name}": array for name, array in score.snapshot().items()}
+        return arrays
+
+    def restore(self, arrays: Arrays) -> Rows:
+        """Continue where `snapshot` saved the state of as many environments; returns the rows to act on next."""
+        if len(arrays["episodes"]) != len(self.environments):
+            raise ValueError(
+                f"a snapshot of {len(arrays['episodes'])} environments for a vector of {len(self.environments)}"
+            )
+        self._episodes = arrays["episodes"].tolist()
+        rows = Rows(**section(arrays, "rows."))
+        self._rows = [rows.row(env) for env in range(len(self.environments))]
+        for env, (environment, score) in enumerate(zip(self.environments, self._scores, strict=True)):
+            environment.restore(section(arrays, f"env{env}."))
+            score.restore(section(arrays, f"score{env}."))
+            if environment.end:
+                raise ValueError(f"the episode of environment {env} is over, and a snapshot is taken within one")
+        return Rows.stack(self._rows)
+
+    def close(self) -> None:
+        """Close all environments."""
+        for environment in self.environments:
+            environment.close()

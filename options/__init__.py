@@ -1,0 +1,1 @@
+"""What options are made of: declaring and parsing them, files of settings, presets, completion."""

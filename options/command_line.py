@@ -1,0 +1,239 @@
+"""Makes a command line of frozen dataclasses: one option per field, a grouped --help, and all mistakes at once.
+
+`args.py` defines the options.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import math
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.broker.access import hide_passwords
+from rainbow_iqn_apex.options import completion, version
+from rainbow_iqn_apex.options.agent_options import flag_of
+
+_TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
+_EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."
+_COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
+    "start_learning_atari.sh": "apex-train",
+    "launch_learner.py": "apex-learner",
+    "launch_actor.py": "apex-actor",
+    "test_multiple_seed.py": "apex-eval",
+    "dashboard.py": "apex-dashboard",
+}
+_HELP = frozenset({"-h", "--help"})
+_ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one
+
+
+def read(groups: Sequence[type], argv: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
+    """Read the values that a command line gives, by field, and the command line's mistakes.
+
+    Groups may share fields. A request for help is ignored.
+    """
+    fields = {f.name: f for group in groups for f in dataclasses.fields(group)}
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    for f in fields.values():  # a missing value is reported together with all other mistakes
+        parser.add_argument(*_spellings(f), dest=f.name, nargs="?", const=_ABSENT)
+    words = [word for word in _words(argv) if word not in _HELP]
+    given, others = parser.parse_known_args(_join_negative_numbers(words))
+    flags = [flag_of(name) for name in fields]
+    errors = [unknown(text, flags) for text in others if text.startswith("-")]
+    errors = errors or [unknown(text, flags) for text in others]
+    values: dict[str, Any] = {}
+    for f in fields.values():
+        text = getattr(given, f.name)
+        if text is not None:
+            try:
+                values[f.name] = convert(f, text)
+            except ValueError as error:
+                errors.append(f"{flag_of(f.name)}: {error}")
+    return values, errors
+
+
+def asks_for_help(argv: Sequence[str] | None) -> bool:
+    """Return whether a command line asks for help."""
+    return not _HELP.isdisjoint(_words(argv))
+
+
+def print_help(groups: Sequence[type], program: str, description: str, defaults: dict[str, Any]) -> NoReturn:
+    """Print every option of the groups, each group under its docstring, and leave with exit code 0.
+
+    `defaults` are those of an agent, in the place of a field's.
+    """
+    _parser(groups, program, description, defaults, {}).parse_args(["--help"])
+    raise AssertionError("argparse has not left")
+
+
+def asks_for_completion(argv: Sequence[str] | None) -> bool:
+    """Return whether a command line asks for a shell's completion script; nothing else may stand before that."""
+    return _words(argv)[:1] == [completion.OPTION]
+
+
+def print_completion(
+    groups: Sequence[type],
+    program: str,
+    choices: Mapping[str, Sequence[str]],
+    others: Sequence[argparse.ArgumentParser] = (),
+) -> NoReturn:
+    """Print a script that completes every option of the groups, and leave; raises UserError for an unknown shell.
+
+    `choices` are the values of options, by name, that have no fixed choices. `others` have options besides.
+    """
+    _parser(groups, program, "", {}, choices, others).parse_args(sys.argv[1:])
+    raise AssertionError("argparse has not left")
+
+
+def _parser(
+    groups: Sequence[type],
+    program: str,
+    description: str,
+    defaults: dict[str, Any],
+    choices: Mapping[str, Sequence[str]],
+    others: Sequence[argparse.ArgumentParser] = (),
+) -> "_Parser":
+    """Return a parser that tells of the options of the groups; of those that groups share, the first group's."""
+    usage = f"{program} [options]"
+    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, parents=others)
+    completion.offer(parser)
+    version.offer(parser)
+    known = set[str]()
+    for group in groups:
+        section = parser.add_argument_group(str(group.__doc__))
+        for f in (f for f in dataclasses.fields(group) if f.name not in known):
+            known.add(f.name)
+            section.add_argument(
+                *_spellings(f),
+                dest=f.name,
+                nargs="?" if f.metadata["flag"] else None,
+                type=Path if _type(f) is Path else str,
+                choices=choices.get(f.name, f.metadata["bounds"].choices) or None,
+                metavar=_kind(f),
+                help=_help(f, defaults),
+            )
+    return parser
+
+
+def _words(argv: Sequence[str] | None) -> Sequence[str]:
+    return sys.argv[1:] if argv is None else argv
+
+
+def _spellings(f: dataclasses.Field[Any]) -> list[str]:
+    return [flag_of(f.name), *filter(None, [f.metadata["short"]])]
+
+
+def _join_negative_numbers(argv: Sequence[str]) -> list[str]:
+    """Join numbers below 0 to their options: argparse takes those with an exponent for options."""
+    joined: list[str] = []
+    for word in argv:
+        if joined and re.fullmatch("--[^=]+", joined[-1]) and re.fullmatch(r"-\.?[0-9][0-9.eE+-]*", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def compose(program: str, values: dict[str, Any]) -> str:
+    """Return the command, to be copied into a shell, that starts a program with these settings."""
+    words = [word for name, value in values.items() for word in (flag_of(name), str(value))]
+    return shlex.join([*(["python"] if name_of(program) == program else []), name_of(program), *words])
+
+
+def name_of(program: str) -> str:
+    """Return the name of a program as its user knows it: a script, or the command if that is what runs."""
+    return _COMMANDS[program] if _is_command() else program
+
+
+def run_by(program: str) -> list[str]:
+    """Return the words that run a script, or the command in its place, which lies beside the one that runs."""
+    return [sys.executable, str(Path(sys.argv[0]).with_name(_COMMANDS[program])) if _is_command() else program]
+
+
+def _is_command() -> bool:
+    return Path(sys.argv[0]).name in _COMMANDS.values()
+
+
+def fail(program: str, error: UserError) -> NoReturn:
+    """Print a user's error, one line per bad setting, and leave with exit code 2.
+
+    Any option may hold a URL by mistake, so passwords are removed here.
+    """
+    for line in str(error).splitlines():
+        print(f"{program}: error: {hide_passwords(line)}", file=sys.stderr)
+    sys.exit(2)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message.removeprefix("argument "))
+
+
+def _kind(f: dataclasses.Field[Any]) -> str:
+    names = {bool: "BOOL", int: "INT", float: "FLOAT", Path: "PATH", str: "TEXT"}
+    return names.get(_type(f), "TEXT")
+
+
+def _type(f: dataclasses.Field[Any]) -> type:
+    return Path if f.type == Path | None else f.type  # type: ignore[return-value]
+
+
+def _help(f: dataclasses.Field[Any], defaults: dict[str, Any]) -> str:
+    value = defaults.get(f.name, f.default)
+    default = "none" if value is None else "off" if f.metadata["flag"] else str(value)
+    text = str(f.metadata["help"]).replace("%", "%%")
+    return text if "[default" in text else f"{text} [{default}]"
+
+
+def convert(f: dataclasses.Field[Any], text: str) -> Any:
+    """Return the value that a text gives a field; raises ValueError, which tells what was expected."""
+    kind = _type(f)
+    if text == _ABSENT:
+        if f.metadata["flag"]:
+            return True
+        raise ValueError("expected a value")
+    if kind is bool:
+        return _boolean(text)
+    if kind is int or kind is float:
+        return _number(kind, text)
+    if kind is Path and not text:
+        raise ValueError("expected a path, got ''; the present folder is .")
+    return kind(text)
+
+
+def _number(kind: type, text: str) -> Any:
+    try:
+        value = kind(_plain(text) if kind is int else text)
+    except ValueError:
+        value = math.nan
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected {'a whole' if kind is int else 'a finite'} number, got {text!r}")
+    return value
+
+
+def _plain(text: str) -> str:
+    """Write a whole number with an exponent, such as 1e6 or 2.5e3, in digits; return any other text as it is."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?[eE]\+?[0-9]{1,2}", text):
+        return text
+    value = Decimal(text)
+    return str(int(value)) if value == int(value) else text
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE | _FALSE:
+        return text.lower() in _TRUE
+    raise ValueError(f"expected 0, 1, true, false, yes or no, got {text!r}")
+
+
+def unknown(text: str, known: Sequence[str]) -> str:
+    """Return the line about a text that names no option, with those of the known names that are close."""
+    by_lower_case = {flag.lower(): flag for flag in known}
+    matches = difflib.get_close_matches(text.split("=")[0].lower(), by_lower_case, n=3)
+    close = [by_lower_case[match] for match in matches]
+    return f"{text}: no such option" + (f"; did you mean {' or '.join(close)}?" if close else "; --help lists all")

@@ -1,0 +1,53 @@
+"""Settings of `--preset` in the place of the defaults, each with its reason; the command line overrides them.
+
+Here stand those that suit every agent. An agent's own, and those that it needs otherwise, stand beside its options.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from rainbow_iqn_apex.common.text import counted
+from rainbow_iqn_apex.options.agent_options import AgentOptions, Preset, flag_of
+
+PRESETS: dict[str, Preset] = {
+    "paper": {},
+    "cpu": {
+        "learner_threads": (1, "two need longer for small products than one, and the actor has the other core"),
+        "learn_start": (2000, "agent steps; learning begins within a minute"),
+        "memory_capacity": (100_000, "0.8 GB of frames"),
+        "weight_synchro_frequency": (200, "agent steps; weights are small, and change fast"),
+        "log_interval": (2500, "agent steps; something to see twice a minute"),
+        "evaluation_interval": (25_000, "agent steps; a snapshot every few minutes"),
+    },
+}
+
+
+def preset_of(name: str, agent: type[AgentOptions], *, is_atari: bool) -> Preset:
+    """Return the settings of a preset for an agent; none for an unknown name.
+
+    Where the environment is not Atari, what the agent takes there stays: presets are made for frames.
+    """
+    own = agent.CPU if name == "cpu" else {}
+    common = PRESETS.get(name, {})
+    kept = frozenset() if is_atari else agent.ELSEWHERE.keys()
+    settings = own | {setting: common[setting] for setting in common if setting not in agent.UNUSED | own.keys()}
+    return {setting: value for setting, value in settings.items() if setting not in kept}
+
+
+def announce_preset(name: str, agent: type[AgentOptions], *, is_atari: bool) -> str:
+    """Return one line about a preset."""
+    settings = preset_of(name, agent, is_atari=is_atari)
+    return f"Preset {name}: {counted(len(settings), 'setting')}; --verbose prints each with its reason"
+
+
+def describe_preset(name: str, agent: type[AgentOptions], settings: Callable[[str], Any], *, is_atari: bool) -> str:
+    """Return the settings of a preset with their reasons, one line each; a line marks what the command line overrides.
+
+    `settings` returns the value of an option in use.
+    """
+    lines = [f"Preset {name}:"]
+    for setting, (value, reason) in preset_of(name, agent, is_atari=is_atari).items():
+        given = settings(setting)
+        told = f"{flag_of(setting)} {given}"
+        lines.append(f"  {told:<36} {reason}" if given == value else f"  {told:<36} given, in the place of {value}")
+    return "\n".join(lines)

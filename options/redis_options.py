@@ -1,0 +1,30 @@
+"""The options that name the Redis server, which all programs share."""
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from rainbow_iqn_apex.memory.broker import access
+from rainbow_iqn_apex.options.agent_options import option
+
+
+@dataclass(frozen=True)
+class RedisOptions:
+    """Redis server"""
+
+    host_redis: str = option("localhost", "machine of the Redis server")
+    port_redis: int = option(access.DEFAULT_PORT, "port of the Redis server", least=1, most=65535, short="-p_red")
+    redis_url: str = option(
+        "",
+        "redis://host:port/db, or rediss:// for TLS, in the place of these two; user, password and certificates come "
+        "from the environment, see docs/access.md [default: the variable REDIS_URL]",
+    )
+
+
+def named_twice(options: RedisOptions, given: Collection[str]) -> list[str]:
+    """Return a line if the options given, by name, and a URL both name the Redis server."""
+    url = options.redis_url or os.environ.get(access.URL)
+    if not url or {"host_redis", "port_redis"}.isdisjoint(given):
+        return []
+    other = access.URL_OPTION if url == options.redis_url else f"the environment variable {access.URL}"
+    return [f"--host-redis, --port-redis: {other} names the Redis server, too; leave out one of them"]

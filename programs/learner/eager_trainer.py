@@ -1,0 +1,47 @@
+"""Updates as one operation after the other."""
+
+import torch
+
+from rainbow_iqn_apex.agents.interface import Update
+from rainbow_iqn_apex.common.errors import DivergedError
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.programs.learner.trainer_base import Metrics, Trainer, Turn
+
+
+class EagerTrainer(Trainer):
+    """Draws all batches, then learns from each."""
+
+    def __call__(self, turns: list[Turn]) -> list[Metrics]:
+        """Make one update for each turn; raises DivergedError if a priority is not finite."""
+        with self._clock.part("sample"):
+            batches = [self._buffer.sample(self._batch_size, turn.progress) for turn in turns]
+        with self._clock.part("update"):
+            return [self._update_and_note(turn, batch) for turn, batch in zip(turns, batches, strict=True)]
+
+    def _update_and_note(self, turn: Turn, batch: Batch) -> Metrics:
+        update = self._update(turn, batch)
+        self._note(batch, update)
+        return update.metrics | lag(turn, batch, self._device)
+
+    def _update(self, turn: Turn, batch: Batch) -> Update:
+        elsewhere = self._buffer.device != self._device  # else its rows may stay where they are, uncopied
+        update = self._agent.update(batch.to(self._device) if elsewhere else batch, turn.progress)
+        self._agent.count_update(turn.step)
+        return update
+
+    def _note(self, batch: Batch, update: Update) -> None:
+        priorities = None if update.priorities is None else update.priorities.to(self._buffer.device)
+        if priorities is not None and not priorities.isfinite().all():
+            raise DivergedError
+        self._buffer.learned(batch, priorities)
+
+
+def lag(turn: Turn, batch: Batch, device: torch.device) -> Metrics:
+    """Return by how many versions the weights that acted lag behind, on average and at most; for a queue's batch.
+
+    The batch may be on another device than the agent's, where all metrics are checked together.
+    """
+    if batch.versions is None:
+        return {}
+    lags = (turn.version - batch.versions).float().to(device)
+    return {"policy_lag": lags.mean(), "largest_policy_lag": lags.max()}

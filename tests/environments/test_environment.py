@@ -1,0 +1,126 @@
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rainbow_iqn_apex.environments.display import check_display
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, make_environment
+from rainbow_iqn_apex.memory.rows import StepType
+from tests.processes import ROOT, run
+from tests.specs import discrete
+
+
+class Counter:
+    """Counts to three; its observation is the number it has reached."""
+
+    spec = discrete((1,), "uint8", 1)
+    action_repeat, end = 1, ""
+
+    def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
+        self.made_with = (settings, seed)
+
+
+def test_unknown_environment_names_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENVIRONMENTS, "counter", Counter)
+    monkeypatch.delitem(ENVIRONMENTS, "chain", raising=False)  # other tests may have added it
+    with pytest.raises(ValueError, match="unknown environment 'atary'; there are: atari, counter, gymnasium"):
+        make_environment(EnvironmentSettings(env="atary"), 0)
+
+
+@pytest.mark.parametrize("env", ["counter", "counter:Three-v1"])
+def test_a_new_environment_is_one_line_and_gets_the_whole_settings(monkeypatch: pytest.MonkeyPatch, env: str) -> None:
+    monkeypatch.setitem(ENVIRONMENTS, "counter", Counter)
+    settings = EnvironmentSettings(env=env)
+    environment = make_environment(settings, 7)
+    assert isinstance(environment, Counter)
+    assert environment.made_with == (settings, 7)
+
+
+def test_the_register_alone_loads_no_environment_and_no_opencv() -> None:
+    check = "import sys, saber.environment; assert not {'ale_py', 'gymnasium', 'cv2', 'torch'} & set(sys.modules)"
+    code, _, errors = run("-c", check)
+    assert code == 0, errors
+
+
+def test_the_loop_that_the_interface_opens_with() -> None:
+    environment = make_environment(EnvironmentSettings(game="breakout"), 1)
+    row, steps = environment.reset(), 0
+    kinds = [row.step_type]
+    while row.step_type != StepType.LAST:
+        row = environment.step(1 + steps % 4)
+        kinds.append(row.step_type)
+        steps += 1
+    assert kinds == [StepType.FIRST] + [StepType.MID] * (steps - 1) + [StepType.LAST]
+    assert environment.end == "game_over"
+    environment.close()
+
+
+@pytest.mark.parametrize("changes", [{"action_repeat": 0}, {"proba_sticky_actions": -0.1}, {"proba_sticky_actions": 2}])
+def test_impossible_settings(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        make_environment(EnvironmentSettings(**changes), 0)
+
+
+def test_rendering_without_a_display_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(RuntimeError, match="there is no display"):
+        make_environment(EnvironmentSettings(render=True), 0)
+
+
+def test_rendering_on_a_display_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.delenv("SDL_VIDEODRIVER", raising=False)
+    for display in (":4711", "unix:4711.0", "127.0.0.1:4711", ":99999", "nonsense"):
+        monkeypatch.setenv("DISPLAY", display)
+        with pytest.raises(RuntimeError, match=f"nothing answers at DISPLAY={display}"):
+            check_display()
+    with socket.socket() as server:  # all that SDL could want to know is whether somebody listens
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        monkeypatch.setenv("DISPLAY", f"127.0.0.1:{server.getsockname()[1] - 6000}.0")
+        check_display()
+
+
+def test_wayland_is_asked_before_it_is_believed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for display in ("wayland-0", str(tmp_path / "wayland-0")):
+        monkeypatch.setenv("WAYLAND_DISPLAY", display)
+        with pytest.raises(RuntimeError, match=f"nothing answers at WAYLAND_DISPLAY={display}"):
+            check_display()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "wayland-0"))
+        server.listen()
+        for display in ("wayland-0", str(tmp_path / "wayland-0")):
+            monkeypatch.setenv("WAYLAND_DISPLAY", display)
+            check_display()
+
+
+def test_rendering_changes_no_row() -> None:
+    play = (
+        "import sys\n"
+        "from rainbow_iqn_apex.environments.interface import EnvironmentSettings\n"
+        "from rainbow_iqn_apex.environments.registry import make_environment\n"
+        "environment = make_environment(EnvironmentSettings(render=sys.argv[1] == 'yes'), 1)\n"
+        "sys.stdout.buffer.write(environment.reset().obs.tobytes())\n"
+        "for step in range(20): sys.stdout.buffer.write(environment.step(step % 18).obs.tobytes())\n"
+    )
+    seen = {
+        render: subprocess.run(
+            [sys.executable, "-c", play, render],
+            check=True,
+            capture_output=True,
+            cwd=ROOT,
+            env={"SDL_VIDEODRIVER": "dummy"},
+        )
+        for render in ("yes", "no")
+    }
+    assert len(seen["yes"].stdout) == 21 * 84 * 84  # no banner either
+    assert seen["yes"].stdout == seen["no"].stdout
+    assert seen["no"].stderr == b""

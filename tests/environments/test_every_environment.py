@@ -1,0 +1,153 @@
+"""What holds for every environment of the register: the rules of rows, the seed, and snapshots."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.policies import random_action
+from rainbow_iqn_apex.environments.gymnasium.extras import missing
+from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, make_environment
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete
+from rainbow_iqn_apex.memory.rows import Row, StepType
+from tests.processes import run
+from tests.saber.reference import play, same
+
+# A new environment gets a line here. These end in all ways: by the game, by a limit, at random and never.
+EXAMPLES = {
+    "atari": "breakout",
+    "gymnasium:CartPole-v1": "",
+    "gymnasium:Acrobot-v1": "",
+    "gymnasium:MountainCar-v0": "",
+    "gymnasium:Taxi-v4": "",
+    "gymnasium:FrozenLake-v1": "",
+    "gymnasium:CliffWalkingSlippery-v1": "",
+    "gymnasium:ale_py:ALE/Breakout-v5": "",  # its random numbers are the emulator's own
+    "gymnasium:Blackjack-v1": "",  # a Tuple is observed
+    "gymnasium:Pendulum-v1": "",  # the actions are a Box
+    "gymnasium:tests.environments.spaced:Goal-v0": "",
+    "gymnasium:tests.environments.spaced:Locks-v0": "",
+    "gymnasium:HalfCheetah-v5": "",
+    "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "",
+}
+EXTRAS = {"gymnasium:HalfCheetah-v5": "mujoco", "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "dm-control"}
+
+
+def example(env: str) -> Any:
+    lacking = missing(EXTRAS[env]) if env in EXTRAS else ""
+    return pytest.param(env, marks=pytest.mark.skipif(bool(lacking), reason=lacking))
+
+
+every = pytest.mark.parametrize("env", [*map(example, EXAMPLES)])
+
+
+def make(env: str, seed: int) -> Environment:
+    return make_environment(EnvironmentSettings(env=env, game=EXAMPLES[env]), seed)
+
+
+def random_actions(environment: Environment, count: int, seed: int = 0) -> list[Any]:
+    generator = np.random.default_rng(seed)
+    return [random_action(environment.spec.action, generator) for _ in range(count)]
+
+
+def no_action(action: ActionSpec) -> Any:
+    if isinstance(action, Discrete):
+        return action.count
+    return np.full(action.size, np.nan, np.float32) if isinstance(action, Box) else np.array(action.counts)
+
+
+def stream(env: str, seed: int, count: int = 1000) -> list[Row]:
+    environment = make(env, seed)
+    return [environment.reset(), *play(environment, random_actions(environment, count))]
+
+
+def test_every_environment_has_an_example() -> None:
+    registered = {
+        name for name, factory in ENVIRONMENTS.items() if factory.__module__ == "rainbow_iqn_apex.environments.registry"
+    }
+    assert registered == {env.partition(":")[0] for env in EXAMPLES}
+
+
+@every
+def test_rows_follow_the_rules(env: str) -> None:
+    environment = make(env, 1)
+    row, seen = environment.reset(), []
+    for action in random_actions(environment, 1000):
+        assert row.obs.shape == environment.spec.observation.shape
+        assert row.obs.dtype == environment.spec.observation.dtype
+        assert isinstance(row.reward, float)
+        assert row[1:] == (StepType.FIRST, 0.0, 1.0) or row.step_type == StepType.MID
+        assert row.discount == 1
+        seen.append((row.obs, row.obs.copy()))
+        row = environment.step(action)
+        if row.step_type == StepType.LAST:
+            assert environment.end in ("game_over", "stuck", "time_limit")
+            assert row.discount == (environment.end == "time_limit")
+            with pytest.raises(ValueError, match="reset first"):
+                environment.step(action)
+            row = environment.reset()
+        assert environment.end == ""
+    assert all(np.array_equal(obs, copy) for obs, copy in seen), "an observation is a new array"
+    with pytest.raises(ValueError, match="no such action"):
+        environment.step(no_action(environment.spec.action))
+    environment.close()
+
+
+@every
+def test_the_seed_decides_everything(env: str) -> None:
+    one, again, other = stream(env, 1), stream(env, 1), stream(env, 2)
+    assert all(map(same, one, again))
+    assert not all(map(same, one, other))
+
+
+@every
+def test_episodes_differ(env: str) -> None:
+    environment = make(env, 1)
+    episodes = []
+    for _ in range(2):
+        rows = [environment.reset()]
+        for action in random_actions(environment, 300):
+            if rows[-1].step_type != StepType.LAST:
+                rows.append(environment.step(action))
+        episodes.append(rows)
+    assert len(episodes[0]) != len(episodes[1]) or not all(map(same, *episodes))
+
+
+@every
+def test_a_new_process_continues_byte_for_byte(tmp_path: Path, env: str) -> None:
+    environment = make(env, 4)
+    environment.reset()
+    play(environment, random_actions(environment, 130))
+    future = random_actions(environment, 600, seed=5)
+    saved, continued = tmp_path / "snapshot.npz", tmp_path / "rows.npz"
+    snapshot: dict[str, Any] = environment.snapshot()
+    np.savez(saved, env=env, game=EXAMPLES[env], future=future, **snapshot)
+    code, _, errors = run("-m", "tests.environments.resume", saved, continued)
+    assert code == 0, errors
+    rows = play(environment, future)
+    with np.load(continued) as result:
+        assert np.array_equal(result["obs"], [row.obs for row in rows])
+        assert np.array_equal(result["numbers"], [[row.step_type, row.reward, row.discount] for row in rows])
+        for name, array in environment.snapshot().items():
+            assert np.array_equal(result[f"snapshot.{name}"], array)
+
+
+@every
+def test_snapshots_travel_at_all_moments(env: str) -> None:
+    environment, other = make(env, 6), make(env, 999)
+    row = environment.reset()
+    for part in range(40):
+        packet = wire.decode(wire.encode(wire.Tag.STATE, {}, environment.snapshot()))
+        other.restore(packet.arrays)
+        assert other.end == environment.end
+        for action in random_actions(environment, 5 + part % 7, seed=part):
+            pair = [
+                (each.reset() if row.step_type == StepType.LAST else each.step(action)) for each in (environment, other)
+            ]
+            assert same(*pair)
+            row = pair[0]
+            if row.step_type == StepType.LAST:
+                break  # the next snapshot is taken between two episodes

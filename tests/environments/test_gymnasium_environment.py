@@ -1,0 +1,350 @@
+"""What is Gymnasium's own: ids, spaces, the two ends of an episode, and what cannot be continued."""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.environments.gymnasium.environment import GymnasiumEnvironment
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.environment_spec import Discrete
+from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+from rainbow_iqn_apex.programs.common import open_environment
+from tests.saber.reference import bilinear
+
+BYTES = spaces.Box(0, 255, (84, 84), np.uint8)
+COIN = spaces.Discrete(2)
+MakeScripted = Callable[..., GymnasiumEnvironment]
+
+
+class Scripted(gymnasium.Env[Any, Any]):
+    """Shows, in a row, the given observations; ends at the last as told; keeps the actions it gets."""
+
+    def __init__(
+        self,
+        space: spaces.Space[Any],
+        observations: list[Any],
+        actions: spaces.Space[Any] = COIN,
+        reward: SupportsFloat = 1.0,
+        terminated: bool = False,
+        truncated: bool = True,
+    ) -> None:
+        self.observation_space, self.action_space = space, actions
+        self._observations = observations
+        self._reward, self._ends = reward, (terminated, truncated)
+        self.got: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self._left = list(self._observations)
+        return self._left.pop(0), {}
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.got.append(action)
+        obs = self._left.pop(0)
+        return obs, self._reward, *((False, False) if self._left else self._ends), {}
+
+
+def make(id_: str, seed: int = 0) -> GymnasiumEnvironment:
+    environment = make_environment(EnvironmentSettings(env=f"gymnasium:{id_}"), seed)
+    assert isinstance(environment, GymnasiumEnvironment)
+    return environment
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> MakeScripted:
+    return lambda *args, **kwargs: register(monkeypatch, Scripted(*args, **kwargs))
+
+
+def register(monkeypatch: pytest.MonkeyPatch, environment: gymnasium.Env[Any, Any]) -> GymnasiumEnvironment:
+    spec = EnvSpec("Scripted-v0", entry_point=lambda **_: environment)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    return make(spec.id)
+
+
+def actions_got(environment: GymnasiumEnvironment) -> list[Any]:
+    own = environment._environment.unwrapped
+    assert isinstance(own, Scripted)
+    return own.got
+
+
+# --- episodes ---
+
+
+def test_rows_are_those_of_gymnasium_s_own_loop() -> None:
+    environment = make("CartPole-v1", 3)
+    own: Any = gymnasium.make("CartPole-v1")
+    for _ in range(5):
+        row = environment.reset()
+        assert np.array_equal(row.obs, own.reset(seed=environment._episode_seed())[0])
+        while row.step_type != StepType.LAST:
+            row = environment.step(int(row.obs[2] > 0))
+            obs, reward, terminated, truncated, _ = own.step(int(own.unwrapped.state[2] > 0))
+            assert np.array_equal(row.obs, obs)
+            assert row.reward == reward == 1
+            assert row.discount == 1 - terminated
+            assert (row.step_type == StepType.LAST) == (terminated or truncated)
+
+
+def balance(obs: Array) -> int:
+    return int(obs[2] + 0.3 * obs[3] + 0.02 * obs[0] + 0.05 * obs[1] > 0)
+
+
+def test_a_time_limit_cuts_off_and_a_fallen_pole_ends() -> None:
+    environment = make("CartPole-v1")
+    ends: dict[str, tuple[int, float, bool]] = {}
+    for policy in (balance, lambda _: 0):
+        row, steps = environment.reset(), 0
+        while row.step_type != StepType.LAST:
+            row = environment.step(policy(row.obs))
+            steps += 1
+        ends[environment.end] = (steps, row.discount, abs(row.obs[2]) < 0.2095)  # radians: 12 degrees, upright still
+    assert ends["time_limit"] == (500, 1, True)
+    steps, *rest = ends["game_over"]
+    assert steps < 12
+    assert rest == [0, False]  # the fallen pole is what LAST shows
+
+
+def test_an_end_at_the_time_limit_is_an_end(scripted: MakeScripted) -> None:
+    environment = scripted(COIN, [0, 1], terminated=True, truncated=True)
+    environment.reset()
+    assert environment.step(0)[1:] == (StepType.LAST, 1.0, 0.0)
+    assert environment.end == "game_over"
+
+
+@pytest.mark.parametrize("reward", [-250, np.float64(1e6), np.float32(0.5), np.int64(3)])
+def test_rewards_are_raw(scripted: MakeScripted, reward: SupportsFloat) -> None:
+    environment = scripted(COIN, [0, 1], reward=reward)
+    environment.reset()
+    assert environment.step(0).reward == reward
+
+
+def test_a_time_step_is_gymnasium_s_own() -> None:
+    settings = EnvironmentSettings(env="gymnasium:CartPole-v1", action_repeat=7, proba_sticky_actions=1)
+    environment, plain = make_environment(settings, 0), make("CartPole-v1")
+    assert environment.action_repeat == 1
+    assert np.array_equal(environment.reset().obs, plain.reset().obs)
+    for action in (0, 1, 1, 0):
+        assert np.array_equal(environment.step(action).obs, plain.step(action).obs)
+
+
+def test_actions_are_those_of_the_space(scripted: MakeScripted) -> None:
+    environment = scripted(COIN, [0] * 4, actions=spaces.Discrete(3, start=-1))
+    assert environment.spec.action == Discrete(3)
+    environment.reset()
+    for action in (2, 0, 1):
+        environment.step(action)
+    assert actions_got(environment) == [1, -1, 0]
+    environment = scripted(COIN, [0] * 3, actions=spaces.Box(-2, 6, (1, 2)))
+    environment.reset()
+    chosen = np.array([0.5, 1 + 1e-6], np.float32)
+    environment.step(chosen)
+    chosen[:] = -1  # an agent may use its array again
+    environment.step(chosen)
+    assert [action.tolist() for action in actions_got(environment)] == [[[4, 6]], [[-2, -2]]]
+    assert environment.snapshot()["actions"].tolist() == [[0.5, np.float32(1 + 1e-6)], [-1, -1]]
+
+
+def test_nothing_before_a_reset() -> None:
+    with pytest.raises(ValueError, match="reset first"):
+        make("CartPole-v1").step(0)
+
+
+# --- observations ---
+
+
+def first(environment: GymnasiumEnvironment) -> Row:
+    row = environment.reset()
+    assert row.obs.shape == environment.spec.observation.shape
+    assert row.obs.dtype == environment.spec.observation.dtype
+    return row
+
+
+def noise(*shape: int) -> Array:
+    return np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("shape", [(84, 84), (50, 30), (50, 30, 1), (50, 30, 3), (210, 160, 3), (16, 16)])
+def test_images_become_grey_and_square(scripted: MakeScripted, shape: tuple[int, ...]) -> None:
+    picture = noise(*shape)
+    obs = first(scripted(spaces.Box(0, 255, shape, np.uint8), [picture, picture])).obs
+    weights = [0.299, 0.587, 0.114] if shape[2:] == (3,) else [1]  # of red, green and blue in brightness (BT.601)
+    grey = np.rint(picture.reshape(*shape[:2], -1) @ np.array(weights))
+    assert obs.shape == (84, 84)
+    assert obs.dtype == np.uint8
+    assert np.abs(obs - bilinear(grey)).max() <= 1
+
+
+def test_an_image_that_changes_in_place_does_not_change_the_past(scripted: MakeScripted) -> None:
+    picture = noise(84, 84)
+    obs = first(scripted(BYTES, [picture, picture])).obs
+    picture[:] = 0
+    assert obs.any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"), [((spaces.Text(5), []), "observations"), ((COIN, [], spaces.Text(5)), "actions")]
+)
+def test_other_spaces_are_refused(scripted: MakeScripted, arguments: tuple[Any, ...], kind: str) -> None:
+    with pytest.raises(ValueError, match=f"Scripted-v0 cannot be played: {kind} must be .*, not Text") as raised:
+        scripted(*arguments)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e300, -2e9])
+def test_a_number_that_no_replay_takes_ends_the_actor_in_one_line(scripted: MakeScripted, number: float) -> None:
+    space = spaces.Dict(speed=spaces.Box(-np.inf, np.inf, (2,), np.float64), place=COIN)
+    good, bad = ({"place": 1, "speed": np.array([0.5, last])} for last in (1.5, number))
+    environment = scripted(space, [good, good, bad])
+    environment.reset()
+    environment.step(0)
+    with pytest.raises(RunError, match=r"Scripted-v0: at step 2 of episode 1 .* as number 3 of 'speed'; expected fin"):
+        environment.step(0)
+    environment = scripted(COIN, [0, 1], reward=number)
+    environment.reset()
+    with pytest.raises(
+        RunError, match=r"Scripted-v0: at step 1 of episode 1 its reward is .*; expected finite"
+    ) as raised:
+        environment.step(0)
+    assert "\n" not in str(raised.value)
+
+
+# --- ids ---
+
+NOT_TO_BE_HAD = {
+    "": "needs an id, as in gymnasium:CartPole-v1",
+    "cartpole": "knows no environment 'cartpole'; did you mean CartPole-v",
+    "CartPole": "did you mean CartPole-v1",  # Gymnasium takes the newest, with a warning
+    "Taxi-v3": "did you mean Taxi-v4",
+    "CartPole-v9": "did you mean CartPole-v1",
+    "Zork": "one of another package has its module in front",
+    "no_such_package:Zork-v0": "cannot import 'no_such_package': No module named",
+    ":CartPole-v9": "did you mean CartPole-v1",
+    "a:b:c": "cannot import 'a:b'",
+    "..:c": "cannot import",
+    "phys2d/CartPole-v1": "cannot be made: No module named 'jax'",
+    "Reacher-v2": "cannot be made: .* moved to the gymnasium-robotics project",
+}
+
+
+@pytest.mark.parametrize("id_", NOT_TO_BE_HAD)
+def test_an_environment_that_cannot_be_had_is_one_line(id_: str) -> None:
+    if "jax" in NOT_TO_BE_HAD[id_] and importlib.util.find_spec("jax"):
+        pytest.skip("it can be had here")
+    with pytest.raises(ValueError, match=NOT_TO_BE_HAD[id_]) as raised:
+        make(id_)
+    assert "\n" not in str(raised.value)
+    with pytest.raises(UserError, match=NOT_TO_BE_HAD[id_]):  # exit code 2
+        open_environment(Args(env=f"gymnasium:{id_}"), 0)
+
+
+def test_no_id_at_all() -> None:
+    with pytest.raises(ValueError, match="needs an id, as in gymnasium:CartPole-v1"):
+        make_environment(EnvironmentSettings(env="gymnasium"), 0)
+
+
+def test_an_old_version_that_there_still_is_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    environment = make("CartPole-v0")  # Gymnasium warns, and here warnings are errors
+    row, steps = environment.reset(), 0
+    while row.step_type != StepType.LAST:
+        row = environment.step(balance(row.obs))
+        steps += 1
+    assert (steps, environment.end) == (200, "time_limit")
+    assert capfd.readouterr() == ("", "")
+
+
+# --- snapshots ---
+
+
+def test_a_snapshot_is_a_byte_per_action() -> None:
+    environment = make("CartPole-v1")
+    row = environment.reset()
+    sizes = []
+    for _ in range(499):
+        row = environment.step(balance(row.obs))
+        sizes.append(len(wire.encode(wire.Tag.STATE, {}, environment.snapshot())))
+    assert environment.snapshot()["actions"].dtype == np.uint8
+    assert sizes[0] < 300
+    assert max(sizes) < sizes[0] + 499
+
+
+def test_many_actions(scripted: MakeScripted) -> None:
+    environment = scripted(COIN, [0, 0, 0], actions=spaces.Discrete(1000))
+    environment.reset()
+    environment.step(999)
+    arrays = wire.decode(wire.encode(wire.Tag.STATE, {}, environment.snapshot())).arrays
+    assert arrays["actions"].tolist() == [999]
+
+
+def test_a_snapshot_before_the_first_episode() -> None:
+    one, other = make("CartPole-v1", 1), make("CartPole-v1", 2)
+    other.restore(one.snapshot())
+    assert np.array_equal(one.reset().obs, other.reset().obs)
+
+
+class Elsewhere(Scripted):
+    """Counts its resets, in the place of random numbers that no seed decides."""
+
+    resets = 0
+
+    def __init__(self, length: int) -> None:
+        super().__init__(spaces.Box(0, 99, (1,), np.float32), [])
+        self._length = length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.resets += 1
+        count = self._length if self._length else 10 - self.resets
+        self._observations = [np.array([self.resets], np.float32)] * count
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize(
+    ("length", "what"), [(9, "led elsewhere within 7 steps"), (0, "ended after 7 of 8 steps")], ids=["obs", "end"]
+)
+def test_what_its_seed_does_not_decide_is_not_continued(
+    monkeypatch: pytest.MonkeyPatch, length: int, what: str
+) -> None:
+    environment = register(monkeypatch, Elsewhere(length))
+    environment.reset()
+    for _ in range(7 if length else 8):
+        environment.step(0)
+    with pytest.raises(RunError, match=f"Scripted-v0 cannot be continued: .* the episode {what}"):
+        environment.restore(environment.snapshot())
+
+
+def test_rounding_is_no_other_course() -> None:
+    environment = make("Acrobot-v1")
+    environment.reset()
+    for _ in range(20):
+        environment.step(2)
+    snapshot = environment.snapshot()
+    environment.restore(snapshot | {"obs": snapshot["obs"] + np.float32(1e-6)})
+    with pytest.raises(RunError):
+        environment.restore(snapshot | {"obs": snapshot["obs"] + np.float32(1e-2)})
+
+
+# --- windows ---
+
+
+def test_rendering_without_a_display_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(RuntimeError, match="there is no display"):
+        make_environment(EnvironmentSettings(env="gymnasium:CartPole-v1", render=True), 0)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pygame") is not None, reason="pygame is there")
+def test_rendering_without_what_it_takes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    with pytest.raises(RuntimeError, match="cannot render CartPole-v1: pygame is not installed"):
+        make_environment(EnvironmentSettings(env="gymnasium:CartPole-v1", render=True), 0)

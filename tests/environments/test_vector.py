@@ -1,0 +1,151 @@
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import make_environment
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
+from rainbow_iqn_apex.memory.rows import Row, Rows, StepType
+from rainbow_iqn_apex.saber.atari import AtariEnvironment
+from tests.saber.reference import Reference
+
+SHORT = 2  # seconds: episodes of 30 steps
+
+
+def vector_of(games: Iterable[str] = ("space_invaders", "breakout", "pong"), seed: int = 0) -> VectorEnvironment:
+    return VectorEnvironment(
+        [make_environment(EnvironmentSettings(game=game), seed + env) for env, game in enumerate(games)]
+    )
+
+
+def actions(steps: int, envs: int = 3, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(18, size=(steps, envs))
+
+
+def row_of(rows: Rows, env: int) -> Row:
+    return Row(rows.obs[env], StepType(rows.step_type[env]), float(rows.reward[env]), float(rows.discount[env]))
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AtariEnvironment, "max_saber_seconds", SHORT)
+
+
+@pytest.mark.usefixtures("short")
+def test_rows_are_those_of_each_environment_alone() -> None:
+    # Every step acts once in every environment, also where an episode begins: a reset that cost a step would shift all
+    # that follows. A reward or a frame kept over a reset would show in a FIRST row.
+    vector, alone = vector_of(), vector_of().environments
+    rows = vector.reset()
+    current = [environment.reset() for environment in alone]
+    for step, chosen in enumerate(actions(100)):
+        for env, row in enumerate(current):
+            assert np.array_equal(rows.obs[env], row.obs)
+            assert (rows.step_type[env], rows.reward[env], rows.discount[env]) == row[1:]
+        rows, ended, episodes = vector.step(chosen)
+        for env, environment in enumerate(alone):
+            current[env] = environment.step(int(chosen[env]))
+            assert (env in ended) == (current[env].step_type == StepType.LAST)
+            if env in ended:
+                assert np.array_equal(ended[env].obs, current[env].obs)
+                assert ended[env][1:] == current[env][1:]
+                current[env] = environment.reset()
+        assert list(ended) == [record.env for record in episodes]
+        assert (ended != {}) == (step % 30 == 29)
+
+
+@pytest.mark.usefixtures("short")
+def test_records_number_and_add_up_the_episodes_of_each_environment() -> None:
+    vector = vector_of(("carnival", "boxing", "pong"))
+    vector.reset()
+    sums = np.zeros(3)
+    records: list[EpisodeRecord] = []
+    expected: list[tuple[int, int, float, int, str]] = []
+    for chosen in actions(95):
+        rows, ended, episodes = vector.step(chosen)
+        for env in range(3):
+            sums[env] += ended[env].reward if env in ended else rows.reward[env]
+            if env in ended:
+                expected.append((env, len(expected) // 3, sums[env], 30, "time_limit"))
+                sums[env] = 0  # a score that began with what the last episode had would be greater
+        records += episodes
+    assert [(r.env, r.episode, r.score_saber, r.length, r.end) for r in records] == expected
+    assert [record.episode for record in records] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert any(record.score_saber for record in records[:6])
+    assert all(record.score_5min == record.score_30min == record.score_saber for record in records)
+
+
+def test_a_first_row_is_what_the_emulator_shows_after_a_reset() -> None:
+    vector, reference = vector_of(("pong",), seed=3), Reference("pong", 3)
+    vector.reset()
+    first = reference.reset()
+    for chosen in actions(1200, envs=1):
+        rows, ended, _ = vector.step(chosen)
+        if ended:
+            break
+    assert row_of(rows, 0)[1:] == (StepType.FIRST, 0.0, 1.0)
+    assert np.array_equal(rows.obs[0], first)
+    assert ended[0].step_type == StepType.LAST
+    assert ended[0].reward == -1  # the last point: kept over the reset, it would be counted again
+    assert not np.array_equal(ended[0].obs, first)
+
+
+@pytest.mark.usefixtures("short")
+def test_a_restored_vector_continues_rows_scores_and_numbers() -> None:
+    games = ("carnival", "boxing", "pong")
+    vector, other = vector_of(games), vector_of(games, seed=50)
+    vector.reset()
+    other.reset()
+    other.step([0, 0, 0])
+    for chosen in actions(55, seed=1):  # in the second episode of each
+        rows = vector.step(chosen).rows
+    assert vector.snapshot()["score0.scores"].any()
+    restored = other.restore(vector.snapshot())
+    assert all(np.array_equal(*pair) for pair in zip(rows, restored, strict=True))
+    assert [array.dtype for array in restored] == [array.dtype for array in rows]
+    for chosen in actions(60, seed=2):
+        one, two = vector.step(chosen), other.step(chosen)
+        assert all(np.array_equal(*pair) for pair in zip(one.rows, two.rows, strict=True))
+        assert one.episodes == two.episodes
+        assert one.ended.keys() == two.ended.keys()
+    left, right = vector.snapshot(), other.snapshot()
+    assert left.keys() == right.keys()
+    assert all(np.array_equal(left[name], right[name]) for name in left)
+
+
+def test_a_snapshot_at_the_very_beginning() -> None:
+    vector, other = vector_of(("pong",)), vector_of(("pong",), seed=9)
+    rows = vector.reset()
+    assert np.array_equal(other.restore(vector.snapshot()).obs, rows.obs)  # `other` was never reset
+    for chosen in actions(20, envs=1):
+        assert np.array_equal(vector.step(chosen).rows.obs, other.step(chosen).rows.obs)
+
+
+def test_eleven_environments_keep_apart() -> None:
+    # "env1." is the beginning of neither "env10." nor "score1."
+    vector = vector_of(("breakout",) * 11)
+    other = vector_of(("breakout",) * 11, seed=30)
+    vector.reset()
+    for chosen in actions(5, envs=11):
+        vector.step(chosen)
+    other.restore(vector.snapshot())
+    for chosen in actions(20, envs=11, seed=1):
+        one, two = vector.step(chosen), other.step(chosen)
+        assert np.array_equal(one.rows.obs, two.rows.obs)
+
+
+def test_a_snapshot_of_another_number_of_environments_is_refused() -> None:
+    vector = vector_of(("pong", "pong"))
+    vector.reset()
+    with pytest.raises(ValueError, match="a snapshot of 2 environments for a vector of 1"):
+        vector_of(("pong",)).restore(vector.snapshot())
+
+
+def test_one_action_per_environment() -> None:
+    vector = vector_of(("pong", "pong"))
+    vector.reset()
+    with pytest.raises(ValueError, match="shorter"):
+        vector.step([0])
+    vector.close()
