@@ -14,13 +14,14 @@ from typing import Any
 
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.names import environment_errors, server_errors
+from rainbow_iqn_apex.environments.names import environment_errors
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
-from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions, bounds_errors, flag_of, option
+from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
 from rainbow_iqn_apex.options.lockstep import lockstep_errors
+from rainbow_iqn_apex.options.option import bounds_errors, flag_of, option
 from rainbow_iqn_apex.options.presets import PRESETS, preset_of
-from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice
+from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, server_errors
 from rainbow_iqn_apex.options.sink_options import SinkOptions
 
 

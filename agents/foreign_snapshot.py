@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.networks.duelling import ARCHITECTURES
-from rainbow_iqn_apex.options.agent_options import flag_of
+from rainbow_iqn_apex.options.option import flag_of
 
 Sizes = dict[str, Any]  # settings by name, and "nb_actions", which is none
 ADAM, RMSPROP = ("exp_avg", "exp_avg_sq"), ("square_avg",)  # moments; the last one is the mean of squares

@@ -13,7 +13,7 @@ from rainbow_iqn_apex.memory.mixture.spec import (
     counts,
     parse_mix,
 )
-from rainbow_iqn_apex.options.agent_options import option
+from rainbow_iqn_apex.options.option import option
 
 _MIXING = frozenset({"queue_size", "replay_device"})  # batches prepared ahead, and tables that may be on the GPU
 _ELITE = frozenset({"elite_strategy", "elite_insertion"})

@@ -1,12 +1,6 @@
-"""Where all random numbers begin: seeds of processes, and generators that snapshots hold."""
+"""Generators of random numbers that snapshots hold."""
 
-import numpy as np
 import torch
-
-
-def derive_seed(seed: int, *path: int) -> int:
-    """Return a seed for one purpose of one process: independent of those of other paths."""
-    return int(np.random.SeedSequence([seed, *path]).generate_state(1, np.uint32)[0])
 
 
 class RandomState:

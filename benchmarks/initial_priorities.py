@@ -27,9 +27,9 @@ from benchmarks.environment_info import machine
 from benchmarks.rank_correlation import spearman
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
-from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId

@@ -1,7 +1,6 @@
-"""Check common options that need more than bounds: each function returns a line for each fault, naming the option."""
+"""Checks which environment `--env` and `--game` name."""
 
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
-from rainbow_iqn_apex.memory.broker import access
 
 
 def environment_errors(environment: str, game: str) -> list[str]:
@@ -33,11 +32,3 @@ def _meant(environment: str) -> str:
     ids = {id_.partition("-v")[0].lower(): id_ for id_ in registry if "/" not in id_}  # of several versions the last
     name = environment if environment in registry else ids.get(environment.lower().partition("-v")[0])
     return f"did you mean --env gymnasium:{name}?" if name else "--env atari and --game, or --env gymnasium:CartPole-v1"
-
-
-def server_errors(host: str, url: str) -> list[str]:
-    """Return what is wrong with `--host-redis` and `--redis-url`."""
-    errors = access.check_url(url) if url else []
-    if "://" in host or "@" in host:
-        errors.append(f"--host-redis: expected the name or address of a machine; {access.URL_OPTION} takes a URL")
-    return errors

@@ -1,91 +1,9 @@
-"""Declares options: fields of frozen dataclasses, each with default, unit, bounds and help. Imports nothing slow.
+"""The options that all agents have, and the base of an agent's own, which stand in the `options.py` beside it."""
 
-The options here are those that all agents have. An agent's own stand in the `options.py` beside it.
-"""
-
-import dataclasses
-import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar
 
-T = TypeVar("T")
-
-_MOST = 1e15  # of any number: sums of several stay exact, and fit into 64 bits
-
-
-class Bounds(NamedTuple):
-    """Limit the values of an option."""
-
-    above: float = -math.inf  # exclusive
-    least: float = -math.inf
-    most: float = _MOST
-    choices: tuple[str, ...] = ()
-
-    def error(self, value: Any) -> str:
-        """Return what is wrong with a value; empty if nothing is."""
-        if self.choices:
-            known = f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
-            return "" if value in self.choices else f"expected {known}, got {value!r}"
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return ""
-        if self.least > -math.inf and self.most < _MOST and not self.least <= value <= self.most:
-            return f"must lie in {self.least:g} to {self.most:g}, is {value}"
-        if value <= self.above:
-            return f"must be above {self.above:g}, is {value}"
-        if value < self.least:
-            return f"must not be below {self.least:g}, is {value}"
-        if value > self.most:
-            return f"must not be above {self.most:g}, is {value}"
-        return ""
-
-
-def option(
-    default: T,
-    text: str,
-    *,
-    above: float = -math.inf,
-    least: float = -math.inf,
-    most: float = _MOST,
-    choices: tuple[str, ...] = (),
-    shared: bool = False,
-    policy: bool = False,
-    evaluation: bool = False,
-    short: str | None = None,
-    flag: bool = False,
-    listed: bool = False,
-) -> T:
-    """Return a dataclass field that is an option.
-
-    Args:
-        default: the value where neither command line nor preset gives one.
-        text: what `--help` prints of it, with its unit.
-        above: numbers must be above this one.
-        least: numbers must not be below this one.
-        most: numbers must not be above this one.
-        choices: the texts that are allowed; none allows all.
-        shared: all processes of a run must have the same value.
-        policy: an evaluation takes the value of the snapshot's run, as actions depend on it.
-        evaluation: actions in an evaluation depend on it, and in no run.
-        short: another spelling.
-        flag: a boolean that is usually given without a value.
-        listed: a text of parts with commas between, which a configuration file may give as a list.
-    """
-    marks = {"shared": shared, "policy": policy, "evaluation": evaluation}
-    metadata = {"help": text, "short": short, "flag": flag, "listed": listed} | marks
-    value: T = dataclasses.field(default=default, metadata=metadata | {"bounds": Bounds(above, least, most, choices)})
-    return value
-
-
-def flag_of(name: str) -> str:
-    """Return the command line's spelling of a field."""
-    return "--" + name.replace("_", "-")
-
-
-def bounds_errors(options: Any) -> list[str]:
-    """Return a line for each option of a dataclass whose value is outside its bounds."""
-    fields = (field for field in dataclasses.fields(options) if "bounds" in field.metadata)
-    found = ((field.name, field.metadata["bounds"].error(getattr(options, field.name))) for field in fields)
-    return [f"{flag_of(name)}: {error}" for name, error in found if error]
+from rainbow_iqn_apex.options.option import option
 
 
 @dataclass(frozen=True)

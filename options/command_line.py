@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import hide_passwords
 from rainbow_iqn_apex.options import completion, version
-from rainbow_iqn_apex.options.agent_options import flag_of
+from rainbow_iqn_apex.options.option import flag_of
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."

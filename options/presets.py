@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rainbow_iqn_apex.common.text import counted
-from rainbow_iqn_apex.options.agent_options import AgentOptions, Preset, flag_of
+from rainbow_iqn_apex.options.agent_options import AgentOptions, Preset
+from rainbow_iqn_apex.options.option import flag_of
 
 PRESETS: dict[str, Preset] = {
     "paper": {},

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from rainbow_iqn_apex.memory.broker import access
-from rainbow_iqn_apex.options.agent_options import option
+from rainbow_iqn_apex.options.option import option
 
 
 @dataclass(frozen=True)
@@ -28,3 +28,11 @@ def named_twice(options: RedisOptions, given: Collection[str]) -> list[str]:
         return []
     other = access.URL_OPTION if url == options.redis_url else f"the environment variable {access.URL}"
     return [f"--host-redis, --port-redis: {other} names the Redis server, too; leave out one of them"]
+
+
+def server_errors(host: str, url: str) -> list[str]:
+    """Return what is wrong with `--host-redis` and `--redis-url`."""
+    errors = access.check_url(url) if url else []
+    if "://" in host or "@" in host:
+        errors.append(f"--host-redis: expected the name or address of a machine; {access.URL_OPTION} takes a URL")
+    return errors

@@ -8,7 +8,7 @@ import pytest
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.args import GROUPS, Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.options.agent_options import flag_of
+from rainbow_iqn_apex.options.option import flag_of
 from tests.interface import FLAGS, INTERFACE, agent_of, read
 from tests.processes import run
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import yaml
 
-from rainbow_iqn_apex.agents.randomness import derive_seed
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from tests import specs
 from tests.failing import FAILING

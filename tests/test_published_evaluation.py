@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.randomness import derive_seed
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType

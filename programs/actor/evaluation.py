@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory import weights_packet

@@ -3,9 +3,9 @@
 import numpy as np
 
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory.hindsight import ACHIEVED, Hindsight, Judge
 from rainbow_iqn_apex.memory.rows import Arrays

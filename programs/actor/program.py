@@ -6,11 +6,11 @@ from functools import partial
 
 import torch
 
-from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, Saved, wait_for_run

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.monitoring.video import MAX_SECONDS
 from rainbow_iqn_apex.programs.common import device_name, open_environment, select_device

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args, verify
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.options.agent_options import flag_of
+from rainbow_iqn_apex.options.option import flag_of
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.results_folder import steps_made
 from rainbow_iqn_apex.saber.games import check_game

@@ -12,11 +12,11 @@ import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.precision import precision_in_use
-from rainbow_iqn_apex.agents.randomness import derive_seed
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, renew
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
@@ -25,7 +25,7 @@ from rainbow_iqn_apex.monitoring.reporter import Reporter
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.scores import expectations
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
-from rainbow_iqn_apex.options.agent_options import flag_of
+from rainbow_iqn_apex.options.option import flag_of
 from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs import snapshot
