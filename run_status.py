@@ -10,14 +10,13 @@ abandoned and counts as healthy. Within 30 seconds after the learner's start nob
 """
 
 import argparse
-import re
 import signal
 import sys
-from typing import NoReturn
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.command_line import fail, unknown
+from rainbow_iqn_apex.options.parser import Parser, port
 from rainbow_iqn_apex.programs import standard_output
 
 _JSON = """
@@ -31,11 +30,6 @@ number}}, with the names that monitoring/metrics.py explains. What is not known 
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        fail(self.prog, UserError(message))
-
-
 def main() -> None:
     """Read the command line and show the runs."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is shown yet: end without a traceback
@@ -45,37 +39,35 @@ def main() -> None:
 
 
 def _run(parser: argparse.ArgumentParser) -> None:
-    given, others = parser.parse_known_args()
-    if others:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
-        fail(parser.prog, UserError("\n".join(unknown(text, flags) for text in others)))
+    try:
+        given, others = parser.parse_known_args()
+        if others:
+            flags = [flag for action in parser._actions for flag in action.option_strings]
+            raise UserError("\n".join(unknown(text, flags) for text in others))
+        _show(given)
+    except UserError as error:
+        fail(parser.prog, error)
+
+
+def _show(given: argparse.Namespace) -> None:
     from rainbow_iqn_apex.monitoring.terminal.show import (  # after --help, which shall not wait for it
         Address,
         show_runs,
     )
 
-    try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        address = Address(given.host_redis, given.port_redis, given.redis_url)
-        sys.exit(show_runs(address, given.run_name, watch=given.watch, as_json=given.json))
-    except UserError as error:
-        fail(parser.prog, error)
-
-
-def _port(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
-        raise argparse.ArgumentTypeError(f"expected 1 to 65535, got {text!r}")
-    return int(text)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    address = Address(given.host_redis, given.port_redis, given.redis_url)
+    sys.exit(show_runs(address, given.run_name, watch=given.watch, as_json=given.json))
 
 
 def _parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(description=str(__doc__), epilog=_JSON, formatter_class=layout, allow_abbrev=False)
+    parser = Parser(description=str(__doc__), epilog=_JSON, formatter_class=layout, allow_abbrev=False)
     parser.add_argument("--run-name", default="", metavar="NAME", help="show this run alone")
     parser.add_argument("--watch", action="store_true", help="show the runs again each second")
     parser.add_argument("--json", action="store_true", help="write a JSON object a look")
     parser.add_argument("--host-redis", default="", metavar="HOST", help="machine of the Redis server [localhost]")
-    parser.add_argument("--port-redis", "-p_red", type=_port, default=0, metavar="PORT", help="its port [6379]")
+    parser.add_argument("--port-redis", "-p_red", type=port, default=0, metavar="PORT", help="its port [6379]")
     parser.add_argument("--redis-url", default="", metavar="URL", help="in the place of these two, see docs/access.md")
     completion.offer(parser)
     version.offer(parser)

@@ -1,4 +1,20 @@
-"""Writes numbers of things for sentences."""
+"""Writes errors and numbers of things for sentences."""
+
+import textwrap
+
+
+def one_line(what: object, most: int = 300) -> str:
+    """Return a text, or an error's, in printable ASCII without line breaks, cut at `most` characters.
+
+    An error without a text gives the name of its class.
+    """
+    text = " ".join(str(what).split()) or type(what).__name__
+    return textwrap.shorten(ascii(text)[1:-1], most)
+
+
+def name_error(error: BaseException) -> str:
+    """Return the class and the text of an error that the program does not know, in one line."""
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def counted(number: int, noun: str) -> str:

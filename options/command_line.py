@@ -19,6 +19,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import hide_passwords
 from rainbow_iqn_apex.options import completion, version
 from rainbow_iqn_apex.options.option import flag_of
+from rainbow_iqn_apex.options.parser import Parser
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _EXIT_CODES = "Exit codes: 0 done, or stopped in good order; 1 cannot go on; 2 bad command, or diverged."
@@ -39,7 +40,7 @@ def read(groups: Sequence[type], argv: Sequence[str] | None) -> tuple[dict[str, 
     Groups may share fields. A request for help is ignored.
     """
     fields = {f.name: f for group in groups for f in dataclasses.fields(group)}
-    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser = Parser(add_help=False, allow_abbrev=False)
     for f in fields.values():  # a missing value is reported together with all other mistakes
         parser.add_argument(*_spellings(f), dest=f.name, nargs="?", const=_ABSENT)
     words = [word for word in _words(argv) if word not in _HELP]
@@ -98,10 +99,10 @@ def _parser(
     defaults: dict[str, Any],
     choices: Mapping[str, Sequence[str]],
     others: Sequence[argparse.ArgumentParser] = (),
-) -> "_Parser":
+) -> Parser:
     """Return a parser that tells of the options of the groups; of those that groups share, the first group's."""
     usage = f"{program} [options]"
-    parser = _Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, parents=others)
+    parser = Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, parents=others)
     completion.offer(parser)
     version.offer(parser)
     known = set[str]()
@@ -168,11 +169,6 @@ def fail(program: str, error: UserError) -> NoReturn:
     for line in str(error).splitlines():
         print(f"{program}: error: {hide_passwords(line)}", file=sys.stderr)
     sys.exit(2)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message.removeprefix("argument "))
 
 
 def _kind(f: dataclasses.Field[Any]) -> str:

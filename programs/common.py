@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import textwrap
 import threading
 import time
 from datetime import datetime
@@ -97,11 +96,6 @@ def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimit
         max_chunks=args.memory_capacity // agent.spec.period,
         max_policy_lag=args.own.MAX_POLICY_LAG,
     )
-
-
-def one_line(error: Exception) -> str:
-    """Return an error's text, shortened for a message of one line."""
-    return textwrap.shorten(ascii(str(error))[1:-1] or type(error).__name__, 200)
 
 
 def timestamp() -> str:

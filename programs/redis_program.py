@@ -3,44 +3,34 @@
 It keeps its file in the folder results/ of the present folder. The start script has a server of its own.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT
 from rainbow_iqn_apex.options import command_line, completion, version
+from rainbow_iqn_apex.options.parser import Parser, port
 from rainbow_iqn_apex.programs.server_program import CONFIGURATION, find_program, settings_of
 
 _PROGRAM = "apex-redis"
 _RESULTS = Path("results")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        command_line.fail(self.prog, UserError(message))
-
-
 def main() -> None:
     """Become the server; exit code 2 for a wrong command, 1 if there is no server."""
-    parser = _Parser(_PROGRAM, description=__doc__, allow_abbrev=False)
+    parser = Parser(_PROGRAM, description=__doc__, allow_abbrev=False)
     parser.add_argument(
-        "--port-redis", "-p_red", type=_port, default=DEFAULT_PORT, metavar="PORT", help=f"its port [{DEFAULT_PORT}]"
+        "--port-redis", "-p_red", type=port, default=DEFAULT_PORT, metavar="PORT", help=f"its port [{DEFAULT_PORT}]"
     )
     completion.offer(parser)
     version.offer(parser)
-    port = parser.parse_args().port_redis
     try:
+        number = parser.parse_args().port_redis
         program = find_program()
         _RESULTS.mkdir(exist_ok=True)
-        os.execv(program.path, [program.path, str(CONFIGURATION), *settings_of(port, _RESULTS)])
+        os.execv(program.path, [program.path, str(CONFIGURATION), *settings_of(number, _RESULTS)])
+    except UserError as error:
+        command_line.fail(_PROGRAM, error)
     except (RunError, OSError) as error:
         sys.exit(f"{_PROGRAM}: {error}")
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise argparse.ArgumentTypeError(f"expected 1 to 65535, got {text!r}")
-    return int(text)

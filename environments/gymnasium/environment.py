@@ -17,10 +17,11 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.environments.display import check_display
 from rainbow_iqn_apex.environments.gymnasium.extras import DM_CONTROL, missing
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
-from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, one_line, view_of
+from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, view_of
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field

@@ -12,7 +12,6 @@ What an agent chooses: see `memory.environment_spec`. The numbers of a Box go fr
 upper ones.
 """
 
-import textwrap
 from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ import cv2
 import numpy as np
 from gymnasium import spaces
 
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete, Part
 from rainbow_iqn_apex.memory.rows import Array
@@ -50,11 +50,6 @@ class Actions(NamedTuple):
     def stored(self, actions: list[Any]) -> Array:
         """Return what `read` returned as one array [steps, ...]."""
         return np.array(actions, self.dtype).reshape(len(actions), *self.spec.field.shape)
-
-
-def one_line(what: object) -> str:
-    """Return a text without line breaks, of 300 characters at the most."""
-    return textwrap.shorten(str(what), 300)
 
 
 # --- observations ---

@@ -7,12 +7,12 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, Stopped, UserError
+from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
 from rainbow_iqn_apex.memory.broker.holder import this_host
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Event, Report, ReportError, Role, decode, encode
-from rainbow_iqn_apex.programs.common import one_line
 
 # Ends that are no failure of the actor's; where its lease is lost, the report is its successor's.
 _IN_ORDER = (Stopped, UserError, BrokerError, LeaseLostError)
@@ -28,7 +28,7 @@ def failure_reported(client: Client, keys: Keys, role: Role, number: int) -> Ite
         raise
     except Exception as error:
         now = time.time()
-        failed = Event(now, f"failed ({type(error).__name__}: {one_line(error)})", is_alarm=True)
+        failed = Event(now, f"failed ({name_error(error)})", is_alarm=True)
         with suppress(BrokerError), closing(ReportStore(client, keys)) as store:
             own = Report(role, number, this_host(), os.getpid(), began, now, ended=True)
             last = _read(store, number) or own

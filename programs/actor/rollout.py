@@ -10,6 +10,7 @@ from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Stateful
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import wire
@@ -22,7 +23,6 @@ from rainbow_iqn_apex.memory.rows import Arrays, Row, section, with_present_name
 from rainbow_iqn_apex.monitoring.view import View
 from rainbow_iqn_apex.programs.actor.goals import Goals
 from rainbow_iqn_apex.programs.actor.watching import make_view
-from rainbow_iqn_apex.programs.common import one_line
 from rainbow_iqn_apex.programs.learner.budget import row_bytes
 
 _ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, or an episode's actions

@@ -4,11 +4,12 @@ import threading
 import time
 from typing import Any
 
+from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.broker.views import ViewListener
 from rainbow_iqn_apex.monitoring.view import MAX_BYTES, ViewError, decode
-from rainbow_iqn_apex.programs.dashboard.watcher import Watcher, one_line
+from rainbow_iqn_apex.programs.dashboard.watcher import Watcher
 
 _WATCHED_S = 5.0  # after a browser's last question
 _MOST_WATCHED = 8  # actors at a time
@@ -65,7 +66,7 @@ class Views:
             except BrokerError as error:
                 self._miss(f"no views come from Redis ({' '.join(str(error).split())[:200]})")
             except Exception as error:  # noqa: BLE001 - whatever a peer has sent may cost views, and no thread
-                self._miss(f"the dashboard cannot read the views ({one_line(error)})")
+                self._miss(f"the dashboard cannot read the views ({name_error(error)})")
         self._hang_up()
 
     def _miss(self, why: str) -> None:

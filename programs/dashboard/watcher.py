@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.access import Server, hide_passwords
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, PlainClient, connect
 from rainbow_iqn_apex.memory.broker.holder import this_host
@@ -70,7 +71,7 @@ class Watcher:
             except (BrokerError, RunError, UserError) as error:
                 self._miss(hide_passwords(" ".join(str(error).split())))
             except Exception as error:  # noqa: BLE001 - whatever a peer has written may cost looks, and no thread
-                self._miss(f"the dashboard cannot look at it ({hide_passwords(one_line(error))})")
+                self._miss(f"the dashboard cannot look at it ({hide_passwords(name_error(error))})")
             self._left.wait(_INTERVAL_S)
         if self._reader:
             self._reader.close()
@@ -131,8 +132,3 @@ class Watcher:
     def _is_ours(self, owner: Owner | None) -> bool:
         """Return whether a run's files are in the results folder, or in a folder below."""
         return owner is not None and owner.host == this_host() and Path(owner.folder).is_relative_to(self._folder)
-
-
-def one_line(error: Exception) -> str:
-    """Return what an error that nobody has foreseen is, for people."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

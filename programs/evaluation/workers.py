@@ -26,13 +26,14 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.common.text import name_error, one_line
 from rainbow_iqn_apex.environments.interface import Environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 from rainbow_iqn_apex.monitoring.video import write_video
 from rainbow_iqn_apex.programs import processor, snapshot
-from rainbow_iqn_apex.programs.common import make_agent, one_line, open_environment, select_device
+from rainbow_iqn_apex.programs.common import make_agent, open_environment, select_device
 from rainbow_iqn_apex.saber.games import PUBLISHED_ACTIONS
 
 _SIGNAL_S = 1.0  # until a signal that has ended another process is noticed here
@@ -307,7 +308,7 @@ def _begin(args: Args, weights: Any, stop: Event) -> None:
     try:
         _player = EpisodePlayer(args, weights, stop)
     except Exception as error:  # noqa: BLE001 - the pool would tell of a death alone; the first task raises it
-        _failure = one_line(error) if isinstance(error, UserError) else f"{type(error).__name__}: {one_line(error)}"
+        _failure = one_line(error) if isinstance(error, UserError) else name_error(error)
 
 
 def _end_with_parent() -> None:

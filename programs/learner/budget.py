@@ -17,6 +17,7 @@ from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker.access import LOCAL
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, MemoryUse, memory_use
@@ -41,7 +42,6 @@ _LOG_SHARE = 2  # of the replay in Redis: kept for the older of two checkpoints;
 _FILE_SHARE = 3  # of the log: Redis rewrites its file when the file has doubled, and keeps the old file meanwhile
 _PLOTS = 20_000_000
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class Sizes(NamedTuple):
@@ -120,7 +120,7 @@ def check_learner(
     use = memory_use(client, args.name)
     missing = max(0, _redis_bytes(args, agent, environment, weights) - use.ours)
     needs = _redis_and_learner(missing, sizes, place, agent.generator.device, use)
-    file = _FILE_SHARE * missing if use.file and use.host in _LOCAL else 0
+    file = _FILE_SHARE * missing if use.file and use.host in LOCAL else 0
     free = shutil.disk_usage(args.path_to_results).free
     what = "results and Redis's file" if file else "results"
     disk = file + max(0, _files_bytes(args, agent, weights, kept) - _present_bytes(args)) + _PLOTS
@@ -198,7 +198,7 @@ def _redis_and_learner(
     if use.limit:
         room = use.limit - use.used
         needs.append(Need("Redis", missing, room, "left of its maxmemory", "raise maxmemory, or " + smaller))
-    elif use.host in _LOCAL:
+    elif use.host in LOCAL:
         needs[0] = Need("learner and Redis", host + missing, available_memory(), "free here", remedy)
     else:
         needs.append(Need("Redis", missing, use.machine - use.used, "of its machine", smaller))

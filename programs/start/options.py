@@ -5,7 +5,6 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.args import Args
@@ -14,6 +13,7 @@ from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.memory.broker.roll_call import LEARNER
 from rainbow_iqn_apex.options import command_line, config_file
+from rainbow_iqn_apex.options.parser import Parser
 from rainbow_iqn_apex.options.sink_options import check_sinks
 
 PROGRAM = command_line.name_of("start_learning_atari.sh")
@@ -97,14 +97,9 @@ def continuation(script: Sequence[str], words: Sequence[str]) -> str:
     return shlex.join([*script, *kept])
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message.removeprefix("argument "))
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of this script's own options, which help.txt explains."""
-    parser = _Parser(prog=PROGRAM, add_help=False, allow_abbrev=False)
+    parser = Parser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument("--gpus")
     parser.add_argument("--windows", default="auto")
     parser.add_argument("--use-running-redis", action="store_true")

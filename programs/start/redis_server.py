@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
-from rainbow_iqn_apex.memory.broker.access import OPEN, Server, append_file
+from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
 from rainbow_iqn_apex.programs.server_program import (
     CONFIGURATION,
@@ -21,7 +21,6 @@ from rainbow_iqn_apex.programs.server_program import (
 from rainbow_iqn_apex.programs.start.output import say
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 
-_LOCAL = ("localhost", "127.0.0.1", "::1")
 _ANSWERS_WITHIN_S = 30.0
 _MOST_RESTARTS = 3
 _LAST_LINES = 8
@@ -57,7 +56,7 @@ def ask(host: str, port: int) -> Answer:
 
 def uses_running(server: Server, asked: bool) -> bool:
     """Tell whether a server that runs is to be used: somebody looks after one that is guarded or on another machine."""
-    return asked or server.access != OPEN or server.host not in _LOCAL
+    return asked or server.access != OPEN or server.host not in LOCAL
 
 
 def check_running(server: Server) -> None:

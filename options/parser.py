@@ -1,0 +1,22 @@
+"""A parser of argparse that reports a wrong command as all programs do, and what the small programs parse with it."""
+
+import argparse
+import re
+from typing import NoReturn
+
+from rainbow_iqn_apex.common.errors import UserError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that raises UserError for a wrong command line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError with argparse's message."""
+        raise UserError(message.removeprefix("argument "))
+
+
+def port(text: str) -> int:
+    """Return the number of a port, as a `type` of argparse."""
+    if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"expected 1 to 65535, got {text!r}")
+    return int(text)
