@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
@@ -67,14 +68,6 @@ class Stateful(Protocol):
 
     def load_state_dict(self, state: Any) -> Any:
         """Restore it."""
-
-
-class Network(nn.Module):
-    """The part "model": what acts, and what the learner publishes for those who act elsewhere."""
-
-    def published(self) -> dict[str, Tensor]:
-        """Return copies of what `Agent.load` takes over, as tensors of float32 or bfloat16."""
-        return {name: parameter.detach().clone() for name, parameter in self.named_parameters()}
 
 
 class ActorOutput(NamedTuple):

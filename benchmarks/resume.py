@@ -27,7 +27,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.run_status import read_run
 from rainbow_iqn_apex.memory.messages import encode_message
-from rainbow_iqn_apex.programs.learner.budget import available_memory
+from rainbow_iqn_apex.programs.memory_needs import available_memory
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _TRANSITIONS = 1_000_000

@@ -19,7 +19,8 @@ from typing import Any, BinaryIO
 import torch
 
 from rainbow_iqn_apex.agents.foreign_snapshot import ADAM, RMSPROP, check_weights, misfits, paired_moments
-from rainbow_iqn_apex.agents.interface import Agent, Network, Stateful
+from rainbow_iqn_apex.agents.interface import Agent, Stateful
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import replace_file
 
@@ -270,3 +271,11 @@ def _damage(error: Exception) -> str:
 def _first_line(error: Exception) -> str:
     text = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     return text if len(text) <= 300 else text[:300] + " ..."
+
+
+def steps_made(values: dict[str, Any], *, lockstep: bool) -> int:
+    """Count the agent steps that a run has made, from its `T_actors` and `T_learner`.
+
+    In lockstep `T_learner` counts them, too: the last round is played, but not counted in `T_actors`.
+    """
+    return max(int(values["T_actors"]), int(values["T_learner"]) if lockstep else 0)

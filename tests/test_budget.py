@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.connection import Client
@@ -19,7 +19,7 @@ from rainbow_iqn_apex.memory.mixture import buffer
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs import memory_needs, snapshot
 from rainbow_iqn_apex.programs.common import make_agent
 from rainbow_iqn_apex.programs.learner import budget, buffers
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
@@ -88,14 +88,14 @@ def test_chunks_that_the_learner_would_not_read() -> None:
 
 
 def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    free = budget.available_memory()
+    free = memory_needs.available_memory()
     assert 10**7 < free < 10**14
     (tmp_path / "memory.max").write_text(f"{free // 2}\n")
     (tmp_path / "memory.current").write_text("1000\n")
-    monkeypatch.setattr(budget, "CONTROL_GROUP", tmp_path)
-    assert budget.available_memory() == free // 2 - 1000
+    monkeypatch.setattr(memory_needs, "CONTROL_GROUP", tmp_path)
+    assert memory_needs.available_memory() == free // 2 - 1000
     (tmp_path / "memory.max").write_text("max\n")
-    assert budget.available_memory() > free // 2
+    assert memory_needs.available_memory() > free // 2
 
 
 def test_the_files_of_a_run_are_as_large_as_announced(tmp_path: Path) -> None:

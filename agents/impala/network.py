@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.interface import Network
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory
+from rainbow_iqn_apex.agents.networks.network import Network
 
 _EXPONENT_SPEED = 10.0  # of the learned weight of the entropy: exp(10 p)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops.modulated import modulated_hidden
 from rainbow_iqn_apex.agents.ops.noise import NoisyWeight, effective_weight, factorised_noise
 from rainbow_iqn_apex.memory.environment_spec import Field

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
-from rainbow_iqn_apex.agents.interface import Network
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.networks.policy_head import PolicyHead
 from rainbow_iqn_apex.agents.networks.torso import FRAME
 from rainbow_iqn_apex.agents.ops.popart import PopArt

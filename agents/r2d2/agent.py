@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Network, Place, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Place, Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.n_step import n_step_rows

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Inspection, Network, Setup, Update
+from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Inspection, Setup, Update
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.randomness import RandomState

@@ -36,7 +36,6 @@ from rainbow_iqn_apex.monitoring.reporter import Reporter
 from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.monitoring.viewer import Viewer
-from rainbow_iqn_apex.programs.actor.failure import failure_reported
 from rainbow_iqn_apex.programs.actor.filming import Filmer
 from rainbow_iqn_apex.programs.actor.gauges import ActorGauges
 from rainbow_iqn_apex.programs.actor.watching import make_view
@@ -49,7 +48,8 @@ from rainbow_iqn_apex.programs.common import (
     select_device,
 )
 from rainbow_iqn_apex.programs.evaluation.workers import play_episode, seed_agent
-from rainbow_iqn_apex.programs.learner import budget
+from rainbow_iqn_apex.programs.failure import failure_reported
+from rainbow_iqn_apex.programs.memory_needs import check_actor
 from rainbow_iqn_apex.programs.recording import EVALUATIONS
 
 _MOST_UNREAD = 100  # episodes in Redis that the learner has not read, as while it is not running
@@ -159,7 +159,7 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
     torch.set_num_threads(1)
     if args.record_evaluations:
         open_environment(args, args.seed, recorded_by=EVALUATIONS).close()  # fails now, not after a wait
-    budget.check_actor(args)
+    check_actor(args)
     client = connect_to_redis(args, stop)
     run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
     keys = Keys(args.name, run.run_id, evaluation=True)

@@ -27,7 +27,6 @@ from rainbow_iqn_apex.monitoring.terminal.pictures import process_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.monitoring.viewer import Viewer
 from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
-from rainbow_iqn_apex.programs.actor.failure import failure_of, failure_reported
 from rainbow_iqn_apex.programs.actor.gauges import PARTS, ActorGauges
 from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
 from rainbow_iqn_apex.programs.common import (
@@ -39,7 +38,8 @@ from rainbow_iqn_apex.programs.common import (
     open_environment,
     select_device,
 )
-from rainbow_iqn_apex.programs.learner import budget
+from rainbow_iqn_apex.programs.failure import failure_of, failure_reported
+from rainbow_iqn_apex.programs.memory_needs import check_actor
 
 
 class Actor:
@@ -207,7 +207,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     if args.id_actor == LEARNER:
         raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}, such as --id-actor 0")
     torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
-    budget.check_actor(args)
+    check_actor(args)
     client = connect_to_redis(args, stop)
     run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
     with failure_reported(client, Keys(args.name, run.run_id), "actor", args.id_actor):

@@ -23,7 +23,7 @@ from rainbow_iqn_apex.memory.rows import Arrays, Row, section, with_present_name
 from rainbow_iqn_apex.monitoring.view import View
 from rainbow_iqn_apex.programs.actor.goals import Goals
 from rainbow_iqn_apex.programs.actor.watching import make_view
-from rainbow_iqn_apex.programs.learner.budget import row_bytes
+from rainbow_iqn_apex.programs.memory_needs import row_bytes
 
 _ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, or an episode's actions
 # Errors that arrays of wrong names, sizes or dtypes cause, wherever they are first used; WireError is a ValueError.

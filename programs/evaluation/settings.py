@@ -14,7 +14,6 @@ from rainbow_iqn_apex.args import Args, verify
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options.option import flag_of
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.learner.results_folder import steps_made
 from rainbow_iqn_apex.saber.games import check_game
 
 _RULES = ("proba_sticky_actions", "disable_SABER_mode")
@@ -156,7 +155,7 @@ def trained_steps(args: Args, saved: dict[str, Any]) -> int | None:
     counts = {name: saved.get(name) for name in ("T_actors", *(["T_learner"] if lockstep else []))}
     if not all(type(count) is int and 0 <= count < 2**63 for count in counts.values()):
         return None
-    return steps_made(counts, lockstep=lockstep)
+    return snapshot.steps_made(counts, lockstep=lockstep)
 
 
 def _settings(args: Args, saved: dict[str, Any]) -> dict[str, Any]:

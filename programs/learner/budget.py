@@ -4,10 +4,7 @@ A run that ends after three days because something is full is worse than one tha
 settings is computed; the constants are upper bounds of what was measured. All figures are bytes.
 """
 
-import math
 import shutil
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -22,15 +19,15 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, MemoryUse, memory_use
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture.tables import most_measured
 from rainbow_iqn_apex.memory.queue import LOG_ROWS
 from rainbow_iqn_apex.programs.learner.buffers import held
+from rainbow_iqn_apex.programs.memory_needs import ACTOR_BYTES, Need, available_memory, gigabytes, refuse, row_bytes
 
 _LEARNER = 670_000_000  # Python, PyTorch, temporaries of a Rainbow agent's update
 _READ_SHARE = 8  # of the bytes of one read of the log: Python's objects for many small messages take six times as much
 _PIECES = 1.5  # two threads that allocate at a time leave gaps between what they hold
-_ACTOR = 350_000_000
 _REDIS = 10_000_000
 _STATE = 100_000  # of an environment: emulator, frame stack and unfinished rows, stored with every commit
 _ATARI_ROW = 250  # compressed; 40 to 130 in random play, more where more is going on
@@ -41,7 +38,6 @@ _SAVED = 64  # of a chunk in a mixture's checkpoint: its name, its priority and 
 _LOG_SHARE = 2  # of the replay in Redis: kept for the older of two checkpoints; half a replay may follow each of them
 _FILE_SHARE = 3  # of the log: Redis rewrites its file when the file has doubled, and keeps the old file meanwhile
 _PLOTS = 20_000_000
-CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
 
 
 class Sizes(NamedTuple):
@@ -50,25 +46,6 @@ class Sizes(NamedTuple):
     learner: int  # all that is neither of the others
     update: int  # of the agent's device
     replay: int  # of the replay's device
-
-
-@dataclass(frozen=True)
-class Need:
-    """Bytes that something needs, and bytes that are there for it."""
-
-    what: str
-    needed: int
-    there: int
-    where: str
-    remedy: str
-
-    def __str__(self) -> str:
-        return f"{self.what} {_gb(self.needed)} of {_gb(self.there)} {self.where}"
-
-
-def row_bytes(observation: Field) -> int:
-    """Count the bytes of one observation, or of another field."""
-    return math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
 
 
 def chunk_bytes(spec: ChunkSpec, environment: EnvironmentSpec) -> int:
@@ -125,8 +102,8 @@ def check_learner(
     what = "results and Redis's file" if file else "results"
     disk = file + max(0, _files_bytes(args, agent, weights, kept) - _present_bytes(args)) + _PLOTS
     needs.append(Need(what, disk, free, "free on the disk", "--path-to-results: make room there"))
-    print(f"Budget: {'; '.join(map(str, needs))}; each actor {_gb(_ACTOR + weights)}", flush=True)
-    _refuse(needs, args)
+    print(f"Budget: {'; '.join(map(str, needs))}; each actor {gigabytes(ACTOR_BYTES + weights)}", flush=True)
+    refuse(needs, args)
 
 
 def check_chunk(spec: ChunkSpec, environment: EnvironmentSpec) -> None:
@@ -137,21 +114,6 @@ def check_chunk(spec: ChunkSpec, environment: EnvironmentSpec) -> None:
             f"--history-length: a chunk of {spec.window} rows has up to {size} bytes, and the learner reads messages "
             f"of {READ_BYTES} at most: choose a shorter one, or shorter sequences"
         )
-
-
-def check_actor(args: Args) -> None:
-    """Raise UserError if an actor does not fit into this machine's memory and --force is not given."""
-    _refuse([Need("actor", _ACTOR, available_memory(), "free here", "start fewer actors on this machine")], args)
-
-
-def available_memory() -> int:
-    """Return the bytes that this process may still use of the machine's memory, or of its container's (Linux)."""
-    free = int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
-    try:
-        limit, used = ((CONTROL_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
-    except OSError:
-        return free
-    return free if limit == "max" else min(free, int(limit) - int(used))
 
 
 def _redis_bytes(args: Args, agent: Agent, environment: EnvironmentSpec, weights: int) -> int:
@@ -203,13 +165,3 @@ def _redis_and_learner(
     else:
         needs.append(Need("Redis", missing, use.machine - use.used, "of its machine", smaller))
     return needs
-
-
-def _refuse(needs: list[Need], args: Args) -> None:
-    errors = [f"{need.remedy}: {need}; --force starts all the same" for need in needs if need.needed > need.there]
-    if errors and not args.force:
-        raise UserError("\n".join(errors))
-
-
-def _gb(count: int) -> str:
-    return f"{max(count, 0) / 1e9:.1f} GB"

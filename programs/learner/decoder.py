@@ -1,12 +1,10 @@
 """Decodes the actors' messages, and refuses those that the learner could not use."""
 
-import math
-
-from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkSpec, check_chunk
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message
 from rainbow_iqn_apex.programs.learner.results_folder import training_record
+from rainbow_iqn_apex.programs.memory_needs import row_bytes
 
 
 class MessageDecoder:
@@ -17,8 +15,8 @@ class MessageDecoder:
         self._fields = spec.row_fields(environment)
         self._action = environment.action
         self._nb_env = nb_env  # of an actor
-        row_bytes = sum(math.prod(field.shape) * wire.DTYPES[field.dtype].itemsize for field in self._fields.values())
-        self._max_payload = 2 * spec.window * row_bytes + 65536
+        row = sum(map(row_bytes, self._fields.values()))
+        self._max_payload = 2 * spec.window * row + 65536
 
     def __call__(self, data: bytes) -> Message:
         """Decode a message."""

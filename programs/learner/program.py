@@ -29,7 +29,6 @@ from rainbow_iqn_apex.options.option import flag_of
 from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.options.sink_options import check_sinks
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.actor.failure import failure_of
 from rainbow_iqn_apex.programs.common import (
     connect_to_redis,
     device_name,
@@ -39,6 +38,7 @@ from rainbow_iqn_apex.programs.common import (
     open_environment,
     select_device,
 )
+from rainbow_iqn_apex.programs.failure import failure_of
 from rainbow_iqn_apex.programs.learner import budget
 from rainbow_iqn_apex.programs.learner.buffers import capacity, make_buffer
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 

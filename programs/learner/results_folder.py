@@ -181,16 +181,8 @@ class ResultsFolder:
         """Write down how far the run got. The log alone does not show that: a run may end within an episode."""
         if self._record:
             lockstep = self._record.starts[-1].settings["synchronize_actors_with_learner"]
-            self._record = replace(self._record, reached=steps_made(values, lockstep=lockstep))
+            self._record = replace(self._record, reached=snapshot.steps_made(values, lockstep=lockstep))
             write_record(self._record_path, self._record)
-
-
-def steps_made(values: dict[str, Any], *, lockstep: bool) -> int:
-    """Count the agent steps that a run has made, from its `T_actors` and `T_learner`.
-
-    In lockstep `T_learner` counts them, too: the last round is played, but not counted in `T_actors`.
-    """
-    return max(int(values["T_actors"]), int(values["T_learner"]) if lockstep else 0)
 
 
 def training_record(episode: Episode, t_learner: int) -> EpisodeRecord:

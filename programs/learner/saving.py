@@ -20,8 +20,9 @@ from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.kept_weights import KeptWeights, points_to_keep
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
-from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder, steps_made
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
+from rainbow_iqn_apex.programs.snapshot import steps_made
 
 _SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
 _RETRY_S = 60.0  # until files are written again after a failure

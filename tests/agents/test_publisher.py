@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.interface import Network
+from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.connection import Client

@@ -1,0 +1,59 @@
+"""What a process needs of memory and disk beside what there is, and the bytes of a row."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.environment_spec import Field
+
+ACTOR_BYTES = 350_000_000
+CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that something needs, and bytes that are there for it."""
+
+    what: str
+    needed: int
+    there: int
+    where: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {gigabytes(self.needed)} of {gigabytes(self.there)} {self.where}"
+
+
+def row_bytes(observation: Field) -> int:
+    """Count the bytes of one observation, or of another field."""
+    return math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
+
+
+def check_actor(args: Args) -> None:
+    """Raise UserError if an actor does not fit into this machine's memory and --force is not given."""
+    refuse([Need("actor", ACTOR_BYTES, available_memory(), "free here", "start fewer actors on this machine")], args)
+
+
+def available_memory() -> int:
+    """Return the bytes that this process may still use of the machine's memory, or of its container's (Linux)."""
+    free = int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
+    try:
+        limit, used = ((CONTROL_GROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
+    except OSError:
+        return free
+    return free if limit == "max" else min(free, int(limit) - int(used))
+
+
+def refuse(needs: list[Need], args: Args) -> None:
+    """Raise UserError if there is less than a process needs, and --force is not given."""
+    errors = [f"{need.remedy}: {need}; --force starts all the same" for need in needs if need.needed > need.there]
+    if errors and not args.force:
+        raise UserError("\n".join(errors))
+
+
+def gigabytes(count: int) -> str:
+    """Write a number of bytes, as in "1.5 GB"."""
+    return f"{max(count, 0) / 1e9:.1f} GB"
