@@ -14,10 +14,10 @@ from typing import Any
 
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.names import environment_errors
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
+from rainbow_iqn_apex.options.environment_names import environment_errors
 from rainbow_iqn_apex.options.lockstep import lockstep_errors
 from rainbow_iqn_apex.options.option import bounds_errors, flag_of, option
 from rainbow_iqn_apex.options.presets import PRESETS, preset_of
@@ -49,9 +49,7 @@ class RunOptions:
     synchronize_actors_with_learner: bool = option(
         True, "play and learn at one update per replay-frequency agent steps, waiting for each other", shared=True
     )
-    T_max: int = option(
-        50_000_000, "length of the run [agent steps over all actors; 4 frames each]", above=0, shared=True
-    )
+    T_max: int = option(50_000_000, "agent steps of the run, over all actors [4 frames each]", above=0, shared=True)
     force: bool = option(False, "accept settings that are refused as unwise", flag=True)
     run_name: str = option("", "name of the run on the Redis server [default: the game]")
     abandon_other_run: bool = option(

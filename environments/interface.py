@@ -6,7 +6,7 @@
         row = environment.step(choose(row))     # MID ..., LAST
     print(environment.end)                      # "game_over", "stuck" or "time_limit"
 
-A new environment is one file and one line in `saber.registry`.
+A new environment is one file and one line in `environments.registry`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
 class EnvironmentSettings:
     """Settings of an environment; an environment without frames or stickiness ignores the settings about them."""
 
-    env: str = "atari"  # a name in `saber.registry`; what follows a colon is its own, as in gymnasium:<id>
+    env: str = "atari"  # a name in `environments.registry`; what follows a colon is its own, as in gymnasium:<id>
     game: str = "pong"  # snake_case, see saber.games
     proba_sticky_actions: float = 0.25  # per frame; 0.25: Machado et al. 2018
     action_repeat: int = 4  # frames per agent step

@@ -1,25 +1,26 @@
 """Environments by name. A new environment is one file and one line here."""
 
+import importlib
 from collections.abc import Callable
 
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 
-
-def _atari(settings: EnvironmentSettings, seed: int) -> Environment:
-    from rainbow_iqn_apex.saber.atari import AtariEnvironment  # other environments need neither the emulator nor OpenCV
-
-    return AtariEnvironment(settings, seed)
+Make = Callable[[EnvironmentSettings, int], Environment]
 
 
-def _gymnasium(settings: EnvironmentSettings, seed: int) -> Environment:
-    from rainbow_iqn_apex.environments.gymnasium.environment import GymnasiumEnvironment
+def _class(module: str, name: str) -> Make:
+    """Return a function that imports an environment's class when it is made: others need not its libraries."""
 
-    return GymnasiumEnvironment(settings, seed)
+    def make(settings: EnvironmentSettings, seed: int) -> Environment:
+        environment: Environment = getattr(importlib.import_module(module), name)(settings, seed)
+        return environment
+
+    return make
 
 
-ENVIRONMENTS: dict[str, Callable[[EnvironmentSettings, int], Environment]] = {
-    "atari": _atari,
-    "gymnasium": _gymnasium,
+ENVIRONMENTS: dict[str, Make] = {
+    "atari": _class("rainbow_iqn_apex.saber.atari", "AtariEnvironment"),
+    "gymnasium": _class("rainbow_iqn_apex.environments.gymnasium.environment", "GymnasiumEnvironment"),
 }
 
 

@@ -10,7 +10,7 @@ import torch
 
 from rainbow_iqn_apex.common.files import replace_file
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 SIZE, PIECES = 1 << 20, 32
 
 # Replaces the file for ever, by content that is all of one letter; says when it is in the middle of a write.
