@@ -74,8 +74,9 @@ def copy_project(folder: Path, stand_in: str) -> None:
     folder.mkdir()
     for name in ("start_learning_atari.sh", "make_environment.sh", "redis_rainbow_6379.conf", "args.py"):
         shutil.copy(ROOT / name, folder)
-    for name in ("agents", "memory", "monitoring", "programs", "saber"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for link in (ROOT / PACKAGE).iterdir():
+        if link.is_symlink() and link.is_dir():
+            shutil.copytree(ROOT / link.name, folder / link.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / PACKAGE, folder / PACKAGE, symlinks=True)  # links to these
     for name in ("launch_learner.py", "launch_actor.py"):
         (folder / name).write_text(stand_in)

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.documents import blocks, documents
 from tests.processes import ROOT
 
-PROGRAMS = ("agents", "memory", "monitoring", "programs", "saber")
+PROGRAMS = ("agents", "common", "environments", "memory", "monitoring", "options", "programs", "saber")
 TEXT = documents()["docs/troubleshooting.md"]
 
 
