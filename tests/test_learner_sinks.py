@@ -157,7 +157,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 def test_an_account_is_asked_for_before_the_run(tmp_path: Path) -> None:
     need_extras("wandb")
     variables = {name: value for name, value in clean_environment().items() if not name.startswith("WANDB_")}
-    code = "from rainbow_iqn_apex.programs import sink_options as s\ns.check_sinks(s.SinkOptions(wandb=True))"
+    code = "from rainbow_iqn_apex.options import sink_options as s\ns.check_sinks(s.SinkOptions(wandb=True))"
     ended = run("-c", code, environment=variables | {"HOME": str(tmp_path)})
     line = "UserError: --wandb: no account is known on this machine; give `wandb login`, or set WANDB_MODE=offline"
     assert ended.errors.splitlines()[-1].endswith(line)
