@@ -28,7 +28,7 @@ from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
 
 
-class Place(NamedTuple):
+class EnvironmentSlot(NamedTuple):
     """Where an agent's environments stand among those of all actors."""
 
     first: int
@@ -44,7 +44,7 @@ class Setup:
     environment: EnvironmentSpec
     generator: torch.Generator  # of all that the agent draws, on its device
     learns: bool  # an agent that only acts needs no target network and no optimiser
-    place: Place  # for exploration that differs from one environment to the next
+    slot: EnvironmentSlot  # for exploration that differs from one environment to the next
     agent: str = "this one"  # as --agent names it
 
     @property

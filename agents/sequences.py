@@ -1,7 +1,7 @@
 """Agents that learn from sequences of rows with a `Core`: what such a network sees when acting and when learning.
 
-A policy keeps, for each environment, the stack, and with an LSTM the last action and the LSTM's memory. A chunk stores
-these two as they were before its first row with a full stack: the frames of that stack are the chunk's own rows.
+A policy keeps, for each environment, the stack, and with an LSTM the last action and the recurrent state; a chunk holds
+both as they were before its first row with a full stack: the frames of that stack are the chunk's own rows.
 Letters: T rows from the first with a full stack on, B batch, E environments, S stack.
 """
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.interface import Agent, Setup
-from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory
+from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.torso import TorsoSpec
 from rainbow_iqn_apex.agents.ops import FIRST
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stacks
@@ -22,22 +22,22 @@ from rainbow_iqn_apex.memory.chunk import LAST_ACTION
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Field
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 
-_MEMORY = ("hidden", "cell")
+_RECURRENT = ("hidden", "cell")
 
 
-def core_spec(setup: Setup, architecture: str, features: int, lstm: int, memory: int) -> CoreSpec:
-    """Return the sizes of a core for the setup's environment; the LSTM may at first remember for `memory` rows."""
+def core_spec(setup: Setup, architecture: str, features: int, lstm: int, initial_time_scale: int) -> CoreSpec:
+    """Return the sizes of the environment's core; its LSTM first remembers for `initial_time_scale` rows."""
     precision = select_precision(setup.learning.precision, setup.generator.device)
     stack = setup.learning.history_length
     torso = TorsoSpec(setup.environment.observation, stack, architecture, features, precision, setup.learns)
-    return CoreSpec(torso, setup.environment.action, lstm, memory)
+    return CoreSpec(torso, setup.environment.action, lstm, initial_time_scale)
 
 
 def state_fields(lstm: int, action: ActionSpec) -> tuple[tuple[str, Field], ...]:
     """Return the fields of a chunk's state for an LSTM of so many units (0: none) and actions of a spec."""
     if not lstm:
         return ()
-    return ((LAST_ACTION, action.field), *((name, Field((lstm,), "float32")) for name in _MEMORY))
+    return ((LAST_ACTION, action.field), *((name, Field((lstm,), "float32")) for name in _RECURRENT))
 
 
 class SequenceAgent(Agent):
@@ -61,8 +61,8 @@ class SequenceAgent(Agent):
     def shown_reward(self, reward: Tensor) -> Tensor:
         """Return the reward as the network sees it."""
 
-    def acting_inputs(self, rows: Rows, state: Arrays) -> tuple[Inputs, Memory, Tensor]:
-        """Return the inputs [1, E, ...] of the current rows, the memory before them, and the stacks [E, S, ...]."""
+    def acting_inputs(self, rows: Rows, state: Arrays) -> tuple[Inputs, RecurrentState, Tensor]:
+        """Return the current rows' inputs [1, E, ...], the recurrent states before them, and the stacks [E, S, ...]."""
         obs = torch.from_numpy(rows.obs)  # [E, ...]
         first = torch.from_numpy(rows.step_type == StepType.FIRST)  # [E]
         if not state:
@@ -71,12 +71,12 @@ class SequenceAgent(Agent):
         reward = self.shown_reward(torch.from_numpy(rows.reward))
         last = torch.from_numpy(state[LAST_ACTION]) if self.spec.state else first  # [E, ...]; no LSTM reads `first`
         parts = (stack, first, reward, last)
-        memory = tuple(torch.from_numpy(state[name]).to(self._device) for name in _MEMORY if name in state)
-        return Inputs(*(part.to(self._device).unsqueeze(0) for part in parts)), memory, stack
+        recurrent = tuple(torch.from_numpy(state[name]).to(self._device) for name in _RECURRENT if name in state)
+        return Inputs(*(part.to(self._device).unsqueeze(0) for part in parts)), recurrent, stack
 
-    def next_state(self, stack: Tensor, actions: Tensor, memory: Memory) -> Arrays:
+    def next_state(self, stack: Tensor, actions: Tensor, recurrent: RecurrentState) -> Arrays:
         """Return what the policy keeps after it has chosen actions [E, ...]."""
-        kept = dict(zip(_MEMORY, (part.cpu().numpy() for part in memory), strict=False))
+        kept = dict(zip(_RECURRENT, (part.cpu().numpy() for part in recurrent), strict=False))
         if kept:
             kept[LAST_ACTION] = actions.cpu().numpy().astype(dict(self.spec.state)[LAST_ACTION].dtype)
         return {"stack": stack.numpy()} | kept
@@ -85,8 +85,8 @@ class SequenceAgent(Agent):
         fields = (("stack", Field((self.spec.stack, *obs.shape[1:]), str(obs.numpy().dtype))), *self.spec.state)
         return {name: np.zeros((len(obs), *field.shape), field.dtype) for name, field in fields}
 
-    def learning_inputs(self, batch: Batch) -> tuple[Inputs, Memory]:
-        """Return the inputs [T, B, ...] of a batch, and the memory before them."""
+    def learning_inputs(self, batch: Batch) -> tuple[Inputs, RecurrentState]:
+        """Return the inputs [T, B, ...] of a batch, and the recurrent state before them."""
         skipped = self.spec.stack - 1
         before = batch.state.get(LAST_ACTION, batch.action[0])  # [B, ...] of no account without an LSTM
         last = torch.cat((before.unsqueeze(0), batch.action[skipped:-1]))  # [T, B, ...]
@@ -96,4 +96,4 @@ class SequenceAgent(Agent):
             reward=self.shown_reward(batch.reward[skipped:]),
             action=last,
         )
-        return inputs, tuple(batch.state[name] for name in _MEMORY if name in batch.state)
+        return inputs, tuple(batch.state[name] for name in _RECURRENT if name in batch.state)

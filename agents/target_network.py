@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Updates:
+class UpdateCounter:
     """Counts updates, for the target network; snapshots hold the count."""
 
     def __init__(self) -> None:

@@ -37,8 +37,8 @@ _ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class Stateful:
-    """Something that must not become slow."""
+class Gate:
+    """Bounds how slow something may become."""
 
     works: Callable[[], tuple[Work, Work]]  # what never changes, and ours
     usual: float  # ratio of the second to the first, as calls a second
@@ -83,27 +83,27 @@ def _update() -> tuple[Work, Work]:
 
 
 PARTS = {
-    "environment": Stateful(_environment, 0.83),
-    "sample 32": Stateful(_sample, 1.14),  # 0.95 to 1.17 on an idle machine, 0.88 to 1.35 on a full one; another: 0.75
-    "update priorities of 32": Stateful(_update_priorities, 3.7),  # 3.7 on an idle machine, 3.3 on a busy one
-    "encode a chunk": Stateful(_encode, 1.07),
-    "decode a chunk": Stateful(_decode, 0.6),
-    "act": Stateful(_act, 0.75),
-    "update, --preset cpu": Stateful(_update, 0.52),
+    "environment": Gate(_environment, 0.83),
+    "sample 32": Gate(_sample, 1.14),  # 0.95 to 1.17 on an idle machine, 0.88 to 1.35 on a full one; another: 0.75
+    "update priorities of 32": Gate(_update_priorities, 3.7),  # 3.7 on an idle machine, 3.3 on a busy one
+    "encode a chunk": Gate(_encode, 1.07),
+    "decode a chunk": Gate(_decode, 0.6),
+    "act": Gate(_act, 0.75),
+    "update, --preset cpu": Gate(_update, 0.52),
 }
 
 
-def ratio(part: Stateful) -> float:
+def ratio(gate: Gate) -> float:
     """How ours compares with what never changes, on one thread."""
-    return ratios(part, (1,))[0]
+    return ratios(gate, (1,))[0]
 
 
-def ratios(part: Stateful, times: Sequence[int]) -> list[float]:
+def ratios(gate: Gate, times: Sequence[int]) -> list[float]:
     """How ours compares with what never changes if it is done so many times, for each of these numbers."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        reference, ours = part.works()
+        reference, ours = gate.works()
         works = {"reference": reference} | {str(count): _repeated(ours, count) for count in times}
         found = compare("gate", "1/s", works, repeats=_REPEATS, slice_s=_SLICE_S, clock=time.thread_time)
         return [found.ratio(str(count)) for count in times]
@@ -128,10 +128,10 @@ def main() -> None:
     """Print every ratio; exit with 1 if one is too small."""
     argparse.ArgumentParser(description="Find out whether anything has become twice as slow.").parse_args()
     slow = []
-    for name, part in PARTS.items():
-        found = ratio(part)
-        slow += [name] if found < part.least else []
-        print(f"{name}: {found:.3g}, usually {part.usual:.3g}, at least {part.least:.3g}", flush=True)
+    for name, gate in PARTS.items():
+        found = ratio(gate)
+        slow += [name] if found < gate.least else []
+        print(f"{name}: {found:.3g}, usually {gate.usual:.3g}, at least {gate.least:.3g}", flush=True)
     print(f"bytes of a transition: {bytes_each():.0f}, at most {MAX_BYTES}")
     sys.exit(f"too slow: {', '.join(slow)}" if slow else 0)
 

@@ -30,7 +30,7 @@ from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.story import ANYWHERE
+from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
@@ -149,7 +149,7 @@ def running(writers: Writers) -> Iterator[System]:
         link = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, writers.number))
         link.lead(RUN)
         decode = MessageDecoder(SPEC, _ENVIRONMENT, nb_env=1)
-        inbox = link.inbox(decode, threading.Event(), lambda: None, lambda: ANYWHERE)
+        inbox = link.inbox(decode, threading.Event(), lambda: None, lambda: UNBOUNDED)
         stack.callback(inbox.close)
         link.progress("running", 0, 0, inbox.read)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))

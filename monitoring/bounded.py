@@ -7,7 +7,7 @@ import json
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from rainbow_iqn_apex.memory.broker.holder import is_moment
+from rainbow_iqn_apex.memory.broker.lease_owner import is_moment
 
 MOST = 1e300  # of a number
 

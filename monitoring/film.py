@@ -13,12 +13,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from rainbow_iqn_apex.memory.broker.holder import is_moment
+from rainbow_iqn_apex.memory.broker.lease_owner import is_moment
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.memory.rows import Array
 
-Place = Literal["best", "newest"]  # of an episode among those that were filmed
-PLACES: tuple[Place, ...] = get_args(Place)
+FilmSlot = Literal["best", "newest"]  # of an episode among those that were filmed
+FILM_SLOTS: tuple[FilmSlot, ...] = get_args(FilmSlot)
 MAX_BYTES = 1 << 22  # of a film; a tenth of that is usual
 MAX_PICTURES = 900  # a minute of an Atari game, a picture for each agent step
 MAX_HEIGHT, MAX_WIDTH = 128, 160  # pixels

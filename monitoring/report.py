@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from rainbow_iqn_apex.memory.broker.holder import printable
+from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.monitoring.bounded import MOST, moment, number, read_object
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS, check_names, known

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, ResponseError
-from rainbow_iqn_apex.memory.broker.holder import this_host
+from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewsRefusedError
 from rainbow_iqn_apex.monitoring.process import ProcessUse
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, EventLog, Report, ReportError, Role, decode, encode

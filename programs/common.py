@@ -8,7 +8,7 @@ from datetime import datetime
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Agent, Place, Setup
+from rainbow_iqn_apex.agents.interface import Agent, EnvironmentSlot, Setup
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
@@ -16,7 +16,7 @@ from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSett
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
-from rainbow_iqn_apex.memory.broker.roll_call import LEARNER
+from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
 from rainbow_iqn_apex.options import command_line
@@ -79,8 +79,8 @@ def make_agent(args: Args, environment: EnvironmentSpec, device: torch.device, *
     """Build the agent of the settings; `seed` fixes its initial weights and all that it draws."""
     torch.manual_seed(seed)
     generator = torch.Generator(device).manual_seed(seed)
-    place = Place(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
-    return AGENTS[args.agent].load()(Setup(args, args.own, environment, generator, learns, place, args.agent))
+    slot = EnvironmentSlot(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
+    return AGENTS[args.agent].load()(Setup(args, args.own, environment, generator, learns, slot, args.agent))
 
 
 def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimiter:

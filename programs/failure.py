@@ -9,7 +9,7 @@ from dataclasses import replace
 from rainbow_iqn_apex.common.errors import LeaseLostError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
-from rainbow_iqn_apex.memory.broker.holder import this_host
+from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, Event, Report, ReportError, Role, decode, encode

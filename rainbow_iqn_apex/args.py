@@ -1,1 +1,349 @@
-../args.py
+"""Every option of the three programs: frozen dataclasses that become a grouped --help, with bounds beside the defaults.
+
+Here stand the options that all agents share; an agent's own stand beside it. Parsing has no side effects and imports
+nothing slow. All bad settings are reported together, one line each, naming the option. Options marked `shared` must be
+the same in all processes of a run; the learner publishes them and the others compare.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
+from rainbow_iqn_apex.options import command_line, config_file
+from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
+from rainbow_iqn_apex.options.environment_names import environment_errors
+from rainbow_iqn_apex.options.lockstep import lockstep_errors
+from rainbow_iqn_apex.options.option import bounds_errors, flag_of, option
+from rainbow_iqn_apex.options.presets import PRESETS, preset_of
+from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, server_errors
+from rainbow_iqn_apex.options.sink_options import SinkOptions
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """run"""
+
+    agent: str = option("rainbow_iqn", f"what learns: {' or '.join(AGENTS)}", choices=tuple(AGENTS), shared=True)
+    rainbow_only: bool = option(False, "an older way to choose the agent rainbow", shared=True)
+    seed: int = option(123, "each process derives its own from it and its id", least=0, shared=True)
+    nb_actor: int = option(1, "actors of the run; may change when it is resumed", above=0, most=MAX_ACTORS, shared=True)
+    id_actor: int = option(-1, "this actor's number, from 0; -1 is the learner", least=-1)
+    nb_eval_actors: int = option(
+        0,
+        "evaluation actors, which play for scores alone, and for whom nobody waits; may change at any time",
+        least=0,
+        most=MAX_ACTORS,
+    )
+    id_eval_actor: int = option(
+        -1, "number of this evaluation actor, from 0; -1: the process is none", least=-1, most=MAX_ACTORS - 1
+    )
+    nb_env_per_actor: int = option(
+        1, "environments in an actor, batched through one forward pass", above=0, most=10_000, shared=True
+    )
+    synchronize_actors_with_learner: bool = option(
+        True, "play and learn at one update per replay-frequency agent steps, waiting for each other", shared=True
+    )
+    T_max: int = option(50_000_000, "agent steps of the run, over all actors [4 frames each]", above=0, shared=True)
+    force: bool = option(False, "accept settings that are refused as unwise", flag=True)
+    run_name: str = option("", "name of the run on the Redis server [default: the game]")
+    abandon_other_run: bool = option(
+        False, "delete another run's experience, go on without that of a former server, break a lease", flag=True
+    )
+    config: Path | None = option(
+        None, "file of settings (YAML, `name: value`) that the command line goes before, such as results/<game>.yaml"
+    )
+    preset: str = option(
+        "paper", "defaults to begin with: cpu (small, for machines without a GPU) or paper", choices=tuple(PRESETS)
+    )
+    model: Path | None = option(
+        None, "snapshot, or folder for its newest, to evaluate, or to begin from with its weights and Adam's moments"
+    )
+
+
+@dataclass(frozen=True)
+class EnvironmentOptions:
+    """environment"""
+
+    env: str = option("atari", "kind of environment: atari, or gymnasium:<id>", shared=True)
+    game: str = option("space_invaders", "ALE game in snake_case; an evaluation takes the snapshot's", shared=True)
+    proba_sticky_actions: float = option(
+        0.25, "probability of a repeated action at each frame; 0: none", least=0, most=1, shared=True
+    )
+    action_repeat: int = option(4, "frames per agent step", above=0, shared=True, policy=True)
+    disable_SABER_mode: bool = option(
+        False, "30 minutes per episode and no stuck rule, instead of SABER's rules", shared=True, flag=True
+    )
+    render: bool = option(False, "show the game in a window; needs a display", flag=True)
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """replay"""
+
+    memory_capacity: int = option(1_000_000, "transitions over all actors", above=0, shared=True)
+    replay_device: str = option(
+        "auto", "where replay lives: cpu, cuda, or auto (with the learner, if it fits)", choices=("auto", "cpu", "cuda")
+    )
+    priority_weight: float = option(
+        0.4, "importance-sampling beta, annealed linearly over T-max - learn-start", least=0, most=1
+    )
+    final_priority_weight: float = option(1.0, "importance-sampling beta at T-max", least=0, most=1)
+    length_actor_buffer: int = option(1000, "most rows of an environment that are not sent yet", above=0)
+    queue_size: int = option(
+        1,
+        "batches drawn at once on a CPU, before any is learned from: beyond 1 they miss the newest priorities",
+        above=0,
+    )
+
+
+@dataclass(frozen=True)
+class ResultOptions:
+    """results and evaluation"""
+
+    path_to_results: Path = option(
+        Path("results"),
+        "folder of CSV, plot and snapshots; a stopped run resumes from it. The episodes of test_multiple_seed.py go to "
+        "evaluations/<game>_<snapshot>_seed<seed>.csv in it",
+    )
+    log_interval: int = option(25_000, "agent steps between log lines", above=0)
+    verbose: bool = option(False, "print each setting of the preset with its reason", flag=True)
+    evaluation_interval: int = option(500_000, "agent steps between snapshots, plots and value estimates", above=0)
+    evaluation_episodes: int = option(100, "episodes of test_multiple_seed.py, each with a seed of its own", above=0)
+    evaluation_workers: int = option(
+        0,
+        "processes of test_multiple_seed.py; 0: one per processor core, at most 32, 8 on a GPU and 1 with --render",
+        least=0,
+    )
+    record: Path | None = option(
+        None, "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode; needs no screen"
+    )
+    export: Path | None = option(None, "folder for a model card of test_multiple_seed.py, as Hugging Face takes it")
+    record_evaluations: bool = option(
+        False, "film what evaluation actors play, and show the best and the newest episode (docs/sinks.md)", flag=True
+    )
+    keep_checkpoints: int = option(
+        10,
+        "even intervals of T-max at whose ends the weights are kept for evaluations, as model_<game>_<steps>.pth (40 "
+        "MB with the papers' network); they are always kept at SABER's marks, 10, 50, 100 and 200 million frames",
+        least=0,
+    )
+    evaluation_size: int = option(500, "replayed states whose mean value the learner reports", above=0)
+
+
+@dataclass(frozen=True)
+class MachineOptions(RedisOptions):
+    """machine and network"""
+
+    weight_synchro_frequency: int = option(
+        400,
+        "agent steps between weight publications and pulls; without lockstep, of each actor's own",
+        above=0,
+        shared=True,
+    )
+    learner_threads: int = option(
+        0, "processor threads of the learner's tensor operations; 0: PyTorch's choice", least=0, most=1024
+    )
+    gpu_number: int = option(0, "CUDA device of this process", least=0)
+    disable_cuda: bool = option(False, "compute on the CPU", flag=True)
+    disable_cudnn: bool = option(False, "do not use cuDNN", flag=True)
+
+
+@dataclass(frozen=True)
+class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOptions, EnvironmentOptions, RunOptions):
+    """All settings of a process; `own` holds the agent's."""
+
+    own: AgentOptions = AGENTS[RunOptions.agent].options()
+    given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)  # names, by command line or file
+    file_keys: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)  # of those that --config gave
+    unused: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)  # given, which other agents use
+
+    @property
+    def task(self) -> str:
+        """Name of the game or environment in the names of files: for `--env`, the text after its colon."""
+        _, colon, environment = self.env.partition(":")
+        return re.sub(r"[^\w.-]", "-", environment) if colon else self.game
+
+    @property
+    def name(self) -> str:
+        """Name of the run on the Redis server."""
+        return self.run_name or self.task
+
+    @property
+    def is_atari(self) -> bool:
+        """Whether the environments are Atari's."""
+        return _is_atari({"env": self.env})
+
+    @property
+    def nb_env(self) -> int:
+        """Environments over all actors."""
+        return self.nb_actor * self.nb_env_per_actor
+
+    @property
+    def update_size(self) -> int | None:
+        """Samples of an update; None for an agent that takes turns with its actors: all that they have played."""
+        return self.batch_size if self.own.MAX_POLICY_LAG else None
+
+    @property
+    def round_steps(self) -> int:
+        """Agent steps of a round: in lockstep over all actors, else of one process."""
+        return self.own.round_rows * self.nb_env or self.weight_synchro_frequency
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The settings that all processes of a run have in common, by name: without lockstep, actors come and go."""
+        free = set() if self.synchronize_actors_with_learner else {"nb_actor"}
+        return {name: value for name, value in self.marked("shared").items() if name not in free}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings that a result depends on, by name: the shared ones and the learner's own."""
+        names = [f.name for group in (ReplayOptions, LearningOptions) for f in dataclasses.fields(group)]
+        own = {f.name: getattr(self.own, f.name) for f in dataclasses.fields(self.own)}
+        rest = {name: getattr(self, name) for name in (*names, "model", "nb_actor", "learner_threads")}
+        return self.shared | rest | own
+
+    def marked(self, mark: str) -> dict[str, Any]:
+        """Return the settings, common ones and the agent's, whose options have a mark: "shared" or "policy"."""
+        return {
+            f.name: getattr(options, f.name)
+            for options in (self, self.own)
+            for f in dataclasses.fields(options)
+            if f.metadata.get(mark)
+        }
+
+    def get(self, name: str) -> Any:
+        """Return a setting, common or the agent's; None if there is none of this name."""
+        return getattr(self, name, None) if name in _COMMON else getattr(self.own, name, None)
+
+    def not_used(self) -> str:
+        """Return a line about the options given that the agent does not use; empty if there are none."""
+        names = sorted({*self.unused, *(self.given & self.own.unused)})
+        return f"Not used by --agent {self.agent}: {', '.join(map(flag_of, names))}" if names else ""
+
+    def name_source(self, errors: str) -> str:
+        """Return the lines of errors, each with the file and the key if `--config` has given the option."""
+        lines = (config_file.name_source(line, self.config, self.file_keys) for line in errors.splitlines())
+        return "\n".join(lines)
+
+    def replace(self, **values: Any) -> "Args":
+        """Return the settings with other values, common ones or the agent's; other agents' are left out."""
+        common = {name: value for name, value in values.items() if name in _COMMON}
+        if "agent" not in common and "rainbow_only" in common:
+            common["agent"] = "rainbow" if common["rainbow_only"] else RunOptions.agent
+        agent = AGENTS[common.get("agent", self.agent)].options
+        names = {f.name for f in dataclasses.fields(agent)}
+        before = {name: getattr(self.own, name, self.unused.get(name)) for name in names}
+        before = {name: value for name, value in before.items() if value is not None}
+        own = agent(**before | {name: value for name, value in values.items() if name in names})
+        return dataclasses.replace(self, **common | {"rainbow_only": agent is AGENTS["rainbow"].options}, own=own)
+
+
+GROUPS: tuple[type, ...] = (
+    RunOptions, EnvironmentOptions, ReplayOptions, LearningOptions, ResultOptions, SinkOptions, MachineOptions,
+)  # fmt: skip
+ALL_GROUPS = (*GROUPS, *(entry.options for entry in AGENTS.values()))
+_COMMON = {f.name for group in GROUPS for f in dataclasses.fields(group)}
+
+
+def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
+    """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line.
+
+    A setting that the command line leaves out is the configuration file's, else the preset's, else the agent's (for
+    Atari, or for other environments), else the common default.
+    """
+    given = read(argv)
+    errors: list[str] = []
+    agent = _agent(given.values, errors)
+    if command_line.asks_for_help(argv) and given.values.get("agent", agent) in AGENTS:
+        options = AGENTS[agent].options
+        command_line.print_help((*GROUPS, options), program, description, _defaults(options, given.values))
+    args = _args(agent, given)
+    errors += _unused_errors(args) + verify(args) + named_twice(args, args.given)
+    if errors or given.errors:
+        raise UserError("\n".join([*given.errors, *map(args.name_source, errors)]))
+    return args
+
+
+def read(argv: Sequence[str] | None) -> config_file.Settings:
+    """Read what a command line and its configuration file give, of the options of all agents."""
+    return config_file.read(ALL_GROUPS, argv)
+
+
+def _agent(values: dict[str, Any], errors: list[str]) -> str:
+    """Return the agent that command line or file name; `--rainbow-only` is an older way to choose between two."""
+    agent, rainbow_only = values.get("agent", RunOptions.agent), values.get("rainbow_only")
+    if "agent" in values and rainbow_only is not None and rainbow_only != (agent == "rainbow"):
+        errors.append(f"--rainbow-only: {rainbow_only} contradicts --agent {agent}; leave out --rainbow-only")
+    return agent if agent in AGENTS and not rainbow_only else "rainbow" if rainbow_only else RunOptions.agent
+
+
+def _args(agent: str, given: config_file.Settings) -> Args:
+    values = given.values
+    options = AGENTS[agent].options
+    named = preset_of(values.get("preset", "paper"), options, is_atari=_is_atari(values))
+    preset = {name: value for name, (value, _) in named.items()}
+    chosen = _defaults(options, values) | preset | {name: values[name] for name in values.keys() - options.UNUSED}
+    own = {f.name for f in dataclasses.fields(options)}
+    common = {name: value for name, value in chosen.items() if name in _COMMON}
+    return Args(
+        **common | {"agent": values.get("agent", agent), "rainbow_only": agent == "rainbow"},
+        own=options(**{name: value for name, value in chosen.items() if name in own}),
+        given=frozenset(values),
+        file_keys=given.keys,
+        unused={name: value for name, value in values.items() if name not in _COMMON - options.UNUSED | own},
+    )
+
+
+def _defaults(options: type[AgentOptions], values: dict[str, Any]) -> dict[str, Any]:
+    """Return the agent's defaults that are not those of the options themselves."""
+    return options.DEFAULTS | ({} if _is_atari(values) else options.ELSEWHERE)
+
+
+def _is_atari(values: dict[str, Any]) -> bool:
+    return bool(values.get("env", EnvironmentOptions.env) == EnvironmentOptions.env)
+
+
+def _unused_errors(args: Args) -> list[str]:
+    fields = {f.name: f for group in ALL_GROUPS for f in dataclasses.fields(group)}
+    found = ((name, fields[name].metadata["bounds"].error(value)) for name, value in args.unused.items())
+    return [f"{flag_of(name)}: {error}" for name, error in found if error]
+
+
+def verify(args: Args) -> list[str]:
+    """Everything that is wrong with the settings, alone or together; one line each, naming the option."""
+    alone = bounds_errors(args) + bounds_errors(args.own)
+    environment, server = environment_errors(args.env, args.game), server_errors(args.host_redis, args.redis_url)
+    return alone + environment + server + args.own.errors() + _combinations(args)
+
+
+def _combinations(args: Args) -> list[str]:
+    errors = []
+    if 0 < args.nb_actor <= args.id_actor:
+        errors.append(
+            f"--id-actor: {args.id_actor} is not one of --nb-actor {args.nb_actor} (0 to {args.nb_actor - 1})"
+        )
+    if 0 < args.nb_eval_actors <= args.id_eval_actor:
+        errors.append(
+            f"--id-eval-actor: {args.id_eval_actor} is not one of --nb-eval-actors {args.nb_eval_actors} (0 to "
+            f"{args.nb_eval_actors - 1})"
+        )
+    if args.id_eval_actor >= 0 <= args.id_actor:
+        errors.append("--id-actor, --id-eval-actor: an actor has either of them")
+    if args.learn_start > args.memory_capacity:
+        errors.append(
+            f"--learn-start: {args.learn_start} transitions never fit into --memory-capacity {args.memory_capacity}"
+        )
+    if args.learn_start >= args.T_max:
+        errors.append(f"--T-max: must exceed --learn-start {args.learn_start}, is {args.T_max}")
+    plays = args.id_actor >= 0 or args.id_eval_actor >= 0  # then the weights come from the learner
+    if args.model is not None and not plays and not (args.model.is_file() or args.model.is_dir()):
+        errors.append(f"--model: no such file or folder: {args.model}")
+    lockstep = args.synchronize_actors_with_learner
+    errors += args.own.size_errors(args.nb_env, args.batch_size)
+    return errors + lockstep_errors(args.agent, args.own, args.nb_actor, lockstep=lockstep, force=args.force)

@@ -1,1 +1,20 @@
-../dashboard.py
+"""Show a run in the browser while it learns: scores, speed, processes, and what the agent sees."""
+
+import sys
+
+from rainbow_iqn_apex.programs import stopping
+
+
+def main() -> None:
+    """Serve the page until Ctrl-C; exit code 2 for a wrong command."""
+    stopping.end_at_once()  # also during the imports that follow
+    from rainbow_iqn_apex.options import command_line
+    from rainbow_iqn_apex.programs import standard_output
+    from rainbow_iqn_apex.programs.dashboard.program import run
+
+    with standard_output.checked(command_line.name_of("dashboard.py")):
+        run(sys.argv[1:], str(__doc__))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,19 @@
-../test_multiple_seed.py
+"""Evaluate a snapshot (--model) over several seeds, and print its scores.
+
+What belongs to its network and policy is read from the snapshot: the defaults told here for these do not count.
+"""
+
+from rainbow_iqn_apex.programs import processor, stopping
+
+
+def main() -> None:
+    """Run the evaluation; installed, apex-eval does."""
+    stopping.end_at_once()  # also during the imports that follow, which take seconds
+    processor.prepare()
+    from rainbow_iqn_apex.programs.launch import run_program
+
+    run_program("rainbow_iqn_apex.programs.evaluation.program:run_evaluation", "test_multiple_seed.py", str(__doc__))
+
+
+if __name__ == "__main__":
+    main()

@@ -32,7 +32,7 @@ DOCUMENTS = documents()
 COMMANDS = [command for document, text in DOCUMENTS.items() for command in commands(document, text)]
 
 
-class Place:
+class Workplace:
     """Where a command is checked: an empty folder, and a Redis server."""
 
     def __init__(self, folder: Path, client: redis.Redis, patch: pytest.MonkeyPatch) -> None:
@@ -41,14 +41,14 @@ class Place:
         self.patch = patch
 
 
-Check = Callable[[tuple[str, ...], Place], object]  # raises for a command that its program would refuse
+Check = Callable[[tuple[str, ...], Workplace], object]  # raises for a command that its program would refuse
 
 
-def start_script(words: tuple[str, ...], _: Place) -> None:
+def start_script(words: tuple[str, ...], _: Workplace) -> None:
     start_options.read(words[2:], {}, lambda: 2)
 
 
-def launcher(words: tuple[str, ...], _: Place) -> None:
+def launcher(words: tuple[str, ...], _: Workplace) -> None:
     program, *given = words[1:]
     parsed = args.parse(given, program, "")
     is_actor = parsed.id_actor >= 0 or parsed.id_eval_actor >= 0
@@ -56,14 +56,14 @@ def launcher(words: tuple[str, ...], _: Place) -> None:
     assert parsed.id_actor < parsed.nb_actor
 
 
-def evaluation(words: tuple[str, ...], place: Place) -> None:
+def evaluation(words: tuple[str, ...], place: Workplace) -> None:
     model = place.folder / words[words.index("--model") + 1]
     model.parent.mkdir(exist_ok=True)
     model.touch() if model.suffix else model.mkdir(parents=True, exist_ok=True)
     assert args.parse(words[2:], words[1], "").model
 
 
-def installed(words: tuple[str, ...], place: Place) -> None:
+def installed(words: tuple[str, ...], place: Workplace) -> None:
     """A command of `pip install .` is a script under another name; completion is one of its options."""
     commands = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     script = f"python {commands[words[0]].split(':')[0].rpartition('.')[2]}.py"
@@ -79,7 +79,7 @@ def installed(words: tuple[str, ...], place: Place) -> None:
     rule((*script.split(), *words[1:]), place)
 
 
-def report(words: tuple[str, ...], place: Place) -> None:
+def report(words: tuple[str, ...], place: Workplace) -> None:
     for word in words:
         if word.endswith("/"):
             (place.folder / word.rpartition("=")[2]).mkdir(parents=True, exist_ok=True)
@@ -88,23 +88,23 @@ def report(words: tuple[str, ...], place: Place) -> None:
     saber_report.main()
 
 
-def status(words: tuple[str, ...], _: Place) -> None:
+def status(words: tuple[str, ...], _: Workplace) -> None:
     run_status._parser().parse_args(words[2:])
 
 
-def dashboard(words: tuple[str, ...], _: Place) -> None:
+def dashboard(words: tuple[str, ...], _: Workplace) -> None:
     dashboard_options.parse(words[2:], "")
 
 
-def requirements(words: tuple[str, ...], _: Place) -> None:
+def requirements(words: tuple[str, ...], _: Workplace) -> None:
     assert (ROOT / words[-1]).exists()
 
 
-def redis_users(words: tuple[str, ...], place: Place) -> None:
+def redis_users(words: tuple[str, ...], place: Workplace) -> None:
     assert make_users(place.folder / words[2], *words[3:])
 
 
-def own_module(words: tuple[str, ...], _: Place) -> None:
+def own_module(words: tuple[str, ...], _: Workplace) -> None:
     """A module of the repository whose text names the options and the words given."""
     module, given = words[words.index("-m") + 1], words[words.index("-m") + 2 :]
     path = ROOT / module.replace(".", "/")
@@ -123,7 +123,7 @@ def is_option(word: str) -> bool:
     return True
 
 
-def pytest_arguments(words: tuple[str, ...], _: Place) -> None:
+def pytest_arguments(words: tuple[str, ...], _: Workplace) -> None:
     """Variables that tests read, paths that are there, and short options."""
     texts = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
     given = words[words.index("pytest") + 1 :] if "pytest" in words else words[2:]
@@ -134,33 +134,33 @@ def pytest_arguments(words: tuple[str, ...], _: Place) -> None:
         assert re.fullmatch("-[qsx]|--all", word) or (ROOT / word).exists(), word
 
 
-def make_environment(words: tuple[str, ...], _: Place) -> None:
+def make_environment(words: tuple[str, ...], _: Workplace) -> None:
     assert {*words[2:]} <= {"--dev"}
 
 
-def development_tool(words: tuple[str, ...], _: Place) -> None:
+def development_tool(words: tuple[str, ...], _: Workplace) -> None:
     subprocess.run([sys.executable, "-m", words[0], *words[1:-1], "--help"], check=True, capture_output=True)
     assert (ROOT / words[-1]).exists()
 
 
-def source(words: tuple[str, ...], _: Place) -> None:
+def source(words: tuple[str, ...], _: Workplace) -> None:
     users = {f"access/{user}.env" for user in ("learner", "actor", "admin")}
     assert words[1] in {".venv/bin/activate", *users}
 
 
-def export(words: tuple[str, ...], _: Place) -> None:
+def export(words: tuple[str, ...], _: Workplace) -> None:
     name = words[1].partition("=")[0]
     assert f'"{name}"' in (ROOT / "memory" / "broker" / "access.py").read_text()
 
 
-def redis_server(words: tuple[str, ...], place: Place) -> None:
+def redis_server(words: tuple[str, ...], place: Workplace) -> None:
     """Settings that a Redis server has; those of TLS are missing where it was built without."""
     assert (ROOT / words[1]).exists()
     for setting in (word.removeprefix("--") for word in words if word.startswith("--")):
         assert setting.startswith("tls-") or place.client.config_get(setting), setting
 
 
-def redis_cli(words: tuple[str, ...], place: Place) -> None:
+def redis_cli(words: tuple[str, ...], place: Workplace) -> None:
     parser = argparse.ArgumentParser(add_help=False)
     for option in ("--user", "--cacert", "-h"):
         parser.add_argument(option)
@@ -204,7 +204,7 @@ RULES: list[tuple[str, Check | str]] = [
 ]
 
 
-def prepared(words: tuple[str, ...], place: Place) -> tuple[str, ...]:
+def prepared(words: tuple[str, ...], place: Workplace) -> tuple[str, ...]:
     """A command without what the shell does with its output; a file of settings that it names is there."""
     if "--config" in words:
         file = place.folder / words[words.index("--config") + 1]
@@ -221,16 +221,16 @@ def rule_of(command: Command) -> Check | str:
 
 
 @pytest.fixture
-def place(tmp_path: Path, redis_port: int, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path: Path, redis_port: int, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("REDIS_")]:
         monkeypatch.delenv(name)
-    return Place(tmp_path, redis.Redis(port=redis_port, decode_responses=True), monkeypatch)
+    return Workplace(tmp_path, redis.Redis(port=redis_port, decode_responses=True), monkeypatch)
 
 
 @pytest.mark.redis
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_programs_take_the_commands_of_a_document(document: str, place: Place) -> None:
+def test_programs_take_the_commands_of_a_document(document: str, place: Workplace) -> None:
     for command in COMMANDS:
         if command.document == document and callable(rule := rule_of(command)):
             try:
@@ -269,7 +269,7 @@ def test_programs_take_the_commands_of_a_document(document: str, place: Place) -
         "rm -r results",
     ],
 )
-def test_a_wrong_command_is_found(mutation: str, place: Place) -> None:
+def test_a_wrong_command_is_found(mutation: str, place: Workplace) -> None:
     (command,) = commands("mutation.md", f"```\n{mutation}\n```\n")
     with pytest.raises((UserError, AssertionError, SystemExit, OSError, ValueError, redis.ResponseError)):
         rule = rule_of(command)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.monitoring.film import Place
+from rainbow_iqn_apex.monitoring.film import FilmSlot
 from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown
 from tests.deadline import wait_until
 from tests.processes import run
@@ -13,7 +13,7 @@ from tests.small import CARTPOLE, FREE, TINY
 from tests.system import EVALUATORS, LEARNER, Run
 from tests.videos import frames_of
 
-PLACES: tuple[Place, ...] = ("best", "newest")
+FILM_SLOTS: tuple[FilmSlot, ...] = ("best", "newest")
 ATARI = [*TINY, *"--game breakout --T-max 1000000 --learn-start 400 --memory-capacity 4000".split(), *FREE, "--force"]
 
 
@@ -28,7 +28,7 @@ def test_best_and_newest_episode_reach_files_and_tensorboard(redis_port: int, ru
     with Run(redis_port, run_name, tmp_path, [*ATARI, "--record-evaluations", "--tensorboard"]) as run:
         learner, evaluator = run.start(LEARNER), run.start(EVALUATORS[0])
         actor = run.start("0")
-        videos = [tmp_path / f"breakout_{place}_evaluation.webm" for place in PLACES]
+        videos = [tmp_path / f"breakout_{slot}_evaluation.webm" for slot in FILM_SLOTS]
         wait_until(lambda: all(video.exists() for video in videos), run.last_words, 400)
         learner.press_ctrl_c()
         assert [process.finish(60) for process in (learner, evaluator, actor)] == [0, 0, 0], run.last_words()
@@ -36,13 +36,13 @@ def test_best_and_newest_episode_reach_files_and_tensorboard(redis_port: int, ru
             assert "Metrics are not written" not in process.output and "Not shown" not in process.output
     shown = read_shown(tmp_path, "breakout").films
     scores = [float(line.split(",")[7]) for line in (tmp_path / "breakout_evaluation.csv").read_text().splitlines()[1:]]
-    assert {shown[place].score for place in PLACES} <= set(scores)
+    assert {shown[slot].score for slot in FILM_SLOTS} <= set(scores)
     events = EventAccumulator(str(tmp_path / "breakout_tensorboard" / run_name), {"images": 0}).Reload()
-    for place, video in zip(PLACES, videos, strict=True):
+    for slot, video in zip(FILM_SLOTS, videos, strict=True):
         frames = frames_of(video, 15)
-        assert len(frames) == shown[place].pictures > 20 and frames[0].shape == (210, 160, 3)
+        assert len(frames) == shown[slot].pictures > 20 and frames[0].shape == (210, 160, 3)
         assert any((frame != frames[0]).mean() > 0.001 for frame in frames), "something moves"
-        newest = events.Images(f"evaluation/{place}_episode")[-1]
+        newest = events.Images(f"evaluation/{slot}_episode")[-1]
         with Image.open(io.BytesIO(newest.encoded_image_string)) as image:
             assert image.format == "GIF" and getattr(image, "n_frames", 1) > 20
 

@@ -23,7 +23,7 @@ from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.optimisers import RMSProp
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
-from rainbow_iqn_apex.agents.target_network import Updates
+from rainbow_iqn_apex.agents.target_network import UpdateCounter
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
@@ -73,7 +73,7 @@ class Impala(SequenceAgent):
             self.parts["entropy_cost"] = self._entropy_cost
         self._target: PolicyValueNetwork | None = None
         if options.impact_target_period:
-            self._target, self._updates = copy.deepcopy(self.network).requires_grad_(False), Updates()
+            self._target, self._updates = copy.deepcopy(self.network).requires_grad_(False), UpdateCounter()
             self.parts |= {"target": self._target, "updates": self._updates}
         self._optimiser = RMSProp(
             parameters, options.lr_IMPALA, options.rms_eps_IMPALA, options.rms_decay_IMPALA, self._device
@@ -85,15 +85,15 @@ class Impala(SequenceAgent):
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Draw actions from the policy; in an evaluation take the likeliest, unless it is `stochastic`."""
-        inputs, memory, stack = self.acting_inputs(rows, state)
-        now = self.network(inputs, memory)
+        inputs, recurrent, stack = self.acting_inputs(rows, state)
+        now = self.network(inputs, recurrent)
         log_policy = now.log_policy[0]  # [E, A]
         if step is None and not self._options.stochastic:
             actions = log_policy.argmax(1)  # [E]
         else:
             actions = torch.multinomial(log_policy.exp(), 1, generator=self.generator).squeeze(1)
         output = ActorOutput(actions.cpu().numpy(), self._recorded(now))
-        return output, self.next_state(stack, actions, now.memory)
+        return output, self.next_state(stack, actions, now.recurrent)
 
     def _recorded(self, now: PolicyValue) -> Arrays:
         """Return what is recorded of the rows [1, E, ...] that were acted at, [E, ...] each."""
@@ -105,8 +105,8 @@ class Impala(SequenceAgent):
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:
         """Return the policy and the value."""
-        inputs, memory, _ = self.acting_inputs(rows, state)
-        now = self.network(inputs, memory)
+        inputs, recurrent, _ = self.acting_inputs(rows, state)
+        now = self.network(inputs, recurrent)
         return Inspection("probabilities", now.log_policy[0, 0].exp().cpu().numpy(), now.value.item())
 
     def shown_reward(self, reward: Tensor) -> Tensor:
@@ -120,8 +120,8 @@ class Impala(SequenceAgent):
 
     def measure(self, rows: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
         """Return the present feature vectors [T, B, K] of the rows from the first with a full stack on."""
-        inputs, memory = self.learning_inputs(Batch(rows, state).to(self._device))
-        return self.features.measure(inputs, memory).to(rows["obs"].device)
+        inputs, recurrent = self.learning_inputs(Batch(rows, state).to(self._device))
+        return self.features.measure(inputs, recurrent).to(rows["obs"].device)
 
     def measure_bytes(self, sequences: int) -> int:
         """Estimate the bytes that `measure` holds at once for so many sequences, beside their rows."""
@@ -133,9 +133,9 @@ class Impala(SequenceAgent):
 
     def update(self, batch: Batch, progress: float | Tensor) -> Update:
         """Make one step of RMSProp on the losses of an unroll's rows at which an action was chosen."""
-        inputs, memory = self.learning_inputs(batch)
-        now = self.network(inputs, memory)  # of T + 1 rows
-        log_target = self._target(inputs, memory).log_policy[:-1] if self._target else None  # [T, B, A]
+        inputs, recurrent = self.learning_inputs(batch)
+        now = self.network(inputs, recurrent)  # of T + 1 rows
+        log_target = self._target(inputs, recurrent).log_policy[:-1] if self._target else None  # [T, B, A]
         computed = Computed(now.log_policy[:-1], now.value, log_target)
         learned = self._options.target_entropy > 0
         cost: Tensor | float = self._entropy_cost().detach() if learned else self._options.entropy_cost

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.networks.core import Core, Inputs, Memory
+from rainbow_iqn_apex.agents.networks.core import Core, Inputs, RecurrentState
 
 _PROJECTION_SEED = 0  # all processes of all runs have the same projection
 
@@ -32,9 +32,9 @@ class Features:
         return features.matmul(self._projection)
 
     @torch.inference_mode()
-    def measure(self, inputs: Inputs, memory: Memory) -> Tensor:
+    def measure(self, inputs: Inputs, recurrent: RecurrentState) -> Tensor:
         """Return the vectors [T, B, K] of sequences."""
-        features: Tensor = self._measuring(inputs, memory)[0]  # [T, B, F]
+        features: Tensor = self._measuring(inputs, recurrent)[0]  # [T, B, F]
         return self.of(features)
 
     @contextmanager

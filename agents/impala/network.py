@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory
+from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
 
 _EXPONENT_SPEED = 10.0  # of the learned weight of the entropy: exp(10 p)
@@ -18,7 +18,7 @@ class PolicyValue(NamedTuple):
     log_policy: Tensor  # [T, B, A] log-probabilities
     value: Tensor  # [T, B]
     features: Tensor  # [T, B, F] the layer before the heads
-    memory: Memory  # after the sequence
+    recurrent: RecurrentState  # after the sequence
 
 
 class PolicyValueNetwork(Network):
@@ -30,11 +30,11 @@ class PolicyValueNetwork(Network):
         self.policy = nn.Linear(self.core.nb_features, nb_actions)
         self.value = nn.Linear(self.core.nb_features, 1)
 
-    def forward(self, inputs: Inputs, memory: Memory) -> PolicyValue:
-        """Return policy, value and features of a sequence, and the memory after it."""
-        features, memory = self.core(inputs, memory)
+    def forward(self, inputs: Inputs, recurrent: RecurrentState) -> PolicyValue:
+        """Return policy, value and features of a sequence, and the recurrent state after it."""
+        features, recurrent = self.core(inputs, recurrent)
         log_policy = functional.log_softmax(self.policy(features), 2)
-        return PolicyValue(log_policy, self.value(features).squeeze(2), features, memory)
+        return PolicyValue(log_policy, self.value(features).squeeze(2), features, recurrent)
 
 
 class EntropyCost(nn.Module):

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete
 
 _LSTM_NUMBERS = 12  # that a unit keeps of a row: its gates, cell and output, and gradients of the gates
 
-Memory = tuple[Tensor, ...]  # hidden and cell state, [B, H] each; empty without an LSTM
+RecurrentState = tuple[Tensor, ...]  # hidden and cell state, [B, H] each; empty without an LSTM
 
 
 class Inputs(NamedTuple):
@@ -39,26 +39,26 @@ class CoreSpec:
     torso: TorsoSpec
     action: ActionSpec
     lstm: int  # H; 0: none
-    memory: int  # rows that the LSTM may remember at first
+    initial_time_scale: int  # rows that the LSTM may remember at first
 
 
 class Core(nn.Module):
-    """Features [T, B, `nb_features`] of a sequence, and the memory after it."""
+    """Features [T, B, `nb_features`] of a sequence, and the recurrent state after it."""
 
     def __init__(self, spec: CoreSpec) -> None:
         super().__init__()
         self._action = spec.action
         self.torso = Torso(spec.torso)
         inputs = spec.torso.features + 1 + action_numbers(spec.action)
-        self.lstm = _lstm(inputs, spec.lstm, spec.memory) if spec.lstm else None
+        self.lstm = _lstm(inputs, spec.lstm, spec.initial_time_scale) if spec.lstm else None
         if self.lstm is not None and not spec.torso.learns:  # their bytes are what a row costs, as in the torso
             for weight in (self.lstm.weight_ih_l0, self.lstm.weight_hh_l0):
                 weight.data = weight.data.to(self.torso.precision)
         self.nb_features = spec.lstm or spec.torso.features
         self._lstm_numbers = inputs + _LSTM_NUMBERS * spec.lstm if spec.lstm else 0
 
-    def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
-        """Return features and memory; `memory` is that before the first row."""
+    def forward(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Return features, and the recurrent state after the last row; `recurrent` is that before the first row."""
         T, B = inputs.first.shape
         features = self.torso(inputs.obs.flatten(0, 1)).view(T, B, -1)  # [T, B, F]
         if self.lstm is None:
@@ -66,15 +66,17 @@ class Core(nn.Module):
         known = ~inputs.first.unsqueeze(2)  # [T, B, 1] at FIRST there is no last action
         action = shown_action(inputs.action, self._action) * known  # [T, B, A]
         x = torch.cat((features, inputs.reward.unsqueeze(2) * known, action), 2)  # [T, B, F + 1 + A]
-        return self._remember(self.lstm, x, inputs.first, memory)
+        return self._remember(self.lstm, x, inputs.first, recurrent)
 
     def update_bytes(self, rows: int, learned: int) -> int:
         """Estimate the bytes that an update holds at once for so many rows, `learned` of them with gradient."""
         return self.torso.update_bytes(rows, learned) + 4 * learned * self._lstm_numbers
 
-    def _remember(self, lstm: nn.LSTM, x: Tensor, first: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
+    def _remember(
+        self, lstm: nn.LSTM, x: Tensor, first: Tensor, recurrent: RecurrentState
+    ) -> tuple[Tensor, RecurrentState]:
         """Run the LSTM over stretches of rows, of which only the first can open an episode."""
-        outputs, (hidden, cell) = [], memory
+        outputs, (hidden, cell) = [], recurrent
         starts = _starts(first)
         for start, stop in zip(starts, [*starts[1:], len(first)], strict=True):
             kept = ~first[start].unsqueeze(1)  # [B, 1]
@@ -106,22 +108,22 @@ def _one_hot(choice: Tensor, count: int) -> Tensor:
     return (choice.unsqueeze(-1) == torch.arange(count, device=choice.device)).float()
 
 
-def _run(lstm: nn.LSTM, x: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-    """Return an LSTM's outputs for x [T, B, ...], and its memory after them."""
+def _run(lstm: nn.LSTM, x: Tensor, recurrent: RecurrentState) -> tuple[Tensor, RecurrentState]:
+    """Return an LSTM's outputs for x [T, B, ...], and its recurrent state after them."""
     if len(x) == 1:  # a CPU's library for sequences would sort the weights first: with 512 units, for ten times as long
-        after = _step(lstm, x[0], memory)
+        after = _step(lstm, x[0], recurrent)
         return after[0].unsqueeze(0), after
-    hidden, cell = memory
+    hidden, cell = recurrent
     output, (hidden, cell) = lstm(x, (hidden.unsqueeze(0), cell.unsqueeze(0)))
     return output, (hidden[0], cell[0])
 
 
-def _step(lstm: nn.LSTM, x: Tensor, memory: Memory) -> Memory:
-    """Return the memory after one row x [B, ...]; only products are computed in the precision of the weights."""
-    hidden, cell = memory
+def _step(lstm: nn.LSTM, x: Tensor, recurrent: RecurrentState) -> RecurrentState:
+    """Return the state after one row x [B, ...]; only products are computed in the precision of the weights."""
+    hidden, cell = recurrent
     w_x, w_h, b_x, b_h = lstm.all_weights[0]
     if w_x.dtype == x.dtype:
-        return torch.lstm_cell(x, memory, w_x, w_h, b_x, b_h)
+        return torch.lstm_cell(x, recurrent, w_x, w_h, b_x, b_h)
     gates = functional.linear(x.to(w_x.dtype), w_x).float() + functional.linear(hidden.to(w_h.dtype), w_h).float()
     entry, kept, new, shown = (gates + b_x + b_h).chunk(4, 1)  # [B, H] each
     cell = kept.sigmoid() * cell + entry.sigmoid() * new.tanh()

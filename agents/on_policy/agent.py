@@ -14,8 +14,8 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Setup, Update
-from rainbow_iqn_apex.agents.networks.core import Inputs, Memory
-from rainbow_iqn_apex.agents.on_policy.losses import Look, Losses
+from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
+from rainbow_iqn_apex.agents.on_policy.losses import Losses, Predictions
 from rainbow_iqn_apex.agents.on_policy.network import NetworkSpec, PolicyValueNetwork
 from rainbow_iqn_apex.agents.on_policy.options import OnPolicyOptions
 from rainbow_iqn_apex.agents.on_policy.reference import Reference
@@ -89,8 +89,8 @@ class OnPolicy(SequenceAgent):
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Draw actions from the policy; in an evaluation take its mode, unless it is `stochastic`."""
-        inputs, memory, stack = self.acting_inputs(rows, state)
-        parameters, memory = self.network.act(inputs, memory)  # [1, E, P]
+        inputs, recurrent, stack = self.acting_inputs(rows, state)
+        parameters, recurrent = self.network.act(inputs, recurrent)  # [1, E, P]
         parameters = parameters[0]
         policy = self._policy.distribution(parameters)
         raw = policy.mode() if step is None and not self._options.stochastic else policy.sample(self.generator)
@@ -101,14 +101,14 @@ class OnPolicy(SequenceAgent):
         if self._keeps_raw:
             extras["raw"] = raw.cpu().numpy()
         actions = policy.to_action(raw)  # [E, ...]
-        kept = self.next_state(stack, actions, memory) | {"return": discounted}
+        kept = self.next_state(stack, actions, recurrent) | {"return": discounted}
         return ActorOutput(actions.cpu().numpy(), extras), kept
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:
         """Return the policy and the value."""
-        inputs, memory, _ = self.acting_inputs(rows, state)
-        parameters, value, _ = self.network(inputs, memory)  # [1, 1, P], [1, 1]
+        inputs, recurrent, _ = self.acting_inputs(rows, state)
+        parameters, value, _ = self.network(inputs, recurrent)  # [1, 1, P], [1, 1]
         return inspection_of(self._policy.distribution(parameters[0]), value.item())
 
     def shown_reward(self, reward: Tensor) -> Tensor:
@@ -121,19 +121,19 @@ class OnPolicy(SequenceAgent):
         """Make the updates of a round, then let its observations and rewards count for what comes after them."""
         options = self._options
         self._optimiser.set_rate(options.lr_on_policy * (1 - float(progress)))
-        inputs, memory = self.learning_inputs(batch)  # [T + 1, B, ...]
+        inputs, recurrent = self.learning_inputs(batch)  # [T + 1, B, ...]
         if self._reference:
             self._reference.begin_round(self.network)
         reward = self._statistics.scaled(batch.reward) if options.normalise_rewards else batch.reward
         reward = clip_reward(reward, self._learning.reward_clip)
-        begun = self._look(inputs, memory)[1]  # [T + 1, B]
+        begun = self._look(inputs, recurrent)[1]  # [T + 1, B]
         epochs: list[dict[str, Tensor]] = []  # metrics of each
         for epoch in range(options.epochs):
             if not epoch or options.fresh_advantages:
-                played = self._played(batch, inputs, memory, reward, begun)
+                played = self._played(batch, inputs, recurrent, reward, begun)
             if not epoch and self.network.popart is not None:
                 self.network.popart.observe(played.target, played.learnable)
-            epochs.append(self._epoch(played, memory))
+            epochs.append(self._epoch(played, recurrent))
         self._end_round(batch)
         return Update(None, _means(epochs))
 
@@ -144,7 +144,7 @@ class OnPolicy(SequenceAgent):
         rows = batch_size * (self.spec.length + 1)
         return self.network.core.update_bytes(rows, -(-rows // self._options.minibatches))
 
-    def _played(self, batch: Batch, inputs: Inputs, memory: Memory, reward: Tensor, begun: Tensor) -> Played:
+    def _played(self, batch: Batch, inputs: Inputs, recurrent: RecurrentState, reward: Tensor, begun: Tensor) -> Played:
         """Return what the updates of an epoch read, its rows flattened to [T * B, ...]."""
         prefix = self.spec.prefix
         rows = slice(prefix, prefix + self.spec.length)
@@ -153,7 +153,7 @@ class OnPolicy(SequenceAgent):
         log_mu = self._policy.distribution(parameters).log_prob(raw)  # [T, B]
         log_ratio, value = torch.zeros_like(begun[:-1]), begun
         if self._options.fresh_advantages:
-            present, value = self._look(inputs, memory)  # [T + 1, B, P], [T + 1, B]
+            present, value = self._look(inputs, recurrent)  # [T + 1, B, P], [T + 1, B]
             log_ratio = self._policy.distribution(present[:-1]).log_prob(raw) - log_mu  # [T, B]
         arrived = (reward[prefix:], batch.discount[prefix:], batch.step_type[prefix:])
         target = estimate(self._options, log_ratio, value, *arrived, self._learning.discount)
@@ -165,23 +165,25 @@ class OnPolicy(SequenceAgent):
         split = deal_rows if self._options.minibatch_split == "rows" else deal_sequences
         return split(learnable.view(self.spec.length, -1), self._options.minibatches, self.generator)
 
-    def _epoch(self, played: Played, memory: Memory) -> dict[str, Tensor]:
+    def _epoch(self, played: Played, recurrent: RecurrentState) -> dict[str, Tensor]:
         """Make the updates of an epoch, each with rows of its own; returns means of their metrics."""
         dealt = list(self._deal(played.learnable))
         rows = played.at(torch.cat(dealt, 1))  # [t, N, ...] in the order in which they are learned from
         parts = rows.split([places.shape[1] for places in dealt])
-        steps = [self._step(part, memory, places) for part, places in zip(parts, dealt, strict=True)]
+        steps = [self._step(part, recurrent, places) for part, places in zip(parts, dealt, strict=True)]
         parameters = torch.cat([step.parameters for step in steps], 1)  # [t, N, P]
         value = torch.cat([step.value for step in steps], 1)  # [t, N]
-        return self._losses.report(rows, Look(parameters, value, None)) | _means([step.metrics for step in steps])
+        return self._losses.report(rows, Predictions(parameters, value, None)) | _means(
+            [step.metrics for step in steps]
+        )
 
-    def _step(self, rows: Played, memory: Memory, places: Tensor) -> Step:
+    def _step(self, rows: Played, recurrent: RecurrentState, places: Tensor) -> Step:
         """Make one step of Adam on the round's rows [t, n, ...] at some places [t, n]."""
-        if memory:  # then they are whole sequences, whose first rows lie in the columns that they are numbered by
-            memory = tuple(part[places[0]] for part in memory)  # [n, H]
-        parameters, value, _ = self.network(rows.inputs, memory)  # [t, n, P], [t, n]
-        reference = self._reference(rows.inputs, memory) if self._reference else None
-        loss, metrics = self._losses(rows, Look(parameters, value, reference), self.network.popart)
+        if recurrent:  # then they are whole sequences, whose first rows lie in the columns that they are numbered by
+            recurrent = tuple(part[places[0]] for part in recurrent)  # [n, H]
+        parameters, value, _ = self.network(rows.inputs, recurrent)  # [t, n, P], [t, n]
+        reference = self._reference(rows.inputs, recurrent) if self._reference else None
+        loss, metrics = self._losses(rows, Predictions(parameters, value, reference), self.network.popart)
         self._optimiser.forget_gradients()
         loss.backward()
         limit = self._learning.max_gradient_norm or float("inf")
@@ -190,12 +192,12 @@ class OnPolicy(SequenceAgent):
         return Step(parameters.detach(), value.detach(), {name: metric.detach() for name, metric in metrics.items()})
 
     @torch.no_grad()
-    def _look(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Tensor]:
+    def _look(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, Tensor]:
         """Return the present parameters [T, B, P] and values [T, B], a stretch of rows after the other."""
         T, B = inputs.first.shape
         stretch, found = max(1, _ROWS_AT_ONCE // B), []
         for start in range(0, T, stretch):
-            parameters, value, memory = self.network(inputs.rows(start, start + stretch), memory)
+            parameters, value, recurrent = self.network(inputs.rows(start, start + stretch), recurrent)
             found.append((parameters, value))
         parameters, value = (torch.cat(parts) for parts in zip(*found, strict=True))
         return parameters, value

@@ -23,7 +23,7 @@ _SPEED = 10.0  # of the same
 _HUBER = 1.0
 
 
-class Look(NamedTuple):
+class Predictions(NamedTuple):
     """Holds what the network says of an update's rows."""
 
     parameters: Tensor  # [T, B, P], with gradient
@@ -47,15 +47,17 @@ class Losses(nn.Module):
         }
         self.regularisers = nn.ModuleDict({name: module for name, module in chosen.items() if module is not None})
 
-    def forward(self, rows: Played, look: Look, popart: PopArt | None) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(
+        self, rows: Played, predictions: Predictions, popart: PopArt | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of an update's rows [T, B, ...], and metrics."""
-        pi = self._policy.distribution(look.parameters)
+        pi = self._policy.distribution(predictions.parameters)
         advantage = popart.scale_advantage(rows.advantage) if popart else rows.advantage  # [T, B]
         policy_loss, metrics = self._policy_loss(rows._replace(advantage=advantage), pi)
-        value_loss_ = self._value_loss(rows, look.value, popart)
+        value_loss_ = self._value_loss(rows, predictions.value, popart)
         loss = policy_loss + self._options.baseline_cost * value_loss_
         for name, regulariser in self.regularisers.items():
-            quantity = self._quantity(name, rows, look, pi)
+            quantity = self._quantity(name, rows, predictions, pi)
             loss = loss + regulariser(quantity)
             metrics[name] = -quantity if name == "entropy" else quantity
             if isinstance(regulariser, Constraint):
@@ -63,16 +65,16 @@ class Losses(nn.Module):
         return loss, metrics | {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss_}
 
     @torch.no_grad()
-    def report(self, rows: Played, look: Look) -> dict[str, Tensor]:
+    def report(self, rows: Played, predictions: Predictions) -> dict[str, Tensor]:
         """Return metrics of the rows [T, B, ...] of any number of updates, of what no loss needs."""
-        pi = self._policy.distribution(look.parameters)
-        metrics = {"value": masked_mean(look.value, rows.learnable)}
+        pi = self._policy.distribution(predictions.parameters)
+        metrics = {"value": masked_mean(predictions.value, rows.learnable)}
         if self._options.policy_loss == "ppo":
             beyond = beyond_bounds(pi.log_prob(rows.raw) - rows.log_mu, *self._bounds)
             metrics["clipped"] = masked_mean(beyond.float(), rows.learnable)
         for name in ("entropy", "kl"):
             if name not in self.regularisers:
-                quantity = self._quantity(name, rows, look, pi)
+                quantity = self._quantity(name, rows, predictions, pi)
                 metrics[name] = -quantity if name == "entropy" else quantity
         return metrics
 
@@ -100,13 +102,13 @@ class Losses(nn.Module):
         huber = _HUBER if options.value_loss == "huber" else None
         return value_loss(scaled(value), scaled(rows.target), rows.learnable, huber, clip)
 
-    def _quantity(self, name: str, rows: Played, look: Look, pi: Distribution) -> Tensor:
+    def _quantity(self, name: str, rows: Played, predictions: Predictions, pi: Distribution) -> Tensor:
         """Return what may be regularised: minus the entropy, or a divergence; a mean over the rows []."""
         if name == "entropy":
             return masked_mean(-pi.entropy(self._generator), rows.learnable)
         if name == "reference_kl":
-            assert look.reference is not None
-            return masked_mean(self._policy.distribution(look.reference).kl(pi), rows.learnable)
+            assert predictions.reference is not None
+            return masked_mean(self._policy.distribution(predictions.reference).kl(pi), rows.learnable)
         mu = self._policy.distribution(rows.parameters)
         return masked_mean(mu.kl(pi) if name == "kl" else pi.kl(mu), rows.learnable)
 

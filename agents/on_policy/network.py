@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
-from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory
+from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.networks.policy_head import PolicyHead
 from rainbow_iqn_apex.agents.networks.torso import FRAME
@@ -52,7 +52,7 @@ class Normaliser(nn.Module):
 
 
 class PolicyValueNetwork(Network):
-    """Parameters and values of sequences of stacked observations, and the memory after them."""
+    """Parameters and values of sequences of stacked observations, and the recurrent state after them."""
 
     def __init__(self, spec: NetworkSpec) -> None:
         super().__init__()
@@ -77,27 +77,27 @@ class PolicyValueNetwork(Network):
         self.value = self.popart or nn.Sequential(nn.Linear(features, 1), nn.Flatten(-2))
         _initialise(self.value, _VALUE_GAIN)
 
-    def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Tensor, Memory]:
-        """Return parameters [T, B, P], values [T, B] and the memory after the sequence."""
-        x, memory = self._seen(inputs, memory)
+    def forward(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, Tensor, RecurrentState]:
+        """Return parameters [T, B, P], values [T, B] and the recurrent state after the sequence."""
+        x, recurrent = self._seen(inputs, recurrent)
         if self.core is not None:
-            return self.policy(x), self.value(x), memory
+            return self.policy(x), self.value(x), recurrent
         T, B = x.shape[:2]
         rows = x.flatten(0, 1)  # [T * B, F], of which a layer costs less than of [T, B, F]
         parameters, value = self.policy(self.policy_body(rows)), self.value(self.value_body(rows))
-        return parameters.view(T, B, -1), value.view(T, B), memory
+        return parameters.view(T, B, -1), value.view(T, B), recurrent
 
-    def act(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
-        """Return what acting needs: parameters [T, B, P] and the memory after the sequence."""
-        x, memory = self._seen(inputs, memory)
-        return self.policy(x if self.core is not None else self.policy_body(x)), memory
+    def act(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Return what acting needs: parameters [T, B, P] and the recurrent state after the sequence."""
+        x, recurrent = self._seen(inputs, recurrent)
+        return self.policy(x if self.core is not None else self.policy_body(x)), recurrent
 
-    def _seen(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
-        """Return features behind the core [T, B, F], or without one the numbers of the stacks, and the memory."""
+    def _seen(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Return features [T, B, F] behind the core, or without one the stacks' numbers, and the recurrent state."""
         if self.normaliser is not None:
             inputs = inputs._replace(obs=self.normaliser(inputs.obs))
         if self.core is not None:
-            found: tuple[Tensor, Memory] = self.core(inputs, memory)
+            found: tuple[Tensor, RecurrentState] = self.core(inputs, recurrent)
             return found
         return (inputs.obs.float() * self._scale).flatten(2), ()
 

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.networks.core import Inputs, Memory
+from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.on_policy.network import PolicyValueNetwork
 
 
@@ -19,9 +19,9 @@ class Reference(nn.Module):
         self._period = period
 
     @torch.no_grad()
-    def forward(self, inputs: Inputs, memory: Memory) -> Tensor:
-        """Return its policy's parameters [T, B, P]; an LSTM goes on from the acting policy's memory."""
-        parameters: Tensor = self.network(inputs, memory)[0]
+    def forward(self, inputs: Inputs, recurrent: RecurrentState) -> Tensor:
+        """Return its policy's parameters [T, B, P]; an LSTM goes on from the acting policy's recurrent state."""
+        parameters: Tensor = self.network(inputs, recurrent)[0]
         return parameters
 
     def begin_round(self, network: PolicyValueNetwork) -> None:

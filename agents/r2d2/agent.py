@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Place, Setup, Stateful, Update
-from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory
+from rainbow_iqn_apex.agents.interface import ActorOutput, EnvironmentSlot, Inspection, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
@@ -24,7 +24,7 @@ from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
-from rainbow_iqn_apex.agents.target_network import Updates
+from rainbow_iqn_apex.agents.target_network import UpdateCounter
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
@@ -43,11 +43,11 @@ class RecurrentDuellingNetwork(Network):
         self.value = nn.Sequential(nn.Linear(features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, 1))
         self.advantage = nn.Sequential(nn.Linear(features, hidden_size), nn.ReLU(), nn.Linear(hidden_size, nb_actions))
 
-    def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
-        """Return Q-values [T, B, A] and the memory after the sequence."""
-        features, memory = self.core(inputs, memory)
+    def forward(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Return Q-values [T, B, A] and the recurrent state after the sequence."""
+        features, recurrent = self.core(inputs, recurrent)
         advantage = self.advantage(features)
-        return self.value(features) + advantage - advantage.mean(2, keepdim=True), memory
+        return self.value(features) + advantage - advantage.mean(2, keepdim=True), recurrent
 
 
 class R2d2(SequenceAgent):
@@ -69,11 +69,11 @@ class R2d2(SequenceAgent):
         self.network = build().to(self._device)
         self.core = self.network.core
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
-        self._epsilon = exploration_rates(setup.place, options.exploration_base)
+        self._epsilon = exploration_rates(setup.slot, options.exploration_base)
         if setup.learns:
             self.target = build().to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
-            self._updates = Updates()
+            self._updates = UpdateCounter()
             on_gpu = self._device.type != "cpu"
             self._adam = Adam(
                 self.network.parameters(), options.lr_R2D2, eps=options.adam_eps_R2D2, fused=True, capturable=on_gpu
@@ -84,9 +84,9 @@ class R2d2(SequenceAgent):
 
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
-        """Act greedily, but at random with the probability of the environment's place."""
-        inputs, memory, stack = self.acting_inputs(rows, state)
-        q, memory = self.network(inputs, memory)
+        """Act greedily, but at random with the probability of the environment's slot."""
+        inputs, recurrent, stack = self.acting_inputs(rows, state)
+        q, recurrent = self.network(inputs, recurrent)
         q = q[0]  # [E, A]
         greedy = q.argmax(1)  # [E]
         epsilon = _EVALUATION_EPSILON if step is None else self._epsilon[: len(greedy)].to(self._device)
@@ -96,13 +96,13 @@ class R2d2(SequenceAgent):
         actions = torch.where(is_random, random, greedy)
         extras = {"chosen": q.gather(1, actions.unsqueeze(1)).squeeze(1), "greedy": q.amax(1)}
         output = ActorOutput(actions.cpu().numpy(), {name: value.cpu().numpy() for name, value in extras.items()})
-        return output, self.next_state(stack, actions, memory)
+        return output, self.next_state(stack, actions, recurrent)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:
         """Return the Q-values, as returns also where the network's are rescaled."""
-        inputs, memory, _ = self.acting_inputs(rows, state)
-        q = self.network(inputs, memory)[0][0, 0]  # [A]
+        inputs, recurrent, _ = self.acting_inputs(rows, state)
+        q = self.network(inputs, recurrent)[0][0, 0]  # [A]
         return Inspection("values", (unscale(q) if self._options.rescaling else q).cpu().numpy())
 
     def shown_reward(self, reward: Tensor) -> Tensor:
@@ -146,13 +146,13 @@ class R2d2(SequenceAgent):
 
     def _values(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return Q-values [T, B, A] with gradient, and those of both networks [T + n, B, A] without."""
-        inputs, memory = self.learning_inputs(batch)
+        inputs, recurrent = self.learning_inputs(batch)
         burn_in, length = self.spec.burn_in, self.spec.length
         with torch.no_grad():
-            target, _ = self.target(inputs, memory)
+            target, _ = self.target(inputs, recurrent)
             if burn_in:
-                _, memory = self.network.core(inputs.rows(0, burn_in), memory)
-        online, _ = self.network(inputs.rows(burn_in), memory)  # [T + n, B, A]
+                _, recurrent = self.network.core(inputs.rows(0, burn_in), recurrent)
+        online, _ = self.network(inputs.rows(burn_in), recurrent)  # [T + n, B, A]
         return online[:length], online.detach(), target[burn_in:]
 
     def _targets(self, reward: Tensor, discount: Tensor, step_type: Tensor, bootstrap: Tensor) -> Tensor:
@@ -177,11 +177,11 @@ class R2d2(SequenceAgent):
         return (_LARGEST_SHARE * sizes.amax(0) + (1 - _LARGEST_SHARE) * mean) ** self._options.priority_exponent_R2D2
 
 
-def exploration_rates(place: Place, base: float) -> Tensor:
-    """Return epsilon [environments from the place's first on]: base^(1 + 7 i / (N - 1)) of environment i of N.
+def exploration_rates(slot: EnvironmentSlot, base: float) -> Tensor:
+    """Return epsilon [environments from the slot's first on]: base^(1 + 7 i / (N - 1)) of environment i of N.
 
     One environment alone has base^4.5, the middle one's; the formula divides by 0 there.
     """
-    i = torch.arange(place.first, max(place.total, place.first + 1), dtype=torch.float64)
-    share = i / (place.total - 1) if place.total > 1 else torch.full_like(i, 0.5)
+    i = torch.arange(slot.first, max(slot.total, slot.first + 1), dtype=torch.float64)
+    share = i / (slot.total - 1) if slot.total > 1 else torch.full_like(i, 0.5)
     return (base ** (1 + 7 * share)).float()

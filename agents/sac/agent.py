@@ -23,7 +23,7 @@ from rainbow_iqn_apex.agents.distributions.discrete import Categorical
 from rainbow_iqn_apex.agents.distributions.normal import TanhNormal
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Setup, Stateful, Update
-from rainbow_iqn_apex.agents.networks.core import Inputs, Memory
+from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
@@ -53,9 +53,9 @@ class Window(NamedTuple):
     """Holds the rows of an update, without those of the burn-in."""
 
     inputs: Inputs  # [T + n, B, ...]
-    memory: Memory  # of the policy before them, as of the critics' below; empty without an LSTM
-    critics_memory: Memory
-    target_memory: Memory
+    recurrent: RecurrentState  # of the policy before them, as of the critics' below; empty without an LSTM
+    critics_recurrent: RecurrentState
+    target_recurrent: RecurrentState
     action: Tensor  # [T, B, ...]
     ahead: NStep  # [T, B] each
     learnable: Tensor  # [T, B] bool
@@ -101,8 +101,8 @@ class Sac(SequenceAgent):
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Draw actions from the policy, uniformly before learn-start; in an evaluation take the policy's mode."""
-        inputs, memory, stack = self.acting_inputs(rows, state)
-        parameters, memory = self.network(inputs, memory)  # [1, E, P]
+        inputs, recurrent, stack = self.acting_inputs(rows, state)
+        parameters, recurrent = self.network(inputs, recurrent)  # [1, E, P]
         policy = self._policy.distribution(parameters[0])
         if step is not None and step < self._learning.learn_start:
             actions = self._random_actions(len(rows.reward))
@@ -110,7 +110,7 @@ class Sac(SequenceAgent):
             is_greedy = step is None and not self._options.stochastic
             actions = policy.to_action(policy.mode() if is_greedy else policy.sample(self.generator))
         output = ActorOutput(actions.cpu().numpy(), {"parameters": parameters[0].cpu().numpy()})
-        return output, self.next_state(stack, actions, memory)
+        return output, self.next_state(stack, actions, recurrent)
 
     def _random_actions(self, count: int) -> Tensor:
         """Draw actions [E, ...] uniformly from all that there are."""
@@ -123,8 +123,8 @@ class Sac(SequenceAgent):
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:
         """Return the policy; what states are worth only the learner's critics tell."""
-        inputs, memory, _ = self.acting_inputs(rows, state)
-        parameters, _ = self.network(inputs, memory)  # [1, 1, P]
+        inputs, recurrent, _ = self.acting_inputs(rows, state)
+        parameters, _ = self.network(inputs, recurrent)  # [1, 1, P]
         return inspection_of(self._policy.distribution(parameters[0]), None)
 
     def shown_reward(self, reward: Tensor) -> Tensor:
@@ -140,11 +140,11 @@ class Sac(SequenceAgent):
         window = self._window(batch)
         target = self._targets(window)  # [T, B]
         learned = window.inputs.rows(0, self.spec.sample_length)
-        features, _ = self.critics.features(learned, window.critics_memory)  # [T, B, F]
+        features, _ = self.critics.features(learned, window.critics_recurrent)  # [T, B, F]
         q = self._values(features, window.action)  # [2, T, B]
         kept = window.learnable
         critic_loss = 0.5 * (masked_mean((q[0] - target).square(), kept) + masked_mean((q[1] - target).square(), kept))
-        parameters, _ = self.network(learned, window.memory)  # [T, B, P]
+        parameters, _ = self.network(learned, window.recurrent)  # [T, B, P]
         value, log_pi = self._soft_value(self.critics, features.detach(), parameters)  # [T, B] each
         log_pi = masked_mean(log_pi, kept)
         policy_loss = self.temperature(log_pi) - masked_mean(value, kept)
@@ -175,22 +175,24 @@ class Sac(SequenceAgent):
 
     def _window(self, batch: Batch) -> Window:
         """Cut the rows of an update out of a batch; the burn-in makes the LSTMs' states anew."""
-        spec, (inputs, memory) = self.spec, self.learning_inputs(batch)
-        memories = self._renewed(inputs.rows(0, spec.burn_in), memory)
+        spec, (inputs, recurrent) = self.spec, self.learning_inputs(batch)
+        states = self._renewed(inputs.rows(0, spec.burn_in), recurrent)
         rows = slice(spec.prefix, spec.prefix + spec.sample_length + spec.bootstrap_rows)
         reward, discount, step_type = self.shown_reward(batch.reward[rows]), batch.discount[rows], batch.step_type[rows]
         ahead = n_step_rows(reward, discount, step_type, self._learning.discount, spec.bootstrap_rows)
         action, learnable = (part[rows][: spec.sample_length] for part in (batch.action, batch.step_type != LAST))
-        return Window(inputs.rows(spec.burn_in), *memories, action, ahead, learnable)
+        return Window(inputs.rows(spec.burn_in), *states, action, ahead, learnable)
 
     @torch.no_grad()
-    def _renewed(self, before: Inputs, memory: Memory) -> tuple[Memory, Memory, Memory]:
-        """Return the memories of policy, critics and target critics after the rows of the burn-in."""
-        blank = tuple(torch.zeros_like(part) for part in memory)
+    def _renewed(
+        self, before: Inputs, recurrent: RecurrentState
+    ) -> tuple[RecurrentState, RecurrentState, RecurrentState]:
+        """Return the states of policy, critics and target critics after the rows of the burn-in."""
+        blank = tuple(torch.zeros_like(part) for part in recurrent)
         if not len(before.first):
-            return memory, blank, blank
+            return recurrent, blank, blank
         critics, target = (judges.features(before, blank)[1] for judges in (self.critics, self.target))
-        return self.network(before, memory)[1], critics, target
+        return self.network(before, recurrent)[1], critics, target
 
     @torch.no_grad()
     def _targets(self, window: Window) -> Tensor:
@@ -199,8 +201,8 @@ class Sac(SequenceAgent):
         if not self.spec.state:  # one row learned from, and one ahead: others would be computed for nothing
             columns = torch.arange(steps.shape[1], device=steps.device)
             inputs = Inputs(*(part[steps[0], columns].unsqueeze(0) for part in inputs))
-        parameters, _ = self.network(inputs, window.memory)
-        features, _ = self.target.features(inputs, window.target_memory)
+        parameters, _ = self.network(inputs, window.recurrent)
+        features, _ = self.target.features(inputs, window.target_recurrent)
         value, log_pi = self._soft_value(self.target, features, parameters)
         value = value - self.temperature.price() * log_pi  # [1, B], or with an LSTM [T + n, B]
         if self.spec.state:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
-from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, Memory, action_numbers
+from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState, action_numbers
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.networks.policy_head import PolicyHead
 from rainbow_iqn_apex.agents.networks.torso import FRAME
@@ -27,10 +27,10 @@ class PolicyNetwork(Network):
         self.core = Core(spec)
         self.policy = PolicyHead(self.core.nb_features, PolicySpec(spec.action), state_dependent_std=True)
 
-    def forward(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
-        """Return parameters [T, B, P] and the memory after the sequence."""
-        features, memory = self.core(inputs, memory)
-        return self.policy(features), memory
+    def forward(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Return parameters [T, B, P] and the recurrent state after the sequence."""
+        features, recurrent = self.core(inputs, recurrent)
+        return self.policy(features), recurrent
 
 
 class TwinCritics(nn.Module):
@@ -45,11 +45,11 @@ class TwinCritics(nn.Module):
         numbers, outputs = (spec.action.size, 1) if isinstance(spec.action, Box) else (0, action_numbers(spec.action))
         self.heads = nn.ModuleList(_mlp(features + numbers, hidden_size, outputs) for _ in range(2))
 
-    def features(self, inputs: Inputs, memory: Memory) -> tuple[Tensor, Memory]:
-        """Return what both critics see of rows, [T, B, F], and the memory after them."""
+    def features(self, inputs: Inputs, recurrent: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """Return what both critics see of rows, [T, B, F], and the recurrent state after them."""
         if self.core is None:
             return inputs.obs.flatten(2).float() * self._scale, ()
-        found: tuple[Tensor, Memory] = self.core(inputs, memory)
+        found: tuple[Tensor, RecurrentState] = self.core(inputs, recurrent)
         return found
 
     def forward(self, features: Tensor, action: Tensor | None = None) -> Tensor:

@@ -11,9 +11,9 @@ from rainbow_iqn_apex.common.waiting import FOR_WEIGHTS, WaitReporter
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.actor_state import round_in
 from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client
+from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors, plain_command
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.roll_call import RollCall, plain_command
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, whole_number
 from rainbow_iqn_apex.memory.broker.transport import (
     MAX_SEQUENCE,
@@ -55,10 +55,12 @@ def wait_for_run(
     """Wait until a learner leads the run of this name; raises UserError if the learner's settings differ from ours.
 
     A killed learner leaves its record and, for a while, its lease. So other settings are refused only in a record that
-    was written during this wait. `command` returns the command that starts the learner, see `RollCall`.
+    was written during this wait. `command` returns the command that starts the learner, see `ExpectedActors`.
     """
     first = read_run(client, name)
-    patience = WaitReporter(f"the learner of run {name!r}", hint=RollCall(client, Keys(name, ""), 0, command).absent)
+    waiting = WaitReporter(
+        f"the learner of run {name!r}", hint=ExpectedActors(client, Keys(name, ""), 0, command).absent
+    )
     while True:
         record = read_run(client, name)
         leader = client.getrange(Keys(name, "").learner_lease, 0, _MOST_LEASE - 1)  # others may have written more
@@ -69,7 +71,7 @@ def wait_for_run(
                 return record
             if first is None or (record, record.written) != (first, first.written):
                 raise UserError("\n".join(differing))
-        patience.check()
+        waiting.check()
         if stop.wait(0.5):
             raise Stopped
 
@@ -99,12 +101,12 @@ class ActorClient:
 
     `crews` are those of the run in lockstep; the actor has to leave if the learner goes on with other crews. With
     `evaluation` the actor is an evaluation actor, whose messages go to a log of their own. While the actor waits for
-    the learner, `roll_call` names the processes that are missing. `break_stale` is as in `Lease`.
+    the learner, `expected` names the processes that are missing. `break_stale` is as in `Lease`.
     """
 
     def __init__(
         self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event, crews: tuple[Crew, ...] = (),
-        *, evaluation: bool = False, roll_call: RollCall | None = None, break_stale: bool = False,
+        *, evaluation: bool = False, expected: ExpectedActors | None = None, break_stale: bool = False,
     ) -> None:  # fmt: skip
         self.keys = Keys(name, run_id, evaluation)
         self.actor = actor
@@ -123,7 +125,7 @@ class ActorClient:
             f"give each {'evaluation actor its own --id-eval-actor' if evaluation else 'actor its own --id-actor'}",
             break_stale=break_stale,
         )
-        self._absent = (roll_call or RollCall(client, self.keys, 0)).absent
+        self._absent = (expected or ExpectedActors(client, self.keys, 0)).absent
 
     def __enter__(self) -> "ActorClient":
         self.lease.__enter__()
@@ -238,9 +240,9 @@ class ActorClient:
 
     def written_record(self) -> RunStatus:
         """Return the run's record, which a restarted server may have lost: waits until the learner has written it."""
-        patience = self.patience("the learner to write the run's record again")
+        waiting = self.wait_reporter("the learner to write the run's record again")
         while (record := self.record()).written is None:
-            self.pause(patience)
+            self.pause(waiting)
             self._stop.wait(0.2)
         return record
 
@@ -260,23 +262,23 @@ class ActorClient:
         """Return the newest version of the weights that is published, -1 if none is."""
         return newest_version(self._client, self.keys)
 
-    def patience(self, what: str) -> WaitReporter:
+    def wait_reporter(self, what: str) -> WaitReporter:
         """Return a reporter of waits for the learner; its lines name the processes that are missing."""
         return WaitReporter(what, hint=self._absent)
 
     def wait_for_version(self, version: int) -> int:
         """Wait until this or a later version is published, and return the newest; raises RunOver, Stopped."""
-        patience = self.patience(f"{FOR_WEIGHTS}{version}")
+        waiting = self.wait_reporter(f"{FOR_WEIGHTS}{version}")
         while (newest := self.newest_version()) < version:
-            self.wait_for_change(version, patience)
+            self.wait_for_change(version, waiting)
         return newest
 
-    def wait_for_change(self, version: int, patience: WaitReporter) -> None:
+    def wait_for_change(self, version: int, waiting: WaitReporter) -> None:
         """Wait a moment for this version; the learner writes what it has read at the same time; raises as `pause`."""
-        self.pause(patience)
+        self.pause(waiting)
         self._client.xread({self.keys.versions: f"{version}-0"}, count=1, block=BLOCK_MS)
 
-    def pause(self, patience: WaitReporter) -> None:
+    def pause(self, waiting: WaitReporter) -> None:
         """Call again and again while waiting: prints what for, and sends again what Redis has lost.
 
         Raises RunOver, Stopped, RunError or UserError when the wait can bring nothing any more.
@@ -285,7 +287,7 @@ class ActorClient:
         self.lease.check()
         if self._kept and self._kept[-1][1].last > (known := self._known()):
             self._send_again(known)
-        patience.check()
+        waiting.check()
         if self._stop.is_set():
             raise Stopped
 
@@ -296,9 +298,9 @@ class ActorClient:
         until the learner publishes the version again; with `or_newest`, it returns the newest weights instead.
         Raises RunError for a value that is no packet of weights, or holds more than `max_bytes` of weights.
         """
-        patience = self.patience(f"{FOR_WEIGHTS}{version} again")
+        waiting = self.wait_reporter(f"{FOR_WEIGHTS}{version} again")
         while (packet := self._packet(version, max_bytes)) is None or packet.meta["version"] < version:
-            self.pause(patience)
+            self.pause(waiting)
             self._stop.wait(0.1)
             if or_newest:
                 version = max(0, self.newest_version())

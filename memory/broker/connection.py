@@ -253,11 +253,11 @@ class _Socket:
     def _in_time(self, transfer: Callable[[Any], int], data: Any) -> int:
         """Transfer some bytes within the socket's own timeout, in short tries; stop when the command's time is over."""
         timeout = self._plain.gettimeout()
-        patience = math.inf if timeout is None else timeout
+        left = math.inf if timeout is None else timeout
         try:
-            while not self._away.over and patience > 0:
-                self._plain.settimeout(min(patience, _TICK_S))
-                patience -= _TICK_S
+            while not self._away.over and left > 0:
+                self._plain.settimeout(min(left, _TICK_S))
+                left -= _TICK_S
                 with suppress(TimeoutError):
                     return transfer(data)
                 waiting.be_late()

@@ -13,9 +13,9 @@ from rainbow_iqn_apex.common.waiting import FOR_ROUND, WaitReporter, no_hint
 from rainbow_iqn_apex.memory.broker.actor_state import round_under_way
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.registered import Registered, registered_actors
-from rainbow_iqn_apex.memory.broker.story import ANYWHERE, Reach
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry, StreamReader
-from rainbow_iqn_apex.memory.broker.tally import Tally
+from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED, ProgressBound
+from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.broker.transport import (
     MAX_SEQUENCE,
     Keys,
@@ -35,7 +35,7 @@ class ExperienceReader:
 
     `read` holds, per actor, the sequence number of the last message handed out. `last` holds that of the last message
     in its log, trimmed or not, when this reader was made. `idle` is called about every second of a wait; `absent`
-    returns the end of each line about the wait. `reach` bounds what actors can have done. Actors 0 to `nb_actor` - 1
+    returns the end of each line about the wait. `bound` bounds what actors can have done. Actors 0 to `nb_actor` - 1
     play now. Logs of actors 0 to `known` - 1 are read, too: replay may still need messages of actors that have left.
     With `joining`, actors of any number are followed once they have a log. At most `ahead` wait. The part "wait" of
     `clock` is for the waits.
@@ -51,7 +51,7 @@ class ExperienceReader:
         idle: Callable[[], None] = lambda: None,
         *,
         absent: Callable[[], str] = no_hint,
-        reach: Callable[[], Reach] = lambda: ANYWHERE,
+        bound: Callable[[], ProgressBound] = lambda: UNBOUNDED,
         known: int = 0,
         joining: bool = False,
         ahead: int = READ_AHEAD,
@@ -70,7 +70,7 @@ class ExperienceReader:
         self._joining = joining
         self._received: dict[int, int] = defaultdict(int, done)  # last message in pending, or handed out
         self._settled: dict[int, int] = {}  # last message that an earlier learner has counted
-        self._gone = Tally(self._tell_gone)
+        self._gone = ThrottledCounter(self._tell_gone)
         self._newest_gone = ""
         self._left_out: dict[int, int] = defaultdict(int)  # messages lost or unreadable since the last end of a round
         self._pending: dict[int, deque[Entry]] = defaultdict(deque)
@@ -83,10 +83,10 @@ class ExperienceReader:
         self._clock = clock or LoopClock("wait")
         self._next_idle = time.monotonic() + _IDLE_S
         self._next_look = 0.0  # when to read an actor's state, if the end of its round may be lost
-        self._reach = reach
+        self._bound = bound
         position = joined.position if joined else None
         starts = {actor: extent.start for actor, extent in extents.items()}
-        self._reader = StreamReader(client, keys, starts, decode, reach, position, ahead)
+        self._reader = StreamReader(client, keys, starts, decode, bound, position, ahead)
         self._reader.start()
 
     def close(self) -> None:
@@ -122,13 +122,13 @@ class ExperienceReader:
 
         With `most`, yield only those of the actors named there, up to the sequence number named.
         """
-        patience = WaitReporter("the experience stored in Redis")
+        waiting = WaitReporter("the experience stored in Redis")
         last = dict(self._backlog)
         if most is not None:
             last = {actor: min(most[actor], last[actor]) for actor in last.keys() & most.keys()}
 
         def wait(waited: float) -> None:
-            self._wait(patience)
+            self._wait(waiting)
             if waited > _REST_S:  # what Redis has lost meanwhile has been sent again by now, or will never be
                 for actor in last:
                     last[actor] = min(last[actor], self._newest(actor))
@@ -171,14 +171,14 @@ class ExperienceReader:
         Rounds must be taken one after the other. A trimmed log may hold less of an old round, or nothing.
         """
         for actor in range(nb_actor or self._nb_actor):
-            patience = WaitReporter(f"actor {actor}{FOR_ROUND}{round_}", hint=self._absent)
+            waiting = WaitReporter(f"actor {actor}{FOR_ROUND}{round_}", hint=self._absent)
             while self._played[actor] < round_:
                 self._check_stop()
                 if not self._ends[actor]:
                     if actor >= self._nb_actor and self._received[actor] >= self._backlog[actor]:
                         break
                     self._find_lost_end(actor, round_)
-                    self._wait(patience)
+                    self._wait(waiting)
                 elif stayed is not None and actor >= stayed and self._ends[actor][0] < round_:
                     self._pop(actor)
                 elif self._ends[actor][0] <= round_:
@@ -197,7 +197,7 @@ class ExperienceReader:
         if self._is_behind(actor):
             return
         try:
-            playing = round_under_way(self._client, self._keys, actor, self._reach().round + 1)
+            playing = round_under_way(self._client, self._keys, actor, self._bound().round + 1)
         except ValueError as error:
             raise RunError(
                 f"{self._left_out[actor]} messages of actor {actor} are lost, perhaps the end of round {round_} among "
@@ -213,10 +213,10 @@ class ExperienceReader:
     def _newest(self, actor: int) -> int:
         return newest_sequence(self._client, self._keys.log(actor))
 
-    def wait(self, patience: WaitReporter) -> None:
+    def wait(self, waiting: WaitReporter) -> None:
         """Wait a moment for a message; raises Stopped when the process shall stop, RunError when reading failed."""
         if not any(self._pending.values()):
-            self._wait(patience)
+            self._wait(waiting)
 
     def _pop(self, actor: int) -> list[Entry]:
         entry = self._pending[actor].popleft()
@@ -233,11 +233,11 @@ class ExperienceReader:
         if not self._receive(timeout=_REST_S) and not self._receive(timeout=0):
             raise RunError("the newest messages of the actors have gone from Redis")
 
-    def _wait(self, patience: WaitReporter) -> None:
+    def _wait(self, waiting: WaitReporter) -> None:
         self._check_stop()
         with self._clock.part("wait"):
             self._receive(timeout=0.2)
-        patience.check()
+        waiting.check()
         if time.monotonic() >= self._next_idle:
             self._idle()
             self._next_idle = time.monotonic() + _IDLE_S

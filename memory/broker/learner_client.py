@@ -13,14 +13,14 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.broker.actor_state import RoundUnderWay, round_under_way
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors, no_failure, plain_command
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.registered import register_anew
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.roll_call import RollCall, no_failure, plain_command
 from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, actors_read, read_run, record_fields, write_run
-from rainbow_iqn_apex.memory.broker.story import Reach
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder
+from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, forget_run, newest_version, rewrite_file
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.wire import VERSION, WireError, other_version
@@ -47,7 +47,7 @@ class LearnerClient:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
     `folder` is where the run's results are. The experience of another folder's run of this name is deleted only with
-    `abandon_other`. `command` and `failure` are as in `RollCall`.
+    `abandon_other`. `command` and `failure` are as in `ExpectedActors`.
     """
 
     keys: Keys
@@ -165,15 +165,15 @@ class LearnerClient:
             forget_run(self._client, self._name, before.run_id)
 
     def inbox(
-        self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], reach: Callable[[], Reach], *,
+        self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], bound: Callable[[], ProgressBound], *,
         known: int = 0, joining: bool = False, ahead: int = READ_AHEAD, clock: LoopClock | None = None,
     ) -> ExperienceReader:  # fmt: skip
-        """Return a reader of the actors' messages within `reach`; it calls `idle` while the learner waits for messages.
+        """Return a reader of the actors' messages within `bound`; it calls `idle` while the learner waits for messages.
 
         Logs of actors 0 to `known` - 1 are read, also of actors that have left. With `joining`, actors of other numbers
         are followed, too. At most `ahead` messages are read before they are taken. `clock` is as in `ExperienceReader`.
         """
-        more: dict[str, Any] = {"absent": self.absent, "reach": reach, "known": known, "joining": joining}
+        more: dict[str, Any] = {"absent": self.absent, "bound": bound, "known": known, "joining": joining}
         more |= {"ahead": ahead, "clock": clock}
         return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
 
@@ -187,7 +187,7 @@ class LearnerClient:
 
     def absent(self) -> str:
         """Return the end of a line about waiting: which actors are not running."""
-        return RollCall(self._client, self.keys, self._nb_actor, self._command, self._failure).absent_actors()
+        return ExpectedActors(self._client, self.keys, self._nb_actor, self._command, self._failure).absent_actors()
 
     def rounds_under_way(self, run_id: str, nb_actor: int, most: int) -> tuple[int, dict[int, RoundUnderWay]]:
         """Return the newest round whose weights are published, and the round of each actor that has a state.

@@ -10,7 +10,7 @@ from redlock import Redlock
 from rainbow_iqn_apex.common.errors import LeaseLostError, RunError, Stopped, UserError
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
-from rainbow_iqn_apex.memory.broker.holder import name_of_this_process, read_holder
+from rainbow_iqn_apex.memory.broker.lease_owner import name_of_this_process, read_lease_owner
 from rainbow_iqn_apex.memory.broker.transport import HeldLease, Scripts
 
 TTL_MS = 10_000
@@ -73,7 +73,7 @@ class Lease:
             raise self._error
 
     def _acquire(self) -> Any:  # redlock's Lock has no types
-        patience: WaitReporter | None = None
+        waiting: WaitReporter | None = None
         remaining: float = TTL_MS
         may_break = self._break_stale
         while not (lock := self._redlock.lock(self._key, TTL_MS)):
@@ -87,8 +87,8 @@ class Lease:
                     self._client.get(self._key)  # raises RunError, which names the key, if the key holds no string
                 raise UserError(self._refusal(held))
             remaining = held.left_ms
-            patience = patience or WaitReporter(f"the lease of {self._what} to run out, {_holder(held)}", interval=2)
-            patience.check()
+            waiting = waiting or WaitReporter(f"the lease of {self._what} to run out, {_holder(held)}", interval=2)
+            waiting.check()
             if self._client.stop.wait(min(0.25, remaining / 1000 + 0.01)):
                 raise Stopped
         return lock
@@ -124,4 +124,4 @@ class Lease:
 
 
 def _holder(held: HeldLease) -> str:
-    return str(read_holder(held.value) or "a process that has not left its name")
+    return str(read_lease_owner(held.value) or "a process that has not left its name")

@@ -12,7 +12,7 @@ none is kept twice, as each copy has the id of its message.
 from contextlib import suppress
 
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
-from rainbow_iqn_apex.memory.broker.tally import Tally
+from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.broker.transport import Keys
 
 _KEPT_MESSAGES = 32  # of an actor
@@ -20,7 +20,7 @@ _KEPT_BYTES = 1 << 14  # of a message
 _REASON_LENGTH = 300
 
 
-class Quarantine(Tally):
+class Quarantine(ThrottledCounter):
     """Keeps and counts unreadable messages; prints a line for the first, then at most one line every ten seconds."""
 
     def __init__(self, client: Client, keys: Keys) -> None:

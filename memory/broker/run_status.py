@@ -10,7 +10,7 @@ from typing import Any, cast
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import Client, PlainClient
-from rainbow_iqn_apex.memory.broker.holder import MAX_HOST, is_moment, local_time, printable, this_host
+from rainbow_iqn_apex.memory.broker.lease_owner import MAX_HOST, is_moment, local_time, printable, this_host
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 

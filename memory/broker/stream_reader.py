@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client, ReplyTooLargeError
 from rainbow_iqn_apex.memory.broker.quarantine import Quarantine
 from rainbow_iqn_apex.memory.broker.registered import actor_number
-from rainbow_iqn_apex.memory.broker.story import Reach, Story
+from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound, StreamValidator
 from rainbow_iqn_apex.memory.broker.transport import (
     MAX_SEQUENCE,
     READ_BYTES,
@@ -48,8 +48,8 @@ class StreamReader(threading.Thread):
     """
 
     def __init__(
-        self, client: Client, keys: Keys, actors: Mapping[int, bytes], decode: Decoder, reach: Callable[[], Reach],
-        joins: bytes | None, ahead: int,
+        self, client: Client, keys: Keys, actors: Mapping[int, bytes], decode: Decoder,
+        bound: Callable[[], ProgressBound], joins: bytes | None, ahead: int,
     ) -> None:  # fmt: skip
         super().__init__(name="log reader", daemon=True)
         self.entries: queue.Queue[Entry] = queue.Queue(ahead)
@@ -60,14 +60,14 @@ class StreamReader(threading.Thread):
         self._keys = keys
         self._actors: dict[bytes, int] = {}  # by the key of the log
         self._positions: dict[Any, Any] = {}
-        self._stories: dict[int, Story] = defaultdict(Story)
+        self._validators: dict[int, StreamValidator] = defaultdict(StreamValidator)
         self._joins = keys.actors.encode()
         for actor, start in actors.items():
             self._follow(actor, start)
         if joins is not None:
             self._positions[self._joins] = joins
         self._decode = decode
-        self._reach = reach
+        self._bound = bound
         self._careful = False  # whether a script fetches the messages, as one read would have too many bytes
         self._turn = 0
         self._looked: dict[Any, Any] = {}  # positions at the last look for messages that are gone
@@ -152,18 +152,18 @@ class StreamReader(threading.Thread):
                 self._follow(actor, b"0-0")
 
     def _take(self, actor: int, messages: Iterable[RawMessage]) -> None:
-        story = self._stories[actor]
+        validator = self._validators[actor]
         for raw in messages:
             message = None
             try:
-                story.follow(actor, raw.id)
+                validator.follow(actor, raw.id)
                 if raw.size > len(raw.data):
                     raise WireError(f"message of {raw.size} bytes, {READ_BYTES} are allowed")
                 decoded = self._decode(raw.data)
-                story.check(actor, decoded, self._reach())
+                validator.check(actor, decoded, self._bound())
                 message = decoded
             except ValueError as error:  # WireError among them
-                story.leave_out()
+                validator.leave_out()
                 self._quarantine.add(actor, raw.id, raw.data, str(error), raw.size)
             if sequence_of(raw.id) <= MAX_SEQUENCE:  # a greater one, if counted, would leave the actor no number
                 self._put(Entry(ChunkId(actor, sequence_of(raw.id)), message))

@@ -3,7 +3,7 @@
 All keys of a run carry the hash tag `{<run name>}`: they live on one node of a cluster and a script may touch several.
 
     riqx:{name}                     hash: run id, settings, status, progress - the registry's record of the run
-    riqx:{name}:learner             lease of the learner: a random value, and who holds it, see memory/broker/holder.py
+    riqx:{name}:learner             lease of the learner: a random value and its owner, see memory/broker/lease_owner.py
     riqx:{name}:<id>:versions       stream of published weights versions, entry id = version-1, as 0-0 is none
     riqx:{name}:<id>:weights:<k>    packet with the weights of version v, k = v mod 2
     riqx:{name}:<id>:actors         stream of the actors' numbers, one entry when an actor's log begins

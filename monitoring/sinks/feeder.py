@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.monitoring.film import Film, Place
+from rainbow_iqn_apex.monitoring.film import Film, FilmSlot
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Report
 from rainbow_iqn_apex.monitoring.sinks.films import FilmReader
@@ -55,14 +55,14 @@ class Feeder:
         for sink in self._sinks:
             sink.close()
 
-    def _moment(self, report: Report, films: Mapping[Place, Film]) -> Moment:
+    def _moment(self, report: Report, films: Mapping[FilmSlot, Film]) -> Moment:
         values = {name: value for name, value in report.values.items() if math.isfinite(value)}
         step = int(values.get("time/total_timesteps", 0))
         others = self._others() if self._live else ()  # for which nobody else asks
         events = tuple(event for event in report.events if event.at > self._newest)
         return Moment(report.written, step, values, report.histograms, events, others, films)
 
-    def _new_films(self, report: Report) -> Mapping[Place, Film]:
+    def _new_films(self, report: Report) -> Mapping[FilmSlot, Film]:
         return self._films.read(report.written, last=report.ended) if self._films else {}
 
     def _others(self) -> tuple[Report, ...]:

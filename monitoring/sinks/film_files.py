@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
 
 from rainbow_iqn_apex.common.files import replace_file
-from rainbow_iqn_apex.monitoring.film import PLACES, Film, FilmError, FilmInfo, Place, from_json
+from rainbow_iqn_apex.monitoring.film import FILM_SLOTS, Film, FilmError, FilmInfo, FilmSlot, from_json
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment, RunInfo
 from rainbow_iqn_apex.monitoring.video import write_video
 
@@ -31,9 +31,9 @@ class FilmFiles:
 
     def take(self, moment: Moment) -> None:
         """Write the films of a moment; raises OSError if that fails."""
-        for place, film in moment.films.items():
-            write_film(film, video_path(self._run.folder, self._run.game, place))
-            self._shown[place] = film.info
+        for slot, film in moment.films.items():
+            write_film(film, video_path(self._run.folder, self._run.game, slot))
+            self._shown[slot] = film.info
             content = {"run": self._run.run_id} | {known: asdict(info) for known, info in self._shown.items()}
             with replace_file(_shown_path(self._run.folder, self._run.game)) as file:
                 file.write(json.dumps(content).encode())
@@ -60,9 +60,9 @@ def as_video(film: Film) -> Iterator[Path]:
         yield path
 
 
-def video_path(folder: Path, game: str, place: Place) -> Path:
+def video_path(folder: Path, game: str, slot: FilmSlot) -> Path:
     """Return where the video of the best or the newest episode is."""
-    return folder / f"{game}_{place}_evaluation.webm"
+    return folder / f"{game}_{slot}_evaluation.webm"
 
 
 def _shown_path(folder: Path, game: str) -> Path:
@@ -73,21 +73,21 @@ class Shown(NamedTuple):
     """Holds what the videos of a folder show."""
 
     run_id: str
-    films: dict[Place, FilmInfo]
+    films: dict[FilmSlot, FilmInfo]
 
-    def of_run(self, run_id: str) -> dict[Place, FilmInfo]:
+    def of_run(self, run_id: str) -> dict[FilmSlot, FilmInfo]:
         """Return what they show of a run; nothing if they are another's."""
         return self.films.copy() if self.run_id == run_id else {}
 
 
 def read_shown(folder: Path, game: str) -> Shown:
     """Return what the videos in a folder show; nothing if there are none, or the file that tells it is damaged."""
-    films: dict[Place, FilmInfo] = {}
+    films: dict[FilmSlot, FilmInfo] = {}
     run_id = ""
     with suppress(OSError, ValueError, RecursionError, TypeError, LookupError):
         content = json.loads(_shown_path(folder, game).read_bytes())
         run_id = str(content["run"])
-        for place in PLACES:
+        for slot in FILM_SLOTS:
             with suppress(FilmError, LookupError):
-                films[place] = from_json(content[place])
+                films[slot] = from_json(content[slot])
     return Shown(run_id, films)

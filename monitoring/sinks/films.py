@@ -7,13 +7,13 @@ from typing import Protocol
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.monitoring.film import (
+    FILM_SLOTS,
     HEADER_BYTES,
     MAX_BYTES,
-    PLACES,
     Film,
     FilmError,
     FilmInfo,
-    Place,
+    FilmSlot,
     decode,
     decode_info,
 )
@@ -21,13 +21,13 @@ from rainbow_iqn_apex.monitoring.sinks.sink import Moment
 
 _NEWEST_S = 60.0  # between two films of the newest episode, however many evaluation actors there are
 _KEPT = 100  # films of the newest episode, per e-fold of a run's length: a week's run keeps some 600
-TAGS: dict[Place, str] = {"best": "evaluation/best_episode", "newest": "evaluation/newest_episode"}
+TAGS: dict[FilmSlot, str] = {"best": "evaluation/best_episode", "newest": "evaluation/newest_episode"}
 
 
 class Store(Protocol):
     """Where the films are: `memory.broker.films.FilmStore`."""
 
-    def read(self, places: tuple[Place, ...], most: int) -> dict[str, bytes]:
+    def read(self, slots: tuple[FilmSlot, ...], most: int) -> dict[str, bytes]:
         """Return the first `most` bytes of the films that there are."""
 
     def close(self) -> None:
@@ -37,23 +37,23 @@ class Store(Protocol):
 class FilmReader:
     """Returns each film once. `shown` are the films that the run has shown before this process began."""
 
-    def __init__(self, store: Store, shown: dict[Place, FilmInfo]) -> None:
+    def __init__(self, store: Store, shown: dict[FilmSlot, FilmInfo]) -> None:
         self._store = store
         self._seen = shown.copy()  # good or bad
         self._best = shown["best"].score if "best" in shown else None
         self._next_newest = 0.0
         self._told = False
 
-    def read(self, now: float, *, last: bool = False) -> dict[Place, Film]:
+    def read(self, now: float, *, last: bool = False) -> dict[FilmSlot, Film]:
         """Return the films that are new; none if Redis does not answer, and `last` a newest one in any case."""
-        places = tuple(place for place in PLACES if place == "best" or last or now >= self._next_newest)
-        found: dict[Place, Film] = {}
+        slots = tuple(slot for slot in FILM_SLOTS if slot == "best" or last or now >= self._next_newest)
+        found: dict[FilmSlot, Film] = {}
         with suppress(BrokerError, RunError):
-            headers = self._store.read(places, HEADER_BYTES)
-            for place in places:
+            headers = self._store.read(slots, HEADER_BYTES)
+            for slot in slots:
                 try:
-                    if place in headers and (film := self._film(place, decode_info(headers[place]))):
-                        found[place] = film
+                    if slot in headers and (film := self._film(slot, decode_info(headers[slot]))):
+                        found[slot] = film
                 except FilmError as error:
                     self._tell(error)
         if "newest" in found:
@@ -62,24 +62,24 @@ class FilmReader:
             self._best = found["best"].info.score
         return found
 
-    def _film(self, place: Place, info: FilmInfo) -> Film | None:
+    def _film(self, slot: FilmSlot, info: FilmInfo) -> Film | None:
         """Return the film of a header that was not seen before; raises FilmError, BrokerError."""
-        if not self._is_new(place, info):
+        if not self._is_new(slot, info):
             return None
-        data = self._store.read((place,), MAX_BYTES + 1).get(place, b"")
-        self._seen[place] = info  # also if it is damaged: it is not read again and again
+        data = self._store.read((slot,), MAX_BYTES + 1).get(slot, b"")
+        self._seen[slot] = info  # also if it is damaged: it is not read again and again
         film = decode(data)
-        if not self._is_better(place, film.info):  # it was replaced just now
+        if not self._is_better(slot, film.info):  # it was replaced just now
             return None
-        self._seen[place] = film.info
+        self._seen[slot] = film.info
         return film
 
-    def _is_new(self, place: Place, info: FilmInfo) -> bool:
-        return info != self._seen.get(place) and self._is_better(place, info)
+    def _is_new(self, slot: FilmSlot, info: FilmInfo) -> bool:
+        return info != self._seen.get(slot) and self._is_better(slot, info)
 
-    def _is_better(self, place: Place, info: FilmInfo) -> bool:
+    def _is_better(self, slot: FilmSlot, info: FilmInfo) -> bool:
         """Return whether a film may be shown: the best one is worse where Redis has lost a better one."""
-        return place != "best" or self._best is None or info.score > self._best
+        return slot != "best" or self._best is None or info.score > self._best
 
     def _tell(self, error: FilmError) -> None:
         """Print one line in the life of a process."""
@@ -99,12 +99,12 @@ class KeptFilms:
         self._began: float | None = None
         self._next = 0.0
 
-    def choose(self, moment: Moment) -> Mapping[Place, Film]:
+    def choose(self, moment: Moment) -> Mapping[FilmSlot, Film]:
         """Return the films of a moment that shall be kept."""
         began = self._began = moment.at if self._began is None else self._began
         films = moment.films
         if "newest" in films:
             if moment.at < self._next:
-                return {place: film for place, film in films.items() if place != "newest"}
+                return {slot: film for slot, film in films.items() if slot != "newest"}
             self._next = moment.at + max(_NEWEST_S, (moment.at - began) / _KEPT)
         return films

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rainbow_iqn_apex.memory.broker.holder import is_moment
+from rainbow_iqn_apex.memory.broker.lease_owner import is_moment
 from rainbow_iqn_apex.monitoring.metrics import known
 from rainbow_iqn_apex.monitoring.report import Event
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from rainbow_iqn_apex.monitoring.film import Film, Place
+from rainbow_iqn_apex.monitoring.film import Film, FilmSlot
 from rainbow_iqn_apex.monitoring.report import Event, Report
 
 
@@ -36,7 +36,7 @@ class Moment:
     histograms: dict[str, list[float]]
     events: tuple[Event, ...]  # of the learner, since the last moment
     others: tuple[Report, ...] = field(default=())  # the newest reports of the others that run, if a sink is live
-    films: Mapping[Place, Film] = field(default_factory=dict)  # of evaluation episodes, since the last moment
+    films: Mapping[FilmSlot, Film] = field(default_factory=dict)  # of evaluation episodes, since the last moment
 
 
 class Sink(Protocol):

@@ -46,8 +46,8 @@ class TensorBoardSink:
             events.insert(1, Event(wall_time=moment.at, step=moment.step, session_log=restart))
         _append(file, events)
         self._described = described
-        for place, film in self._films.choose(moment).items():  # last: without a film the metrics are there
-            value = Summary.Value(tag=TAGS[place], image=_image(film))
+        for slot, film in self._films.choose(moment).items():  # last: without a film the metrics are there
+            value = Summary.Value(tag=TAGS[slot], image=_image(film))
             _append(file, [Event(wall_time=film.info.at, step=film.info.step, summary=Summary(value=[value]))])
 
     def close(self) -> None:

@@ -25,9 +25,9 @@ class TrackioSink:
             name, settings = f"{self._info.name} {self._info.run_id}", self._info.settings
             self._run = trackio.init(PROJECT, name, resume="allow", config=settings, embed=False, auto_log_cpu=False)
         self._run.log(moment.values, step=moment.step)
-        for place, film in self._films.choose(moment).items():
+        for slot, film in self._films.choose(moment).items():
             with as_video(film) as path:
-                self._run.log({TAGS[place]: trackio.Video(path, film.info.caption)}, step=moment.step)
+                self._run.log({TAGS[slot]: trackio.Video(path, film.info.caption)}, step=moment.step)
 
     def close(self) -> None:
         """Write what is left."""

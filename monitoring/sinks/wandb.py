@@ -31,11 +31,9 @@ class WandbSink:
             self._run = self._begin()
         if self._run:
             self._run.log({_AXIS: moment.step} | moment.values)
-            for place, film in self._films.choose(moment).items():
+            for slot, film in self._films.choose(moment).items():
                 with as_video(film) as path:
-                    self._run.log(
-                        {_AXIS: moment.step, TAGS[place]: wandb.Video(path, film.info.caption, format="webm")}
-                    )
+                    self._run.log({_AXIS: moment.step, TAGS[slot]: wandb.Video(path, film.info.caption, format="webm")})
 
     def close(self) -> None:
         """Send what is left."""

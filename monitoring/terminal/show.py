@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.terminal import screen
 from rainbow_iqn_apex.monitoring.terminal.pictures import processes_table
-from rainbow_iqn_apex.monitoring.terminal.server_look import Look, RunLook, ServerReader
+from rainbow_iqn_apex.monitoring.terminal.server_reader import RunState, ServerReader, ServerState
 from rainbow_iqn_apex.monitoring.terminal.status import COLUMNS, alert_lines, cells, headline, line_of, newest_version
 
 _INTERVAL_S = 1.0
@@ -53,9 +53,9 @@ def show_runs(address: Address, run: str, *, watch: bool, as_json: bool) -> int:
         _display(watch, as_json) as show,
     ):
         while True:
-            look = reader.look()
-            code = 0 if look.healthy else 1
-            show(look)
+            state = reader.look()
+            code = 0 if state.healthy else 1
+            show(state)
             if not watch:
                 break
             time.sleep(_INTERVAL_S)
@@ -63,27 +63,27 @@ def show_runs(address: Address, run: str, *, watch: bool, as_json: bool) -> int:
 
 
 @contextmanager
-def _display(watch: bool, as_json: bool) -> Iterator[Callable[[Look], None]]:
-    """Yield what shows a look."""
+def _display(watch: bool, as_json: bool) -> Iterator[Callable[[ServerState], None]]:
+    """Yield what shows a state."""
     if as_json:
-        yield lambda look: print(json.dumps(look.content(), allow_nan=False), flush=True)
+        yield lambda state: print(json.dumps(state.content(), allow_nan=False), flush=True)
     elif not screen.is_possible():
-        yield lambda look: print("\n".join(text_of(look)), flush=True)
+        yield lambda state: print("\n".join(text_of(state)), flush=True)
     elif watch:
         with closing(screen.Screen()) as drawn:
-            yield _whole(lambda look: drawn.draw(picture_of(look)))
+            yield _whole(lambda state: drawn.draw(picture_of(state)))
     else:
-        yield lambda look: Console(highlight=False).print(picture_of(look))
+        yield lambda state: Console(highlight=False).print(picture_of(state))
 
 
-def _whole(show: Callable[[Look], None]) -> Callable[[Look], None]:
-    """Let Ctrl-C wait until a look is shown: a picture that is half drawn cannot be removed."""
+def _whole(show: Callable[[ServerState], None]) -> Callable[[ServerState], None]:
+    """Let Ctrl-C wait until a state is shown: a picture that is half drawn cannot be removed."""
 
-    def shown(look: Look) -> None:
+    def shown(state: ServerState) -> None:
         pressed: list[int] = []
         before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
         try:
-            show(look)
+            show(state)
         finally:
             signal.signal(signal.SIGINT, before)
         if pressed:
@@ -92,15 +92,15 @@ def _whole(show: Callable[[Look], None]) -> Callable[[Look], None]:
     return shown
 
 
-def text_of(look: Look) -> list[str]:
-    """Return the lines of a look for a pipe; an empty line follows each run."""
-    lines = [line for run in look.runs for line in [*_run_lines(run), ""]]
-    if look.failure:
-        lines.append(f"! {look.server}: {look.failure}")
-    return lines or [f"{_NONE} on {look.server}"]
+def text_of(state: ServerState) -> list[str]:
+    """Return the lines of a state for a pipe; an empty line follows each run."""
+    lines = [line for run in state.runs for line in [*_run_lines(run), ""]]
+    if state.failure:
+        lines.append(f"! {state.server}: {state.failure}")
+    return lines or [f"{_NONE} on {state.server}"]
 
 
-def _run_lines(run: RunLook) -> list[str]:
+def _run_lines(run: RunState) -> list[str]:
     if run.overview is None:
         return [f"run {run.name}", f"! {run.failure}"]
     return [headline(run.overview), *_table(run.overview), *alert_lines(run.overview)]
@@ -114,15 +114,15 @@ def _table(overview: Overview) -> list[str]:
     return [text.rstrip() for text in texts]
 
 
-def picture_of(look: Look) -> RenderableType:
-    """Return the picture of a look for a terminal."""
-    parts = [part for run in look.runs for part in _run_parts(run)]
-    if look.failure:
-        parts.append(Text(f"! {look.server}: {look.failure}", style="bold red"))
-    return Group(*(parts or [Text(f"{_NONE} on {look.server}")]))
+def picture_of(state: ServerState) -> RenderableType:
+    """Return the picture of a state for a terminal."""
+    parts = [part for run in state.runs for part in _run_parts(run)]
+    if state.failure:
+        parts.append(Text(f"! {state.server}: {state.failure}", style="bold red"))
+    return Group(*(parts or [Text(f"{_NONE} on {state.server}")]))
 
 
-def _run_parts(run: RunLook) -> list[RenderableType]:
+def _run_parts(run: RunState) -> list[RenderableType]:
     if run.overview is None:
         return [Text(f"run {run.name}", style="bold"), Text(f"! {run.failure}", style="bold red"), Text("")]
     alerts = [Text(line, style="bold red") for line in alert_lines(run.overview)]

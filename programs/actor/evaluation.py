@@ -24,8 +24,8 @@ from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
 from rainbow_iqn_apex.memory.broker.films import FilmStore
-from rainbow_iqn_apex.memory.broker.roll_call import RollCall
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
@@ -62,10 +62,10 @@ class EvaluationActor:
     """Plays episode after episode, each from a seed of its own; its number in the run decides that seed."""
 
     def __init__(
-        self, args: Args, link: ActorClient, agent: Agent, stop: threading.Event, filmer: Filmer | None = None
+        self, args: Args, client: ActorClient, agent: Agent, stop: threading.Event, filmer: Filmer | None = None
     ) -> None:
         self._args = args
-        self._link = link
+        self._client = client
         self._agent = agent
         self._stop = stop
         self._filmer = filmer
@@ -76,15 +76,15 @@ class EvaluationActor:
         self._episodes = 0  # played with these weights
         self._scores: list[float] = []  # since the last log lines
         self._clock = LoopClock(*PARTS)
-        self.gauges = ActorGauges(link, 1, args.T_max, self._clock)
+        self.gauges = ActorGauges(client, 1, args.T_max, self._clock)
         self.viewer = Viewer()
 
     def run(self) -> None:
         """Play until the run is over (RunOver) or the process shall stop (Stopped)."""
         waiting.book_on(self._clock)
-        self._link.written_record()
-        self._link.saved()  # finds the number of the last message
-        log = IntervalLog(self._link.title, self._args, 0)
+        self._client.written_record()
+        self._client.saved()  # finds the number of the last message
+        log = IntervalLog(self._client.title, self._args, 0)
         while True:
             with self._clock.part("pull"):
                 self._pull()
@@ -103,35 +103,35 @@ class EvaluationActor:
         self.gauges.steps += 1
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_S
-            self._link.lease.check()
-            self.gauges.record = self._link.record()
+            self._client.lease.check()
+            self.gauges.record = self._client.record()
         return self._stop.is_set()
 
     def _pull(self) -> None:
         """Wait until an episode is worth playing, and take over the newest weights."""
-        patience = self._link.patience(f"the learner to read the scores of {self._link.title}")
-        while self._link.unread() >= _MOST_UNREAD:
-            self._link.pause(patience)
+        waiting = self._client.wait_reporter(f"the learner to read the scores of {self._client.title}")
+        while self._client.unread() >= _MOST_UNREAD:
+            self._client.pause(waiting)
             self._stop.wait(0.2)
-        newest = self._link.wait_for_version(0)
-        patience = self._link.patience("newer weights to evaluate")
+        newest = self._client.wait_for_version(0)
+        waiting = self._client.wait_reporter("newer weights to evaluate")
         while newest == self._version and self._episodes >= _MOST_EPISODES:
-            self._link.wait_for_change(newest + 1, patience)
-            newest = self._link.newest_version()
+            self._client.wait_for_change(newest + 1, waiting)
+            newest = self._client.newest_version()
         if newest != self._version:  # also older ones, of a learner that goes on from its checkpoint
             self._load(max(0, newest))
 
     def _load(self, version: int) -> None:
         model = self._agent.model
-        packet = self._link.weights(version, weights_packet.most_bytes(model), or_newest=True)
+        packet = self._client.weights(version, weights_packet.most_bytes(model), or_newest=True)
         weights = weights_packet.weights_for(model, packet)
         self._weights = {name: tensor.to(self._agent.generator.device) for name, tensor in weights.items()}
         self._version, self._episodes = int(packet.meta["version"]), 0
-        self._began = self.gauges.record = self._link.written_record()
+        self._began = self.gauges.record = self._client.written_record()
         self.gauges.version = self._version
 
     def _play(self) -> EpisodeRecord:
-        number, args = self._link.sequence, self._args
+        number, args = self._client.sequence, self._args
         seed = derive_seed(args.seed, 5, args.id_eval_actor, number)
         seed_agent(self._agent, self._weights, seed)
         with closing(open_environment(args, seed, recorded_by=EVALUATIONS if self._filmer else "")) as environment:
@@ -146,7 +146,7 @@ class EvaluationActor:
         """Append the episode to this actor's log; the learner takes the episode's number from its place there."""
         values = {name: value for name, value in asdict(record).items() if name not in ("actor", "env", "episode")}
         steps = {"T_actors": self._began.t_actors, "T_learner": self._began.t_learner}
-        self._link.commit([Episode(values | steps | {"version": self._version})], b"")
+        self._client.commit([Episode(values | steps | {"version": self._version})], b"")
         if self._filmer:
             self._filmer.keep(record, self._began, self._version)
         self._episodes += 1
@@ -180,18 +180,18 @@ def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event)
             args.id_eval_actor,
             stop,
             evaluation=True,
-            roll_call=RollCall(client, Keys(args.name, run.run_id), 0, partial(launch_command, args)),
+            expected=ExpectedActors(client, Keys(args.name, run.run_id), 0, partial(launch_command, args)),
             break_stale=args.abandon_other_run,
-        ) as link,
+        ) as actor_client,
         _filmer(args, client, run.run_id) as filmer,
     ):
-        print(f"{link.title.capitalize()} plays {args.task} on {device}", flush=True)
-        actor = EvaluationActor(args, link, agent, stop, filmer)
+        print(f"{actor_client.title.capitalize()} plays {args.task} on {device}", flush=True)
+        actor = EvaluationActor(args, actor_client, agent, stop, filmer)
         try:
             with (
                 drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
                 Reporter(
-                    link.reports(),
+                    actor_client.reports(),
                     "evaluation actor",
                     args.id_eval_actor,
                     actor.gauges.read,
@@ -202,9 +202,9 @@ def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event)
             ):
                 actor.run()
         except RunOver as over:
-            print(f"The learner has {over}: {link.title} leaves", flush=True)
+            print(f"The learner has {over}: {actor_client.title} leaves", flush=True)
         except Stopped:
-            print(f"{link.title.capitalize()} stops, and leaves out the episode under way", flush=True)
+            print(f"{actor_client.title.capitalize()} stops, and leaves out the episode under way", flush=True)
             raise
 
 

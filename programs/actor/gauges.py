@@ -19,8 +19,8 @@ _REMAINING_S = 600.0
 class ActorGauges:
     """Holds what an actor counts; `read` belongs to another thread than the rest."""
 
-    def __init__(self, link: ActorClient, nb_env: int, T_max: int, clock: LoopClock) -> None:
-        self._link = link
+    def __init__(self, client: ActorClient, nb_env: int, T_max: int, clock: LoopClock) -> None:
+        self._client = client
         self._nb_env = nb_env
         self._T_max = T_max
         self._shares = Shares(clock)
@@ -50,7 +50,7 @@ class ActorGauges:
             "actor/steps": made,
             "actor/episodes": self.episodes,
             "actor/version": max(0, self.version),
-            "actor/unread": max(0, self._link.sequence - self._link.known_read),
+            "actor/unread": max(0, self._client.sequence - self._client.known_read),
         }
         if (speed := self._speed.per_second(made)) is not None:
             values["actor/steps_per_second"] = speed

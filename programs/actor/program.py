@@ -15,7 +15,7 @@ from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, Saved, wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.roll_call import LEARNER, RollCall
+from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER, ExpectedActors
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import RateLimiter
@@ -28,7 +28,7 @@ from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.monitoring.viewer import Viewer
 from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
 from rainbow_iqn_apex.programs.actor.gauges import PARTS, ActorGauges
-from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
+from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.common import (
     IntervalLog,
     connect_to_redis,
@@ -46,16 +46,16 @@ class Actor:
     """Plays round after round, as far as the rate limiter allows."""
 
     def __init__(
-        self, args: Args, link: ActorClient, rollout: Rollout, limiter: RateLimiter, stop: threading.Event,
+        self, args: Args, client: ActorClient, rollout: Rollout, limiter: RateLimiter, stop: threading.Event,
         clock: LoopClock,
     ) -> None:  # fmt: skip
         self._args = args
-        self._link = link
+        self._client = client
         self._rollout = rollout
         self._limiter = limiter
         self._stop = stop
         self._clock = clock
-        self.gauges = ActorGauges(link, args.nb_env_per_actor, args.T_max, clock)
+        self.gauges = ActorGauges(client, args.nb_env_per_actor, args.T_max, clock)
         self.events = EventLog()
         self.viewer = Viewer()
         self._version = -1
@@ -75,15 +75,15 @@ class Actor:
 
     def _begin(self) -> None:
         """Go on where this actor's predecessor stopped, or join the run."""
-        self._link.written_record()  # which says what the learner has read
-        saved = self._link.saved(repeats=self._limiter.synchronize)
+        self._client.written_record()  # which says what the learner has read
+        saved = self._client.saved(repeats=self._limiter.synchronize)
         if saved and not self._is_left_behind(saved):
             self._restore(saved)
         else:
-            self._link.pass_read()
+            self._client.pass_read()
             self._join()
             # A number that no episode of this actor has yet, as each took a step; in lockstep always the same.
-            self._rollout.first_episode = self._total_steps(self._link.record().t_actors)
+            self._rollout.first_episode = self._total_steps(self._client.record().t_actors)
 
     def _is_left_behind(self, saved: Saved) -> bool:
         """Return whether the state is of a round that is over: its weights are gone, so nobody can play it again.
@@ -95,27 +95,27 @@ class Actor:
             return False
         with suppress(WireError):  # restoring the state names the damage
             playing = max(saved.round, self._limiter.joining_round(self._args.id_actor))
-            return playing + 1 < self._link.wait_for_version(0)
+            return playing + 1 < self._client.wait_for_version(0)
         return False
 
     def _restore(self, saved: Saved) -> None:
-        place = self._rollout.restore(saved)
-        self._round = place.round
+        point = self._rollout.restore(saved)
+        self._round = point.round
         print(f"Actor {self._args.id_actor} goes on after {self._rollout.step} of its steps", flush=True)
         self.events.note(f"went on after {self._rollout.step} of its steps")
         if not self._limiter.synchronize:
             return
         # Earlier releases counted from round 0 on, as there was one crew only.
-        steps_before = place.round * self._limiter.crew_of(place.round).env_steps
-        self._round_step = self._rollout.step - steps_before if place.step is None else place.step
-        if place.round < self._limiter.joining_round(self._args.id_actor):
+        steps_before = point.round * self._limiter.crew_of(point.round).env_steps
+        self._round_step = self._rollout.step - steps_before if point.step is None else point.step
+        if point.round < self._limiter.joining_round(self._args.id_actor):
             self._join()
 
     def _join(self) -> None:
         if self._limiter.synchronize:
             # The learner waits for round `first` before it publishes version `first` + 2. If that version is published,
             # this actor has lost its state, and begins with the newest round.
-            first, newest = self._limiter.joining_round(self._args.id_actor), self._link.wait_for_version(0)
+            first, newest = self._limiter.joining_round(self._args.id_actor), self._client.wait_for_version(0)
             self._round, self._round_step = newest if newest > first + 1 else first, 0
         self._unsent = [Joined(self._round)]
         self.events.note("joined")
@@ -132,24 +132,24 @@ class Actor:
 
     def _pull(self, *, again: bool = False) -> None:
         """Wait until the next round may be played, and load its weights."""
-        patience = self._link.patience("the learner to read this actor's experience")
+        waiting = self._client.wait_reporter("the learner to read this actor's experience")
         with self._clock.part("wait"):
-            newest = self._link.wait_for_version(self._round if self._limiter.synchronize else 0)
-            while not self._limiter.may_play(self._round, newest, self._link.unread()):
-                self._link.wait_for_change(newest + 1, patience)
-                newest = self._link.newest_version()
+            newest = self._client.wait_for_version(self._round if self._limiter.synchronize else 0)
+            while not self._limiter.may_play(self._round, newest, self._client.unread()):
+                self._client.wait_for_change(newest + 1, waiting)
+                newest = self._client.newest_version()
         lockstep = self._limiter.synchronize
         wanted = self._round if lockstep else newest
         if wanted == self._version and not again:
             return
         model = self._rollout.model
-        packet = self._link.weights(wanted, weights_packet.most_bytes(model), or_newest=not lockstep)
+        packet = self._client.weights(wanted, weights_packet.most_bytes(model), or_newest=not lockstep)
         self._version = int(packet.meta["version"])
         self._rollout.load(weights_packet.weights_for(model, packet), self._version)
         self.gauges.version = self._version
 
     def _play_round(self, log: IntervalLog) -> None:
-        record = self.gauges.record = self._link.record()
+        record = self.gauges.record = self._client.record()
         lockstep = self._limiter.synchronize
         unsent_limit = self._args.length_actor_buffer - self._rollout.agent.spec.window
         for i in range(self._limiter.crew_of(self._round).env_steps - self._round_step):
@@ -180,11 +180,11 @@ class Actor:
     def _commit(self) -> None:
         if self._unsent:
             with self._clock.part("send"):
-                self._link.commit(self._unsent, self._rollout.snapshot(Place(self._round, self._round_step)))
+                self._client.commit(self._unsent, self._rollout.snapshot(ResumePoint(self._round, self._round_step)))
                 self._unsent = []
 
 
-def _link(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, lockstep: bool) -> ActorClient:
+def _actor_client(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, lockstep: bool) -> ActorClient:
     """Make the client; in lockstep all wait for each other, so its roll call names missing actors, too."""
     awaited, keys = args.nb_actor if lockstep else 0, Keys(args.name, run.run_id)
     return ActorClient(
@@ -194,7 +194,7 @@ def _link(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, 
         args.id_actor,
         stop,
         run.crews if lockstep else (),
-        roll_call=RollCall(client, keys, awaited, partial(launch_command, args), partial(failure_of, client)),
+        expected=ExpectedActors(client, keys, awaited, partial(launch_command, args), partial(failure_of, client)),
         break_stale=args.abandon_other_run,
     )
 
@@ -221,16 +221,22 @@ def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> 
     seed = derive_seed(args.seed, 2, args.id_actor)
     agent = make_agent(args, environments[0].spec, device, learns=False, seed=seed)
     limiter = make_limiter(args, agent, run.crews)
-    with _link(args, client, run, stop, lockstep=limiter.synchronize) as link:
+    with _actor_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:
         clock = LoopClock(*PARTS)
         rollout = Rollout(args, agent, VectorEnvironment(environments), clock)
-        actor = Actor(args, link, rollout, limiter, stop, clock)
+        actor = Actor(args, actor_client, rollout, limiter, stop, clock)
         print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
         try:
             with (
                 drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
                 Reporter(
-                    link.reports(), "actor", args.id_actor, actor.gauges.read, actor.events, draw, viewer=actor.viewer
+                    actor_client.reports(),
+                    "actor",
+                    args.id_actor,
+                    actor.gauges.read,
+                    actor.events,
+                    draw,
+                    viewer=actor.viewer,
                 ),
             ):
                 actor.run()

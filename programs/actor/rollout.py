@@ -33,7 +33,7 @@ _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError,
 PARTS = ("act", "environment", "pack")  # of a clock
 
 
-class Place(NamedTuple):
+class ResumePoint(NamedTuple):
     """Where an actor is in a run: in which round, after how many agent steps of an environment in it."""
 
     round: int
@@ -131,19 +131,19 @@ class Rollout:
             array[env] = value
         return self.agent.act(rows, self._state, None)[0]
 
-    def snapshot(self, place: Place) -> bytes:
-        """Encode everything that another process needs to go on after this moment, which is at `place`."""
+    def snapshot(self, point: ResumePoint) -> bytes:
+        """Encode everything that another process needs to go on after this moment, which is at `point`."""
         arrays = {f"agent.{name}": array for name, array in self._state.items()}
         arrays |= {f"envs.{name}": array for name, array in self._environments.snapshot().items()}
         for env, assembler in enumerate(self._assemblers):
             arrays |= {f"rows{env}.{name}": array for name, array in assembler.snapshot().items()}
         for name, part in self._drawing().items():
             arrays |= {f"part.{name}.{key}": tensor.cpu().numpy() for key, tensor in part.state_dict().items()}
-        meta = {"round": place.round, "round_step": place.step, "step": self.step, "first_episode": self.first_episode}
+        meta = {"round": point.round, "round_step": point.step, "step": self.step, "first_episode": self.first_episode}
         return wire.encode(wire.Tag.STATE, meta, arrays)
 
-    def restore(self, saved: Saved) -> Place:
-        """Go on where a snapshot was taken; returns that place. Raises RunError for a state of other settings."""
+    def restore(self, saved: Saved) -> ResumePoint:
+        """Go on where a snapshot was taken; returns that point. Raises RunError for a state of other settings."""
         try:
             return self._restore(saved)
         except _DAMAGED as error:
@@ -153,7 +153,7 @@ class Rollout:
                 "after its last message"
             ) from error
 
-    def _restore(self, saved: Saved) -> Place:
+    def _restore(self, saved: Saved) -> ResumePoint:
         packet = wire.decode(saved.state, self._most_bytes())
         step, first_episode, round_ = (_count(packet.meta, name) for name in ("step", "first_episode", "round"))
         round_step = _count(packet.meta, "round_step") if "round_step" in packet.meta else None
@@ -173,7 +173,7 @@ class Rollout:
             state = section(arrays, f"part.{name}.")
             part.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()})
         self.step, self.first_episode = step, first_episode
-        return Place(round_, round_step)
+        return ResumePoint(round_, round_step)
 
     def _most_bytes(self) -> int:
         """Return the most bytes of a state: the rows of a window, and some megabytes for the environment."""

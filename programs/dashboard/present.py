@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from rainbow_iqn_apex.memory.broker.holder import printable
+from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.overview import Overview, Process
 from rainbow_iqn_apex.programs.dashboard.happenings import Happening
-from rainbow_iqn_apex.programs.dashboard.watcher import Look
+from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview
 from rainbow_iqn_apex.saber.results.task import Task
 
 SHOWN_EVENTS = 60
@@ -15,10 +15,10 @@ _MAX_NAME = 100
 _MOST_STEPS = 2**53  # that a browser counts exactly
 
 
-def present(look: Look) -> dict[str, Any]:
+def present(last: LastOverview) -> dict[str, Any]:
     """Return the present state of the run, as far as Redis has shown it."""
-    shown: dict[str, Any] = {"problem": text(look.problem), "at": look.at}
-    if overview := look.overview:
+    shown: dict[str, Any] = {"problem": text(last.problem), "at": last.at}
+    if overview := last.overview:
         shown |= {
             "run": _run(overview),
             "metrics": overview.learner.report.values if overview.learner.report else {},

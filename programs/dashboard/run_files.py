@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
-from rainbow_iqn_apex.monitoring.film import PLACES
+from rainbow_iqn_apex.monitoring.film import FILM_SLOTS
 from rainbow_iqn_apex.monitoring.sinks import history
 from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown, video_path
 from rainbow_iqn_apex.monitoring.sinks.history import Line
@@ -155,7 +155,7 @@ class RunFiles:
         self._training = EpisodeLog(folder / f"{task}.csv", EpisodeRecord)
         self._evaluation = EpisodeLog(folder / f"{task}_evaluation.csv", VersionedRecord)
         self.history = History(history.path_of(folder, task))
-        self.film_paths: dict[str, Path] = {place: video_path(folder, task, place) for place in PLACES}
+        self.film_paths: dict[str, Path] = {slot: video_path(folder, task, slot) for slot in FILM_SLOTS}
         self._folder = folder
         self.problem = ""  # why a file is not shown
         self.record: RunRecord | None = None
@@ -184,8 +184,8 @@ class RunFiles:
     def films(self) -> list[dict[str, Any]]:
         """Return what the run's videos show, for the page."""
         shown = read_shown(self._folder, self.key.task).films
-        found = [(place, info) for place, info in shown.items() if self.film_paths[place].is_file()]
-        return [{"place": place, "at": info.at, "caption": info.caption} for place, info in found]
+        found = [(slot, info) for slot, info in shown.items() if self.film_paths[slot].is_file()]
+        return [{"place": slot, "at": info.at, "caption": info.caption} for slot, info in found]
 
     def _read_record(self) -> None:
         self.record = read_record(self._record_path)

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from rainbow_iqn_apex.memory.broker.holder import this_host
+from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.programs.dashboard import present
 from rainbow_iqn_apex.programs.dashboard.happenings import happenings
@@ -103,11 +103,11 @@ class Pages:
 
     def _present(self, asked: str) -> dict[str, Any]:
         """Return the state of the run on the Redis server and of a run's files, its own unless another is asked for."""
-        look, titles = self._watcher.look, self._results.titles()
-        own = self._own_files(look.overview)
+        last, titles = self._watcher.last, self._results.titles()
+        own = self._own_files(last.overview)
         title = asked if asked in titles else own or self._results.newest()
-        told = self._results.events(own if look.overview else title)[-present.SHOWN_EVENTS :]
-        return present.present(look) | {
+        told = self._results.events(own if last.overview else title)[-present.SHOWN_EVENTS :]
+        return present.present(last) | {
             "files": {
                 "runs": titles,
                 "shown": title,

@@ -44,7 +44,7 @@ class Views:
 
     def ask(self, actor: int, *, evaluation: bool) -> dict[str, Any]:
         """Return the newest view of an actor, or evaluation actor, and let it make more."""
-        overview = self._watcher.look.overview
+        overview = self._watcher.last.overview
         if overview is None:
             return {"problem": "there is no run"}
         channel = Keys(overview.name, overview.record.run_id, evaluation).view(actor)

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.access import Server, hide_passwords
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, PlainClient, connect
-from rainbow_iqn_apex.memory.broker.holder import this_host
+from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.run_status import Owner, read_run
 from rainbow_iqn_apex.memory.broker.runs import run_names
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
@@ -25,7 +25,7 @@ _GONE_S = 60.0  # without a report of its learner, after which a run gives way t
 
 
 @dataclass(frozen=True)
-class Look:
+class LastOverview:
     """Holds what was last seen of the run."""
 
     overview: Overview | None  # the last one that was read, perhaps long ago
@@ -46,7 +46,7 @@ class Watcher:
         self._name = ""
         self._next_choice = 0.0
         self.happenings = Happenings()
-        self.look = Look(None, 0.0, "connecting to the Redis server")
+        self.last = LastOverview(None, 0.0, "connecting to the Redis server")
         self._thread = threading.Thread(target=self._keep, name="watcher", daemon=True)
 
     def __enter__(self) -> "Watcher":
@@ -85,15 +85,15 @@ class Watcher:
             name = f"run {self._name!r}" if self._name else "run"
             self._miss(f"the Redis server holds no {name}")
             return
-        if self.look.problem and self.look.overview:
+        if self.last.problem and self.last.overview:
             self.happenings.note("the Redis server answers again")
         self.happenings.see(overview)
-        self.look = Look(overview, time.time(), "")
+        self.last = LastOverview(overview, time.time(), "")
 
     def _miss(self, why: str) -> None:
-        if not self.look.problem:
+        if not self.last.problem:
             self.happenings.note(why, is_alarm=True)
-        self.look = Look(self.look.overview, self.look.at, why)
+        self.last = LastOverview(self.last.overview, self.last.at, why)
 
     def _choose(self, client: Client) -> None:
         """Look at the run that is wanted, else at one of this results folder, else at any.
@@ -125,7 +125,7 @@ class Watcher:
 
     def _goes_on(self) -> str:
         """Return the run that is looked at, unless its learner has left or is gone."""
-        overview = self.look.overview
+        overview = self.last.overview
         goes_on = overview and not overview.record.over and overview.learner.age < _GONE_S
         return overview.name if overview and goes_on else ""
 

@@ -14,9 +14,9 @@ from rainbow_iqn_apex.environments.scores import VersionedRecord
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.story import Reach
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
-from rainbow_iqn_apex.memory.broker.tally import Tally
+from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
+from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
@@ -30,12 +30,12 @@ _MOST_TAKEN = 1000  # messages at once
 class EvaluationDecoder:
     """Decodes the messages of evaluation actors; raises ValueError for all that none of ours can have sent.
 
-    `reach` bounds weights versions and steps. The learner's steps may be ahead of the actors': they come to `last`, the
+    `bound` bounds weights versions and steps. The learner's steps may be ahead of the actors': they come to `last`, the
     step at which the run's last update ends at the latest.
     """
 
-    def __init__(self, reach: Callable[[], Reach], last: int) -> None:
-        self._reach = reach
+    def __init__(self, bound: Callable[[], ProgressBound], last: int) -> None:
+        self._bound = bound
         self._last = last
 
     def __call__(self, data: bytes) -> Message:
@@ -43,10 +43,10 @@ class EvaluationDecoder:
         message = decode_message(data, 0)
         if not isinstance(message, Episode):
             raise ValueError("an evaluation actor sends episodes alone")
-        record, reach = evaluation_record(message, ChunkId(0, 1)), self._reach()
-        if record.version > reach.round:
+        record, bound = evaluation_record(message, ChunkId(0, 1)), self._bound()
+        if record.version > bound.round:
             raise ValueError(f"weights version {record.version} has not been published")
-        if max(record.T_actors, record.T_learner) > max(reach.steps, self._last):
+        if max(record.T_actors, record.T_learner) > max(bound.steps, self._last):
             raise ValueError("the episode began after more agent steps than the run has made")
         return message
 
@@ -64,15 +64,15 @@ class Evaluations:
     A learner that was killed in between finds some of them again; the log leaves out what it has.
     """
 
-    def __init__(self, link: LearnerClient, results: ResultsFolder, reader: ExperienceReader) -> None:
-        self._link = link
+    def __init__(self, client: LearnerClient, results: ResultsFolder, reader: ExperienceReader) -> None:
+        self._client = client
         self._results = results
         self._reader = reader
         self._records: list[VersionedRecord] = []  # taken from the reader, and not on the disk yet
         self._trimmed: dict[int, int] = {}  # by evaluation actor, its last message that is not needed any more
         self._next = 0.0
         self._failed = False
-        self._left_out = Tally(
+        self._left_out = ThrottledCounter(
             lambda new, count: f"Left out {new} evaluation episodes with a number beyond {MOST}, {count} so far"
         )
 
@@ -101,7 +101,7 @@ class Evaluations:
             self._records = []
             done = {actor: last for actor, last in self._reader.read.items() if last > self._trimmed.get(actor, 0)}
             if done:
-                self._link.trim({actor: last + 1 for actor, last in done.items()}, evaluation=True)
+                self._client.trim({actor: last + 1 for actor, last in done.items()}, evaluation=True)
             self._trimmed |= done
         except OSError as error:
             self._next = time.monotonic() + _RETRY_S

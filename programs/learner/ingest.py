@@ -7,8 +7,8 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.story import Reach
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry
+from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.limiter import RateLimiter
@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, Evaluations
 from rainbow_iqn_apex.programs.learner.pace import Pace
-from rainbow_iqn_apex.programs.learner.progress import Progress, reach_of_earlier
+from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 
 
@@ -28,27 +28,27 @@ class Ingest:
     """
 
     def __init__(
-        self, args: Args, buffer: Buffer, link: LearnerClient, results: ResultsFolder, progress: Progress,
+        self, args: Args, buffer: Buffer, client: LearnerClient, results: ResultsFolder, progress: Progress,
         limiter: RateLimiter, pace: Pace, decode: Decoder, stop: threading.Event, clock: LoopClock,
     ) -> None:  # fmt: skip
         self.counted: dict[int, int] = {}
         self._after_checkpoint: dict[int, int] = {}  # the same of the checkpoint, also of what Redis has lost since
         self._buffer = buffer
-        self._link = link
+        self._client = client
         self._results = results
         self._progress = progress
         self._limiter = limiter
         self._pace = pace
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
-        self._earlier = reach_of_earlier(args, progress, limiter, link.told)
+        self._earlier = bound_of_earlier(args, progress, limiter, client.told)
         last = max(progress.T_learner, args.T_max - 1 + pace.most_steps)  # T-max may have been larger before
-        evaluation_inbox = link.evaluation_inbox(EvaluationDecoder(self._reach, last), stop)
-        self._evaluations = Evaluations(link, results, evaluation_inbox)
-        self.reader = link.inbox(
+        evaluation_inbox = client.evaluation_inbox(EvaluationDecoder(self._bound, last), stop)
+        self._evaluations = Evaluations(client, results, evaluation_inbox)
+        self.reader = client.inbox(
             decode,
             stop,
             self.tell,  # publishes weights again that a restarted server has lost: else all would wait for each other
-            self._reach,
+            self._bound,
             known=max(crew.nb_actor for crew in limiter.crews),
             joining=not limiter.synchronize,
             ahead=min(READ_AHEAD, max(16, buffer.room // 2)),
@@ -60,7 +60,7 @@ class Ingest:
         progress, done, read = self._progress, self._after_checkpoint, self.reader.received
         received = {actor: max(done.get(actor, 0), read.get(actor, 0)) for actor in done.keys() | read.keys()}
         self._evaluations.take()
-        self._link.progress(status, progress.T_learner, progress.T_actors, received, self._evaluations.received)
+        self._client.progress(status, progress.T_learner, progress.T_actors, received, self._evaluations.received)
 
     def take_backlog(self) -> None:
         """Fill the buffer again from what was in the log when this learner began; in lockstep `gather` does so.
@@ -88,9 +88,9 @@ class Ingest:
             progress.T_actors = limiter.steps_before(self._gathered + 1)
             return
         self.take_meanwhile()
-        patience = WaitReporter(self._pace.awaited, hint=self._link.absent)
+        waiting = WaitReporter(self._pace.awaited, hint=self._client.absent)
         while not self._pace.may_update():
-            self.reader.wait(patience)
+            self.reader.wait(waiting)
             self.take_meanwhile()
 
     def take_meanwhile(self) -> None:
@@ -167,9 +167,9 @@ class Ingest:
                 (chunk.rows["step_type"][spec.prefix : spec.prefix + spec.period] != StepType.LAST).sum()
             )
 
-    def _reach(self) -> Reach:
+    def _bound(self) -> ProgressBound:
         """Return how far actors can have come; `progress.round` is raised before the round's weights are published."""
         progress, earlier, limiter = self._progress, self._earlier, self._limiter
         round_ = max(progress.round, earlier.round)
         published = limiter.steps_before(round_) if limiter.synchronize else 0
-        return Reach(round_, max(progress.T_actors, earlier.steps, published))
+        return ProgressBound(round_, max(progress.T_actors, earlier.steps, published))

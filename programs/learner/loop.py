@@ -37,8 +37,8 @@ class Learner:
     """Round after round: rows in, updates, weights out."""
 
     def __init__(
-        self, args: Args, agent: Agent, buffer: Buffer, link: LearnerClient, results: ResultsFolder, progress: Progress,
-        limiter: RateLimiter, decode: Decoder, stop: threading.Event, store: ReportStore,
+        self, args: Args, agent: Agent, buffer: Buffer, client: LearnerClient, results: ResultsFolder,
+        progress: Progress, limiter: RateLimiter, decode: Decoder, stop: threading.Event, store: ReportStore,
     ) -> None:  # fmt: skip
         self._args = args
         self._progress = progress
@@ -50,12 +50,12 @@ class Learner:
         self._clock = LoopClock(*PARTS)
         self._trainer = make_trainer(agent, buffer, args.update_size, agent.generator.device, self._clock)
         self._pace = make_pace(args, agent, buffer, limiter, progress)
-        self._publisher = Publisher(agent.model, link)
-        self._ingest = Ingest(args, buffer, link, results, progress, limiter, self._pace, decode, stop, self._clock)
+        self._publisher = Publisher(agent.model, client)
+        self._ingest = Ingest(args, buffer, client, results, progress, limiter, self._pace, decode, stop, self._clock)
         self.events = EventLog()
         self.gauges = LearnerGauges(args, buffer, store, results, progress, self._ingest, self._clock)
         self._saver = Saver(
-            args, agent, buffer, link, results, progress, limiter, self._ingest, self._publisher, self._check_metrics,
+            args, agent, buffer, client, results, progress, limiter, self._ingest, self._publisher, self._check_metrics,
             self.events,
         )  # fmt: skip
         self._saves_first = True  # for a run without a checkpoint, or whose checkpoint counts messages Redis has lost

@@ -44,7 +44,7 @@ from rainbow_iqn_apex.programs.learner.buffers import capacity, make_buffer
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
 from rainbow_iqn_apex.programs.learner.loop import Learner
-from rainbow_iqn_apex.programs.learner.progress import Progress, reach_of_earlier
+from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named, parse
 from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
@@ -71,18 +71,18 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     spec = environment.spec
     # Take the lease and the folder before reading the checkpoint: a learner that leaves may still be writing it.
     with (
-        _link(args, client) as link,
+        _learner_client(args, client) as learner_client,
         ResultsFolder(args.path_to_results, args.task, environment.action_repeat) as reports,
     ):
         saved = _saved_run(args, reports)
         if saved and saved.finished and (T := saved.progress.T_learner) >= args.T_max:
             print(f"Finished at T = {T} already; move what is in {reports.folder} away to start afresh")
             return
-        progress, known = _find_run(link, saved)
+        progress, known = _find_run(learner_client, saved)
         agent = make_agent(args, spec, device, learns=True, seed=derive_seed(args.seed, 0))
         limiter = _limiter(args, agent, saved)
         if args.nb_actor != limiter.crews[-1].nb_actor:
-            limiter = _change_crew(args, progress, limiter, link, known)
+            limiter = _change_crew(args, progress, limiter, learner_client, known)
         sized = replace(args, memory_capacity=capacity(args, agent, limiter))
         place = _replay_device(args, budget.replay_bytes(sized, agent, spec), device)
         kept = len(points_to_keep(args, environment.action_repeat))
@@ -97,10 +97,10 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         write_settings(reports.settings_path, args)
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         saves = saved.origin.saves if saved else 0
-        link.lead(progress.run_id, limiter.crews, afresh=saved is None, saves=saves, played=reports.played)
+        learner_client.lead(progress.run_id, limiter.crews, afresh=saved is None, saves=saves, played=reports.played)
         decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
-        store = link.reports()
-        learner = Learner(args, agent, buffer, link, reports, progress, limiter, decode, stop, store)
+        store = learner_client.reports()
+        learner = Learner(args, agent, buffer, learner_client, reports, progress, limiter, decode, stop, store)
         if saved:
             with damage_named(saved.path):
                 learner.resume(saved)
@@ -141,7 +141,7 @@ def _saved_run(args: Args, reports: ResultsFolder) -> SavedRun | None:
     return None
 
 
-def _link(args: Args, client: Client) -> LearnerClient:
+def _learner_client(args: Args, client: Client) -> LearnerClient:
     return LearnerClient(
         client,
         args.name,
@@ -214,7 +214,7 @@ def _refuse_other_name(args: Args, saved: SavedRun) -> None:
     print(f"Going on as run {args.name!r}, without the experience that Redis holds of run {before}", flush=True)
 
 
-def _find_run(link: LearnerClient, saved: SavedRun | None) -> tuple[Progress, RunStatus | None]:
+def _find_run(learner_client: LearnerClient, saved: SavedRun | None) -> tuple[Progress, RunStatus | None]:
     """Return how far the run is, and its record on the server, if there is one; raises UserError as `check_name`.
 
     A run that goes on without the experience that a checkpoint counts gets another id: nothing that the server holds of
@@ -222,8 +222,8 @@ def _find_run(link: LearnerClient, saved: SavedRun | None) -> tuple[Progress, Ru
     """
     if not saved:
         progress = Progress(uuid.uuid4().hex[:12])
-        return progress, link.check_name(progress.run_id, afresh=True)
-    known = link.check_name(saved.progress.run_id, origin=saved.origin)
+        return progress, learner_client.check_name(progress.run_id, afresh=True)
+    known = learner_client.check_name(saved.progress.run_id, origin=saved.origin)
     if known:
         return saved.progress, known
     print(f"Going on without the experience that the run had with {saved.origin.server}", flush=True)
@@ -238,7 +238,7 @@ def _limiter(args: Args, agent: Agent, saved: SavedRun | None) -> RateLimiter:
 
 
 def _change_crew(
-    args: Args, progress: Progress, limiter: RateLimiter, link: LearnerClient, known: RunStatus | None
+    args: Args, progress: Progress, limiter: RateLimiter, learner_client: LearnerClient, known: RunStatus | None
 ) -> RateLimiter:
     """Return the limiter of a resumed run that goes on with other actors; `known` is the run's record in Redis.
 
@@ -248,8 +248,8 @@ def _change_crew(
     before = limiter.crews[-1].nb_actor
     print(f"Going on with {args.nb_actor} actors, in the place of {before}", flush=True)
     told = known.t_actors if known else 0
-    most = reach_of_earlier(args, progress, limiter, told).round
-    published, playing = link.rounds_under_way(progress.run_id, before, most)
+    most = bound_of_earlier(args, progress, limiter, told).round
+    published, playing = learner_client.rounds_under_way(progress.run_id, before, most)
     begun = [there.number for actor, there in playing.items() if actor < args.nb_actor and there.begun]
     unfinished = [max(progress.round - 1, there.number) for actor, there in playing.items() if actor >= args.nb_actor]
     last = max([progress.round, published, *begun])

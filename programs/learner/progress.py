@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory.broker.story import Reach
+from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 
 _UNTOLD_ROUNDS = 100  # most rounds that actors can play in the seconds that a restarted Redis may have lost
@@ -20,7 +20,7 @@ class Progress:
     round_end: int = 0  # T_learner at which the round's training is done
 
 
-def reach_of_earlier(args: Args, progress: Progress, limiter: RateLimiter, told: int) -> Reach:
+def bound_of_earlier(args: Args, progress: Progress, limiter: RateLimiter, told: int) -> ProgressBound:
     """Return how far actors can have come under earlier learners of the run, one of which has saved this progress.
 
     A killed learner has published rounds after its last checkpoint. These are two more than the agent steps `told` in
@@ -30,4 +30,4 @@ def reach_of_earlier(args: Args, progress: Progress, limiter: RateLimiter, told:
     untold = _UNTOLD_ROUNDS if told or progress.T_actors else 0
     lost = told + untold * limiter.wanted_steps < progress.T_actors
     steps = args.T_max if lost else max(told, progress.T_actors)
-    return Reach(limiter.round_of(min(steps, args.T_max)) + 2 + untold, steps)
+    return ProgressBound(limiter.round_of(min(steps, args.T_max)) + 2 + untold, steps)

@@ -1,6 +1,6 @@
 """Publishes weights beside training: copies them from the GPU on a separate stream, packs and sends them in a thread.
 
-publisher = Publisher(model, link)
+publisher = Publisher(model, client)
 publisher.begin(version)     # at the start of a run
 publisher.start(version)     # publishes the weights of this moment, and returns at once
 """
@@ -16,11 +16,11 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 
 
 class Publisher:
-    """Sends one version after the other; the link keeps the two newest, as an actor may be one behind."""
+    """Sends one version after the other; the broker keeps the two newest, as an actor may be one behind."""
 
-    def __init__(self, model: Network, link: LearnerClient) -> None:
+    def __init__(self, model: Network, client: LearnerClient) -> None:
         self._model = model
-        self._link = link
+        self._client = client
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="publisher")
         self._sending: Future[None] | None = None
         device = next(model.parameters()).device
@@ -28,8 +28,8 @@ class Publisher:
 
     def begin(self, version: int) -> None:
         """Publish the restored packets as the only ones, or in a new run the present weights."""
-        packets = self._link.packets or {version: weights_packet.pack(self._model.published(), version)}
-        self._link.publish_alone(packets)
+        packets = self._client.packets or {version: weights_packet.pack(self._model.published(), version)}
+        self._client.publish_alone(packets)
 
     def start(self, version: int) -> None:
         """Publish the weights of this moment as `version`, which follows the last; raises the error of the last one.
@@ -46,17 +46,17 @@ class Publisher:
     def _send(self, version: int, weights: dict[str, Tensor]) -> None:
         with torch.cuda.stream(self._stream):
             packet = weights_packet.pack(weights, version)
-        self._link.publish(version, packet)
+        self._client.publish(version, packet)
 
     def packets(self) -> dict[int, bytes]:
         """Wait for what is being sent, even if that fails, and return the packets of the two newest versions."""
         if self._sending:
             wait([self._sending])
-        return self._link.packets
+        return self._client.packets
 
     def restore(self, packets: dict[int, bytes]) -> None:
         """Take over the packets of a checkpoint."""
-        self._link.packets = packets
+        self._client.packets = packets
 
     def finish(self) -> None:
         """Wait until all is sent; raises the error of the last version."""

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord, VersionedRecord
-from rainbow_iqn_apex.memory.broker.tally import Tally
+from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints, FirstMessages
@@ -45,7 +45,7 @@ class ResultsFolder:
         self._next_plot = 0.0
         self._record: RunRecord | None = None  # until the run begins
         self._known: EpisodeRecord | None = None  # newest episode that was left out
-        self._left_out = Tally(self._tell_known)
+        self._left_out = ThrottledCounter(self._tell_known)
         try:
             folder_to_write("--path-to-results", folder)
             self._lock = (folder / f".{game}.lock").open("w")

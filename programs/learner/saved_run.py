@@ -14,8 +14,8 @@ from torch import Tensor
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.text import one_line
-from rainbow_iqn_apex.memory.broker.holder import printable
 from rainbow_iqn_apex.memory.broker.learner_client import Origin
+from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.limiter import Crew, check_crews
 from rainbow_iqn_apex.programs.learner.progress import Progress

@@ -32,7 +32,7 @@ class Saver:
     """Saves a run's learner; `check` raises if the present weights must not be saved."""
 
     def __init__(
-        self, args: Args, agent: Agent, buffer: Buffer, link: LearnerClient, results: ResultsFolder,
+        self, args: Args, agent: Agent, buffer: Buffer, client: LearnerClient, results: ResultsFolder,
         progress: Progress, limiter: RateLimiter, ingest: Ingest, publisher: Publisher, check: Callable[[], None],
         events: EventLog,
     ) -> None:  # fmt: skip
@@ -40,7 +40,7 @@ class Saver:
         self._args = args
         self._agent = agent
         self._buffer = buffer
-        self._link = link
+        self._client = client
         self._results = results
         self._progress = progress
         self._limiter = limiter
@@ -77,7 +77,7 @@ class Saver:
 
     def save(self) -> None:
         """Write a checkpoint, and drop from the log what neither this checkpoint nor the one before needs."""
-        self._link.trim(self.write_checkpoint())
+        self._client.trim(self.write_checkpoint())
         self._trimmed_at = self._buffer.inserted
         self._next = time.monotonic() + _SNAPSHOT_INTERVAL_S
 
@@ -91,7 +91,7 @@ class Saver:
             "replay_generator": self._buffer.generator.get_state(),
             "logged": self._results.log.size,
             "finished": self.finished,
-            **self._link.origin()._asdict(),
+            **self._client.origin()._asdict(),
             # After a stop in the middle of a round, no actor may get the present weights before the round's end. An
             # actor that has a round left to play needs the weights of the version before.
             "published": {

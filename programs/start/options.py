@@ -11,7 +11,7 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
-from rainbow_iqn_apex.memory.broker.roll_call import LEARNER
+from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.parser import Parser
 from rainbow_iqn_apex.options.sink_options import check_sinks

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from rainbow_iqn_apex.memory.broker.holder import printable
+from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.programs.start.output import Output
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
 

@@ -2,7 +2,7 @@
 
 import time
 
-from rainbow_iqn_apex.memory.broker.roll_call import LEARNER
+from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.options import StartOptions
 from rainbow_iqn_apex.programs.start.output import complain, say

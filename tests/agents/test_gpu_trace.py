@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.interface import Agent, Place, Setup, Update
+from rainbow_iqn_apex.agents.interface import Agent, EnvironmentSlot, Setup, Update
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory import ring
@@ -163,7 +163,9 @@ def made(case: str, precision: str) -> tuple[Agent, EnvironmentSpec]:
     words = f"--agent {agent} --precision {precision} --learn-start 60 --memory-capacity 400 {settings}"
     args = options.parse(words.split(), "test", "")
     with Trace(recorded=False):
-        return AGENTS[agent].load()(Setup(args, args.own, environment, OfMeta(), True, Place(0, 1))), environment
+        return AGENTS[agent].load()(
+            Setup(args, args.own, environment, OfMeta(), True, EnvironmentSlot(0, 1))
+        ), environment
 
 
 class Traced:

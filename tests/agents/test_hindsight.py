@@ -20,7 +20,7 @@ from rainbow_iqn_apex.memory.hindsight import DISCOUNT, GOAL, REWARD, Hindsight
 from rainbow_iqn_apex.memory.messages import Episode, encode_message
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
-from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
+from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.common import make_agent, open_environment
 from rainbow_iqn_apex.programs.learner.trainer import make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
@@ -105,7 +105,7 @@ def test_a_restored_actor_draws_the_same_goals() -> None:
     rollout, other = rollout_of(args_of()), rollout_of(args_of(), seed=5)
     for step in range(200):
         rollout.play(2 * step, 2 * step + 2)
-    other.restore(Saved(rollout.snapshot(Place(0, 200)), 0))
+    other.restore(Saved(rollout.snapshot(ResumePoint(0, 200)), 0))
     for step in range(200, 300):
         one, same = (player.play(2 * step, 2 * step + 2) for player in (rollout, other))
         assert [*map(encode_message, one)] == [*map(encode_message, same)]

@@ -24,7 +24,7 @@ from rainbow_iqn_apex.memory.environment_spec import (
 from rainbow_iqn_apex.memory.messages import encode_message
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 from rainbow_iqn_apex.monitoring.view import decode, encode
-from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
+from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.actor.watching import inspect, make_view
 from rainbow_iqn_apex.programs.common import make_agent
 from tests.chain.environment import ChainEnvironment
@@ -74,7 +74,7 @@ def test_an_agent_that_is_watched_plays_as_one_that_is_not(name: str) -> None:
     for step in range(12):
         first, second = (rollout.play(10 * step, 10 * step + 3) for rollout in (watched, alone))
         assert [*map(encode_message, first)] == [*map(encode_message, second)]
-        assert watched.snapshot(Place(0, step)) == alone.snapshot(Place(0, step))
+        assert watched.snapshot(ResumePoint(0, step)) == alone.snapshot(ResumePoint(0, step))
         observation, thought = seen_by(watched)
         assert thought is not None and thought.kind == KINDS[name]
         assert isinstance(thought.value, float) == (name in VALUED)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.networks.core import Inputs, Memory
+from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
 from rainbow_iqn_apex.agents.on_policy.rounds import Played, deal_rows, deal_sequences
 from rainbow_iqn_apex.agents.ops.popart import PopArt
@@ -71,13 +71,13 @@ def watch_steps(agent: OnPolicy) -> list[tuple[Played, Tensor]]:
     seen: list[tuple[Played, Tensor]] = []
     step = agent._step
 
-    def watched(_self: OnPolicy, rows: Played, memory: Memory, places: Tensor) -> Step:
-        begun = tuple(part[places[0]] for part in memory)
+    def watched(_self: OnPolicy, rows: Played, recurrent: RecurrentState, places: Tensor) -> Step:
+        begun = tuple(part[places[0]] for part in recurrent)
         present = agent.network(rows.inputs, begun)[0]  # [t, n, P]
         pi, mu = (agent._policy.distribution(of) for of in (present, rows.parameters))
         ratio = pi.log_prob(rows.raw) - mu.log_prob(rows.raw)  # [t, n]
         seen.append((rows, torch.where(rows.learnable, ratio, 0).detach()))
-        return step(rows, memory, places)
+        return step(rows, recurrent, places)
 
     agent._step = MethodType(watched, agent)  # type: ignore[method-assign]
     return seen
@@ -88,7 +88,7 @@ def watch_steps(agent: OnPolicy) -> list[tuple[Played, Tensor]]:
 @pytest.mark.parametrize("network", ["", LSTM])
 def test_the_first_update_of_a_round_is_exactly_on_policy(task: str, actors: int, network: str) -> None:
     # Mutations: publish the new statistics of observations a round late; act with other parameters than recorded;
-    # take the memory of another sequence, or of the row after.
+    # take the recurrent state of another sequence, or of the row after.
     play = Play(["--agent", "ppo", "--env", TASKS[task], "--lr-on-policy", "0.01", *network.split()], actors)
     seen = watch_steps(play.learner)
     for _ in range(3):
@@ -182,8 +182,8 @@ def test_bytes_are_normalised_in_the_unit_that_their_statistics_have(network: st
         learned.byte().view(count, 1, 1, 5), torch.ones(count, 1, dtype=torch.bool), torch.zeros(count, 1),
         torch.zeros(count, 1, dtype=torch.int32),
     )  # fmt: skip
-    memory = tuple(torch.zeros(1, 6) for _ in range(2)) if network else ()
-    play.learner.network(inputs, memory)
+    recurrent = tuple(torch.zeros(1, 6) for _ in range(2)) if network else ()
+    play.learner.network(inputs, recurrent)
     torch.testing.assert_close(shown[0].view(count, 5).double(), wanted, rtol=1e-4, atol=1e-4)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.interface import Place
+from rainbow_iqn_apex.agents.interface import EnvironmentSlot
 from rainbow_iqn_apex.agents.r2d2.agent import exploration_rates
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.rows import Rows, StepType
@@ -41,8 +41,8 @@ def slow_difference(batch: Batch, b: int, t: int, online: Any, target: Any) -> f
 def values(agent: Any, batch: Batch) -> tuple[Any, Any]:
     """Q-values [T, B, A] of both networks at every row with a full stack, from the stored state on."""
     with torch.no_grad():
-        inputs, memory = agent.learning_inputs(batch)
-        return agent.network(inputs, memory)[0].double().numpy(), agent.target(inputs, memory)[0].double().numpy()
+        inputs, recurrent = agent.learning_inputs(batch)
+        return agent.network(inputs, recurrent)[0].double().numpy(), agent.target(inputs, recurrent)[0].double().numpy()
 
 
 def learned() -> tuple[Any, Batch]:
@@ -95,9 +95,9 @@ def test_initial_priorities_are_the_learner_s_as_long_as_the_networks_are_the_sa
 
 
 def test_each_environment_has_its_own_rate_and_an_evaluation_hardly_any() -> None:
-    rates = torch.cat([exploration_rates(Place(2 * actor, 8), 0.4)[:2] for actor in range(4)])
+    rates = torch.cat([exploration_rates(EnvironmentSlot(2 * actor, 8), 0.4)[:2] for actor in range(4)])
     np.testing.assert_allclose(rates, [0.4 ** (1 + 7 * i / 7) for i in range(8)], rtol=1e-6)
-    assert float(exploration_rates(Place(0, 1), 0.4)) == pytest.approx(0.4**4.5)
+    assert float(exploration_rates(EnvironmentSlot(0, 1), 0.4)) == pytest.approx(0.4**4.5)
     alone = agent_of("r2d2", "--nb-actor", "1", "--nb-env-per-actor", "1", learns=False)
     assert alone._epsilon.tolist() == pytest.approx([0.4**4.5]), "not 0.4, environment 0's of several"
     agent, rng = agent_of("r2d2", "--exploration-base", "1", learns=False), np.random.default_rng(0)
@@ -119,7 +119,7 @@ def test_the_target_network_follows_after_every_so_many_updates() -> None:
 
 
 def states_of_present_network(agent: Any, played: Played) -> list[dict[str, Any]]:
-    """The memory before each row, had the present network played all of it."""
+    """The recurrent state before each row, had the present network played all of it."""
     state: dict[str, Any] = {}
     states: list[dict[str, Any]] = []
     for t, row in enumerate(played.rows):
@@ -143,9 +143,9 @@ def test_the_burn_in_brings_a_state_of_another_network_nearer_to_the_present_one
     row = [4 + i for i in range(len(chunks))]  # number of each chunk
     first = [number * agent.spec.period - agent.spec.burn_in for number in row]
 
-    def error(memory: Any, rows_later: int) -> float:
+    def error(recurrent: Any, rows_later: int) -> float:
         wanted = np.stack([right[t + rows_later]["hidden"][0] for t in first])
-        return float(np.abs(memory[0].numpy() - wanted).mean())
+        return float(np.abs(recurrent[0].numpy() - wanted).mean())
 
     errors = {}
     for name, state in {"stored": stored, "zero": tuple(torch.zeros_like(part) for part in stored)}.items():
@@ -159,8 +159,8 @@ def test_the_burn_in_brings_a_state_of_another_network_nearer_to_the_present_one
 def test_no_gradient_passes_through_the_burn_in() -> None:
     agent = agent_of("r2d2")
     batch = in_order(play(agent, 200).chunks)
-    inputs, memory = agent.learning_inputs(batch)
-    watched = tuple(part.clone().requires_grad_() for part in memory)
+    inputs, recurrent = agent.learning_inputs(batch)
+    watched = tuple(part.clone().requires_grad_() for part in recurrent)
     agent.learning_inputs = lambda _: (inputs, watched)
     q, _, _ = agent._values(batch)
     assert q.requires_grad

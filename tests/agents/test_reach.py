@@ -5,7 +5,7 @@ import pytest
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.limiter import RateLimiter
-from rainbow_iqn_apex.programs.learner.progress import Progress, reach_of_earlier
+from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 
 ROUND = 100  # agent steps
 
@@ -22,7 +22,7 @@ def limiter() -> RateLimiter:
 
 def earlier(settings: Args, limiter: RateLimiter, *, saved: int, told: int) -> tuple[int, int]:
     """Rounds and steps, for a snapshot of this many agent steps."""
-    round_, steps = reach_of_earlier(settings, Progress("id", saved // ROUND, saved), limiter, told)
+    round_, steps = bound_of_earlier(settings, Progress("id", saved // ROUND, saved), limiter, told)
     return round_, steps
 
 

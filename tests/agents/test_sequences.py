@@ -29,9 +29,9 @@ recurrent = pytest.mark.parametrize("name", ["impala-lstm", "impala-mix", "vmpo-
 
 def outputs_of(agent: Any, batch: Batch) -> torch.Tensor:
     """What the network says at each row with a full stack, [T, B, ...], as the agent's update has it."""
-    inputs, memory = agent.learning_inputs(batch)
+    inputs, recurrent = agent.learning_inputs(batch)
     with torch.no_grad():
-        first, *_ = agent.network(inputs, memory)
+        first, *_ = agent.network(inputs, recurrent)
     return torch.as_tensor(first)
 
 
@@ -117,14 +117,14 @@ def test_acting_in_bfloat16_remembers_nearly_the_same() -> None:
     assert rounded.lstm is not None
     assert rounded.lstm.weight_hh_l0.dtype == torch.bfloat16
     generator = torch.Generator().manual_seed(1)
-    memories = [(torch.zeros(5, 8), torch.zeros(5, 8))] * 2
+    states = [(torch.zeros(5, 8), torch.zeros(5, 8))] * 2
     for _ in range(30):
         obs = torch.randint(256, (1, 5, 1, 84, 84), generator=generator, dtype=torch.uint8)
         first, reward = torch.rand(2, 1, 5, generator=generator)
         inputs = core.Inputs(obs, first < 0.1, reward, torch.ones(1, 5, dtype=torch.int64))
         with torch.no_grad():
-            memories = [part(inputs, memory)[1] for part, memory in zip((exact, rounded), memories, strict=True)]
-        torch.testing.assert_close(*memories, rtol=0, atol=0.03)
+            states = [part(inputs, recurrent)[1] for part, recurrent in zip((exact, rounded), states, strict=True)]
+        torch.testing.assert_close(*states, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,11 @@ def test_an_lstm_sees_last_actions_of_every_kind_but_at_first(
     torso = TorsoSpec(Field((4,), "float32"), 1, "data-efficient", 5, torch.float32, True)
     network, seen, run = core.Core(core.CoreSpec(torso, spec, 7, 20)), list[torch.Tensor](), core._run
 
-    def noting(lstm: torch.nn.LSTM, x: torch.Tensor, memory: core.Memory) -> tuple[torch.Tensor, core.Memory]:
+    def noting(
+        lstm: torch.nn.LSTM, x: torch.Tensor, recurrent: core.RecurrentState
+    ) -> tuple[torch.Tensor, core.RecurrentState]:
         seen.append(x)
-        return run(lstm, x, memory)
+        return run(lstm, x, recurrent)
 
     monkeypatch.setattr(core, "_run", noting)
     action = torch.from_numpy(np.array([last, last, last], spec.field.dtype))  # [T, B, ...]

@@ -23,7 +23,7 @@ from rainbow_iqn_apex.memory.mixture.waiting_line import WaitingLine
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.ring import Ring
 from rainbow_iqn_apex.memory.rows import Arrays
-from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
+from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.learner.pace import StepPace
 
 _APPEND = """redis.pcall('XADD', KEYS[1], string.format('%.0f-0', first + i - 6), 'm', ARGV[i])"""
@@ -181,7 +181,7 @@ def _memory_not_restored() -> None:
     """An actor's successor acts as if an episode began."""
     restore = Rollout._restore
 
-    def restore_without_memory(self: Rollout, saved: Saved) -> Place:
+    def restore_without_memory(self: Rollout, saved: Saved) -> ResumePoint:
         place = restore(self, saved)
         self._state = {name: np.zeros_like(array) for name, array in self._state.items()}
         return place

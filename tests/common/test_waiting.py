@@ -25,12 +25,12 @@ KEYS = Keys("run", "id")
 
 
 def test_patience_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
-    patience = WaitReporter("the moon", interval=0.05)
-    patience.check()
+    waiting = WaitReporter("the moon", interval=0.05)
+    waiting.check()
     assert capsys.readouterr().out == ""
     time.sleep(0.06)
     for _ in range(3):
-        patience.check()
+        waiting.check()
     assert capsys.readouterr().out == "Waiting for the moon (0 sec)\n"
 
 

@@ -20,14 +20,14 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
-from rainbow_iqn_apex.memory.broker.story import Reach
+from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd, encode_message
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.actor.rollout import Place, Rollout
+from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.common import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
@@ -133,7 +133,7 @@ def _messages(args: options.Args) -> Target:
 def _evaluations() -> Target:
     values = asdict(RECORD) | {"version": 3}
     sample = encode_message(Episode({name: values[name] for name in values if name not in ("actor", "env", "episode")}))
-    decode = EvaluationDecoder(lambda: Reach(5, 400), last=500)
+    decode = EvaluationDecoder(lambda: ProgressBound(5, 400), last=500)
 
     def use(message: Message) -> None:
         assert isinstance(message, Episode)
@@ -211,15 +211,15 @@ def _state(args: options.Args, kind: str, make: Callable[[int], Environment]) ->
     vector = VectorEnvironment([make(seed) for seed in range(2)])
     first = vector.environments[0]
     player = Rollout(args, make_agent(args, first.spec, CPU, learns=False, seed=1), vector)
-    samples = [player.snapshot(Place(0, 0))]
+    samples = [player.snapshot(ResumePoint(0, 0))]
     for step in range(75):
         player.play(step, step)
-    samples.append(player.snapshot(Place(3, 2)))
+    samples.append(player.snapshot(ResumePoint(3, 2)))
 
     def use(_: int) -> None:
         for step in range(9):
             player.play(step, step)
-        player.snapshot(Place(4, 0))
+        player.snapshot(ResumePoint(4, 0))
 
     share = 0.02 if kind == "chain" else 0.01
     hostile = [*samples * 4, bomb(wire.Tag.STATE)]

@@ -79,9 +79,9 @@ def test_rounds_do_not_depend_on_anybody_s_speed(client: Client, run_name: str) 
 
 class AsItComes(ExperienceReader):
     def take_round(self, round_: int, nb_actor: int | None = None, stayed: int | None = None) -> Iterable[Entry]:  # noqa: ARG002
-        patience = WaitReporter("a test")
+        waiting = WaitReporter("a test")
         while min(self._played.values()) < round_:
-            self.wait(patience)
+            self.wait(waiting)
             yield from self.take_all()
 
 

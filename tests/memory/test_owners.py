@@ -9,8 +9,8 @@ import pytest
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.holder import this_host
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
 

@@ -13,7 +13,7 @@ from rainbow_iqn_apex.memory.broker import reports
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.monitoring.terminal.server_look import ServerReader
+from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader
 from tests.conftest import RedisServer
 from tests.monitoring.written_run import PLAYED, VALUES, WrittenRun, look, status
 from tests.processes import Processes, run

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.monitoring.terminal.server_look import Look
+from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerState
 from rainbow_iqn_apex.monitoring.terminal.show import picture_of, text_of
 from tests.conftest import RedisServer
 from tests.monitoring.written_run import WrittenRun, look, status
@@ -88,11 +88,11 @@ def test_texts_and_numbers_of_others_are_harmless(own_client: Client) -> None:
     assert_harmless(seen)
 
 
-def assert_harmless(look: Look) -> None:
+def assert_harmless(state: ServerState) -> None:
     """Nothing that is shown has a character that a terminal would obey."""
     console = Console(width=80, record=True, file=io.StringIO(), color_system=None)
-    console.print(picture_of(look))
-    texts = [*text_of(look), *(drawn := console.export_text().split("\n"))]
+    console.print(picture_of(state))
+    texts = [*text_of(state), *(drawn := console.export_text().split("\n"))]
     assert len(drawn) > 3
     assert all(line.isprintable() for line in texts)
-    assert json.dumps(look.content(), allow_nan=False).isprintable()
+    assert json.dumps(state.content(), allow_nan=False).isprintable()

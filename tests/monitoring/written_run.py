@@ -9,7 +9,7 @@ from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.report import Report, Role, encode
-from rainbow_iqn_apex.monitoring.terminal.server_look import Look, ServerReader
+from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader, ServerState
 from tests.conftest import RedisServer
 from tests.processes import Ended, run
 
@@ -56,6 +56,6 @@ def status(server: RedisServer, *options: str) -> Ended:
     return run("run_status.py", "--port-redis", str(server.port), *options)
 
 
-def look(client: Client) -> Look:
+def look(client: Client) -> ServerState:
     with closing(ServerReader(client, "here", "")) as reader:
         return reader.look()

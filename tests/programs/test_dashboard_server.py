@@ -24,7 +24,7 @@ from rainbow_iqn_apex.monitoring.report import Event, Report, encode
 from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
 from rainbow_iqn_apex.programs.dashboard.present import present
-from rainbow_iqn_apex.programs.dashboard.watcher import Look
+from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview
 from tests.dashboard import ask, moment, needs_dashboard, start
 from tests.dashboard import write_run as write_files
 from tests.deadline import wait_until
@@ -84,7 +84,7 @@ def test_a_length_of_the_run_that_is_none_is_left_out(t_max: float, shown: int |
     # Mutation: hand `T_max` on as it is.
     record = RunStatus("id", "running", {"game": "pong", "T_max": t_max}, 0, 0)
     overview = Overview("run", record, (Process("learner", 0, None, 0.0),), ())
-    found = present(Look(overview, 1.0, ""))
+    found = present(LastOverview(overview, 1.0, ""))
     assert json.loads(json.dumps(found, allow_nan=False))["run"]["t_max"] == shown
 
 

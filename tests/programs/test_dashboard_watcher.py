@@ -38,13 +38,13 @@ def write(client: Client, name: str, folder: Path, written: int, status: str = "
 
 
 def shown(watcher: Watcher) -> str:
-    overview = watcher.look.overview
+    overview = watcher.last.overview
     return overview.name if overview else ""
 
 
 def wait_for_a_look(watcher: Watcher) -> None:
-    before = watcher.look.at
-    wait_until(lambda: watcher.look.at > before, "a look")
+    before = watcher.last.at
+    wait_until(lambda: watcher.last.at > before, "a look")
 
 
 def failing(times: int, then: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,8 +65,8 @@ def test_a_fault_that_nobody_foresaw_is_shown_and_looking_goes_on(
     write(client, run_name, tmp_path, 1)
     monkeypatch.setattr(OverviewReader, "read", failing(10, OverviewReader.read))
     with Watcher(server, run_name, tmp_path) as watcher:
-        wait_until(lambda: "LookupError: unforeseen" in watcher.look.problem, "the fault")
-        wait_until(lambda: not watcher.look.problem, "a look")
+        wait_until(lambda: "LookupError: unforeseen" in watcher.last.problem, "the fault")
+        wait_until(lambda: not watcher.last.problem, "a look")
         assert shown(watcher) == run_name
 
 

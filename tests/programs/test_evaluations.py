@@ -14,7 +14,7 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.story import Reach
+from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Episode, Joined, encode_message
@@ -30,7 +30,7 @@ SCORE: Record = {
     "T_actors": 400, "T_learner": 396, "version": 4, "score_5min": 1.5, "score_30min": 2.0, "score_saber": -2.0,
     "length": 7, "end": "stuck",
 }  # fmt: skip
-REACH = Reach(5, 500)
+REACH = ProgressBound(5, 500)
 
 
 @pytest.fixture(autouse=True)

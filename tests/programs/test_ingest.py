@@ -299,7 +299,7 @@ def test_sequences_that_are_sent_again_while_a_learner_starts_are_taken_in(
             saved, counted = buffer.checkpoint(), dict(ingest.counted)
         own_server.restart_without(size)
         with learner(own_client, run_name, tmp_path, agent, afresh=False) as (ingest, _, buffer, *_):
-            link.pause(link.patience("the test"))  # sends again
+            link.pause(link.wait_reporter("the test"))  # sends again
             assert not ingest.resume(counted)
             buffer.restore(saved, ingest.counted)
             ingest.take_backlog()

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Mapping
 
-from rainbow_iqn_apex.monitoring.film import Film, Place
+from rainbow_iqn_apex.monitoring.film import Film, FilmSlot
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.report import Event, Report
 from rainbow_iqn_apex.monitoring.sinks.sink import Moment
@@ -18,7 +18,7 @@ ACTORS = tuple(
 )
 
 
-def moment(step: int, loss: float = 0.25, films: Mapping[Place, Film] | None = None) -> Moment:
+def moment(step: int, loss: float = 0.25, films: Mapping[FilmSlot, Film] | None = None) -> Moment:
     """Return a moment that has a value of every metric."""
     values = VALUES | {"train/loss": loss, "time/total_timesteps": float(step)}
     return Moment(

@@ -11,7 +11,7 @@ import pytest
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.monitoring.film import HEADER_BYTES, MAX_BYTES, Film, Place, encode
+from rainbow_iqn_apex.monitoring.film import HEADER_BYTES, MAX_BYTES, Film, FilmSlot, encode
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Report
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
@@ -33,7 +33,7 @@ def store(client: Client, run_name: str) -> Iterator[FilmStore]:
         yield store
 
 
-def show(films: dict[Place, Film]) -> dict[str, float]:
+def show(films: dict[FilmSlot, Film]) -> dict[str, float]:
     return {place: found.info.score for place, found in films.items()}
 
 
@@ -164,7 +164,7 @@ def test_videos_are_replaced_and_told_of(tmp_path: Path) -> None:
 @pytest.mark.redis
 def test_a_learner_that_is_started_again_hands_nothing_on_twice(store: FilmStore, tmp_path: Path) -> None:
     # Mutation: forget the run's id.
-    films: dict[Place, Film] = {"best": film(score=5.0), "newest": film(score=2.0)}
+    films: dict[FilmSlot, Film] = {"best": film(score=5.0), "newest": film(score=2.0)}
     for place, one in films.items():
         store.write(place, encode(one))
     FilmFiles(info_of(tmp_path)).take(moment(1, films=films))

@@ -17,7 +17,7 @@ _NAME = re.compile(rb"[^|]*\|([0-9]{1,10})\|([0-9]{1,12})\|([!-{}~]{1,%d})" % MA
 
 
 @dataclass(frozen=True)
-class Holder:
+class LeaseOwner:
     """A process that holds a lease."""
 
     pid: int
@@ -29,16 +29,16 @@ class Holder:
 
 
 def name_of_this_process() -> bytes:
-    """Return this process's name as `read_holder` reads it; any text without a bar may stand before the name."""
+    """Return this process's name as `read_lease_owner` reads it; any text without a bar may stand before the name."""
     return f"|{os.getpid()}|{int(time.time())}|{this_host()}".encode()
 
 
-def read_holder(value: bytes) -> Holder | None:
+def read_lease_owner(value: bytes) -> LeaseOwner | None:
     """Return the process that a lease's value names; None if it names none, as in earlier releases."""
     found = _NAME.fullmatch(value)
     if not found or not is_moment(int(found[2])):
         return None
-    return Holder(int(found[1]), int(found[2]), found[3].decode())
+    return LeaseOwner(int(found[1]), int(found[2]), found[3].decode())
 
 
 def this_host() -> str:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from rainbow_iqn_apex.memory.broker.story import ANYWHERE, Reach, Story
+from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED, ProgressBound, StreamValidator
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, RoundEnd
 from rainbow_iqn_apex.memory.wire import WireError
 
-FAR = Reach(50, 10**9)
+FAR = ProgressBound(50, 10**9)
 
 
 def episode(number: int, env: int = 0) -> Episode:
@@ -22,9 +22,9 @@ def chunk(rows: int) -> Chunk:
 class Teller:
     """Tells a story message by message, as the log reader does."""
 
-    def __init__(self, reach: Reach = FAR) -> None:
-        self.reach = reach
-        self.story = Story()
+    def __init__(self, bound: ProgressBound = FAR) -> None:
+        self.bound = bound
+        self.validator = StreamValidator()
         self.sequence = 0
 
     def says(self, *messages: Message) -> list[bool]:
@@ -33,20 +33,20 @@ class Teller:
 
     def _says(self, message: Message) -> bool:
         self.sequence += 1
-        self.story.follow(3, b"%d-0" % self.sequence)
+        self.validator.follow(3, b"%d-0" % self.sequence)
         try:
-            self.story.check(3, message, self.reach)
+            self.validator.check(3, message, self.bound)
         except WireError:
-            self.story.leave_out()
+            self.validator.leave_out()
             return False
         return True
 
     def refuses(self, message: Message, why: str) -> None:
         self.sequence += 1
-        self.story.follow(3, b"%d-0" % self.sequence)
+        self.validator.follow(3, b"%d-0" % self.sequence)
         with pytest.raises(WireError, match=why):
-            self.story.check(3, message, self.reach)
-        self.story.leave_out()
+            self.validator.check(3, message, self.bound)
+        self.validator.leave_out()
 
 
 # --- episodes ---
@@ -58,7 +58,7 @@ def test_episodes_follow_each_other_in_each_environment() -> None:
 
 @pytest.mark.parametrize("forged", [20, 10**6, 2**62])
 def test_a_jump_is_refused_and_silences_nobody(forged: int) -> None:
-    teller = Teller(ANYWHERE)
+    teller = Teller(UNBOUNDED)
     assert all(teller.says(Joined(0), episode(4), episode(5)))
     teller.refuses(episode(forged), f"episode {forged} of environment 0 cannot come here: at most 6 can")
     assert teller.says(episode(forged)) == [False], "not by repeating it either"
@@ -77,7 +77,7 @@ def test_old_episodes_may_come_again() -> None:
 
 
 def test_an_actor_that_begins_anew_numbers_from_the_steps_that_it_is_told() -> None:
-    teller = Teller(Reach(50, 70_000))
+    teller = Teller(ProgressBound(50, 70_000))
     assert all(teller.says(Joined(0), episode(0), episode(1), Joined(7), episode(70_000), episode(70_001)))
     teller.says(Joined(8), chunk(500))
     teller.refuses(episode(70_400), "at most 70000 can")
@@ -86,7 +86,7 @@ def test_an_actor_that_begins_anew_numbers_from_the_steps_that_it_is_told() -> N
 
 
 def test_not_even_lost_messages_explain_more_episodes_than_steps() -> None:
-    teller = Teller(Reach(50, 70_000))
+    teller = Teller(ProgressBound(50, 70_000))
     assert all(teller.says(Joined(0), episode(0)))
     teller.sequence = 1_700_000_000_000  # somebody's XADD *
     teller.refuses(episode(10**9), "at most 71000 can")
@@ -101,7 +101,7 @@ def test_an_actor_whose_joining_is_lost_is_heard_again() -> None:
 
 def test_a_log_that_was_trimmed_begins_anywhere_within_reach() -> None:
     assert Teller().says(episode(123_456), episode(123_457)) == [True, True]
-    teller = Teller(Reach(50, 1000))
+    teller = Teller(ProgressBound(50, 1000))
     teller.refuses(episode(2400), "at most 2000 can")
     assert teller.says(chunk(500), episode(2400)) == [True, True], "with the rows of its chunks"
 
@@ -112,9 +112,9 @@ def test_a_log_that_was_trimmed_begins_anywhere_within_reach() -> None:
 @pytest.mark.parametrize("message", [Joined(51), Joined(2**49), RoundEnd(51), RoundEnd(2**49)])
 def test_no_round_begins_before_its_weights_are_published(message: Message) -> None:
     Teller().refuses(message, "its weights have not been published")
-    teller = Teller(Reach(52, 0))
+    teller = Teller(ProgressBound(52, 0))
     assert teller.says(Joined(51), RoundEnd(51), RoundEnd(52), RoundEnd(53)) == [True, True, True, False]
-    teller.reach = Reach(53, 0)
+    teller.bound = ProgressBound(53, 0)
     assert teller.says(RoundEnd(53)) == [True]
 
 

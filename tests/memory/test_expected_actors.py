@@ -11,9 +11,9 @@ from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER, ExpectedActors
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.roll_call import LEARNER, RollCall
-from rainbow_iqn_apex.memory.broker.story import ANYWHERE
+from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Joined, decode_message
 
@@ -41,7 +41,7 @@ def leave(client: Client, keys: Keys, process: int) -> None:
 
 def test_who_is_absent(client: Client, run_name: str) -> None:
     keys = Keys(run_name, "id")
-    call = RollCall(client, keys, 12, command)
+    call = ExpectedActors(client, keys, 12, command)
     assert call.absent() == "; the learner is not running: start -1", "without it no actor can be there"
     hold(client, keys, LEARNER, *range(12))
     assert call.absent() == ""
@@ -53,12 +53,14 @@ def test_who_is_absent(client: Client, run_name: str) -> None:
     for actor in range(3, 12):
         leave(client, keys, actor)
     assert call.absent() == f"; 9 actors are not running (3, 4, 5, 6, 7, 8, 9, 10 ...), {told}"
-    assert RollCall(client, keys, 3, command).absent() == ""
+    assert ExpectedActors(client, keys, 3, command).absent() == ""
 
 
 def test_why_an_actor_is_absent(client: Client, run_name: str) -> None:
     keys = Keys(run_name, "id")
-    call = RollCall(client, keys, 4, command, lambda _, actor: {1: "failed (here)", 2: "failed (there)"}.get(actor, ""))
+    call = ExpectedActors(
+        client, keys, 4, command, lambda _, actor: {1: "failed (here)", 2: "failed (there)"}.get(actor, "")
+    )
     hold(client, keys, LEARNER, 0, 1, 3)
     assert call.absent() == "; actor 2 has failed (there); actor 2 is not running: start 2"
     leave(client, keys, 0)
@@ -69,9 +71,9 @@ def test_why_an_actor_is_absent(client: Client, run_name: str) -> None:
 
 def test_the_plain_commands(client: Client, run_name: str) -> None:
     keys = Keys(run_name, "id")
-    assert RollCall(client, keys, 2).absent().endswith(": python launch_learner.py")
+    assert ExpectedActors(client, keys, 2).absent().endswith(": python launch_learner.py")
     hold(client, keys, LEARNER, 0)
-    assert RollCall(client, keys, 2).absent().endswith(": python launch_actor.py --id-actor 1")
+    assert ExpectedActors(client, keys, 2).absent().endswith(": python launch_actor.py --id-actor 1")
 
 
 def test_a_learner_whose_lease_redis_has_lost_does_not_call_itself_absent(client: Client, run_name: str) -> None:
@@ -115,7 +117,7 @@ def test_a_learner_names_the_actors_that_it_waits_for(
         learner.lead("id")
         actor = stack.enter_context(ActorClient(client, run_name, "id", 0, threading.Event()))
         actor.commit([Joined(1)], b"state")
-        inbox = learner.inbox(lambda data: decode_message(data, 1000), stopper.stop, lambda: None, lambda: ANYWHERE)
+        inbox = learner.inbox(lambda data: decode_message(data, 1000), stopper.stop, lambda: None, lambda: UNBOUNDED)
         stack.enter_context(closing(inbox))
         with pytest.raises(Stopped):
             list(inbox.take_round(0))
@@ -130,8 +132,8 @@ def test_an_actor_names_who_keeps_everybody_waiting(
 ) -> None:
     keys = Keys(run_name, "id")
     hold(client, keys, *({LEARNER, 1} - {missing}))
-    call = RollCall(client, keys, 2, stopper.command)
-    with ActorClient(client, run_name, "id", 0, stopper.stop, roll_call=call) as actor, pytest.raises(Stopped):
+    call = ExpectedActors(client, keys, 2, stopper.command)
+    with ActorClient(client, run_name, "id", 0, stopper.stop, expected=call) as actor, pytest.raises(Stopped):
         actor.wait_for_version(0)
     who = "the learner" if missing == LEARNER else f"actor {missing}"
     line = last_line(capsys)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 _INTERVAL_S = 10.0
 
 
-class Tally:
+class ThrottledCounter:
     """Prints a line now and then; `line` makes the text from the number of new ones and the number of all."""
 
     def __init__(self, line: Callable[[int, int], str]) -> None:

@@ -19,7 +19,7 @@ def no_failure(_keys: Keys, _actor: int) -> str:
     return ""
 
 
-class RollCall:
+class ExpectedActors:
     """Finds the processes of a run by their leases.
 
     `command` returns the command that starts an actor or LEARNER, `failure` why an actor has ended, or nothing.

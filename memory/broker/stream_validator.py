@@ -17,14 +17,14 @@ from rainbow_iqn_apex.memory.wire import WireError
 _UNFINISHED = 1000  # agent steps that an environment has made since its last chunk, at most
 
 
-class Reach(NamedTuple):
+class ProgressBound(NamedTuple):
     """How far actors can have come, by the weights that the learners of the run have published and by its record."""
 
     round: int  # newest weights version
     steps: int  # agent steps over all actors
 
 
-ANYWHERE = Reach(MOST, MOST)
+UNBOUNDED = ProgressBound(MOST, MOST)
 
 
 @dataclass
@@ -36,7 +36,7 @@ class _Count:
     refused: int = -1  # number of an episode that has been refused since
 
 
-class Story:
+class StreamValidator:
     """Checks the messages of an actor in their order."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Story:
         """Count a message that was left out."""
         self._missing += 1
 
-    def check(self, actor: int, message: Message, reach: Reach) -> None:
+    def check(self, actor: int, message: Message, bound: ProgressBound) -> None:
         """Raise WireError for a message that cannot come now."""
         match message:
             case Chunk(rows={"step_type": step_type}):
@@ -69,18 +69,18 @@ class Story:
             case Episode(record=record) if record.get("actor", actor) != actor:
                 raise WireError("the episode is another actor's")
             case Episode(record={"env": int(env), "episode": int(number)}):
-                self._check_episode(env, number, reach)
+                self._check_episode(env, number, bound)
             case RoundEnd(round=ended):
-                self._check_round(ended, reach)
+                self._check_round(ended, bound)
                 self._end_round(ended)
             case Joined(round=first):
-                _check_published(first, reach)
+                _check_published(first, bound)
                 self._end_round(first - 1)
                 self._episodes.clear()
                 self._missing_joined = self._missing
 
-    def _check_round(self, ended: int, reach: Reach) -> None:
-        _check_published(ended, reach)
+    def _check_round(self, ended: int, bound: ProgressBound) -> None:
+        _check_published(ended, bound)
         missing = self._missing - self._missing_before
         if self._round is not None and not 0 <= ended - self._round - 1 <= missing:
             raise WireError(f"the end of round {ended} does not follow that of round {self._round}")
@@ -88,17 +88,17 @@ class Story:
     def _end_round(self, ended: int) -> None:
         self._round, self._missing_before = ended, self._missing
 
-    def _check_episode(self, env: int, number: int, reach: Reach) -> None:
+    def _check_episode(self, env: int, number: int, bound: ProgressBound) -> None:
         """Refuse an episode that cannot have been played yet, or whose number does not follow the newest one.
 
         The training log ignores all numbers below the greatest: one wrong number would silence the environment. Older
         numbers pass, as messages can come again after a restart of Redis. A number that follows a refused one passes,
         too: the actor may have begun anew, and its Joined may be lost.
         """
-        played = reach.steps + self._rows + _UNFINISHED  # an episode takes at least one step
+        played = bound.steps + self._rows + _UNFINISHED  # an episode takes at least one step
         if (count := self._episodes.get(env)) is None:
             anew = self._missing_joined is not None
-            most = reach.steps + self._missing - (self._missing_joined or 0) if anew else played
+            most = bound.steps + self._missing - (self._missing_joined or 0) if anew else played
         else:
             most = max(count.newest + 1, min(played, count.newest + 1 + self._missing - count.missing))
             most = number if count.refused + 1 == number <= played else most
@@ -110,6 +110,6 @@ class Story:
             self._episodes[env] = _Count(number, self._missing)
 
 
-def _check_published(round_: int, reach: Reach) -> None:
-    if round_ > reach.round:
+def _check_published(round_: int, bound: ProgressBound) -> None:
+    if round_ > bound.round:
         raise WireError(f"round {round_} cannot have begun: its weights have not been published")

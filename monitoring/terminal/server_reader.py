@@ -6,7 +6,7 @@ from typing import Any
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, ResponseError
-from rainbow_iqn_apex.memory.broker.holder import printable
+from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.memory.broker.runs import run_names
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
 from rainbow_iqn_apex.monitoring.terminal.status import line_of, newest_version
@@ -16,7 +16,7 @@ _MOST_TEXT = 300  # characters of a failure
 
 
 @dataclass(frozen=True)
-class RunLook:
+class RunState:
     """A run at a moment; without an overview the failure tells why there is none."""
 
     name: str
@@ -43,12 +43,12 @@ class RunLook:
 
 
 @dataclass(frozen=True)
-class Look:
+class ServerState:
     """A server at a moment."""
 
     server: str
     at: float  # seconds since 1970
-    runs: tuple[RunLook, ...] = ()
+    runs: tuple[RunState, ...] = ()
     failure: str = ""  # empty: the server answers, and all its runs are here
 
     @property
@@ -71,9 +71,9 @@ class ServerReader:
         self._server = server
         self._run = run
 
-    def look(self) -> Look:
+    def look(self) -> ServerState:
         """Return the server as it is now."""
-        at, runs = time.time(), list[RunLook]()
+        at, runs = time.time(), list[RunState]()
         try:
             names = [self._run] if self._run else run_names(self._aside)
             for name in names[:_MOST_RUNS]:
@@ -81,20 +81,20 @@ class ServerReader:
                     runs.append(run)
         except BrokerError as error:
             does = "refuses" if isinstance(error, ResponseError) else "does not answer"
-            return Look(self._server, at, tuple(runs), f"the Redis server {does}: {_text(error)}")
+            return ServerState(self._server, at, tuple(runs), f"the Redis server {does}: {_text(error)}")
         more = len(names) - _MOST_RUNS
         failure = f"{more} more runs are not shown; --run-name shows one" if more > 0 else ""
-        return Look(self._server, at, tuple(runs), failure)
+        return ServerState(self._server, at, tuple(runs), failure)
 
-    def _look_at(self, name: str) -> RunLook | None:
+    def _look_at(self, name: str) -> RunState | None:
         """Return a run; None if it was deleted just now. Raises BrokerError if the server does not answer."""
         try:
             overview = OverviewReader(self._aside, name).read()
         except (ResponseError, RunError) as error:
-            return RunLook(name, None, _text(error))
+            return RunState(name, None, _text(error))
         if overview is None and not self._run:
             return None
-        return RunLook(name, overview, "" if overview else "the server has no run of this name")
+        return RunState(name, overview, "" if overview else "the server has no run of this name")
 
     def close(self) -> None:
         """Close the connection."""
