@@ -6,7 +6,7 @@ python run_status.py --json          # for programs
 
 Exit codes: 0 all runs are healthy, 1 something is wrong or the server answers no more, 2 bad command. With --watch it
 is that of the last look. A run that was killed, and whose learner has written nothing for 24 hours, is shown as
-abandoned and counts as healthy. Within 30 seconds after the learner's start nobody is missing yet.
+abandoned and counts as healthy. Within 30 seconds after the learner's start no process counts as missing.
 """
 
 import argparse

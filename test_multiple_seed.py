@@ -1,6 +1,6 @@
 """Evaluate a snapshot (--model) over several seeds, and print its scores.
 
-What belongs to its network and policy is read from the snapshot: the defaults told here for these do not count.
+What belongs to its network and policy is read from the snapshot: the defaults below do not apply to these.
 """
 
 from rainbow_iqn_apex.programs import processor, stopping

@@ -13,7 +13,7 @@ from types import TracebackType
 
 
 class LoopClock:
-    """Counts the seconds of each part; every moment belongs to one part, the first one unless told otherwise.
+    """Counts the seconds of each part; every moment belongs to one part, the first one outside of all blocks.
 
     One thread enters parts, any thread may read.
     """

@@ -13,7 +13,7 @@ def one_line(what: object, most: int = 300) -> str:
 
 
 def name_error(error: BaseException) -> str:
-    """Return the class and the text of an error that the program does not know, in one line."""
+    """Return the class and the text of an unexpected error, in one line."""
     return f"{type(error).__name__}: {one_line(error)}"
 
 

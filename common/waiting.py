@@ -63,14 +63,14 @@ def instead(what: str) -> None:
 
 
 def _watch() -> None:
-    said: dict[str, float] = {}  # by what is waited for: when its last line was printed, or when its wait began
+    printed: dict[str, float] = {}  # by what is waited for: when its last line was printed, or when its wait began
     while True:
         time.sleep(INTERVAL_S / 20)
         now, since = time.monotonic(), _longest()
-        said = {what: said.get(what, start) for what, start in since.items()}
+        printed = {what: printed.get(what, start) for what, start in since.items()}
         for what, start in since.items():
-            if now - max(said[what], start) >= INTERVAL_S:
-                said[what] = now
+            if now - max(printed[what], start) >= INTERVAL_S:
+                printed[what] = now
                 print(line(what, now - start), flush=True)
 
 

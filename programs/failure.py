@@ -1,4 +1,4 @@
-"""Tells the others why an actor has ended: what its environment raises is a traceback in the actor's terminal alone."""
+"""Publishes why an actor has ended: its traceback stands in its own terminal alone."""
 
 import os
 import time

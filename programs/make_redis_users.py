@@ -4,7 +4,7 @@
 
 writes FOLDER/users.acl for the server, with hashes in the place of the passwords, FOLDER/learner.env,
 FOLDER/actor.env and FOLDER/viewer.env for the programs, and FOLDER/admin.env for redis-cli, with new passwords.
-docs/access.md says how to use them.
+docs/access.md shows how to use them.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _PROGRAMS = ("learner", "actor", "viewer")  # users of programs
 _CONNECTION = "+ping +info +select +script|load +eval +evalsha"
 _LEASE = "+set +pttl +pexpire +del"
 _READ = "+get +getrange +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
-_VIEWS = "&riqx:* +publish +pubsub|numsub"  # what an actor sees, on a channel that somebody listens to
+_VIEWS = "&riqx:* +publish +pubsub|numsub"  # what an actor sees, published while a viewer listens
 _LISTEN = "+subscribe +unsubscribe"  # the start script has the learner's user for all that it starts
 _TENDS = "+hset +xadd +xtrim +scan +unlink +memory|usage +bgrewriteaof"
 _LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} {_TENDS} {_VIEWS} {_LISTEN}"
@@ -68,7 +68,7 @@ def main() -> None:
     files = {"users.acl": acl(passwords, redis_7=given.redis_7)}
     for user in _PROGRAMS:
         files[f"{user}.env"] = f"export REDIS_USERNAME={user}\nexport REDIS_PASSWORD={passwords[user]}\n"
-    # redis-cli reads this variable, and no program of ours does: none shall run with these rights by mistake.
+    # redis-cli reads this variable, and none of the programs does, so that none runs with these rights by mistake.
     files["admin.env"] = f"export REDISCLI_AUTH={passwords['admin']}\n"
     try:
         _write(given.folder, files)

@@ -64,8 +64,8 @@ def process_file(port: int, results: Path) -> str:
 def program_at(path: str, *, is_bundled: bool = False) -> Program | None:
     """Return the server at a path, None if it does not run or is too old."""
     with suppress(OSError):
-        told = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace", check=False).stdout
-        found = re.search(r"(\w+) server v=((\d+)\.(\d+)\S*)", told)
+        text = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace", check=False).stdout
+        found = re.search(r"(\w+) server v=((\d+)\.(\d+)\S*)", text)
         if found and (int(found[3]), int(found[4])) >= _NEEDED:
             return Program(path, f"{found[1]} {found[2]}", is_bundled)
     return None

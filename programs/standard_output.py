@@ -1,4 +1,4 @@
-"""What a program does when its standard output takes no more: nobody reads it, or the disk is full."""
+"""What a program does when its standard output takes no more: its reader has ended, or the disk is full."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 def checked(program: str) -> Iterator[None]:
     """End the program with exit code 1 if the block, or what is left of its output, cannot be written.
 
-    One line tells why, none if nobody reads: `| head` has had enough.
+    Print one line with the reason; none if the reader has ended, as `| head` does.
     """
     try:
         try:

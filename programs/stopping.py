@@ -45,6 +45,6 @@ def _watch(reading: int, stop: threading.Event) -> None:
             sys.stdout.write(f"{_LINE}\n")
         return
     line = "\n" if sys.stdout.isatty() else ""  # a terminal has shown ^C, perhaps in the line of a progress bar
-    with suppress(OSError):  # nobody may be reading any more
+    with suppress(OSError):  # the reader may have ended
         # In one write: `print` hands over a line and its end apart, and the main thread may be printing, too.
         os.write(1, f"{line}{_LINE}\n".encode())

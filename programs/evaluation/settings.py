@@ -61,12 +61,12 @@ def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     name, weights = str(snapshot.settings_of(saved).get("agent")), saved["model_state_dict"]
     known = name in AGENTS  # snapshots of others, and of earlier releases, name none
     try:
-        told = AGENTS[name].load().sizes_of(weights) if known else sizes_of(weights)
+        read = AGENTS[name].load().sizes_of(weights) if known else sizes_of(weights)
     except ValueError as error:
         whose = f"--agent {name}" if known else "Rainbow-IQN or Rainbow"
         raise UserError(f"--model: {args.model} is not of {whose}: {error}") from error
-    agent = told.get("agent", name)
-    sizes = {key: value for key, value in told.items() if key != "nb_actions"}
+    agent = read.get("agent", name)
+    sizes = {key: value for key, value in read.items() if key != "nb_actions"}
     return sizes | {"agent": agent, "rainbow_only": agent == "rainbow"}
 
 
@@ -104,7 +104,7 @@ def _other_game_than_named(args: Args) -> list[str]:
     """Do the same for another project's snapshot without settings: only the name of its file may name a game."""
     named = _game_in_name(args.model)
     if "game" not in args.given:
-        return [f"--game: {args.model} holds no settings that tell its game: name it, as in --game {named or 'pong'}"]
+        return [f"--game: {args.model} holds no settings that name its game: name it, as in --game {named or 'pong'}"]
     if named in (None, args.game) or args.force:
         return []
     return [f"--game: {args.model} is of {named} by its name, not of {args.game}; --force evaluates it so"]

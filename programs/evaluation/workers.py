@@ -307,7 +307,7 @@ def _begin(args: Args, weights: Any, stop: Event) -> None:
     torch.set_num_threads(1)
     try:
         _player = EpisodePlayer(args, weights, stop)
-    except Exception as error:  # noqa: BLE001 - the pool would tell of a death alone; the first task raises it
+    except Exception as error:  # noqa: BLE001 - the pool would report a death alone; the first task raises it
         _failure = one_line(error) if isinstance(error, UserError) else name_error(error)
 
 

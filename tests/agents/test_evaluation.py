@@ -135,10 +135,10 @@ def test_the_snapshot_knows_what_it_has_learned_to_play() -> None:
             {"env": "atari", "game": "pong"},
             "--env: pyproject.toml has learned pong, not gymnasium:Acrobot-v1; --force",
         ),
-        ("", {}, "--game: pyproject.toml holds no settings that tell its game: name it, as in --game pong"),
-        ("--env atari --force", CARTPOLE, "--game: pyproject.toml holds no settings that tell its game: name it"),
+        ("", {}, "--game: pyproject.toml holds no settings that name its game: name it, as in --game pong"),
+        ("--env atari --force", CARTPOLE, "--game: pyproject.toml holds no settings that name its game: name it"),
         ("", {"env": "atari", "game": "../../x"}, "--model: the settings in pyproject.toml make no sense: --game: "),
-        ("", {"env": "atari", "game": "a\nb"}, "--game: pyproject.toml holds no settings that tell its game"),
+        ("", {"env": "atari", "game": "a\nb"}, "--game: pyproject.toml holds no settings that name its game"),
         (
             "",
             {"env": "gymnasium:antigravity:CartPole-v1"},
