@@ -146,6 +146,7 @@ def evaluate(guarded: Guarded, learner: LearnerClient, run_id: str) -> None:
         learner.trim({0: 2}, evaluation=True)
 
 
+@pytest.mark.usefixtures("short_reads")
 def test_a_run_and_its_successor_need_no_other_rights(guarded: Guarded) -> None:
     for run_id in ("old", "new"):
         lead(guarded, run_id)

@@ -13,6 +13,7 @@ import torch
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.broker import lease
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
@@ -286,9 +287,11 @@ def test_sequences_that_are_lost_take_no_room_in_a_resumed_queue(
 
 @pytest.mark.parametrize("agent", QUEUES)
 def test_sequences_that_are_sent_again_while_a_learner_starts_are_taken_in(
-    own_server: RedisServer, own_client: Client, run_name: str, tmp_path: Path, agent: str
-) -> None:
+    own_server: RedisServer, own_client: Client, run_name: str, tmp_path: Path, agent: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     # Mutation: ask how much the log holds when the run is resumed, not when the reader is made.
+    monkeypatch.setattr(lease, "TTL_MS", 2000)  # a restarted server has forgotten that the learner gave up its lease
     spec = agent_of(arguments(agent)).spec
     with actor(own_client, run_name) as link:
         with learner(own_client, run_name, tmp_path, agent) as (ingest, _, buffer, *_):
