@@ -5,12 +5,11 @@
 A ratio of two works that run in turn depends little on how fast a machine is, and one of processor time little on how
 busy it is: others' processes empty the caches and take a share of the memory's speed, so the two works need both in
 like proportions (`benchmarks.plain`), and take short turns. Waiting is not seen, and all runs on one thread. A part
-passes if its ratio is at least `TOLERATED` of what it was when the bound was set; half would mean that it takes twice
-as long.
+passes if its ratio is at least `TOLERATED` of what it was when the bound was set, and if the same work, done twice,
+does not pass. An idle machine is asked for, so the tests leave it out.
 """
 
 import argparse
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +29,6 @@ from rainbow_iqn_apex.args import parse as parse_args
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
 
 TOLERATED = 0.62
-MAX_BYTES = 250  # a transition, on average over what random play gives
 _REPEATS = 25
 _SLICE_S = 0.03  # of processor time
 _ROWS = 20_000
@@ -93,11 +91,6 @@ PARTS = {
 }
 
 
-def ratio(gate: Gate) -> float:
-    """How ours compares with what never changes, on one thread."""
-    return ratios(gate, (1,))[0]
-
-
 def ratios(gate: Gate, times: Sequence[int]) -> list[float]:
     """How ours compares with what never changes if it is done so many times, for each of these numbers."""
     threads = torch.get_num_threads()
@@ -119,21 +112,17 @@ def _repeated(work: Work, count: int) -> Work:
     return repeated
 
 
-def bytes_each() -> float:
-    """Bytes of a transition on the wire."""
-    return statistics.mean(len(encode_message(chunk)) / 64 for chunk in random_chunks("ms_pacman", 8))
-
-
 def main() -> None:
-    """Print every ratio; exit with 1 if one is too small."""
+    """Print every ratio; exit with 1 if one is too small, or would not be if the work were done twice."""
     argparse.ArgumentParser(description="Find out whether anything has become twice as slow.").parse_args()
-    slow = []
+    failed = []
     for name, gate in PARTS.items():
-        found = ratio(gate)
-        slow += [name] if found < gate.least else []
-        print(f"{name}: {found:.3g}, usually {gate.usual:.3g}, at least {gate.least:.3g}", flush=True)
-    print(f"bytes of a transition: {bytes_each():.0f}, at most {MAX_BYTES}")
-    sys.exit(f"too slow: {', '.join(slow)}" if slow else 0)
+        once, twice = ratios(gate, (1, 2))
+        failed += [f"{name} is too slow"] if once < gate.least else []
+        failed += [f"{name} might be twice as slow"] if twice >= gate.least else []
+        bounds = f"usually {gate.usual:.3g}, at least {gate.least:.3g}"
+        print(f"{name}: {once:.3g}, {bounds}; done twice: {twice:.3g}", flush=True)
+    sys.exit("; ".join(failed) or 0)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,14 @@ from typing import NamedTuple, Protocol
 
 import psutil
 
+from tests import forked
 from tests.deadline import Deadline, wait_until
 
 ROOT = Path(__file__).parent.parent
+FORKED = {  # programs of the project, and modules that run them with something changed
+    "launch_learner.py", "launch_actor.py", "test_multiple_seed.py", "saber_report.py", "run_status.py", "dashboard.py",
+    "tests.chain.launch", "tests.chaos.launch",
+}  # fmt: skip
 _POLL_S = 0.02
 
 
@@ -185,30 +190,29 @@ class Processes:
         cwd: Path = ROOT,
         output: Path | None = None,
         together: bool = False,
+        fresh: bool = False,
     ) -> Process:
         """Start a Python program of the project, or another program.
 
         What it writes is appended to `output`, or to a new file of its own; `together` puts its errors there as well.
+        A program of the project is forked, see `tests.forked`; `fresh` gives it an interpreter of its own.
         """
-        place = Path(self._folder.name, str(len(self._all)))
-        out, errors = output or place.with_suffix(".out"), None if together else place.with_suffix(".errors")
-        command = [program, *map(str, words)]
-        with out.open("ab") as stdout, (errors or out).open("ab") as stderr:
-            popen = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=clean_environment() if environment is None else environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                process_group=0,
-            )
-        self._all.append(Process(popen, " ".join(command)[:300], out, errors, self.last_words))
+        file = Path(self._folder.name, str(len(self._all)))
+        out, errors = output or file.with_suffix(".out"), None if together else file.with_suffix(".errors")
+        command = list(map(str, words))
+        place = forked.Place(cwd, clean_environment() if environment is None else environment, out, errors or out)
+        can_fork = program == sys.executable and cwd == ROOT and bool(FORKED.intersection(command[:2])) and not fresh
+        handle = forked.start(command, place) if can_fork else _start([program, *command], place)
+        self._all.append(Process(handle, " ".join([program, *command])[:300], out, errors, self.last_words))
         return self._all[-1]
 
     def run(self, *words: object, seconds: float = 60) -> Ended:
         """Run a Python program of the project that ends by itself, beside others."""
         return self.start(*words).end(seconds)
+
+    def living(self) -> list[Process]:
+        """List those that have not ended."""
+        return [process for process in self._all if process.exit_code is None]
 
     def last_words(self) -> str:
         """Quote the last words of everybody, also of those who have ended."""
@@ -227,6 +231,19 @@ class Processes:
         self.close()
 
 
+def _start(command: list[str], place: forked.Place) -> Handle:
+    with place.output.open("ab") as stdout, place.errors.open("ab") as stderr:
+        return subprocess.Popen(
+            command,
+            cwd=place.folder,
+            env=place.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            process_group=0,
+        )
+
+
 def run(
     *words: object,
     seconds: float = 60,
@@ -234,12 +251,14 @@ def run(
     environment: dict[str, str] | None = None,
     cwd: Path = ROOT,
     together: bool = False,
+    fresh: bool = False,
 ) -> Ended:
     """Run a program that ends by itself, where a test needs no other process."""
     with Processes() as processes:
-        return processes.start(*words, program=program, environment=environment, cwd=cwd, together=together).end(
-            seconds
+        process = processes.start(
+            *words, program=program, environment=environment, cwd=cwd, together=together, fresh=fresh
         )
+        return process.end(seconds)
 
 
 def wait_for_ends(processes: list[psutil.Process], seconds: float = 60) -> None:

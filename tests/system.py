@@ -4,7 +4,7 @@ import random
 import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -33,11 +33,12 @@ class Result(NamedTuple):
 class Run:
     """Starts the programs of one run: the learner, actors by their numbers, an evaluation; a context manager.
 
-    They are launched through a module of `tests.chain`, which adds the chain. `environment` has more variables for the
-    learner and for every actor; `port` 0 says that they name the server.
+    They know the chain, and `change` names a change of `tests.chain.changes` to each. `environment` has more variables
+    for the learner and for every actor; with `port` 0 these name the server. `fresh` is that of `Processes.start`.
     """
 
     _keeps_output = False  # in one file for all that is written under a name, errors too
+    _launch: Sequence[str] = ("tests.chain.launch",)
 
     def __init__(
         self,
@@ -46,32 +47,37 @@ class Run:
         folder: Path,
         options: list[str],
         *,
-        launch: str = "launch",
+        change: str = "nothing",
         environment: dict[str, dict[str, str]] | None = None,
+        fresh: bool = False,
     ) -> None:
         self.folder = folder
         self.options = [*options, *(["--port-redis", str(port)] if port else [])]
         self.options += ["--run-name", name, "--path-to-results", str(folder)]
         self.processes: dict[str, Process] = {}
-        self._launch = launch
+        self._change = change
+        self._fresh = fresh
         self._environment = environment or {}
         self._all = Processes()
 
-    def start(self, who: str, *more: str, launch: str = "") -> Process:
+    def start(self, who: str, *more: str, change: str = "") -> Process:
         """Start a program under its name, in the place of the one before it."""
+        self.processes[who] = self.beside(who, *more, change=change)
+        return self.processes[who]
+
+    def beside(self, who: str, *more: str, change: str = "") -> Process:
+        """Start a program that takes no other's place."""
         program = PROGRAMS.get(who, ["launch_actor.py", "--id-actor", who])
-        words = ["-m", f"tests.chain.{launch or self._launch}", *program, *self.options, *more]
+        words = ["-m", *self._launch, change or self._change, *program, *self.options, *more]
         environment = clean_environment() | self._environment.get(LEARNER if who == LEARNER else "actor", {})
         output = self.folder / f"{who}.txt" if self._keeps_output else None
-        process = self._all.start(*words, environment=environment, output=output, together=self._keeps_output)
-        self.processes[who] = process
-        return process
+        return self._all.start(
+            *words, environment=environment, output=output, together=self._keeps_output, fresh=self._fresh
+        )
 
-    def refusal(self, who: str, *more: str, lines: int = 1, launch: str = "") -> str:
+    def refusal(self, who: str, *more: str, lines: int = 1, change: str = "") -> str:
         """Return the lines of errors with which a program refuses to start; it takes no other's place."""
-        before = self.processes.copy()
-        code, _, errors = self.start(who, *more, launch=launch).end()
-        self.processes = before
+        code, _, errors = self.beside(who, *more, change=change).end()
         assert (code, errors.count("\n")) == (2, lines), errors
         return errors
 
@@ -99,11 +105,12 @@ class System(Run):
         options: list[str],
         *,
         actors: int = 1,
-        launch: str = "launch",
+        change: str = "nothing",
         environment: dict[str, dict[str, str]] | None = None,
+        fresh: bool = False,
     ) -> None:
         given = [*options, "--nb-actor", str(actors)]
-        super().__init__(port, name, folder, given, launch=launch, environment=environment)
+        super().__init__(port, name, folder, given, change=change, environment=environment, fresh=fresh)
         self._actors = actors
 
     def __enter__(self) -> Self:

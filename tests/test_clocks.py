@@ -15,9 +15,9 @@ OPTIONS = [*SHORT_CHAIN, *"--learn-start 400 --T-max 1200 --evaluation-interval 
 @pytest.mark.slow
 def test_clocks_an_hour_apart(redis_port: int, run_name: str, tmp_path: Path) -> None:
     results = []
-    for launch in ("launch", "launch_ahead"):
-        with System(redis_port, f"{run_name}_{launch}", tmp_path / launch, OPTIONS, launch=launch) as system:
-            if launch == "launch_ahead":
+    for change in ("nothing", "ahead"):
+        with System(redis_port, f"{run_name}_{change}", tmp_path / change, OPTIONS, change=change) as system:
+            if change == "ahead":
                 system.restart("0", signal.SIGKILL)  # its successor waits for the lease to expire
             results.append(system.finish())
     assert results[0].weights == results[1].weights

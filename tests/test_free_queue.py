@@ -30,7 +30,7 @@ WAITING = 2 * BATCH + 16 + 2 * 16 + 2 * ENVS  # chunks: in the queue, read ahead
 @pytest.mark.redis
 def test_actors_wait_for_a_learner_that_cannot_keep_up(redis_port: int, run_name: str, tmp_path: Path) -> None:
     # Mutations: take in more than there is room for; read ahead as far as for a replay.
-    with System(redis_port, run_name, tmp_path, OPTIONS, actors=2, launch="launch_slow") as system:
+    with System(redis_port, run_name, tmp_path, OPTIONS, actors=2, change="slow") as system:
         system.finish()
         check_waiting(system.printed(LEARNER))
 
@@ -39,7 +39,7 @@ def test_actors_wait_for_a_learner_that_cannot_keep_up(redis_port: int, run_name
 @pytest.mark.slow
 def test_actors_wait_for_a_mixture_whose_learner_is_resumed(redis_port: int, run_name: str, tmp_path: Path) -> None:
     # Mutations: count the lag of replayed sequences; the room of the tables, where it is the queue's that counts.
-    with System(redis_port, run_name, tmp_path, [*OPTIONS, *MIX], actors=2, launch="launch_slow") as system:
+    with System(redis_port, run_name, tmp_path, [*OPTIONS, *MIX], actors=2, change="slow") as system:
         system.wait_for(LEARNER, "trained on in the learner's", 3)
         system.restart(LEARNER, signal.SIGTERM)
         system.wait_for(LEARNER, "trained on in the learner's", 5)

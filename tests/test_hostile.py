@@ -31,7 +31,7 @@ def test_a_run_goes_on_when_every_seventh_message_is_damaged_and_one_is_not_the_
     lockstep: str,
 ) -> None:
     more = ["--synchronize-actors-with-learner", lockstep, "--force"]
-    learner, actor = run.start(LEARNER, *more), run.start("0", *more, launch="launch_corrupting")
+    learner, actor = run.start(LEARNER, *more), run.start("0", *more, change="corrupting")
     log = f"riqx:{{{run_name}}}:*:log:0"
     actor.wait_until(lambda: client.keys(log), "the actor's log")
     foreign: Any = client.xadd(client.keys(log)[0], {"m": b"somebody else's, under a number beyond all of the actor's"})
@@ -80,7 +80,7 @@ def waiting(redis_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def test_an_actor_of_another_release_is_refused_at_its_start(waiting: Run) -> None:
-    errors = waiting.refusal("0", launch="launch_newer")
+    errors = waiting.refusal("0", change="newer")
     assert "wire version 1 is older than this program's 2: update the program that wrote it" in errors
 
 

@@ -66,7 +66,7 @@ def test_a_learner_that_dies_at_its_end_has_not_finished(
     redis_port: int, run_name: str, tmp_path: Path, more: list[str]
 ) -> None:
     # Mutation: the last checkpoint says that the run has finished before the actors and the CSV have been told all.
-    with System(redis_port, run_name, tmp_path, [*OPTIONS, *more], actors=2, launch="launch_dying") as system:
+    with System(redis_port, run_name, tmp_path, [*OPTIONS, *more], actors=2, change="dying") as system:
         assert system.learner.finish(200) == -signal.SIGKILL, system.last_words()
         system.start(LEARNER)
         system.finish()

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.gymnasium import extras as gymnasium_extras
 from rainbow_iqn_apex.options.sink_options import PACKAGES, SinkOptions, check_sinks
 from rainbow_iqn_apex.programs.dashboard import extra
-from tests.chain.launch_naming import SHOWN
+from tests.chain.changes import SHOWN
 from tests.deadline import wait_until
 from tests.processes import ROOT, clean_environment, run
 from tests.small import FAMILIES
@@ -48,7 +48,7 @@ def test_a_run_reaches_all_sinks_without_a_network(redis_port: int, run_name: st
     offline = {"HOME": str(home), "WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio")}
     options, folder = [*OPTIONS, "--metrics-port", str(port)], tmp_path / "run"
     environment = {LEARNER: offline}
-    with System(redis_port, run_name, folder, options, launch="launch_naming", environment=environment) as system:
+    with System(redis_port, run_name, folder, options, change="naming", environment=environment) as system:
         system.wait_for(LEARNER, "Learner of run")
 
         def scraped() -> str:

@@ -32,7 +32,7 @@ def test_the_first_ratio_of_each_round_is_1(
         *RUNS[family],
         *f"--nb-env-per-actor 2 --lr-on-policy 0.01 --learn-start 1 --T-max {ROUNDS * 40 * actors}".split(),
     ]
-    with System(redis_port, run_name, tmp_path, words, actors=actors, launch="launch_telling") as system:
+    with System(redis_port, run_name, tmp_path, words, actors=actors, change="telling") as system:
         system.finish()
         found = [float(ratio) for ratio in re.findall(r"Largest log ratio (\S+)", system.printed(LEARNER))]
     assert len(found) == ROUNDS * UPDATES[family]

@@ -26,6 +26,7 @@ from tests.deadline import wait_until
 from tests.small import CARTPOLE, CHAIN, FREE, TINY
 from tests.system import LEARNER, Run
 
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 NOBODY = 65534
 # A run that goes on for ever, and has an episode every twenty steps.
 GOING_ON = [
@@ -94,7 +95,6 @@ def user(redis_port: int, run_name: str, tmp_path: Path, client: Client) -> User
     return User(redis_port, run_name, tmp_path, client)
 
 
-@pytest.mark.redis
 def test_a_second_results_folder_keeps_off_the_first_run(user: User) -> None:
     user.learn("first")
     first = user.run_id()
@@ -109,7 +109,6 @@ def test_a_second_results_folder_keeps_off_the_first_run(user: User) -> None:
     assert f"results are in {user.folder / 'third'} on " in user.refusal("first"), "what it was abandoned for"
 
 
-@pytest.mark.redis
 def test_results_that_are_moved_away_make_place_for_a_fresh_start(user: User) -> None:
     user.learn("results")
     first = user.run_id()
@@ -119,7 +118,6 @@ def test_results_that_are_moved_away_make_place_for_a_fresh_start(user: User) ->
     assert "results are in" in user.refusal("old")
 
 
-@pytest.mark.redis
 def test_a_run_keeps_its_name(user: User, capsys: pytest.CaptureFixture[str]) -> None:
     other = f"{user.name}b"
     user.learn("results")
@@ -134,7 +132,6 @@ def test_a_run_keeps_its_name(user: User, capsys: pytest.CaptureFixture[str]) ->
     assert user.refusal("results").startswith(f"--run-name: was {other!r} when ")
 
 
-@pytest.mark.redis
 def test_a_snapshot_of_an_earlier_release_has_no_name_to_keep(user: User) -> None:
     user.learn("results")
     user.change_snapshot("results", run_name=None)
@@ -143,7 +140,6 @@ def test_a_snapshot_of_an_earlier_release_has_no_name_to_keep(user: User) -> Non
     assert "it is damaged (its run has no name)" in user.refusal("results")
 
 
-@pytest.mark.redis
 def test_a_run_keeps_its_server(
     user: User, own_server: RedisServer, own_client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,7 +171,6 @@ def test_a_run_keeps_its_server(
     assert " state of run" in other.refusal("results")
 
 
-@pytest.mark.redis
 def test_a_server_that_has_come_back_older_is_refused(user: User) -> None:
     # Mutations: a record that does not count checkpoints; one checkpoint fewer or more that the record may lack.
     record = Keys(user.name, "").run
@@ -197,7 +192,6 @@ def test_a_server_that_has_come_back_older_is_refused(user: User) -> None:
     assert user.run_id() != run_id
 
 
-@pytest.mark.redis
 def test_a_checkpoint_of_an_earlier_release_names_no_server(user: User) -> None:
     user.learn("results")
     user.change_snapshot("results", server=None, saves=None)
@@ -210,7 +204,6 @@ def test_a_checkpoint_of_an_earlier_release_names_no_server(user: User) -> None:
     assert "it is damaged (its server has no name)" in user.refusal("results")
 
 
-@pytest.mark.redis
 @pytest.mark.slow
 def test_a_run_that_goes_back_to_its_former_server_logs_its_scores(
     redis_port: int, own_server: RedisServer, run_name: str, tmp_path: Path
@@ -265,7 +258,6 @@ def without_rights() -> Iterator[None]:
         os.seteuid(before)
 
 
-@pytest.mark.redis
 def test_a_folder_that_cannot_be_written_to_is_named(user: User) -> None:
     (user.folder / "a file").touch()
     said = user.refusal("a file")

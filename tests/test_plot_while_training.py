@@ -49,7 +49,7 @@ def test_every_read_of_the_plot_is_a_whole_page(redis_port: int, run_name: str, 
     # Mutation: write to `path` itself in `write_reward_plot`.
     reader = Reader(tmp_path / "run" / "Reward_chain.html")
     reader.start()
-    with closing(reader), System(redis_port, run_name, tmp_path / "run", RUN, launch="launch_saving") as system:
+    with closing(reader), System(redis_port, run_name, tmp_path / "run", RUN, change="saving_often") as system:
         system.finish()
     assert reader.reads > len(reader.versions) >= 5, "it was read while it changed"
     steps = []

@@ -125,9 +125,9 @@ def test_nothing_is_left_behind() -> None:
     ("number", "workers"),
     [
         (signal.SIGINT, 0),
-        (signal.SIGTERM, 0),
+        pytest.param(signal.SIGTERM, 0, marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
-        (signal.SIGTERM, 2),
+        pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow),
     ],
 )
 def test_tests_that_are_told_to_end_leave_nothing_behind(

@@ -150,7 +150,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_an_evaluation_needs_no_network_options_and_repeats_itself(processes: Processes, model: Path) -> None:
-    evaluate = ["-m", "tests.chain.launch", "test_multiple_seed.py", "--model", str(model)]
+    evaluate = ["-m", "tests.chain.launch", "nothing", "test_multiple_seed.py", "--model", str(model)]
     evaluate += "--env chain --game chain --history-length 2 --disable-cuda --evaluation-episodes 40".split()
     evaluate += ["--evaluation-workers", "1"]  # others would not know the chain
     outputs = []

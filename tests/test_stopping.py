@@ -45,7 +45,7 @@ def test_a_program_that_loads_ends_without_a_word(number: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "test_multiple_seed.py"])
 def test_a_launcher_that_loads_ends_without_a_word(processes: Processes, program: str, number: signal.Signals) -> None:
-    process = processes.start(program)
+    process = processes.start(program, fresh=True)
     process.wait_until(lambda: "/torch/" in Path(f"/proc/{process.pid}/maps").read_text(), "PyTorch")
     process.send(number)
     assert process.end() == Ended(-number, "", "")

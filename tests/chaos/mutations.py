@@ -35,6 +35,7 @@ GAP_S = 1.0  # between the two steps of a commit that should be one
 def apply(name: str) -> None:
     """Change this process."""
     {
+        "nothing": lambda: None,
         "messages without state": _messages_without_state,
         "messages before state": _messages_before_state,
         "ids of the clock": _ids_of_the_clock,

@@ -14,25 +14,29 @@ import redis
 
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.programs import snapshot
-from tests.chaos import notes, programs
+from tests.chaos import notes
 from tests.chaos.faults import LEARNER, REDIS, Fault
+from tests.chaos.launch import TTL_S
 from tests.chaos.proxy import Proxy
 from tests.chaos.tap import Tap
 from tests.conftest import RedisServer
 from tests.deadline import Deadline, wait_until
 from tests.processes import Process
+from tests.system import Run
 
 PATIENCE_S = 60.0  # for the system to go on after whatever has happened to it
 
 
-class Chaos:
+class Chaos(Run):
     """A run that is disturbed; use `chaos` to make one."""
+
+    _keeps_output = True
 
     def __init__(
         self, stack: ExitStack, folder: Path, options: list[str], actors: int, mutations: dict[str, str]
     ) -> None:
+        super().__init__(0, "chaos", folder, [*options, "--nb-actor", str(actors)])
         (folder / "redis").mkdir(parents=True)
-        self.folder = folder
         self.server = RedisServer(folder / "redis", append_only=True)
         self.server.start()
         stack.callback(self.server.stop, signal.SIGKILL)
@@ -46,27 +50,23 @@ class Chaos:
         self.client = redis.Redis.from_pool(pool)
         stack.callback(self.client.close)
         self._proxies = {who: stack.enter_context(Proxy(self.server.port)) for who in self.who}
-        self._options = [*options, "--nb-actor", str(actors), "--run-name", self.name]
-        self._options += ["--path-to-results", str(folder)]
+        self._launch = ("tests.chaos.launch", str(folder))
         self._mutations = mutations
         self._lock = threading.Lock()
-        self._started: list[Process] = []
-        stack.callback(self._kill_all)
-        self._may_leave: set[str] = set()  # who has been told to, by a signal or by the learner's goodbye
-        self.processes = {who: self.start(who) for who in self.who}
+        stack.enter_context(self)
+        self._may_leave: set[str] = set()  # who has been asked to, by a signal or by the learner's goodbye
+        for who in self.who:
+            self.start(who)
 
     # --- processes ---
 
-    def start(self, who: str, *more: str) -> Process:
-        """Start a program, which finds Redis behind its proxy."""
-        program = ["launch_learner.py"] if who == LEARNER else ["launch_actor.py", "--id-actor", who]
-        argv = [*program, *self._options, "--port-redis", str(self._proxies[who].port), *more]
+    def beside(self, who: str, *more: str, change: str = "") -> Process:
+        """Start a program, which finds Redis behind its proxy, and takes no other's place."""
+        port = str(self._proxies[who].port)
         with self._lock:  # forking is not for several threads at a time
-            process = programs.start(
-                argv, self.output(who), self._mutations.get(who, ""), self.folder if who == LEARNER else None
+            return super().beside(
+                who, "--port-redis", port, *more, change=change or self._mutations.get(who, "nothing")
             )
-            self._started.append(process)
-        return process
 
     def output(self, who: str) -> Path:
         return self.folder / f"{who}.txt"
@@ -79,10 +79,6 @@ class Chaos:
         """Of each message between anybody and Redis."""
         for proxy in self._proxies.values():
             proxy.latency = seconds
-
-    def last_words(self) -> str:
-        """The last words of everybody."""
-        return "\n".join(process.last_words() for process in self.processes.values())
 
     def wait(self, process: Process, codes: set[int], what: str, patience: float = PATIENCE_S) -> None:
         """Until a process has ended, with one of these exit codes."""
@@ -97,7 +93,7 @@ class Chaos:
                 came_in_vain = process.exit_code == 2 and "no Redis server answers" in self._last_line(who)
                 assert sent_home or came_in_vain, f"{who}: exit code {process.exit_code}\n{self.last_words()}"
                 self._may_leave.discard(who)
-                self.processes[who] = self.start(who)
+                self.start(who)
 
     def _last_line(self, who: str) -> str:
         return self.output(who).read_text().splitlines()[-1]
@@ -109,10 +105,6 @@ class Chaos:
     def record(self) -> dict[bytes, bytes] | None:
         found: Any = self._ask(lambda: self.client.hgetall(Keys(self.name, "").run))
         return found or None
-
-    def _kill_all(self) -> None:
-        for process in self._started:
-            process.kill()
 
     def _ask(self, question: Any) -> Any:
         """Ask Redis, which may be about to come back."""
@@ -188,7 +180,7 @@ class Chaos:
             "kill": lambda: self._replace(who, signal.SIGKILL, {-signal.SIGKILL}),
             "terminate": lambda: self._terminate(who),
             "freeze": lambda: self.processes[who].freeze(seconds),
-            "freeze past the lease": lambda: self.processes[who].freeze(programs.TTL_S + 0.5 + seconds),
+            "freeze past the lease": lambda: self.processes[who].freeze(TTL_S + 0.5 + seconds),
             "usurp": lambda: self._usurp(who),
             "intrude": lambda: self._intrude(who),
             "reset": lambda: proxy.reset_often(seconds),
@@ -213,7 +205,7 @@ class Chaos:
             process, codes | ({0} if who in self._may_leave or self.finished() else set()), f"{who} after {how.name}"
         )
         self._may_leave.discard(who)
-        self.processes[who] = self.start(who)
+        self.start(who)
 
     def _usurp(self, who: str) -> None:
         """A successor takes the place of a stopped actor, which must notice when it wakes up, and leave."""
@@ -221,9 +213,9 @@ class Chaos:
         old.send(signal.SIGSTOP)
         lease = Keys(self.name, self.tap.runs[-1]).actor_lease(int(who))
         holder = self._ask(lambda: self.client.get(lease))
-        time.sleep(programs.TTL_S + 0.5)
+        time.sleep(TTL_S + 0.5)
         before = self.marks()[who]  # not before: what was on its way when the actor was stopped has arrived
-        self.processes[who] = self.start(who)
+        self.start(who)
         wait_until(
             lambda: self.marks()[who] != before or self.finished(),
             lambda: f"the successor of actor {who} to go on\n{self.last_words()}",
@@ -237,8 +229,8 @@ class Chaos:
 
     def _intrude(self, who: str) -> None:
         """Another process of the same kind and number is refused."""
-        intruder = self.start(who)
-        self.wait(intruder, {0, 2} if self.finished() else {2}, f"a second {who}", 4 * programs.TTL_S)
+        intruder = self.beside(who)
+        self.wait(intruder, {0, 2} if self.finished() else {2}, f"a second {who}", 4 * TTL_S)
         refused = "is already running" in self._last_line(who)
         assert refused or self.finished(), f"a second {who}: got the lease\n{self.last_words()}"
 
@@ -294,7 +286,7 @@ class Chaos:
 
     def check_nobody_is_left(self) -> None:
         """No process; and of connections, only ours and the two of the tap."""
-        assert all(process.exit_code is not None for process in self._started)
+        assert not self._all.living()
         wait_until(lambda: len(self.client.client_list()) <= 3, lambda: f"the end of {self.client.client_list()}", 10)
 
 

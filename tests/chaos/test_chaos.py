@@ -66,10 +66,10 @@ def test_a_stopped_learner_whose_run_was_abandoned_leaves_the_new_one_alone(tmp_
         old = system.processes[LEARNER]
         assert old.pid
         os.kill(old.pid, signal.SIGSTOP)
-        rival = system.start(LEARNER, "--path-to-results", str(tmp_path / "rival"), "--abandon-other-run")
+        rival = system.beside(LEARNER, "--path-to-results", str(tmp_path / "rival"), "--abandon-other-run")
         for actor in range(ACTORS):
             system.wait(system.processes[str(actor)], {0}, f"actor {actor}, whose run is over")
-            system.processes[str(actor)] = system.start(str(actor))
+            system.start(str(actor))
         system.wait_for_progress()
         os.kill(old.pid, signal.SIGCONT)
         system.wait(old, {1}, "the learner whose run is over")

@@ -18,7 +18,7 @@ from tests.fuzz.target import Target
 from tests.fuzz.targets import targets
 
 CASES = {
-    "wire": 8000, "messages": 6000, "messages, impala": 400, "messages, r2d2": 400, "messages, sac": 400,
+    "wire": 3000, "messages": 3000, "messages, impala": 400, "messages, r2d2": 400, "messages, sac": 400,
     "messages, ppo": 400, "messages, mixture": 400, "evaluation messages": 2000,
     "weights": 800, "actor state": 300, "actor state, gymnasium": 200, "snapshot": 80, "snapshot, mixture": 120,
     "training log": 2000,

@@ -18,7 +18,10 @@ from tests.saber.reference import Reference, bilinear, make_atari, observation, 
 TABLE = atari_scores.PATH
 with TABLE.open(newline="") as _file:
     GAMES = [row["game"] for row in csv.DictReader(_file)]
-every = pytest.mark.parametrize("game", GAMES)
+# The quick tier has one in eight: the rules are the same code for all.
+every = pytest.mark.parametrize(
+    "game", [pytest.param(g, marks=[pytest.mark.slow] * bool(i % 8)) for i, g in enumerate(GAMES)]
+)
 
 
 def make(game: str, seed: int, **more: Any) -> AtariEnvironment:

@@ -1,0 +1,125 @@
+"""Changes to the programs that tests want, each made in a process before its program begins; all add the chain."""
+
+import os
+import random
+import signal
+import sys
+import time
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import tests.chain.environment  # noqa: F401 - adds it
+from rainbow_iqn_apex.agents.impala.agent import Impala
+from rainbow_iqn_apex.agents.interface import Update
+from rainbow_iqn_apex.agents.networks.core import RecurrentState
+from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
+from rainbow_iqn_apex.agents.on_policy.rounds import Played
+from rainbow_iqn_apex.agents.reinforce.agent import Reinforce
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.broker import actor_client
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.messages import Message, encode_message
+from rainbow_iqn_apex.programs.learner import results_folder, saving
+
+SHOWN = {  # by the agent's names
+    "loss of/the critic α": "train/loss_of/the_critic_α",
+    "loss_of/the_critic_α": "train/loss_of/the_critic_α_2",
+    "n_updates": "train/n_updates_2",
+    "version": "train/version_2",
+    "": "train/_",
+    '<b>"bold"</b>\n\x1b[2J\ud800': 'train/<b>"bold"</b>__[2J_',
+    "long" * 1000: "train/" + "long" * 13 + "lo",
+    "long" * 2000: "train/" + "long" * 13 + "_2",
+}
+
+
+def nothing() -> None:
+    """Change nothing."""
+
+
+def ahead() -> None:
+    """Set the clock of an actor an hour ahead of the learner's and of the Redis server's."""
+    if sys.argv[0] == "launch_actor.py":
+        exact = time.time
+        time.time = lambda: exact() + 3600
+
+
+def corrupting() -> None:
+    """Damage an actor's messages now and then, whatever they hold; its own state stays whole."""
+    dice = random.Random(1)
+
+    def encode(message: Message) -> bytes:
+        data = encode_message(message)
+        return data if dice.random() > 0.15 else data[: len(data) // 2]
+
+    actor_client.encode_message = encode  # type: ignore[attr-defined]
+
+
+def dying() -> None:
+    """Kill the first learner of a folder just before it would write that its run has finished."""
+    progress = LearnerClient.progress
+
+    def die_at_the_end(self: LearnerClient, status: str, *rest: Any, **named: Any) -> None:
+        died = Path(sys.argv[sys.argv.index("--path-to-results") + 1], "died")
+        if status == "finished" and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        progress(self, status, *rest, **named)
+
+    LearnerClient.progress = die_at_the_end  # type: ignore[method-assign]
+
+
+def naming() -> None:
+    """Give REINFORCE's updates metrics of all kinds of names, and more of them than are kept."""
+    update, updates = Reinforce.update, count()
+
+    def named(self: Reinforce, batch: Batch, progress: float | Tensor) -> Update:
+        made, number = update(self, batch, progress), next(updates)
+        own = {name: torch.tensor(place) for place, name in enumerate(SHOWN, 1)}  # whole numbers
+        own |= {"seldom": torch.tensor(0.5)} if number % 7 == 3 else {}
+        own |= {f"{number} of many": torch.tensor(0.25)} if number else {}  # another with each update
+        return made._replace(metrics=made.metrics | own)
+
+    Reinforce.update = named  # type: ignore[method-assign]
+
+
+def newer() -> None:
+    """Make it a release whose wire version is one higher."""
+    wire.VERSION += 1
+
+
+def saving_often() -> None:
+    """Do whatever a clock decides at every opportunity: snapshots after each round, and plots."""
+    saving._SNAPSHOT_INTERVAL_S = 0.0
+    results_folder._PLOT_INTERVAL_S = 0.0
+
+
+def slow() -> None:
+    """Let every update of IMPALA take as long as some hundred of the actors' steps."""
+    update = Impala.update
+
+    def slowly(self: Impala, batch: Batch, progress: float | Tensor) -> Update:
+        time.sleep(0.05)
+        return update(self, batch, progress)
+
+    Impala.update = slowly  # type: ignore[method-assign]
+
+
+def telling() -> None:
+    """Print before each update of the on-policy family the largest |log pi - log mu| among its rows."""
+    step = OnPolicy._step
+
+    def told(self: OnPolicy, rows: Played, recurrent: RecurrentState, places: Tensor) -> Step:
+        begun = tuple(part[places[0]] for part in recurrent)
+        with torch.no_grad():
+            pi = self._policy.distribution(self.network(rows.inputs, begun)[0])
+        log_ratio = pi.log_prob(rows.raw) - self._policy.distribution(rows.parameters).log_prob(rows.raw)
+        print(f"Largest log ratio {log_ratio[rows.learnable].abs().max().item():.9f}", flush=True)
+        return step(self, rows, recurrent, places)
+
+    OnPolicy._step = told  # type: ignore[method-assign]
