@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.networks.network import Network
+from rainbow_iqn_apex.agents.optimisation import OptimisationStep
+from rainbow_iqn_apex.agents.optimisers import Adam, RMSProp
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
@@ -46,6 +48,10 @@ class Setup:
     learns: bool  # an agent that only acts needs no target network and no optimiser
     slot: EnvironmentSlot  # for exploration that differs from one environment to the next
     agent: str = "this one"  # as --agent names it
+
+    def optimisation(self, optimiser: Adam | RMSProp) -> OptimisationStep:
+        """Return what makes the steps of an agent's optimiser, under the settings of all agents."""
+        return OptimisationStep(optimiser, self.learning.max_gradient_norm)
 
     @property
     def nb_actions(self) -> int:

@@ -1,6 +1,5 @@
 """Optimisers whose settings are those of the command line, also after a snapshot is loaded."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,18 +16,15 @@ class Adam(torch.optim.Adam):
         for group in self.param_groups:
             group["lr"] = rate
 
-    def forget_gradients(self) -> None:
-        """Drop the gradients of all parameters, as `zero_grad` does."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
-
     @torch.no_grad()
-    def quick_step(self) -> None:
-        """Make the step that `step` makes of a `fused` optimiser on one device, to the same bits.
+    def take_step(self) -> None:
+        """Make the step that `step` makes, to the same bits; a `fused` one without what PyTorch does beside it.
 
         PyTorch sorts, checks and records at every step; with small weights this takes longer than the step itself.
         """
+        if self.defaults["capturable"] or not self.defaults["fused"]:
+            self.step()
+            return
         learned = [[p for p in group["params"] if p.grad is not None] for group in self.param_groups]
         if any(parameter not in self.state for parameters in learned for parameter in parameters):
             self.step()  # the first one, which makes the state
@@ -77,6 +73,10 @@ class RMSProp(torch.optim.RMSprop):
         for group in self.param_groups:
             group["lr"].copy_(group["initial_lr"] * (1 - torch.as_tensor(progress)))
 
+    def take_step(self) -> None:
+        """Make a step."""
+        self.step()
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over the mean squares alone."""
         kept = ("lr", "initial_lr", "eps", "alpha", "capturable")
@@ -84,15 +84,3 @@ class RMSProp(torch.optim.RMSprop):
         super().load_state_dict(state_dict)
         for group, values in zip(self.param_groups, given, strict=True):
             group.update(values)
-
-
-@torch.no_grad()
-def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
-    """Scale gradients down to a common norm of `limit`, if it is larger; returns the norm [] before.
-
-    Does what `nn.utils.clip_grad_norm_` does for parameters of one device and dtype, which it need not sort.
-    """
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    torch._foreach_mul_(gradients, (limit / (norm + 1e-6)).clamp(max=1))
-    return norm

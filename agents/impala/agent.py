@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rainbow_iqn_apex.agents.impala.features import Features
 from rainbow_iqn_apex.agents.impala.losses import Computed, Losses, Played
@@ -20,6 +20,7 @@ from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Setup, St
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.traces import Targets
+from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import RMSProp
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
@@ -52,7 +53,7 @@ class Impala(SequenceAgent):
         self.spec = ChunkSpec(stack, 0, length, 1, length, length, extras, state, prioritised=False)
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
         if setup.learns:
-            self._prepare_to_learn(options)
+            self._prepare_to_learn(setup, options)
 
     def _extras(self, nb_actions: int) -> tuple[tuple[str, Field], ...]:
         """Return what is recorded of each row."""
@@ -63,22 +64,24 @@ class Impala(SequenceAgent):
             extras["features"] = Field((self.features.size,), "float32")
         return tuple(extras.items())
 
-    def _prepare_to_learn(self, options: ImpalaOptions) -> None:
+    def _prepare_to_learn(self, setup: Setup, options: ImpalaOptions) -> None:
         """Make what updates need."""
         self._losses = Losses(options, self._learning.discount)
         self._entropy_cost = EntropyCost(options.entropy_cost).to(self._device)
-        parameters = [*self.network.parameters()]
+        self._learned = list(self.network.parameters())
+        self._multipliers = list(self._entropy_cost.parameters()) if options.target_entropy else []
         if options.target_entropy:
-            parameters += self._entropy_cost.parameters()
             self.parts["entropy_cost"] = self._entropy_cost
         self._target: PolicyValueNetwork | None = None
         if options.impact_target_period:
             self._target, self._updates = copy.deepcopy(self.network).requires_grad_(False), UpdateCounter()
             self.parts |= {"target": self._target, "updates": self._updates}
-        self._optimiser = RMSProp(
-            parameters, options.lr_IMPALA, options.rms_eps_IMPALA, options.rms_decay_IMPALA, self._device
+        trained = [*self._learned, *self._multipliers]
+        self._rms_prop = RMSProp(
+            trained, options.lr_IMPALA, options.rms_eps_IMPALA, options.rms_decay_IMPALA, self._device
         )
-        self.parts["optimiser"] = self._optimiser
+        self._step = setup.optimisation(self._rms_prop)
+        self.parts["optimiser"] = self._rms_prop
 
     # --- acting ---
 
@@ -144,11 +147,8 @@ class Impala(SequenceAgent):
             metrics["entropy_cost"] = torch.as_tensor(cost)
             missing = metrics["entropy"].detach() - self._options.target_entropy
             loss = loss + self._entropy_cost.exponent * missing
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        metrics["gradient_norm"] = self._clip_gradients()
-        self._optimiser.anneal(progress)
-        self._optimiser.step()
+        self._rms_prop.anneal(progress)
+        metrics["gradient_norm"] = self._step([Objective(loss, self._learned, self._multipliers)])
         priorities = self._priorities(targets, now.value.detach(), batch.step_type[self.spec.prefix : -1])
         return Update(priorities, {name: metric.detach() for name, metric in metrics.items()})
 
@@ -156,10 +156,6 @@ class Impala(SequenceAgent):
         """Copy the network to IMPACT's target network after every so many updates."""
         if self._target:
             self._updates.count(self._options.impact_target_period, self._target, self.network)
-
-    def _clip_gradients(self) -> Tensor:
-        limit = self._learning.max_gradient_norm or float("inf")
-        return nn.utils.clip_grad_norm_(self.network.parameters(), limit)
 
     def _played(self, batch: Batch) -> Played:
         rows, chosen = slice(self.spec.prefix, None), slice(self.spec.prefix, -1)

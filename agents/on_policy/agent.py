@@ -25,7 +25,8 @@ from rainbow_iqn_apex.agents.on_policy.targets import estimate
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.running_statistics import discounted_reward
-from rainbow_iqn_apex.agents.optimisers import Adam, clip_gradients
+from rainbow_iqn_apex.agents.optimisation import Objective
+from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.policy_inspection import inspection_of
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
@@ -69,18 +70,19 @@ class OnPolicy(SequenceAgent):
         self.network = PolicyValueNetwork(sizes).to(self._device)
         self.parts = {"model": self.network, "generator": RandomState(self.generator)}
         if setup.learns:
-            self._begin_to_learn()
+            self._prepare_to_learn(setup)
 
-    def _begin_to_learn(self) -> None:
+    def _prepare_to_learn(self, setup: Setup) -> None:
         options = self._options
         self._losses = Losses(options, self._policy, self.generator).to(self._device)
         self._statistics = Statistics(self._environment.observation.shape)
         self._reference = Reference(self.network, options.reference_period) if options.uses_reference else None
-        trained = [*self.network.parameters(), *self._losses.parameters()]
-        trained = [parameter for parameter in trained if parameter.requires_grad]
-        self._weights = list(self.network.parameters())
-        self._optimiser = Adam(trained, options.lr_on_policy, eps=options.adam_eps_on_policy, fused=True)
-        self.parts |= {"losses": self._losses, "statistics": self._statistics, "optimiser": self._optimiser}
+        self._learned = [weight for weight in self.network.parameters() if weight.requires_grad]
+        self._multipliers = list(self._losses.parameters())
+        trained = [*self._learned, *self._multipliers]
+        self._adam = Adam(trained, options.lr_on_policy, eps=options.adam_eps_on_policy, fused=True)
+        self._optimise = setup.optimisation(self._adam)
+        self.parts |= {"losses": self._losses, "statistics": self._statistics, "optimiser": self._adam}
         if self._reference:
             self.parts["reference"] = self._reference
 
@@ -120,7 +122,7 @@ class OnPolicy(SequenceAgent):
     def update(self, batch: Batch, progress: float | Tensor) -> Update:
         """Make the updates of a round, then let its observations and rewards count for what comes after them."""
         options = self._options
-        self._optimiser.set_rate(options.lr_on_policy * (1 - float(progress)))
+        self._adam.set_rate(options.lr_on_policy * (1 - float(progress)))
         inputs, recurrent = self.learning_inputs(batch)  # [T + 1, B, ...]
         if self._reference:
             self._reference.begin_round(self.network)
@@ -184,11 +186,7 @@ class OnPolicy(SequenceAgent):
         parameters, value, _ = self.network(rows.inputs, recurrent)  # [t, n, P], [t, n]
         reference = self._reference(rows.inputs, recurrent) if self._reference else None
         loss, metrics = self._losses(rows, Predictions(parameters, value, reference), self.network.popart)
-        self._optimiser.forget_gradients()
-        loss.backward()
-        limit = self._learning.max_gradient_norm or float("inf")
-        metrics["gradient_norm"] = clip_gradients(self._weights, limit)
-        self._optimiser.quick_step()
+        metrics["gradient_norm"] = self._optimise([Objective(loss, self._learned, self._multipliers)])
         return Step(parameters.detach(), value.detach(), {name: metric.detach() for name, metric in metrics.items()})
 
     @torch.no_grad()

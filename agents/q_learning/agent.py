@@ -17,6 +17,7 @@ from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSp
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
+from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
@@ -94,8 +95,10 @@ class QLearningAgent(Agent):
             self.target.load_state_dict(self.network.state_dict())
             lr, eps = optimiser
             on_gpu = self._device.type != "cpu"
-            self._adam = Adam(self.network.parameters(), lr=lr, eps=eps, fused=True, capturable=on_gpu)
-            self.parts |= {"target": self.target, "optimiser": self._adam}
+            self._learned = list(self.network.parameters())
+            adam = Adam(self._learned, lr=lr, eps=eps, fused=True, capturable=on_gpu)
+            self._step = setup.optimisation(adam)
+            self.parts |= {"target": self.target, "optimiser": adam}
 
     # --- acting ---
 
@@ -164,12 +167,8 @@ class QLearningAgent(Agent):
     def update(self, batch: Batch, progress: float | Tensor = 0.0) -> Update:  # noqa: ARG002 - others anneal
         """Make one step of Adam on mean(weight · loss); the priorities come from the unweighted losses."""
         losses, values = self.losses(self.transitions(batch))
-        self._adam.zero_grad()
         weighted = losses if batch.weights is None else batch.weights * losses  # [B]
-        weighted.mean().backward()  # type: ignore[no-untyped-call]
-        if (limit := self._learning.max_gradient_norm) > 0:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), limit)
-        self._adam.step()
+        self._step([Objective(weighted.mean(), self._learned)])
         losses = losses.detach()
         return Update(losses**self.priority_exponent, {"value": values.detach().mean(), "loss": losses.mean()})
 

@@ -20,6 +20,7 @@ from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.n_step import n_step_rows
 from rainbow_iqn_apex.agents.ops.rescaling import rescale, unscale
+from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
 from rainbow_iqn_apex.agents.randomness import RandomState
@@ -75,10 +76,10 @@ class R2d2(SequenceAgent):
             self.target.load_state_dict(self.network.state_dict())
             self._updates = UpdateCounter()
             on_gpu = self._device.type != "cpu"
-            self._adam = Adam(
-                self.network.parameters(), options.lr_R2D2, eps=options.adam_eps_R2D2, fused=True, capturable=on_gpu
-            )
-            self.parts |= {"target": self.target, "optimiser": self._adam, "updates": self._updates}
+            self._learned = list(self.network.parameters())
+            adam = Adam(self._learned, options.lr_R2D2, eps=options.adam_eps_R2D2, fused=True, capturable=on_gpu)
+            self._step = setup.optimisation(adam)
+            self.parts |= {"target": self.target, "optimiser": adam, "updates": self._updates}
 
     # --- acting ---
 
@@ -132,11 +133,8 @@ class R2d2(SequenceAgent):
         learnable = step_type[: self.spec.length] != LAST
         differences = torch.where(learnable, targets - chosen, 0)  # [T, B]
         losses = 0.5 * differences.square().sum(0)  # [B]
-        self._adam.zero_grad()
         weighted = losses if batch.weights is None else batch.weights * losses
-        weighted.mean().backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), self._learning.max_gradient_norm or float("inf"))
-        self._adam.step()
+        norm = self._step([Objective(weighted.mean(), self._learned)])
         metrics = {"value": chosen.detach().mean(), "loss": losses.detach().mean(), "gradient_norm": norm}
         return Update(self._priorities(differences.detach(), step_type), metrics)
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Inspection, Setup, Update
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
+from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
@@ -47,8 +48,10 @@ class Reinforce(Agent):
         self.generator, self._discount, self._axes = setup.generator, setup.learning.discount, len(observation.shape)
         network = PolicyValueNetwork(math.prod(observation.shape), options.hidden_size, setup.nb_actions)
         self.network = network.to(self.generator.device)
-        self._adam = Adam(self.network.parameters(), options.lr_REINFORCE)
-        self.parts = {"model": self.network, "generator": RandomState(self.generator), "optimiser": self._adam}
+        self._learned = list(self.network.parameters())
+        adam = Adam(self._learned, options.lr_REINFORCE)
+        self._step = setup.optimisation(adam)
+        self.parts = {"model": self.network, "generator": RandomState(self.generator), "optimiser": adam}
 
     def load(self, weights: dict[str, Tensor]) -> None:
         """Take over published weights."""
@@ -75,9 +78,7 @@ class Reinforce(Agent):
         target = vtrace(torch.zeros_like(log_pi), *rows, self._discount, Thresholds())  # on-policy: plain returns
         losses = 0.5 * (target.value - value[:-1]).square() - log_pi * target.advantage  # [T, B]
         loss = torch.where(target.learnable, losses, 0).sum() / target.learnable.sum()
-        self._adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._adam.step()
+        self._step([Objective(loss, self._learned)])
         return Update(None, {"value": value.detach().mean(), "loss": loss.detach()})
 
     def _inputs(self, obs: Tensor) -> Tensor:

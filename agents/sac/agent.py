@@ -17,7 +17,7 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rainbow_iqn_apex.agents.distributions.discrete import Categorical
 from rainbow_iqn_apex.agents.distributions.normal import TanhNormal
@@ -29,6 +29,7 @@ from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.masks import masked_mean
 from rainbow_iqn_apex.agents.ops.multipliers import Constraint
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step_rows
+from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.policy_inspection import inspection_of
 from rainbow_iqn_apex.agents.randomness import RandomState
@@ -87,13 +88,13 @@ class Sac(SequenceAgent):
             self.critics, self.target = (TwinCritics(sizes, options.hidden_size).to(self._device) for _ in range(2))
             self.target.requires_grad_(False).load_state_dict(self.critics.state_dict())
             self.temperature = Constraint(-target_entropy(action, options.entropy_share), 1.0, 1.0).to(self._device)
-            self._acting = [*self.network.parameters(), *self.temperature.parameters()]
-            self._judging: list[Tensor] = [*self.critics.parameters()]
-            on_gpu = self._device.type != "cpu"
-            self._adam = Adam([*self._acting, *self._judging], options.lr_SAC, fused=True, capturable=on_gpu)
+            self._acting, self._judging = list(self.network.parameters()), list(self.critics.parameters())
+            self._multipliers = list(self.temperature.parameters())
+            trained = [*self._acting, *self._multipliers, *self._judging]
+            adam = Adam(trained, options.lr_SAC, fused=True, capturable=self._device.type != "cpu")
+            self._step = setup.optimisation(adam)
             self.parts |= {
-                "critics": self.critics, "target": self.target, "temperature": self.temperature,
-                "optimiser": self._adam,
+                "critics": self.critics, "target": self.target, "temperature": self.temperature, "optimiser": adam,
             }  # fmt: skip
 
     # --- acting ---
@@ -148,7 +149,11 @@ class Sac(SequenceAgent):
         value, log_pi = self._soft_value(self.critics, features.detach(), parameters)  # [T, B] each
         log_pi = masked_mean(log_pi, kept)
         policy_loss = self.temperature(log_pi) - masked_mean(value, kept)
-        norm = self._step(policy_loss, critic_loss)
+        # The policy's loss depends on the critics, which learn from their own loss alone.
+        norm = self._step(
+            [Objective(policy_loss, self._acting, self._multipliers), Objective(critic_loss, self._judging)]
+        )
+        self._follow()
         metrics = {
             "value": masked_mean(q.amin(0), kept), "entropy": -log_pi, "entropy_cost": self.temperature.price(),
             "loss": policy_loss + critic_loss, "policy_loss": policy_loss, "value_loss": critic_loss,
@@ -160,18 +165,11 @@ class Sac(SequenceAgent):
         """Estimate the bytes of an update's temporaries."""
         return _NETWORKS * super().update_bytes(batch_size)
 
-    def _step(self, policy_loss: Tensor, critic_loss: Tensor) -> Tensor:
-        """Change the weights; each loss has its own, though the policy's goes through the critics. Returns the norm."""
-        self._adam.zero_grad()
-        policy_loss.backward(inputs=self._acting)  # type: ignore[no-untyped-call]
-        critic_loss.backward(inputs=self._judging)  # type: ignore[no-untyped-call]
-        limit = self._learning.max_gradient_norm or float("inf")
-        clipped = (list(self.network.parameters()), self._judging)  # the temperature's gradient may shrink neither
-        norms = [nn.utils.clip_grad_norm_(weights, limit) for weights in clipped]
-        self._adam.step()
-        with torch.no_grad():
-            torch._foreach_lerp_(list(self.target.parameters()), self._judging, self._options.target_rate)
-        return torch.stack(norms).square().sum().sqrt()
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Move the target critics a small share of the way to the critics."""
+        followed: list[Tensor] = [*self._judging]
+        torch._foreach_lerp_(list(self.target.parameters()), followed, self._options.target_rate)
 
     def _window(self, batch: Batch) -> Window:
         """Cut the rows of an update out of a batch; the burn-in makes the LSTMs' states anew."""

@@ -2,7 +2,6 @@
 
 import copy
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -109,7 +108,7 @@ def test_the_temperature_s_gradient_neither_shrinks_that_of_the_policy_nor_is_sh
     agent, batch = learned(action)
     free = copy.deepcopy(agent)
     limit = 0.001
-    agent._learning = replace(agent._learning, max_gradient_norm=limit)
+    agent._step._limit = limit
     metrics = [of.update(batch, 0.0).metrics for of in (agent, free)]
     exponents = [of.temperature.multiplier.exponent.grad for of in (agent, free)]
     assert exponents[0] is not None and torch.equal(exponents[0], exponents[1])  # type: ignore[arg-type]

@@ -1,0 +1,88 @@
+"""The one optimisation step: each loss changes its own weights, and no weight is left out unnoticed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rainbow_iqn_apex.agents.optimisation import Objective, OptimisationStep, clip_gradients
+from rainbow_iqn_apex.agents.optimisers import Adam, RMSProp
+from tests.agents.test_optimisers import give_gradients, parameters
+
+CPU = torch.device("cpu")
+OPTIMISERS: dict[str, Callable[[list[nn.Parameter]], Adam | RMSProp]] = {
+    "fused Adam": lambda weights: Adam(weights, lr=0.1, fused=True),
+    "Adam": lambda weights: Adam(weights, lr=0.1),
+    "RMSProp": lambda weights: RMSProp(weights, 0.1, 0.01, 0.99, CPU),
+}
+
+
+class ActorCritic:
+    """An actor whose loss goes through its critic, and a price of that loss, as in SAC."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(1)
+        self.actor, self.critic, self.price = nn.Linear(5, 3), nn.Linear(3, 1), nn.Parameter(torch.ones(()))
+        self.input = torch.randn(4, 5)
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        return [*self.actor.parameters(), self.price, *self.critic.parameters()]
+
+    def objectives(self) -> list[Objective]:
+        action = self.actor(self.input).tanh()  # [4, 3]
+        actor_loss = -self.critic(action).mean() * 30 + self.price * 7
+        critic_loss = (self.critic(action.detach()) - 5).square().mean()
+        return [
+            Objective(actor_loss, list(self.actor.parameters()), [self.price]),
+            Objective(critic_loss, list(self.critic.parameters())),
+        ]
+
+
+@pytest.mark.parametrize("limit", [0.0, 0.5])
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_each_loss_changes_its_own_weights_and_multipliers_are_not_clipped(name: str, limit: float) -> None:
+    # Mutations: leave out `inputs`; clip multipliers, too; clip all weights to one norm; keep the last gradients.
+    ours, plain = ActorCritic(), ActorCritic()
+    step, optimiser = OptimisationStep(OPTIMISERS[name](ours.trained), limit), OPTIMISERS[name](plain.trained)
+    for _ in range(3):
+        norm = step(ours.objectives())
+        norms = []
+        for weight in plain.trained:
+            weight.grad = None
+        for loss, weights, multipliers in plain.objectives():
+            own = [*weights, *multipliers]
+            for weight, gradient in zip(own, torch.autograd.grad(loss, own), strict=True):
+                weight.grad = gradient
+            norms.append(nn.utils.clip_grad_norm_(weights, limit or torch.inf))
+        optimiser.step()
+        assert norm.item() == pytest.approx(float(torch.stack(norms).norm()))
+        assert [weight.tolist() for weight in ours.trained] == [weight.tolist() for weight in plain.trained]
+
+
+def test_a_weight_that_would_not_be_trained_is_refused() -> None:
+    # Mutation: leave out the check.
+    both = ActorCritic()
+    step = OptimisationStep(Adam(both.trained, lr=0.1), 0.0)
+    with pytest.raises(ValueError, match="the optimiser trains 5"):
+        step(both.objectives()[:1])  # the critic's weights are left out
+    actor, critic = both.objectives()
+    with pytest.raises(ValueError, match="the optimiser trains 5"):
+        step([actor, critic._replace(multipliers=actor.multipliers)])
+    actor, critic = both.objectives()
+    with pytest.raises(ValueError, match=r"shape \(\) has no gradient"):
+        step([actor._replace(loss=-both.critic(both.actor(both.input)).mean()), critic])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("limit", [0.5, 30.0, 0.0])
+def test_gradients_are_clipped_as_pytorch_does(seed: int, limit: float) -> None:
+    # Mutation: scale gradients up to the limit, too.
+    def clipped(clip: Callable[[list[nn.Parameter], float], Tensor]) -> tuple[float, list[Any]]:
+        found = parameters()
+        give_gradients(found, seed, 1)
+        return clip(found, limit).item(), [None if p.grad is None else p.grad.tolist() for p in found]
+
+    assert clipped(clip_gradients) == clipped(lambda found, limit: nn.utils.clip_grad_norm_(found, limit or torch.inf))
