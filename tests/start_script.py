@@ -7,14 +7,14 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
-from tests.deadline import finish, wait_until
+from tests.deadline import wait_until
+from tests.processes import Process, Processes
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "rainbow_iqn_apex"
@@ -89,11 +89,13 @@ class Workplace:
         self.folder = folder
         self.temporary = folder.parent / "temporary"
         self.temporary.mkdir()
+        self._clock = folder.parent / "clock"
         self.output_file = folder.parent / "output"
         self.port = free_port()
         self.environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "TMUX")}
         self.environment |= {"TMPDIR": str(self.temporary), "RAINBOW_VENV": sys.prefix}
-        self.process: subprocess.Popen[bytes] | None = None
+        self._processes = Processes()
+        self._process: Process | None = None
         self.address = ["--port-redis", str(self.port)]
         self.preset = ["--preset", "paper"]  # without one, the script asks PyTorch for a GPU first, which takes seconds
 
@@ -102,46 +104,40 @@ class Workplace:
         return ["bash", str(script), *self.address, *self.preset, *map(str, options)]
 
     def start(self, *options: object) -> None:
-        # A shell ignores Ctrl-C in what it starts in the background, and that is inherited. A terminal does not.
-        listen = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp('bash', sys.argv[1:])"
-        with self.output_file.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", listen, *self.command(*options)],
-                cwd=self.folder.parent,  # not the project's folder: that must not matter
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self.output_file.unlink(missing_ok=True)
+        # Not in the project's folder: that must not matter.
+        program, *words = self.command(*options)
+        self._process = self._processes.start(
+            *words, program=program, cwd=self.folder.parent, environment=self.environment,
+            output=self.output_file, together=True,
+        )  # fmt: skip
 
     @property
     def output(self) -> str:
         return self.output_file.read_text()
 
-    def wait_for(self, true: Callable[[], object], what: str, seconds: float = 30) -> None:
-        def is_so() -> bool:
-            assert self.process is None or self.process.poll() is None, f"the script has ended\n{self.output[-5000:]}"
-            return bool(true())
+    @property
+    def process(self) -> Process:
+        assert self._process is not None
+        return self._process
 
-        wait_until(is_so, lambda: f"{what}\n{self.output[-5000:]}", seconds)
+    def wait_for(self, true: Callable[[], object], what: str, seconds: float = 30) -> None:
+        if self._process is None:  # it was started elsewhere
+            wait_until(true, lambda: f"{what}\n{self.output[-5000:]}", seconds)
+        else:
+            self._process.wait_until(true, what, seconds)
 
     def wait_for_line(self, pattern: str, seconds: float = 30) -> None:
         self.wait_for(lambda: re.search(f"(?m)^{pattern}$", self.output), pattern, seconds)
 
     def press_ctrl_c(self) -> None:
-        assert self.process is not None
-        os.killpg(self.process.pid, signal.SIGINT)  # to the whole foreground group, as a terminal does
+        self.process.press_ctrl_c()
 
-    def send(self, number: int) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
+    def send(self, number: signal.Signals) -> None:
+        self.process.send(number)
 
     def exit_code(self, seconds: float = 30) -> int:
-        assert self.process is not None
-        process = self.process
-        wait_until(lambda: process.poll() is not None, lambda: f"the end of the script\n{self.output[-5000:]}", seconds)
-        return int(process.returncode)
+        return self.process.finish(seconds)
 
     def run(self, *options: object) -> int:
         self.start(*options)
@@ -153,6 +149,20 @@ class Workplace:
             f"class cuda:\n    is_available = staticmethod(lambda: {number} > 0)\n"
             f"    device_count = staticmethod(lambda: {number})\n"
         )
+
+    def stop_the_clock(self) -> None:
+        """Let the time by which processes are started again pass by `pass_time` alone."""
+        self.pass_time(1000)
+        main = self.folder / "programs" / "start" / "__main__.py"
+        held = f"lambda: float(open({str(self._clock)!r}).read())"
+        text = main.read_text().replace("start(script, words, stop)", f"start(script, words, stop, {held})")
+        assert held in text
+        main.write_text(text)
+
+    def pass_time(self, seconds: float) -> None:
+        now = float(self._clock.read_text()) if self._clock.exists() else 0.0
+        (self.temporary / "now").write_text(str(now + seconds))
+        (self.temporary / "now").rename(self._clock)
 
     def tell(self, name: str, exit_code: int) -> None:
         (self.folder / "told").write_text(str(exit_code))
@@ -192,14 +202,15 @@ class Workplace:
 
     def close(self) -> None:
         """Leave nothing behind, also where a test has failed."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
+        if self._process is not None:
+            self._process.terminate()
             with contextlib.suppress(AssertionError):
-                finish(self.process, 30)
+                self._process.finish(30)
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 if str(self.folder) in process.cwd() and process.pid != os.getpid():
                     process.kill()
+        self._processes.close()
 
 
 def go_on_with(workplace: Workplace) -> list[str]:

@@ -18,12 +18,12 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from tests.conftest import RedisServer
 from tests.memory.test_redis_users import make_users
 from tests.processes import run
-from tests.small import FREE
+from tests.small import FREE, SHORT_CHAIN
 from tests.system import LEARNER, System
-from tests.test_resume import OPTIONS
 from tests.tls import Authority, TlsServer
 
 pytestmark = pytest.mark.redis
+OPTIONS = [*SHORT_CHAIN, *"--learn-start 900 --nb-env-per-actor 3 --evaluation-interval 1000".split()]
 LOCKSTEP = (*OPTIONS, "--T-max", "1800")
 ASYNCHRONOUS = (*OPTIONS, *FREE, "--T-max", "1200")
 

@@ -2,7 +2,7 @@
 
 Which weights an actor plays a round with, and in which order the learner takes chunks in, is the protocol's to say. So
 the runs that are compared differ as much as they can: in one the learner lags behind, in the other the actors do, at
-random moments, and one of them saves and plots whenever it could.
+random moments, and one of them saves and plots whenever it could. `tests/chaos/test_kills.py` has the other families.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.small import BOXES, FAMILIES, SHORT_CHAIN
+from tests.small import SHORT_CHAIN
 from tests.system import LEARNER, Result, Stalls, System
 
 # Rounds that are short beside a stall: whoever is frozen finds that the others have gone as far as they may.
@@ -42,7 +42,6 @@ LEARNER_SLOW = Case(seed=1, slow=LEARNER, change="saving_often")
 ACTORS_SLOW = Case(seed=1, slow="actors")
 OTHER_SEED = Case(seed=2, slow="nobody")
 
-SLOW = pytest.mark.slow
 Run = Callable[..., list[Result]]
 
 
@@ -80,28 +79,6 @@ def test_one_actor(run: Run) -> None:
     assert learner_slow.best, "the best weights were kept"
     assert learner_slow.weights != other.weights
     assert learner_slow.scores != other.scores
-
-
-@pytest.mark.redis
-@pytest.mark.parametrize(
-    "family",
-    ["impala-lstm", *(pytest.param(name, marks=SLOW) for name in FAMILIES if name != "impala-lstm")],
-)
-def test_other_families(run: Run, family: str) -> None:
-    options = [*FAMILIES[family], *ROUNDS[len(SHORT_CHAIN) + 2 :], "--nb-env-per-actor", "2"]
-    assert_equal_but_not_empty(*run(options, 2, LEARNER_SLOW, ACTORS_SLOW))
-
-
-@pytest.mark.redis
-def test_actions_that_are_numbers(run: Run) -> None:
-    options = [*BOXES["ppo-box"], *"--T-max 1600 --evaluation-interval 500 --log-interval 400".split()]
-    assert_equal_but_not_empty(*run([*options, "--nb-env-per-actor", "2"], 2, LEARNER_SLOW, ACTORS_SLOW))
-
-
-@pytest.mark.slow
-@pytest.mark.redis
-def test_three_actors_of_two_environments(run: Run) -> None:
-    assert_equal_but_not_empty(*run([*ROUNDS, "--nb-env-per-actor", "2"], 3, LEARNER_SLOW, ACTORS_SLOW))
 
 
 @pytest.mark.redis

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import signal
-import time
 
 import pytest
 import redis
@@ -43,6 +42,7 @@ def test_in_lockstep_an_actor_that_fails_for_good_ends_the_run(workplace: Workpl
 
 def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_run(workplace: Workplace) -> None:
     # Mutations: count them among the actors that a run needs; leave them out of the stop.
+    workplace.stop_the_clock()
     workplace.start("--windows", "none", "--nb-eval-actors", 2)
     program, *options = workplace.argv("evaluator0")
     assert (program, options[:2]) == ("launch_actor.py", ["--id-eval-actor", "0"])
@@ -54,6 +54,7 @@ def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_ru
     workplace.tell("actor0", 0)
     workplace.wait_for_line(".* actor 0 has ended with exit code 0; 0 of 1 still run")
     (workplace.folder / "actor0.exit").unlink()
+    workplace.pass_time(5)
     workplace.wait_for_line(".* actor 0 has ended with exit code 0 and is started again")
     workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
     workplace.press_ctrl_c()
@@ -64,11 +65,11 @@ def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_ru
     workplace.assert_nothing_left()
 
 
-@pytest.mark.slow
 def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> None:
+    workplace.stop_the_clock()
     workplace.start("--windows", "none", "--nb-actor", 2, *FREE)
     workplace.argv("actor1")
-    time.sleep(5.5)
+    workplace.pass_time(5.5)
     workplace.tell("actor1", 7)
     workplace.wait_for_line(".*actor 1 has ended with exit code 7 and is started again")
     workplace.wait_for_line(".*actor 1 has ended with exit code 7; 1 of 2 still run")  # it failed at once again
@@ -77,11 +78,11 @@ def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> Non
     workplace.assert_nothing_left()
 
 
-@pytest.mark.slow
 def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> None:
+    workplace.stop_the_clock()
     workplace.start("--windows", "none", "--path-to-results", "my results")
     workplace.argv("actor0")
-    time.sleep(5.5)
+    workplace.pass_time(5.5)
     workplace.tell("learner", 7)
     workplace.wait_for_line(".*learner has ended with exit code 7 and is started again")
     assert workplace.exit_code() == 7, "it failed at once again"
@@ -93,21 +94,23 @@ def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> No
     workplace.assert_nothing_left()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first", ["actor", "learner"])
 def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(workplace: Workplace, first: str) -> None:
     # Mutation: Supervisor without _was_sent_home, and the learner would wait for ever.
+    workplace.stop_the_clock()
     workplace.start("--windows", "none")
     workplace.argv("actor0")
-    time.sleep(5.5)
+    workplace.pass_time(5.5)
     if first == "learner":
         workplace.processes("launch_learner.py")[0].kill()
         workplace.wait_for_line(".*learner has ended with exit code 137 and is started again")
     workplace.tell("actor0", 0)
+    workplace.wait_for_line(".*actor 0 has ended with exit code 0; 0 of 1 still run")
     if first == "actor":
-        workplace.wait_for_line(".*actor 0 has ended with exit code 0; 0 of 1 still run")
         (workplace.folder / "actor0.exit").unlink()
         workplace.processes("launch_learner.py")[0].kill()
+        workplace.wait_for_line(".*learner has ended with exit code 137 and is started again")
+    workplace.pass_time(5)
     workplace.wait_for_line(".*actor 0 has ended with exit code 0 and is started again")
     workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
     (workplace.folder / "actor0.exit").unlink(missing_ok=True)
@@ -121,11 +124,13 @@ def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(work
 
 def test_an_actor_that_leaves_at_once_while_the_learner_goes_on_comes_back(workplace: Workplace) -> None:
     """It may have met another run of that name, which this learner has replaced (--abandon-other-run)."""
+    workplace.stop_the_clock()
     workplace.start("--windows", "none", "--abandon-other-run")
     workplace.argv("actor0")
     workplace.tell("actor0", 0)
     workplace.wait_for_line(".*actor 0 has ended with exit code 0; 0 of 1 still run")
     (workplace.folder / "actor0.exit").unlink()
+    workplace.pass_time(5)
     workplace.wait_for_line(".*actor 0 has ended with exit code 0 and is started again")
     workplace.wait_for(lambda: workplace.output.count("actor0 is here") == 2, "the actor again")
     workplace.press_ctrl_c()
@@ -155,9 +160,10 @@ def test_a_learner_that_is_killed_at_once_is_started_again(workplace: Workplace)
 
 @pytest.mark.parametrize("name", ["learner", "actor"])
 def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Workplace, name: str) -> None:
+    workplace.stop_the_clock()
     workplace.start("--windows", "none")
     workplace.argv("actor0")
-    time.sleep(5.5)
+    workplace.pass_time(5.5)
     (killed,) = workplace.processes(f"launch_{name}.py")
     killed.kill()
     workplace.wait_for_line(f".*{name}( 0)? has ended with exit code 137 and is started again")

@@ -19,6 +19,7 @@ _WORKS_S = 60  # a process that fails later has worked before
 _MOST_RESTARTS = 5  # without work in between
 
 OpenWindow = Callable[[str, int], int | None]
+Clock = Callable[[], float]
 
 
 def no_window(_name: str, _process_id: int) -> None:
@@ -28,11 +29,18 @@ def no_window(_name: str, _process_id: int) -> None:
 class Process:
     """A process in a session of its own, so that the terminal's Ctrl-C does not reach it."""
 
-    def __init__(self, name: str, command: Sequence[str], takes: Callable[[bytes], bool] = lambda _: False) -> None:
-        """`takes` is told each line of the process first, and returns whether it need not be printed."""
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        takes: Callable[[bytes], bool] = lambda _: False,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """`takes` gets each line of the process first, and returns whether it need not be printed."""
         self.name = name
         self.exit_code: int | None = None  # None while it runs, and before
-        self.started = self.ended = 0.0  # by the monotonic clock
+        self.started = self.ended = 0.0  # by the clock
+        self._clock = clock
         self._command = command
         self._takes = takes
         self._restarts = 0
@@ -50,7 +58,7 @@ class Process:
             env=os.environ | {"PYTHONUNBUFFERED": "1"},  # or the lines would come in bursts
             start_new_session=True,
         )
-        self.started, self.exit_code, self._output = time.monotonic(), None, None
+        self.started, self.exit_code, self._output = self._clock(), None, None
         window = open_window(self.name, self._popen.pid)
         assert self._popen.stdout is not None
         self._output = Output(self._popen.stdout, self.name, window, self._takes)
@@ -62,7 +70,7 @@ class Process:
         code = self._popen.poll()
         if code is None:
             return True
-        self.exit_code, self.ended = code if code >= 0 else KILLED - code, time.monotonic()
+        self.exit_code, self.ended = code if code >= 0 else KILLED - code, self._clock()
         self._signal_all(signal.SIGKILL)  # its helpers
         if self._output:
             failed = f"{self.name} ended with exit code {self.exit_code}. ".encode() + QUESTION

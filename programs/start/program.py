@@ -1,6 +1,7 @@
 """Run the start script: from its command line to its exit code."""
 
 import os
+import time
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from rainbow_iqn_apex.options import command_line, version
 from rainbow_iqn_apex.programs import launch
 from rainbow_iqn_apex.programs.start import options, windows
 from rainbow_iqn_apex.programs.start.output import complain, say
-from rainbow_iqn_apex.programs.start.process import no_window
+from rainbow_iqn_apex.programs.start.process import Clock, no_window
 from rainbow_iqn_apex.programs.start.screen import shown
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 from rainbow_iqn_apex.programs.start.supervisor import Supervisor
@@ -18,11 +19,11 @@ from rainbow_iqn_apex.programs.start.supervisor import Supervisor
 _HELP = Path(__file__).with_name("help.txt")
 
 
-def start(script: Sequence[str], words: Sequence[str], stop: StopRequest) -> int:
+def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock: Clock = time.monotonic) -> int:
     """Start all that a run needs, and train until the user stops it; return the exit code.
 
     It is the learner's, or 0 stopped in good order, 1 cannot go on, 2 bad command. `script` are the words by which it
-    was called, before those of its options.
+    was called, before those of its options. By the clock, a process that fails has worked long enough to start again.
     """
     if command_line.asks_for_help(words):  # of apex-train; the script answers without an environment
         print(_HELP.read_text("utf-8").replace("bash start_learning_atari.sh", options.PROGRAM, 1), end="")
@@ -39,7 +40,7 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest) -> int
                 "learns, and how fast; --preset paper trains the full one"
             )
         open_window = partial(windows.open_window, kind, stop=stop) if kind else no_window
-        supervisor = Supervisor(asked, open_window, stop, kind.place if kind else "")
+        supervisor = Supervisor(asked, open_window, stop, kind.place if kind else "", clock)
         return _run(supervisor, asked, options.continuation(script, words))
     except UserError as error:
         command_line.fail(options.PROGRAM, error)

@@ -7,7 +7,7 @@ from rainbow_iqn_apex.programs.start import redis_server
 from rainbow_iqn_apex.programs.start.options import StartOptions
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.page_server import page_servers
-from rainbow_iqn_apex.programs.start.process import OpenWindow, Process, no_window
+from rainbow_iqn_apex.programs.start.process import Clock, OpenWindow, Process, no_window
 from rainbow_iqn_apex.programs.start.redis_server import RedisServer
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 
@@ -19,17 +19,22 @@ _LEARNER_ENDS_S = 5.0  # a learner that finishes ends so soon after its actors
 class Supervisor:
     """The processes of a run."""
 
-    def __init__(self, options: StartOptions, open_window: OpenWindow, stop: StopRequest, place: str = "") -> None:
-        """`place` tells where the windows are; empty where there are none."""
+    def __init__(
+        self, options: StartOptions, open_window: OpenWindow, stop: StopRequest, place: str = "",
+        clock: Clock = time.monotonic,
+    ) -> None:  # fmt: skip
+        """`place` names where the windows are, empty where there are none; restarts depend on the `clock`."""
         self._options = options
         self._place = place
         self._open_window = open_window
         self._stop = stop
+        self._clock = clock
         self._redis: RedisServer | None = None
-        self.learner = Process("learner", options.command(LEARNER))
-        self._actors = [Process(f"actor {i}", options.command(i)) for i in range(options.args.nb_actor)]
+        self.learner = Process("learner", options.command(LEARNER), clock=clock)
+        self._actors = [Process(f"actor {i}", options.command(i), clock=clock) for i in range(options.args.nb_actor)]
         self._evaluation_actors = [
-            Process(f"evaluation actor {i}", options.evaluation_command(i)) for i in range(options.args.nb_eval_actors)
+            Process(f"evaluation actor {i}", options.evaluation_command(i), clock=clock)
+            for i in range(options.args.nb_eval_actors)
         ]
         self._all = [self.learner, *self._actors, *self._evaluation_actors]
         self._given_up: set[Process] = set()
@@ -101,7 +106,7 @@ class Supervisor:
         The learner before this one may have sent the actor home. Or the actor has met another run of that name, which
         this learner has replaced.
         """
-        now = time.monotonic()
+        now = self._clock()
         is_new = now - self.learner.started < _LEARNER_STARTS_S
         return actor.exit_code == 0 and is_new and now - actor.ended >= _LEARNER_ENDS_S
 

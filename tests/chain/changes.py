@@ -21,11 +21,13 @@ from rainbow_iqn_apex.agents.on_policy.rounds import Played
 from rainbow_iqn_apex.agents.reinforce.agent import Reinforce
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.broker import actor_client
+from rainbow_iqn_apex.memory.broker import actor_client, connection, lease, lua
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.messages import Message, encode_message
 from rainbow_iqn_apex.programs.learner import results_folder, saving
 
+TTL_S = 3.0  # of leases that end soon
+REQUEST_S = 4.0  # deadline of a request, which exceeds a blocking read
 SHOWN = {  # by the agent's names
     "loss of/the critic α": "train/loss_of/the_critic_α",
     "loss_of/the_critic_α": "train/loss_of/the_critic_α_2",
@@ -72,6 +74,19 @@ def dying() -> None:
         progress(self, status, *rest, **named)
 
     LearnerClient.progress = die_at_the_end  # type: ignore[method-assign]
+
+
+def hurried() -> None:
+    """Let leases end soon, deadlines too, and save often, as the log is trimmed with each checkpoint."""
+    _replace(lease, "TTL_MS", int(TTL_S * 1000))
+    _replace(connection, "_SOCKET_TIMEOUT_S", REQUEST_S)
+    _replace(lua, "COMMIT", lua.COMMIT.replace("'PX', 10000", f"'PX', {int(TTL_S * 1000)}"))
+    _replace(saving, "_SNAPSHOT_INTERVAL_S", 1.0)
+
+
+def _replace(module: object, name: str, value: object) -> None:
+    assert getattr(module, name) != value, f"{name} is what it was"
+    setattr(module, name, value)
 
 
 def naming() -> None:

@@ -14,9 +14,9 @@ import redis
 
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.programs import snapshot
+from tests.chain.changes import TTL_S
 from tests.chaos import notes
 from tests.chaos.faults import LEARNER, REDIS, Fault
-from tests.chaos.launch import TTL_S
 from tests.chaos.proxy import Proxy
 from tests.chaos.tap import Tap
 from tests.conftest import RedisServer
