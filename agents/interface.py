@@ -132,7 +132,7 @@ class Agent(Policy):
 
     spec: ChunkSpec
     buffer: Literal["replay", "queue", "mixture"] = "replay"  # samples again and again, gives each chunk once, or both
-    steps_per_update: int | None = None  # agent steps that an update of a replay stands for; None: --replay-frequency
+    steps_per_update: int | None = None  # agent steps that an update from a replay stands for; None: --replay-frequency
     generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
     learned: ClassVar[frozenset[str]] = frozenset()  # those without which the model's weights cannot be trained further

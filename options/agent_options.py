@@ -18,7 +18,11 @@ class LearningOptions:
         shared=True,
     )
     replay_frequency: int = option(
-        4, "agent steps per learner update, and per noise draw of an actor", above=0, shared=True, policy=True
+        4,
+        "agent steps per learner update; an actor of the Rainbow agents draws its noise as often",
+        above=0,
+        shared=True,
+        policy=True,
     )
     batch_size: int = option(32, "samples of an update", above=0, most=10_000)
     max_gradient_norm: float = option(

@@ -84,7 +84,9 @@ class QLearningAgent(Agent):
         self.generator = setup.generator
         self._learning = learning
         self._multi_step = options.multi_step
-        self._target_update = options.target_update  # agent steps
+        self.steps_per_update = self._update_steps = learning.replay_frequency
+        self._noise_period = learning.replay_frequency  # agent steps of an actor between two draws of its noise
+        self._target_period = options.target_update  # agent steps that updates stand for
         self._device = setup.generator.device
         self._calls = 0  # of `act` since the last `load`
         self._weights: Weights | None = None
@@ -112,7 +114,7 @@ class QLearningAgent(Agent):
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Act greedily under noise, or at random before learn-start."""
-        if self._calls % self._learning.replay_frequency == 0:
+        if self._calls % self._noise_period == 0:
             self.network.draw_noise(self.generator)
             self._weights = self.network.weights()
         self._calls += 1
@@ -174,7 +176,7 @@ class QLearningAgent(Agent):
 
     def count_update(self, step: int) -> None:
         """Copy the online network to the target network whenever `step` passes a multiple of target-update."""
-        if step // self._target_update > (step - self._learning.replay_frequency) // self._target_update:
+        if step // self._target_period > (step - self._update_steps) // self._target_period:
             with torch.no_grad():
                 torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
 

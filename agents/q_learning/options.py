@@ -28,4 +28,6 @@ class QLearningOptions(AgentOptions):
     hidden_size: int = option(512, "units of each noisy hidden layer", above=0, most=10_000, shared=True)
     noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", least=0, shared=True)
     multi_step: int = option(3, "n of the n-step return [agent steps]", above=0, most=10_000, shared=True)
-    target_update: int = option(32_000, "agent steps between target network updates (papers give frames)", above=0)
+    target_update: int = option(
+        32_000, "agent steps that updates stand for, between target network updates (papers give frames)", above=0
+    )
