@@ -105,18 +105,22 @@ def no_hint() -> str:
 class WaitReporter:
     """Prints the same lines for a loop that asks again and again: call `check` in the loop."""
 
-    def __init__(self, what: str, interval: float | None = None, hint: Callable[[], str] = no_hint) -> None:
+    def __init__(
+        self, what: str, interval: float | None = None, hint: Callable[[], str] = no_hint,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         """`hint` returns the end of a line when the line is printed: who is missing, what to do."""
         self.what = what
         self._hint = hint
         self._interval = INTERVAL_S if interval is None else interval
-        self._start = time.monotonic()
+        self._clock = clock
+        self._start = clock()
         self._next = self._start + self._interval
 
     def check(self) -> None:
         """Print a line if one is due."""
         global _checked
-        now = time.monotonic()
+        now = self._clock()
         _checked = (self.what, now)
         if now >= self._next:
             self._next = now + self._interval

@@ -2,13 +2,15 @@
 
 import time
 from collections import deque
+from collections.abc import Callable
 
 
 class Rate:
     """Averages the growth of a counter over the last seconds."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
+        self._clock = clock
         self._seen: deque[tuple[float, float]] = deque()
 
     def per_second(self, count: float) -> float | None:
@@ -16,7 +18,7 @@ class Rate:
 
         A count that falls, as of a learner that goes back to its checkpoint, begins anew.
         """
-        now = time.monotonic()
+        now = self._clock()
         if self._seen and count < self._seen[-1][1]:
             self._seen.clear()
         self._seen.append((now, count))

@@ -130,7 +130,7 @@ def test_strangers_are_refused_and_a_stop_saves(run: Run, tmp_path: Path) -> Non
 
 @pytest.mark.redis
 def test_an_actor_without_a_learner_says_what_it_waits_for_and_stops(run: Run) -> None:
-    actor = run.start("0")
+    actor = run.start("0", change="impatient")
     actor.wait_for("Waiting for the learner of run")
     actor.terminate()
     assert actor.finish(60) == 0

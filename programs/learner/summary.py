@@ -1,6 +1,8 @@
 """One log line about what a person asks of a run first: how good it is, how fast it is, how long it will take."""
 
 import math
+import time
+from collections.abc import Callable
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.text import counted
@@ -16,12 +18,15 @@ from rainbow_iqn_apex.saber.results.training_log import TrainingLog
 class Summary:
     """Measures a learner over the last minutes of lines, as its experience comes in rounds."""
 
-    def __init__(self, args: Args, progress: Progress, log: TrainingLog, action_repeat: int) -> None:
+    def __init__(
+        self, args: Args, progress: Progress, log: TrainingLog, action_repeat: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self._args = args
         self._progress = progress
         self._log = log
         self._action_repeat = action_repeat
-        self._played, self._trained = Rate(RATE_S), Rate(REMAINING_S)
+        self._played, self._trained = Rate(RATE_S, clock), Rate(REMAINING_S, clock)
         self._measure()
 
     def line(self) -> str:

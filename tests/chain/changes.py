@@ -19,6 +19,7 @@ from rainbow_iqn_apex.agents.networks.core import RecurrentState
 from rainbow_iqn_apex.agents.on_policy.agent import OnPolicy, Step
 from rainbow_iqn_apex.agents.on_policy.rounds import Played
 from rainbow_iqn_apex.agents.reinforce.agent import Reinforce
+from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.broker import actor_client, connection, lease, lua
@@ -87,6 +88,11 @@ def hurried() -> None:
 def _replace(module: object, name: str, value: object) -> None:
     assert getattr(module, name) != value, f"{name} is what it was"
     setattr(module, name, value)
+
+
+def impatient() -> None:
+    """Print what is waited for each second."""
+    _replace(waiting, "INTERVAL_S", 1.0)
 
 
 def naming() -> None:

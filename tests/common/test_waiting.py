@@ -24,14 +24,16 @@ TOKEN = b"token"
 KEYS = Keys("run", "id")
 
 
-def test_patience_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
-    waiting = WaitReporter("the moon", interval=0.05)
+def test_a_line_names_what_is_waited_for_when_it_is_due(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [50.0]
+    waiting = WaitReporter("the moon", interval=5, clock=lambda: now[0])
+    now[0] += 4.9
     waiting.check()
     assert capsys.readouterr().out == ""
-    time.sleep(0.06)
+    now[0] += 0.2
     for _ in range(3):
         waiting.check()
-    assert capsys.readouterr().out == "Waiting for the moon (0 sec)\n"
+    assert capsys.readouterr().out == "Waiting for the moon (5 sec)\n"
 
 
 def test_a_blocked_call_is_told_every_interval(

@@ -29,7 +29,6 @@ class Hands:
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     hands = Hands()
     monkeypatch.setattr("rainbow_iqn_apex.common.loop_clock.time.perf_counter", hands)
-    monkeypatch.setattr("rainbow_iqn_apex.monitoring.rate.time.monotonic", hands)
     return hands
 
 
@@ -180,7 +179,7 @@ def test_a_clock_costs_microseconds() -> None:
 
 
 def test_a_rate_is_that_of_the_newest_seconds(hands: Hands) -> None:
-    speed = Rate(seconds=10)
+    speed = Rate(10, hands)
     assert speed.per_second(5) is None
     hands.now = 2
     assert speed.per_second(9) == 2
@@ -191,7 +190,7 @@ def test_a_rate_is_that_of_the_newest_seconds(hands: Hands) -> None:
 
 
 def test_a_count_that_falls_begins_anew(hands: Hands) -> None:
-    speed = Rate(seconds=10)
+    speed = Rate(10, hands)
     speed.per_second(100)
     hands.now = 1
     assert speed.per_second(40) is None
