@@ -123,8 +123,8 @@ def test_films_of_evaluation_episodes_play(
         browser.wait_for(f"{video}.currentTime > 0.2 && {video}.videoHeight === 210")
         before = browser.value(f"{video}.src")
         sink.take(a_moment(2, films={"best": film(score=22.0, at=1.6e9, pictures=5, **size)}))
-        asked = "performance.getEntriesByType('resource').filter(entry => entry.name.includes('/api/')).length"
-        browser.wait_for(f"{asked} > {browser.value(asked) + 4}")  # it has asked again
+        polls = "performance.getEntriesByType('resource').filter(entry => entry.name.includes('/api/')).length"
+        browser.wait_for(f"{polls} > {browser.value(polls) + 4}")  # it has asked again
         assert browser.value(f"{video}.src") == before, "somebody watches it"
         browser.value(f"{video}.pause()")
         browser.wait_for(f"{video}.src !== {before!r}")
