@@ -23,6 +23,7 @@ from rainbow_iqn_apex.memory.broker.server_version import unpatched
 
 BrokerError: Final = redis.RedisError
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
+NoScriptError: Final = redis.exceptions.NoScriptError
 PlainClient: TypeAlias = redis.Redis  # gives a command up when the server does not answer
 
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it

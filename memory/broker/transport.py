@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, cast
 from rainbow_iqn_apex.common.errors import LeaseLostError, RunError
 from rainbow_iqn_apex.memory.broker import lua
 from rainbow_iqn_apex.memory.broker.connection import Client, PlainClient, ResponseError
+from rainbow_iqn_apex.memory.broker.script import Script
 
 READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
 CUT_BYTES = 1 << 14  # what is read of a message that is too large
@@ -185,16 +186,16 @@ class Scripts:
     """Runs the server-side scripts, one method each."""
 
     def __init__(self, client: Client) -> None:
-        self._commit = client.register_script(lua.COMMIT)
-        self._publish = client.register_script(lua.PUBLISH)
-        self._record = client.register_script(lua.RECORD)
-        self._trim = client.register_script(lua.TRIM)
-        self._enlist = client.register_script(lua.ENLIST)
-        self._passed = client.register_script(lua.PASSED)
-        self._renew = client.register_script(lua.RENEW)
-        self._read_lease = client.register_script(lua.READ_LEASE)
-        self._break_lease = client.register_script(lua.BREAK_LEASE)
-        self._read = client.register_script(lua.READ)
+        self._commit = Script(client, lua.COMMIT)
+        self._publish = Script(client, lua.PUBLISH)
+        self._record = Script(client, lua.RECORD)
+        self._trim = Script(client, lua.TRIM)
+        self._enlist = Script(client, lua.ENLIST)
+        self._passed = Script(client, lua.PASSED)
+        self._renew = Script(client, lua.RENEW)
+        self._read_lease = Script(client, lua.READ_LEASE)
+        self._break_lease = Script(client, lua.BREAK_LEASE)
+        self._read = Script(client, lua.READ)
 
     def commit(self, keys: Keys, actor: int, token: bytes, commit: Commit, *, allow_gap: bool) -> int | None:
         """Append messages and store the state in one step, if the lease is held.

@@ -77,6 +77,11 @@ def dying() -> None:
     LearnerClient.progress = die_at_the_end  # type: ignore[method-assign]
 
 
+def hasty() -> None:
+    """Give a server up that is away for five seconds."""
+    _replace(connection, "AWAY_S", 5.0)
+
+
 def hurried() -> None:
     """Let leases end soon, deadlines too, and save often, as the log is trimmed with each checkpoint."""
     _replace(lease, "TTL_MS", int(TTL_S * 1000))

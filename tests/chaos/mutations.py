@@ -75,7 +75,7 @@ def _messages_before_state() -> None:
     ) -> int | None:
         known = commit_at_once(self, keys, actor, token, commit, allow_gap=allow_gap)
         time.sleep(GAP_S)
-        client = self._commit.registered_client
+        client = self._commit.client
         client.hset(keys.state(actor), mapping={"state": commit.state, "sequence": commit.last, "owner": token})
         return known
 

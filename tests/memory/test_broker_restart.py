@@ -57,7 +57,7 @@ def episodes_of_a_run(server: RedisServer, folder: Path, disturb: Disturb) -> st
         disturbed = waits = 0
         for line in learner.lines():
             waits += "Waiting for actor 0 to play round" in line  # ten seconds each
-            assert waits < 4, "both wait for each other"
+            assert waits < 4, f"both wait for each other\n{run.last_words()}"
             if " T = " in line and disturbed < 3:
                 disturb(server)
                 disturbed += 1
@@ -233,7 +233,7 @@ def newest_checkpoint(results: Path) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_run_goes_on_after_redis_was_away_for_long(undisturbed: str, own_server: RedisServer, tmp_path: Path) -> None:
     with run_of(own_server, tmp_path / "results") as run:
-        learner, actor = run.start(LEARNER), run.start("0")
+        learner, actor = (run.start(who, change="hasty") for who in (LEARNER, "0"))
         wait_until(own_server.port, has_played, "messages of the actor")
         own_server.stop(signal.SIGKILL)
         assert (learner.finish(100), actor.finish(30)) == (1, 1)

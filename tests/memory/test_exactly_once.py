@@ -7,12 +7,13 @@ import socketserver
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
+from typing import Any
 
 import pytest
 
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
-from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.broker.transport import Keys
+from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message, encode_message
 from tests.memory.links import entries_of
 
@@ -100,3 +101,20 @@ def test_connections_that_close_as_soon_as_they_are_open(redis_port: int, run_na
 def test_the_check_notices_doubles(redis_port: int, run_name: str) -> None:
     with pytest.raises(AssertionError):
         check_exactly_once(redis_port, run_name, append)
+
+
+def test_a_script_that_is_lost_as_soon_as_it_is_loaded_is_loaded_again(
+    own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Mutation: one try. A server that is restarted just then did that to a learner's lease.
+    load, lost = own_client.script_load, list[Any]()
+
+    def load_and_lose(text: str) -> Any:
+        number = load(text)
+        if len(lost) < 3:
+            lost.append(own_client.script_flush())
+        return number
+
+    monkeypatch.setattr(own_client, "script_load", load_and_lose)
+    assert Scripts(own_client).renew("lease", b"token", 1000)
+    assert len(lost) == 3

@@ -1,0 +1,25 @@
+"""Runs a script on the server, which may lose all scripts at any moment, as it keeps none when it is restarted."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rainbow_iqn_apex.memory.broker.connection import Client, NoScriptError
+
+_TRIES = 10
+
+
+class Script:
+    """A script of ours, loaded when the server does not hold it."""
+
+    def __init__(self, client: Client, text: str) -> None:
+        self.client = client
+        self._run = client.register_script(text)
+
+    def __call__(self, keys: Sequence[str], values: Sequence[Any] = ()) -> Any:
+        """Run the script, also where the server is restarted between its loading and its run."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._run(keys, values)
+            except NoScriptError:
+                continue
+        return self._run(keys, values)
