@@ -5,7 +5,8 @@
 #   bash run_tests.sh --all                 all tests
 #   bash run_tests.sh tests/memory -q       pytest gets the arguments, and leaves nothing out
 #
-# Two processes share the tests, a file at a time; `-n 0`, which comes last, makes it one, as `--pdb` needs it.
+# Three processes share the tests, a file at a time, as many tests wait; `-n 0`, which comes last, makes it one, as
+# `--pdb` needs it.
 # The tests start a Redis server of their own, so nothing has to run beforehand and nothing that runs is touched.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
@@ -27,4 +28,4 @@ step() {
 step ruff check .
 step ruff format --check .
 step mypy
-step pytest -n 2 --dist loadfile "$@"
+step pytest -n 3 --dist loadfile "$@"
