@@ -1,11 +1,12 @@
 """What an agent is, by the loops that use it:
 
-    # actor                                             # learner
-    agent.load(published weights)                       for batch in batches from replay or queue:
-    output, state = agent.act(rows, state, step)          update = agent.update(batch, progress)
+    # actor: a Policy                                   # learner: a Learnable
+    policy.load(published weights, version)             for batch in batches from replay or queue:
+    output, state = policy.act(rows, state, step)         update = agent.update(batch, progress)
     chunk = assembler.add(row, action, extras)              replay.learned(batch, update.priorities)
-    # (the assembler asks agent.initial_priorities)     publish agent.model.published()
+    # (the assembler asks policy.initial_priorities)    publish agent.model.published()
 
+An author writes both in one class, an `Agent`. A policy that computes elsewhere is a `Policy` alone.
 An agent is a folder with `agent.py` and `options.py`, and one line in `agents.registry`. It never sees Redis, files or
 environments.
 """
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.networks.network import Network
+from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.optimisation import OptimisationStep
 from rainbow_iqn_apex.agents.optimisers import Adam, RMSProp
 from rainbow_iqn_apex.common.errors import UserError
@@ -81,6 +82,7 @@ class ActorOutput(NamedTuple):
 
     actions: Array  # [E, ...] as the environment's spec describes an action
     extras: Arrays  # [E, ...] outputs of the network, kept with each row for `initial_priorities` and `update`
+    version: int  # of the weights that computed them
 
 
 class Inspection(NamedTuple):
@@ -109,7 +111,11 @@ class Update(NamedTuple):
 
 
 class Policy(ABC):
-    """Acts for a batch of environments: all that an actor and an evaluation need."""
+    """Acts for a batch of environments: all that an actor, an evaluation and an inference server need."""
+
+    spec: ChunkSpec
+    generator: torch.Generator | None = None  # of all that it draws, which is saved with an actor
+    version = 0  # of the weights that act
 
     @abstractmethod
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
@@ -120,55 +126,12 @@ class Policy(ABC):
         """
 
     @abstractmethod
-    def load(self, weights: dict[str, Tensor]) -> None:
-        """Take over published weights for acting."""
+    def load(self, weights: dict[str, Tensor], version: int) -> None:
+        """Act with published weights of this version from now on."""
 
-
-class Agent(Policy):
-    """A policy that learns from batches of replayed rows.
-
-    What an author writes: the constructor, `act`, `load` and `update`, and the attributes below.
-    """
-
-    spec: ChunkSpec
-    buffer: Literal["replay", "queue", "mixture"] = "replay"  # samples again and again, gives each chunk once, or both
-    steps_per_update: int | None = None  # agent steps that an update from a replay stands for; None: --replay-frequency
-    generator: torch.Generator  # of all that it draws, on its device
-    parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
-    learned: ClassVar[frozenset[str]] = frozenset()  # those without which the model's weights cannot be trained further
-
-    @abstractmethod
-    def __init__(self, setup: Setup) -> None:
-        """Build the networks of the setup; where it does not learn, what acting needs is enough."""
-
-    @property
-    def model(self) -> Network:
-        """Return the network that acts, whose weights the learner publishes."""
-        model = self.parts["model"]
-        assert isinstance(model, Network)
-        return model
-
-    @abstractmethod
-    def update(self, batch: Batch, progress: float | Tensor) -> Update:
-        """Make one step of the optimiser, with a batch on the agent's device.
-
-        `progress` is the share of learning that is done: 0 at learn-start, 1 at T-max.
-        On a GPU the update from a replay is recorded once and then replayed, so it may neither look at a tensor's
-        values nor depend on anything in Python that changes.
-        """
-
-    def count_update(self, step: int) -> None:
-        """Do what depends on how far learning is, after each update.
-
-        `step` counts the agent steps that all updates of the run stand for.
-        """
-
-    def update_bytes(self, batch_size: int) -> int:  # noqa: ARG002 - small networks and batches need little
-        """Estimate the bytes that `update` holds at once, beside batch and weights: activations, and their gradients.
-
-        0 means that the learner's budget has room for them already.
-        """
-        return 0
+    def loaded(self) -> dict[str, Tensor]:
+        """Return the present tensors that `load` replaces, by name; none of a policy that computes elsewhere."""
+        return {}
 
     def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:  # noqa: ARG002 - not all can tell
         """Return what the agent thinks of the row of one environment, given as for `act`; None if it cannot tell.
@@ -183,6 +146,67 @@ class Agent(Policy):
         An agent that wants prioritised chunks has to; None for all others.
         """
         return None
+
+
+class Learnable(ABC):
+    """Learns from batches of replayed rows: all that a trainer needs."""
+
+    spec: ChunkSpec
+    buffer: Literal["replay", "queue", "mixture"] = "replay"  # samples again and again, gives each chunk once, or both
+    steps_per_update: int | None = None  # agent steps that an update from a replay stands for; None: --replay-frequency
+    generator: torch.Generator  # of all that it draws, on its device
+    parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
+    learned: ClassVar[frozenset[str]] = frozenset()  # those without which the model's weights cannot be trained further
+
+    @property
+    def model(self) -> Network:
+        """Return the network that acts, which the learner publishes: parameters and buffers."""
+        model = self.parts["model"]
+        assert isinstance(model, Network)
+        return model
+
+    @abstractmethod
+    def update(self, batch: Batch, progress: float | Tensor) -> Update:
+        """Make one update, with a batch on the agent's device, by the step that `Setup.optimisation` returns.
+
+        `progress` is the share of learning that is done: 0 at learn-start, 1 at T-max.
+        On a GPU the update from a replay is recorded once and then replayed, so it may neither look at a tensor's
+        values nor depend on anything in Python that changes.
+        """
+
+    def count_update(self, step: int) -> None:  # noqa: B027 - most do nothing
+        """Do what depends on how far learning is, after each update.
+
+        `step` counts the agent steps that all updates of the run stand for.
+        """
+
+    def update_bytes(self, batch_size: int) -> int:  # noqa: ARG002 - small networks and batches need little
+        """Estimate the bytes that `update` holds at once, beside batch and weights: activations, and their gradients.
+
+        0 means that the learner's budget has room for them already.
+        """
+        return 0
+
+
+class Agent(Policy, Learnable):
+    """A policy that learns, as authors write it: the constructor, `act` and `update`, and the attributes of both."""
+
+    generator: torch.Generator
+
+    @abstractmethod
+    def __init__(self, setup: Setup) -> None:
+        """Build the networks of the setup; where it does not learn, what acting needs is enough."""
+
+    def load(self, weights: dict[str, Tensor], version: int) -> None:
+        """Copy published weights of this version into the model."""
+        with torch.no_grad():
+            for name, tensor in self.loaded().items():
+                tensor.copy_(weights[name])
+        self.version = version
+
+    def loaded(self) -> dict[str, Tensor]:
+        """Return the tensors of the model that decide how it acts."""
+        return acting_tensors(self.model)
 
     @classmethod
     def sizes_of(cls, weights: dict[str, Tensor]) -> dict[str, Any]:  # noqa: ARG003 - most snapshots hold settings

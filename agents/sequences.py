@@ -46,12 +46,6 @@ class SequenceAgent(Agent):
     _device: torch.device
     core: Core
 
-    def load(self, weights: dict[str, Tensor]) -> None:
-        """Take over published weights."""
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                parameter.copy_(weights[name])
-
     def update_bytes(self, batch_size: int) -> int:
         """Estimate the bytes of an update's temporaries; what was kept of the burn-in has no gradient."""
         learned = self.spec.sample_length + self.spec.bootstrap_rows

@@ -29,7 +29,7 @@ class Assembler:
         self._later = later
         self._rows: list[Arrays] = []  # the window of the next chunk, as far as it is known
         self._padding = spec.prefix  # rows of that window before the first row of all
-        self.version = 0  # of the weights that act now
+        self.version = 0  # of the weights that chose the newest action
 
     def add(self, row: Row, action: int | Array, extras: Arrays, state: Arrays) -> Chunk | None:
         """Take the next row of the environment; returns a chunk if it completes one.

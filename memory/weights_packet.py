@@ -1,13 +1,16 @@
-"""Weights as they are published: named tensors of float32 or bfloat16 in a packet."""
+"""Weights as they are published: named tensors in a packet, parameters and buffers."""
+
+from collections.abc import Mapping
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.wire import Packet
 
+_NUMBERS = (torch.float32, torch.bfloat16)
 _BITS = "bfloat16."  # before the name of a tensor whose bits are sent, as NumPy has no such dtype
 
 
@@ -26,29 +29,33 @@ def pack(weights: dict[str, Tensor], version: int) -> bytes:
     return wire.encode(wire.Tag.WEIGHTS, {"version": version}, arrays, compress=False)
 
 
-def most_bytes(model: nn.Module) -> int:
-    """Return the most bytes that this network's weights can have."""
-    return sum(4 * parameter.numel() for parameter in model.parameters())
+def most_bytes(wanted: Mapping[str, Tensor]) -> int:
+    """Return the most bytes that weights in the place of these can have."""
+    return sum(max(4, tensor.element_size()) * tensor.numel() for tensor in wanted.values())
 
 
-def weights_for(model: nn.Module, packet: Packet) -> dict[str, Tensor]:
-    """Return the weights of a packet for this network; raises RunError if any is missing, too many or not finite."""
+def weights_for(wanted: Mapping[str, Tensor], packet: Packet) -> dict[str, Tensor]:
+    """Return the weights of a packet in the place of these; raises RunError if any is missing, too many or not finite.
+
+    Numbers of float32 and bfloat16 may take each other's place.
+    """
     try:
         weights = unpack(packet)
-        _check(weights, model)
+        _check(weights, wanted)
     except ValueError as error:
         raise RunError(f"the learner's weights in Redis cannot be used: {error}") from error
     return weights
 
 
-def _check(weights: dict[str, Tensor], model: nn.Module) -> None:
-    wanted = {name: parameter.shape for name, parameter in model.named_parameters()}
+def _check(weights: dict[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
     if weights.keys() != wanted.keys():
         strange = sorted(weights.keys() ^ wanted.keys())
-        raise ValueError(f"{strange[0]!r} is missing or too many, of {len(wanted)} parameters")
+        raise ValueError(f"{strange[0]!r} is missing or too many, of {len(wanted)} tensors")
     for name, tensor in weights.items():
-        if tensor.shape != wanted[name] or tensor.dtype not in (torch.float32, torch.bfloat16):
-            raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, needed is {list(wanted[name])}")
+        own = wanted[name]
+        allowed = _NUMBERS if own.dtype in _NUMBERS else (own.dtype,)
+        if tensor.shape != own.shape or tensor.dtype not in allowed:
+            raise ValueError(f"{name} is {tensor.dtype} {list(tensor.shape)}, needed is {own.dtype} {list(own.shape)}")
         if not torch.isfinite(tensor.sum(dtype=torch.float32)) and not torch.isfinite(tensor).all():
             raise ValueError(f"{name} has values that are not finite")
 

@@ -20,7 +20,7 @@ import torch
 
 from rainbow_iqn_apex.agents.foreign_snapshot import ADAM, RMSPROP, check_weights, misfits, paired_moments
 from rainbow_iqn_apex.agents.interface import Agent, Stateful
-from rainbow_iqn_apex.agents.networks.network import Network
+from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import replace_file
 
@@ -176,7 +176,8 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
     if f"optimiser{_SUFFIX}" not in snapshot:
         print(f"{whose} begins anew: the snapshot holds weights alone", flush=True)
         return
-    weights, names = snapshot[_MODEL], [name for name, _ in agent.model.named_parameters()]
+    names = [name for name, _ in agent.model.named_parameters()]
+    weights = {name: weight for name, weight in snapshot[_MODEL].items() if name in names}  # without buffers
     trained = [parameter for group in optimiser.param_groups for parameter in group["params"]]
     if {*map(id, trained)} != {*map(id, agent.model.parameters())}:  # then the snapshot is ours, and in our order
         weights = {f"trained weight {number}": parameter for number, parameter in enumerate(trained)}
@@ -193,13 +194,13 @@ def _restore_moments(optimiser: torch.optim.Optimizer, agent: Agent, snapshot: d
 def weights_hash(model: torch.nn.Module, weights: Mapping[str, torch.Tensor] | None = None) -> str:
     """Return 16 hex digits that are the same for two runs exactly if both have learned the same, but for chance.
 
-    The digits begin the SHA-256 of name, dtype, shape and bytes of each parameter, in the order of names. Buffers do
-    not count: the noise of the moment is drawn, not learned, and is not published. `weights` are those that the model
-    has been given, as it may keep them rounded.
+    The digits begin the SHA-256 of name, dtype, shape and bytes of all that is published, in the order of names: not of
+    the noise of the moment, which is drawn. `weights` are those that the model has been given, as it may keep them
+    rounded.
     """
     digest = hashlib.sha256()
-    for name, parameter in sorted(model.named_parameters()):
-        array = (parameter if weights is None else weights[name]).detach().cpu().float().numpy()
+    for name, tensor in sorted(acting_tensors(model).items()):
+        array = (tensor if weights is None else weights[name]).detach().cpu().float().numpy()
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]

@@ -29,6 +29,10 @@ PACKAGE = "rainbow_iqn_apex"  # what every module is imported from
 OWN = {*FOLDERS, "args", *LAUNCHERS}
 QUICK = {"args", "agents.registry", "programs.launch"}
 START = "programs.start."
+TRAINERS = {
+    f"programs.learner.{name}"
+    for name in ("trainer", "trainer_base", "eager_trainer", "mixture_trainer", "graph_recording", "pace")
+}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -79,6 +83,10 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             and folder not in {"tests", "benchmarks"},
             f"{folder} imports what is not below it": folder in BELOW and top in OWN - BELOW[folder] - {folder},
             "an actor imports the learner": module.startswith("programs.actor") and name.startswith("programs.learner"),
+            "an actor needs a Policy": module.startswith("programs.actor")
+            and name in {"agents.interface.Agent", "agents.interface.Learnable"},
+            "a trainer needs a Learnable": module in TRAINERS
+            and name in {"agents.interface.Agent", "agents.interface.Policy"},
             "networks know no agent": module.startswith("agents.networks") and name.startswith("agents.interface"),
             "only programs know of the broker": name.startswith("memory.broker")
             and not (is_broker or folder in {"monitoring", "options", "programs", "benchmarks", "tests"}),
@@ -237,6 +245,9 @@ def test_nothing_can_run_code_from_outside(path: str) -> None:
         ("options/x.py", "from agents.interface import Agent"),
         ("monitoring/x.py", "from agents.interface import Agent"),
         ("programs/actor/x.py", "from programs.learner import budget"),
+        ("programs/actor/x.py", "from agents.interface import Agent"),
+        ("programs/actor/x.py", "from agents.interface import ActorOutput, Learnable"),
+        ("programs/learner/trainer_base.py", "from agents.interface import Agent"),
         ("agents/networks/x.py", "from agents.interface import Agent"),
         ("agents/x.py", "from launch_learner import run"),
         ("agents/x.py", "import test_multiple_seed"),
@@ -278,6 +289,11 @@ def test_a_wrong_import_is_noticed(path: str, text: str) -> None:
 )
 def test_right_imports_are_right(path: str, text: str) -> None:
     assert list(import_errors(path, text, {"agents.rainbow", "agents.rainbow_iqn"})) == []
+
+
+def test_one_place_alone_computes_gradients_and_uses_them() -> None:
+    found = {path for path, text in PROGRAM.items() if re.search(r"\.backward\(|zero_grad\(|autograd\.grad\(", text)}
+    assert found - {"benchmarks/plain.py"} == {"agents/optimisation.py"}
 
 
 def test_length_is_noticed() -> None:

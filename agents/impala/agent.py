@@ -95,7 +95,7 @@ class Impala(SequenceAgent):
             actions = log_policy.argmax(1)  # [E]
         else:
             actions = torch.multinomial(log_policy.exp(), 1, generator=self.generator).squeeze(1)
-        output = ActorOutput(actions.cpu().numpy(), self._recorded(now))
+        output = ActorOutput(actions.cpu().numpy(), self._recorded(now), self.version)
         return output, self.next_state(stack, actions, now.recurrent)
 
     def _recorded(self, now: PolicyValue) -> Arrays:

@@ -7,13 +7,13 @@ H hidden units, N quantiles, A actions.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.networks.network import Network
+from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.ops.modulated import modulated_hidden
 from rainbow_iqn_apex.agents.ops.noise import NoisyWeight, effective_weight, factorised_noise
 from rainbow_iqn_apex.memory.environment_spec import Field
@@ -25,6 +25,7 @@ class NoisyLinear(nn.Module):
     Snapshots hold the noise under its usual names; here the weight's is kept as its two factors.
     """
 
+    OWN_BUFFERS: ClassVar[frozenset[str]] = frozenset({"bias_epsilon"})  # each process draws its noise
     bias_epsilon: Tensor  # also the factor of the weight's rows
     noise_in: Tensor  # the factor of its columns
 
@@ -166,10 +167,10 @@ class DuellingNetwork(Network):
         torch._foreach_copy_(factors, torch.split(noise, sizes))
 
     def published(self) -> dict[str, Tensor]:
-        """Return copies of all parameters, those of large products in the precision that rounds them anyway."""
+        """Return copies of what acts, weights of large products in the precision that rounds them anyway."""
         return {
-            name: parameter.detach().to(self._precision if self._is_rounded(name) else parameter.dtype, copy=True)
-            for name, parameter in self.named_parameters()
+            name: tensor.detach().to(self._precision if self._is_rounded(name) else tensor.dtype, copy=True)
+            for name, tensor in acting_tensors(self).items()
         }
 
     def _is_rounded(self, name: str) -> bool:

@@ -77,7 +77,7 @@ class OnPolicy(SequenceAgent):
         self._losses = Losses(options, self._policy, self.generator).to(self._device)
         self._statistics = Statistics(self._environment.observation.shape)
         self._reference = Reference(self.network, options.reference_period) if options.uses_reference else None
-        self._learned = [weight for weight in self.network.parameters() if weight.requires_grad]
+        self._learned = list(self.network.parameters())
         self._multipliers = list(self._losses.parameters())
         trained = [*self._learned, *self._multipliers]
         self._adam = Adam(trained, options.lr_on_policy, eps=options.adam_eps_on_policy, fused=True)
@@ -104,7 +104,7 @@ class OnPolicy(SequenceAgent):
             extras["raw"] = raw.cpu().numpy()
         actions = policy.to_action(raw)  # [E, ...]
         kept = self.next_state(stack, actions, recurrent) | {"return": discounted}
-        return ActorOutput(actions.cpu().numpy(), extras), kept
+        return ActorOutput(actions.cpu().numpy(), extras, self.version), kept
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:

@@ -37,14 +37,17 @@ class NetworkSpec:
 class Normaliser(nn.Module):
     """Brings observations to mean 0 and deviation 1, as far as the learner has seen them, and into -10 to 10.
 
-    Mean and scale are parameters, so that they travel and are saved with the weights that were trained on them; no
-    gradient reaches them. Before the learner has seen anything, bytes are brought to fractions.
+    Mean and scale are published and saved with the weights that were trained on them. Before the learner has seen
+    anything, bytes are brought to fractions.
     """
+
+    mean: Tensor
+    scale: Tensor
 
     def __init__(self, observation: Field) -> None:
         super().__init__()
-        self.mean = nn.Parameter(torch.zeros(observation.shape), requires_grad=False)
-        self.scale = nn.Parameter(torch.full(observation.shape, _scale_of(observation)), requires_grad=False)
+        self.register_buffer("mean", torch.zeros(observation.shape))
+        self.register_buffer("scale", torch.full(observation.shape, _scale_of(observation)))
 
     def forward(self, obs: Tensor) -> Tensor:
         """Normalise observations [..., *shape], as the environment gives them."""

@@ -3,6 +3,8 @@
 van Hasselt et al. 2016, arXiv 1602.07714; Hessel et al. 2018, arXiv 1809.04474.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -21,14 +23,18 @@ class PopArt(nn.Module):
         advantages = popart.scale_advantage(advantages)  # which the policy learns from
 
     All targets weigh the same (steps of 1/t), and not the newer ones more.
-    `mean` and `std` are parameters without gradient, since it is parameters that are published to actors.
+    Actors need `mean` and `std` alone.
     """
+
+    OWN_BUFFERS: ClassVar[frozenset[str]] = frozenset(_BUFFERS)
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, features: int) -> None:
         super().__init__()
         self.linear = nn.Linear(features, 1)
-        self.mean = nn.Parameter(torch.zeros(()), requires_grad=False)
-        self.std = nn.Parameter(torch.ones(()), requires_grad=False)
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("std", torch.ones(()))
         for name in _BUFFERS:
             self.register_buffer(name, torch.zeros((), dtype=torch.float64))
 

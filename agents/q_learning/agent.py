@@ -104,11 +104,9 @@ class QLearningAgent(Agent):
 
     # --- acting ---
 
-    def load(self, weights: dict[str, Tensor]) -> None:
-        """Take over published weights; the noise is our own, and drawn anew at the next `act`."""
-        with torch.no_grad():
-            for name, parameter in self.network.named_parameters():
-                parameter.copy_(weights[name])
+    def load(self, weights: dict[str, Tensor], version: int) -> None:
+        """Copy published weights into the network; the next `act` draws noise anew."""
+        super().load(weights, version)
         self._calls = 0
 
     @torch.inference_mode()
@@ -130,7 +128,7 @@ class QLearningAgent(Agent):
         chosen, best = output.distribution[index, actions], output.distribution[index, greedy]
         extras = {"chosen": chosen, "greedy": best, **output.extras}
         arrays = {name: tensor.cpu().numpy() for name, tensor in extras.items()}
-        return ActorOutput(actions.cpu().numpy(), arrays), {"stack": stack.numpy()}
+        return ActorOutput(actions.cpu().numpy(), arrays, self.version), {"stack": stack.numpy()}
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:

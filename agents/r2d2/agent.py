@@ -96,7 +96,8 @@ class R2d2(SequenceAgent):
         random = torch.randint(q.shape[1], shape, generator=self.generator, device=self._device)
         actions = torch.where(is_random, random, greedy)
         extras = {"chosen": q.gather(1, actions.unsqueeze(1)).squeeze(1), "greedy": q.amax(1)}
-        output = ActorOutput(actions.cpu().numpy(), {name: value.cpu().numpy() for name, value in extras.items()})
+        arrays = {name: value.cpu().numpy() for name, value in extras.items()}
+        output = ActorOutput(actions.cpu().numpy(), arrays, self.version)
         return output, self.next_state(stack, actions, recurrent)
 
     @torch.inference_mode()

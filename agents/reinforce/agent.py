@@ -53,16 +53,13 @@ class Reinforce(Agent):
         self._step = setup.optimisation(adam)
         self.parts = {"model": self.network, "generator": RandomState(self.generator), "optimiser": adam}
 
-    def load(self, weights: dict[str, Tensor]) -> None:
-        """Take over published weights."""
-        self.network.load_state_dict(weights)
-
     @torch.inference_mode()
     def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
         """Draw actions from the policy; nothing is kept from one row to the next."""
         log_policy, _ = self.network(self._inputs(torch.from_numpy(rows.obs)))  # [E, A]
         actions = torch.multinomial(log_policy.exp(), 1, generator=self.generator).squeeze(1)  # [E]
-        return ActorOutput((log_policy.argmax(1) if step is None else actions).cpu().numpy(), {}), state
+        chosen = log_policy.argmax(1) if step is None else actions
+        return ActorOutput(chosen.cpu().numpy(), {}, self.version), state
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:  # noqa: ARG002 - it keeps nothing

@@ -110,7 +110,7 @@ class Sac(SequenceAgent):
         else:
             is_greedy = step is None and not self._options.stochastic
             actions = policy.to_action(policy.mode() if is_greedy else policy.sample(self.generator))
-        output = ActorOutput(actions.cpu().numpy(), {"parameters": parameters[0].cpu().numpy()})
+        output = ActorOutput(actions.cpu().numpy(), {"parameters": parameters[0].cpu().numpy()}, self.version)
         return output, self.next_state(stack, actions, recurrent)
 
     def _random_actions(self, count: int) -> Tensor:

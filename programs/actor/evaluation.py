@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.interface import Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import Stopped
@@ -47,7 +47,7 @@ from rainbow_iqn_apex.programs.common import (
     open_environment,
     select_device,
 )
-from rainbow_iqn_apex.programs.evaluation.workers import play_episode, seed_agent
+from rainbow_iqn_apex.programs.evaluation.workers import begin_anew, play_episode
 from rainbow_iqn_apex.programs.failure import failure_reported
 from rainbow_iqn_apex.programs.memory_needs import check_actor
 from rainbow_iqn_apex.programs.recording import EVALUATIONS
@@ -62,11 +62,11 @@ class EvaluationActor:
     """Plays episode after episode, each from a seed of its own; its number in the run decides that seed."""
 
     def __init__(
-        self, args: Args, client: ActorClient, agent: Agent, stop: threading.Event, filmer: Filmer | None = None
+        self, args: Args, client: ActorClient, policy: Policy, stop: threading.Event, filmer: Filmer | None = None
     ) -> None:
         self._args = args
         self._client = client
-        self._agent = agent
+        self._policy = policy
         self._stop = stop
         self._filmer = filmer
         self._next_look = 0.0
@@ -122,10 +122,9 @@ class EvaluationActor:
             self._load(max(0, newest))
 
     def _load(self, version: int) -> None:
-        model = self._agent.model
-        packet = self._client.weights(version, weights_packet.most_bytes(model), or_newest=True)
-        weights = weights_packet.weights_for(model, packet)
-        self._weights = {name: tensor.to(self._agent.generator.device) for name, tensor in weights.items()}
+        loaded = self._policy.loaded()
+        packet = self._client.weights(version, weights_packet.most_bytes(loaded), or_newest=True)
+        self._weights = weights_packet.weights_for(loaded, packet)
         self._version, self._episodes = int(packet.meta["version"]), 0
         self._began = self.gauges.record = self._client.written_record()
         self.gauges.version = self._version
@@ -133,14 +132,14 @@ class EvaluationActor:
     def _play(self) -> EpisodeRecord:
         number, args = self._client.sequence, self._args
         seed = derive_seed(args.seed, 5, args.id_eval_actor, number)
-        seed_agent(self._agent, self._weights, seed)
+        begin_anew(self._policy, self._weights, self._version, seed)
         with closing(open_environment(args, seed, recorded_by=EVALUATIONS if self._filmer else "")) as environment:
             camera = self._filmer.begin(environment) if self._filmer else None
             watch = partial(self._watch, environment.spec)
-            return play_episode(self._agent, environment, number, self, camera=camera, watch=watch)
+            return play_episode(self._policy, environment, number, self, camera=camera, watch=watch)
 
     def _watch(self, spec: EnvironmentSpec, rows: Rows, state: Arrays) -> None:
-        self.viewer.give(lambda: make_view(self._agent, spec, rows, state, self.gauges.steps, self._version))
+        self.viewer.give(lambda: make_view(self._policy, spec, rows, state, self.gauges.steps, self._version))
 
     def _send(self, record: EpisodeRecord) -> None:
         """Append the episode to this actor's log; the learner takes the episode's number from its place there."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.interface import Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.seeds import derive_seed
@@ -18,15 +18,15 @@ class Goals:
     draws the same again, and has nothing of this to save.
     """
 
-    def __init__(self, args: Args, agent: Agent, environments: VectorEnvironment) -> None:
+    def __init__(self, args: Args, policy: Policy, environments: VectorEnvironment) -> None:
         """Find how the environments judge goals; raises UserError if they cannot."""
         found: list[Judge | None] = [getattr(each, "judge", None) for each in environments.environments]
         judges = [judge for judge in found if judge]
         if len(judges) < len(found):
             raise UserError("--hindsight: the environment has no compute_reward for its goals; leave the option out")
-        self._spec = agent.spec
+        self._spec = policy.spec
         achieved = environments.environments[0].spec.part(ACHIEVED)
-        self._hindsight = [Hindsight(achieved, agent.spec.hindsight, judge) for judge in judges]
+        self._hindsight = [Hindsight(achieved, policy.spec.hindsight, judge) for judge in judges]
         self._seed = derive_seed(args.seed, 6, args.id_actor)
 
     def draw(self, rows: Arrays, env: int, step: int) -> Arrays:

@@ -142,16 +142,16 @@ class Actor:
         wanted = self._round if lockstep else newest
         if wanted == self._version and not again:
             return
-        model = self._rollout.model
-        packet = self._client.weights(wanted, weights_packet.most_bytes(model), or_newest=not lockstep)
+        loaded = self._rollout.policy.loaded()
+        packet = self._client.weights(wanted, weights_packet.most_bytes(loaded), or_newest=not lockstep)
         self._version = int(packet.meta["version"])
-        self._rollout.load(weights_packet.weights_for(model, packet), self._version)
+        self._rollout.load(weights_packet.weights_for(loaded, packet), self._version)
         self.gauges.version = self._version
 
     def _play_round(self, log: IntervalLog) -> None:
         record = self.gauges.record = self._client.record()
         lockstep = self._limiter.synchronize
-        unsent_limit = self._args.length_actor_buffer - self._rollout.agent.spec.window
+        unsent_limit = self._args.length_actor_buffer - self._rollout.policy.spec.window
         for i in range(self._limiter.crew_of(self._round).env_steps - self._round_step):
             before, after = (self._total_steps(record.t_actors, more) for more in (0, 1))
             messages = self._rollout.play(before, after)

@@ -1,4 +1,4 @@
-"""The playing part of an actor: one agent in several environments, whose rows become messages for the learner."""
+"""The playing part of an actor: one policy in several environments, whose rows become messages for the learner."""
 
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Stateful
+from rainbow_iqn_apex.agents.interface import ActorOutput, Policy
+from rainbow_iqn_apex.agents.randomness import restore_generator
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
@@ -30,6 +31,7 @@ _ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator
 _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError)
 
 
+_DRAWN = "part.generator.state"  # where the random numbers of the policy are
 PARTS = ("act", "environment", "pack")  # of a clock
 
 
@@ -41,24 +43,24 @@ class ResumePoint(NamedTuple):
 
 
 class Rollout:
-    """Plays several environments with one agent and turns what happens into messages.
+    """Plays several environments with one policy and turns what happens into messages.
 
     `step` counts the agent steps of each environment. Episodes are numbered from `first_episode` on. An actor without
     saved state begins above every number that it may have used before, so no new episode has the number of an old one.
     """
 
     def __init__(
-        self, args: Args, agent: Agent, environments: VectorEnvironment, clock: LoopClock | None = None
+        self, args: Args, policy: Policy, environments: VectorEnvironment, clock: LoopClock | None = None
     ) -> None:
-        self.agent = agent
+        self.policy = policy
         self._clock = clock or LoopClock(*PARTS)
         self.step = 0
         self.first_episode = 0
         self._args = args
         self._environments = environments
-        self._goals = Goals(args, agent, environments) if agent.spec.hindsight else None
+        self._goals = Goals(args, policy, environments) if policy.spec.hindsight else None
         self._assemblers = [
-            Assembler(agent.spec, env, agent.initial_priorities, self._later(env))
+            Assembler(policy.spec, env, policy.initial_priorities, self._later(env))
             for env in range(args.nb_env_per_actor)
         ]
         self._state: Arrays = {}
@@ -68,14 +70,9 @@ class Rollout:
         goals = self._goals
         return None if goals is None else lambda rows: goals.draw(rows, env, self.step)
 
-    @property
-    def model(self) -> torch.nn.Module:
-        """The network whose weights the learner publishes."""
-        return self.agent.model
-
     def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
         """Act with these weights from now on."""
-        self.agent.load(weights)
+        self.policy.load(weights, version)
         for assembler in self._assemblers:
             assembler.version = version
 
@@ -86,7 +83,7 @@ class Rollout:
         """
         before = self._state
         with self._clock.part("act"):
-            output, self._state = self.agent.act(self._rows, before, T)
+            output, self._state = self.policy.act(self._rows, before, T)
         with self._clock.part("pack"):
             chunks = [self._add(env, self._rows.row(env), output, before) for env in range(len(self._assemblers))]
         with self._clock.part("environment"):
@@ -102,7 +99,7 @@ class Rollout:
     def view(self, version: int) -> View:
         """Return what is seen in environment 0, and thought of it by weights of this version; changes nothing."""
         spec = self._environments.environments[0].spec
-        return make_view(self.agent, spec, self._rows, self._state, self.step, version)
+        return make_view(self.policy, spec, self._rows, self._state, self.step, version)
 
     def finish_round(self) -> list[Message]:
         """Return the chunks under way of an agent that takes turns with its actors: it learns from all of the round."""
@@ -114,8 +111,9 @@ class Rollout:
     def _add(self, env: int, row: Row, output: ActorOutput, before: Arrays) -> Chunk | None:
         """Give a row to the environment's assembler, with the recurrent state before the row: zero at the first row."""
         extras = {name: array[env] for name, array in output.extras.items()}
-        fields = self.agent.spec.state
+        fields = self.policy.spec.state
         state = {name: before[name][env] if before else np.zeros(field.shape, field.dtype) for name, field in fields}
+        self._assemblers[env].version = output.version
         return self._assemblers[env].add(row, output.actions[env], extras, state)
 
     def _record(self, T: int, record: EpisodeRecord) -> dict[str, int | float | str]:
@@ -129,7 +127,7 @@ class Rollout:
         rows = self._rows._replace(**{name: array.copy() for name, array in self._rows._asdict().items()})
         for array, value in zip(rows, row, strict=True):
             array[env] = value
-        return self.agent.act(rows, self._state, None)[0]
+        return self.policy.act(rows, self._state, None)[0]
 
     def snapshot(self, point: ResumePoint) -> bytes:
         """Encode everything that another process needs to go on after this moment, which is at `point`."""
@@ -137,8 +135,8 @@ class Rollout:
         arrays |= {f"envs.{name}": array for name, array in self._environments.snapshot().items()}
         for env, assembler in enumerate(self._assemblers):
             arrays |= {f"rows{env}.{name}": array for name, array in assembler.snapshot().items()}
-        for name, part in self._drawing().items():
-            arrays |= {f"part.{name}.{key}": tensor.cpu().numpy() for key, tensor in part.state_dict().items()}
+        if self.policy.generator is not None:
+            arrays[_DRAWN] = self.policy.generator.get_state().numpy()
         meta = {"round": point.round, "round_step": point.step, "step": self.step, "first_episode": self.first_episode}
         return wire.encode(wire.Tag.STATE, meta, arrays)
 
@@ -159,19 +157,18 @@ class Rollout:
         round_step = _count(packet.meta, "round_step") if "round_step" in packet.meta else None
         packed = with_present_names(packet.arrays)
         arrays = {name: array.copy() for name, array in packed.items()}  # decoded ones are read-only
-        begun, (output, state) = forms(self._rows._asdict()), self.agent.act(self._rows, {}, None)
+        begun, (output, state) = forms(self._rows._asdict()), self.policy.act(self._rows, {}, None)
         own, rows = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
         if forms(rows._asdict()) != begun or (own and forms(own) != forms(state)):
             raise ValueError("its rows are of another kind")
         self._state, self._rows = own, rows
-        fields = self.agent.spec.played_fields(self._environments.environments[0].spec)
+        fields = self.policy.spec.played_fields(self._environments.environments[0].spec)
         fields |= {f"extras.{name}": Field(array.shape[1:], array.dtype.name) for name, array in output.extras.items()}
-        fields |= {f"state.{name}": field for name, field in self.agent.spec.state}
+        fields |= {f"state.{name}": field for name, field in self.policy.spec.state}
         for env, assembler in enumerate(self._assemblers):
             assembler.restore(section(arrays, f"rows{env}."), fields)
-        for name, part in self._drawing().items():
-            state = section(arrays, f"part.{name}.")
-            part.load_state_dict({key: torch.from_numpy(array) for key, array in state.items()})
+        if self.policy.generator is not None:
+            restore_generator(self.policy.generator, torch.from_numpy(arrays[_DRAWN]))
         self.step, self.first_episode = step, first_episode
         return ResumePoint(round_, round_step)
 
@@ -179,12 +176,7 @@ class Rollout:
         """Return the most bytes of a state: the rows of a window, and some megabytes for the environment."""
         environments = self._environments.environments
         row = row_bytes(environments[0].spec.observation)
-        return len(environments) * (4 * self.agent.spec.window * row + _ENVIRONMENT_BYTES)
-
-    def _drawing(self) -> dict[str, Stateful]:
-        """Return the agent's parts that change while the agent acts; the model comes from the learner."""
-        learned = (torch.nn.Module, torch.optim.Optimizer)
-        return {name: part for name, part in self.agent.parts.items() if not isinstance(part, learned)}
+        return len(environments) * (4 * self.policy.spec.window * row + _ENVIRONMENT_BYTES)
 
 
 def _count(meta: dict[str, Any], name: str) -> int:

@@ -6,29 +6,30 @@ An agent that is watched acts as one that is not.
 import time
 from dataclasses import replace
 
-from rainbow_iqn_apex.agents.interface import Agent, Inspection
+from rainbow_iqn_apex.agents.interface import Inspection, Policy
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 from rainbow_iqn_apex.monitoring.view import View
 
 
-def inspect(agent: Agent, rows: Rows, state: Arrays) -> tuple[Array, Inspection | None]:
+def inspect(policy: Policy, rows: Rows, state: Arrays) -> tuple[Array, Inspection | None]:
     """Return the observation of environment 0 and what the agent thinks of it; changes nothing.
 
     `rows` and `state` are what the agent is about to act on.
     """
     first = Rows(*(array[:1].copy() for array in rows))
     before = {name: array[:1].copy() for name, array in state.items()}
-    drawn = agent.generator.get_state()
+    drawn = policy.generator.get_state() if policy.generator is not None else None
     try:
-        return first.obs[0], agent.inspect(first, before)
+        return first.obs[0], policy.inspect(first, before)
     finally:
-        agent.generator.set_state(drawn)
+        if policy.generator is not None and drawn is not None:
+            policy.generator.set_state(drawn)
 
 
-def make_view(agent: Agent, spec: EnvironmentSpec, rows: Rows, state: Arrays, step: int, version: int) -> View:
+def make_view(policy: Policy, spec: EnvironmentSpec, rows: Rows, state: Arrays, step: int, version: int) -> View:
     """Return a view of environment 0, after `step` of its agent steps, with weights of this version."""
-    observation, thought = inspect(agent, rows, state)
+    observation, thought = inspect(policy, rows, state)
     seen = View(time.time(), step, version, observation, parts=spec.parts)
     if thought is None:
         return seen

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.interface import Policy
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
@@ -86,7 +86,7 @@ class EpisodePlayer:
 
     def play(self, task: Task) -> EpisodeRecord:
         """Play an episode from its beginning to its end; raises Stopped."""
-        seed_agent(self._agent, self._weights, task.seed)
+        begin_anew(self._agent, self._weights, 0, task.seed)
         with closing(
             open_environment(self._args, task.seed, recorded_by="--record" if task.film else "")
         ) as environment:
@@ -96,11 +96,11 @@ class EpisodePlayer:
                 return play_episode(self._agent, environment, task.episode, self._stop, self._codes, video)
 
 
-def seed_agent(agent: Agent, weights: dict[str, torch.Tensor], seed: int) -> None:
-    """Let the agent begin anew with these weights, and let `seed` decide everything that it draws."""
-    generator = torch.Generator(next(iter(weights.values())).device).manual_seed(seed)
-    agent.parts["generator"].load_state_dict({"state": generator.get_state()})
-    agent.load(weights)
+def begin_anew(policy: Policy, weights: dict[str, torch.Tensor], version: int, seed: int) -> None:
+    """Let a policy begin anew with weights of this version, and let `seed` decide everything that it draws."""
+    if policy.generator is not None:
+        policy.generator.manual_seed(seed)
+    policy.load(weights, version)
 
 
 def action_codes(args: Args, weights: dict[str, torch.Tensor], spec: EnvironmentSpec) -> Sequence[int]:
@@ -114,7 +114,7 @@ def action_codes(args: Args, weights: dict[str, torch.Tensor], spec: Environment
 
 
 def play_episode(
-    agent: Agent,
+    policy: Policy,
     environment: Environment,
     episode: int,
     stop: Stop,
@@ -136,7 +136,7 @@ def play_episode(
             raise Stopped
         rows = Rows.stack([row])
         watch(rows, state)
-        output, state = agent.act(rows, state, None)
+        output, state = policy.act(rows, state, None)
         row = environment.step(codes[output.actions[0]] if codes else output.actions[0])
         score.add(row.reward)
 

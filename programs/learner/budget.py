@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent
+from rainbow_iqn_apex.agents.interface import Learnable, MixtureAgent
 from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
@@ -58,12 +58,12 @@ def _state_bytes(spec: ChunkSpec) -> int:
     return sum(row_bytes(field) for _, field in spec.state)
 
 
-def replay_bytes(args: Args, agent: Agent, environment: EnvironmentSpec) -> int:
+def replay_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec) -> int:
     """Count the bytes of a full buffer."""
     return held(args, agent).at_once * (chunk_bytes(agent.spec, environment) + _PLACE)
 
 
-def update_bytes(args: Args, agent: Agent, environment: EnvironmentSpec) -> int:
+def update_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec) -> int:
     """Estimate the bytes of an update's batch, and of what the agent computes from it.
 
     A mixture measures sequences before its batch is chosen; where batches are prepared ahead, a thread does so while
@@ -83,7 +83,7 @@ def update_bytes(args: Args, agent: Agent, environment: EnvironmentSpec) -> int:
 
 
 def check_learner(
-    args: Args, agent: Agent, environment: EnvironmentSpec, place: torch.device, client: Client, kept: int
+    args: Args, agent: Learnable, environment: EnvironmentSpec, place: torch.device, client: Client, kept: int
 ) -> None:
     """Print what the run needs; raises UserError if there is less and --force is not given.
 
@@ -116,7 +116,7 @@ def check_chunk(spec: ChunkSpec, environment: EnvironmentSpec) -> None:
         )
 
 
-def _redis_bytes(args: Args, agent: Agent, environment: EnvironmentSpec, weights: int) -> int:
+def _redis_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec, weights: int) -> int:
     spec = agent.spec
     seen = row_bytes(environment.observation)
     if environment.observation.dtype == "uint8":  # floats can hardly be compressed
@@ -130,7 +130,7 @@ def _redis_bytes(args: Args, agent: Agent, environment: EnvironmentSpec, weights
     return _REDIS + log + 2 * weights + args.nb_env * _STATE
 
 
-def _files_bytes(args: Args, agent: Agent, weights: int, kept: int) -> int:
+def _files_bytes(args: Args, agent: Learnable, weights: int, kept: int) -> int:
     """Count the bytes of two checkpoints, the best snapshot, a file that is being written, and `kept` weights alone."""
     model = 3 * weights // 2  # with its noise
     moments = published = 2 * weights  # of Adam; of the two newest versions

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent
+from rainbow_iqn_apex.agents.interface import Learnable, MixtureAgent
 from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.buffer import Buffer
@@ -23,7 +23,7 @@ class Held(NamedTuple):
     in_log: int  # insertions for which the log must keep a chunk, as the buffer may hold it
 
 
-def capacity(args: Args, agent: Agent, limiter: RateLimiter) -> int:
+def capacity(args: Args, agent: Learnable, limiter: RateLimiter) -> int:
     """Return the rows that the agent's buffer has room for: in lockstep, all of a round waits in a queue at once."""
     if agent.buffer == "replay":
         return args.memory_capacity
@@ -31,7 +31,7 @@ def capacity(args: Args, agent: Agent, limiter: RateLimiter) -> int:
     return max(args.memory_capacity, (round_ if limiter.synchronize else 0) + args.batch_size * agent.spec.period)
 
 
-def make_buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generator: torch.Generator) -> Buffer:
+def make_buffer(args: Args, agent: Learnable, environment: EnvironmentSpec, generator: torch.Generator) -> Buffer:
     """Make the buffer that the agent needs, on the generator's device; `memory_capacity` as `capacity` returns it."""
     rows, place = args.memory_capacity, generator.device
     if agent.buffer == "replay":
@@ -48,7 +48,7 @@ def make_buffer(args: Args, agent: Agent, environment: EnvironmentSpec, generato
     return mixture
 
 
-def held(args: Args, agent: Agent) -> Held:
+def held(args: Args, agent: Learnable) -> Held:
     """Count the chunks of a full buffer; `memory_capacity` as `capacity` returns it."""
     chunks = -(-args.memory_capacity // agent.spec.period)
     own = args.own

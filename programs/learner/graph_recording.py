@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.interface import Agent, Update
+from rainbow_iqn_apex.agents.interface import Learnable, Update
 from rainbow_iqn_apex.memory.replay import Replay
 
 # Both ways draw the same numbers, and run the same kernels. Two sources of difference are left: a gradient summed in
@@ -80,7 +80,7 @@ class GraphRecorder:
 class LearnedState:
     """All that an update changes: the agent's parts, priorities, and where the generators are."""
 
-    def __init__(self, agent: Agent, replay: Replay) -> None:
+    def __init__(self, agent: Learnable, replay: Replay) -> None:
         self._compared = {"priorities of replay": replay.priority_tensors()}
         self._others: list[Tensor] = []  # the noise of a layer, say, which would hide how little a step changes
         for name, part in agent.parts.items():

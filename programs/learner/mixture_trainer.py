@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent, Update
+from rainbow_iqn_apex.agents.interface import Learnable, MixtureAgent, Update
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
@@ -24,7 +24,7 @@ class MixtureTrainer(EagerTrainer):
     anything. A batch that does not fit into memory goes back; from then on batches are smaller.
     """
 
-    def __init__(self, agent: Agent, buffer: Mixture, device: torch.device, clock: LoopClock) -> None:
+    def __init__(self, agent: Learnable, buffer: Mixture, device: torch.device, clock: LoopClock) -> None:
         super().__init__(agent, buffer, None, device, clock)
         self._mixture = buffer
         self._prepared: deque[Batch] = deque()  # not learned from yet

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.interface import Learnable
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
@@ -44,7 +44,7 @@ class StepPace:
     waits for rows.
     """
 
-    def __init__(self, args: Args, agent: Agent, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> None:
+    def __init__(self, args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> None:
         self._args = args
         self._buffer = buffer
         self._limiter = limiter
@@ -166,7 +166,7 @@ class QueuePace:
         return self._args.T_max <= T or (not self._limiter.synchronize and self._progress.round_end <= T)
 
 
-def make_pace(args: Args, agent: Agent, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> Pace:
+def make_pace(args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> Pace:
     """Return the pace of an agent with its buffer."""
     if isinstance(buffer, Queue | Mixture):
         return QueuePace(args, buffer, limiter, progress)

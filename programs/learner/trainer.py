@@ -6,7 +6,7 @@ metrics = trainer([Turn(progress, step), ...])      # an update for each turn
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Agent, MixtureAgent, Update
+from rainbow_iqn_apex.agents.interface import Learnable, MixtureAgent, Update
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
@@ -33,7 +33,7 @@ class GraphTrainer(Trainer):
     """
 
     def __init__(
-        self, agent: Agent, replay: Replay, batch_size: int | None, device: torch.device, clock: LoopClock,
+        self, agent: Learnable, replay: Replay, batch_size: int | None, device: torch.device, clock: LoopClock,
         recorder: Recorder,
     ) -> None:  # fmt: skip
         super().__init__(agent, replay, batch_size, device, clock)
@@ -73,7 +73,7 @@ class GraphTrainer(Trainer):
 
 
 def make_trainer(
-    agent: Agent, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock | None = None
+    agent: Learnable, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock | None = None
 ) -> Trainer:
     """Return the fastest updates for an agent on `device` with this buffer; None learns from all that waits in it.
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.interface import Learnable
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.buffer import Buffer
 
@@ -27,7 +27,7 @@ class Trainer(ABC):
     """Samples, learns, and writes priorities back."""
 
     def __init__(
-        self, agent: Agent, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock
+        self, agent: Learnable, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock
     ) -> None:
         self._agent = agent
         self._buffer = buffer

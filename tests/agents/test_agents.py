@@ -106,7 +106,7 @@ def test_noise_is_drawn_anew_every_replay_frequency_steps_and_at_every_load(name
         seen.append(agent.network.fcnoisy_h_v.weight_epsilon.clone())
     same = [bool(torch.equal(a, b)) for a, b in itertools.pairwise(seen)]
     assert same == [True, True, False, True, True, False]
-    agent.load(dict(agent.network.named_parameters()))
+    agent.load(dict(agent.network.named_parameters()), 1)
     agent.act(rows_of(rng, [StepType.MID, StepType.MID]), state, 7)
     assert not torch.equal(agent.network.fcnoisy_h_v.weight_epsilon, seen[-1])
 
@@ -133,7 +133,7 @@ def test_published_weights_change_the_policy_but_not_the_noise(name: str) -> Non
     published = weights_packet.unpack(wire.decode(weights_packet.pack(learner.network.published(), 3)))
     assert not any("epsilon" in key for key in published)
     before = {key: value.clone() for key, value in actor.network.named_buffers()}
-    actor.load(published)
+    actor.load(published, 3)
     for key, value in actor.network.named_buffers():
         assert torch.equal(value, before[key])
     wanted = {key: value.detach() for key, value in learner.network.named_parameters()}

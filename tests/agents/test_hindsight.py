@@ -133,7 +133,7 @@ def test_a_discount_stays_where_the_environment_cannot_judge_ends() -> None:
 @pytest.mark.parametrize("damage", [{DISCOUNT: 2.0}, {DISCOUNT: -1.0}, {GOAL: np.nan}, {REWARD: np.inf}])
 def test_chunks_with_impossible_numbers_are_refused(damage: dict[str, float]) -> None:
     rollout = rollout_of(args_of())
-    chunk, spec = chunks_of(rollout, 300)[0], rollout.agent.spec
+    chunk, spec = chunks_of(rollout, 300)[0], rollout.policy.spec
     fields = spec.row_fields(open_environment(args_of(), 1).spec)
     check_chunk(chunk, spec, fields)
     ((name, value),) = damage.items()

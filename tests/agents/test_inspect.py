@@ -64,7 +64,7 @@ def rollout_of(words: list[str]) -> Rollout:
 
 
 def seen_by(rollout: Rollout) -> tuple[Array, Inspection | None]:
-    return inspect(rollout.agent, rollout._rows, rollout._state)
+    return inspect(rollout.policy, rollout._rows, rollout._state)
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -163,7 +163,7 @@ def test_thoughts_are_what_the_agent_acts_by(name: str) -> None:
     for step in range(6):
         rollout.play(10 * step, 10 * step + 3)
         _, thought = seen_by(rollout)
-        output, _ = rollout.agent.act(rollout._rows, rollout._state, None)
+        output, _ = rollout.policy.act(rollout._rows, rollout._state, None)
         assert thought is not None
         if name == "r2d2":
             best = unscale(torch.tensor(output.extras["greedy"][0])).item()
@@ -179,7 +179,9 @@ def test_an_agent_that_draws_while_it_is_watched_goes_on_as_before() -> None:
     def draw(agent: Agent, _rows: Rows, _state: Arrays) -> Inspection:
         return Inspection("values", torch.rand(3, generator=agent.generator).numpy())
 
-    before = rollout.agent.generator.get_state()
-    rollout.agent.inspect = MethodType(draw, rollout.agent)  # type: ignore[method-assign]
+    generator = rollout.policy.generator
+    assert generator is not None
+    before = generator.get_state()
+    rollout.policy.inspect = MethodType(draw, rollout.policy)  # type: ignore[method-assign]
     seen_by(rollout)
-    assert rollout.agent.generator.get_state().equal(before)
+    assert generator.get_state().equal(before)

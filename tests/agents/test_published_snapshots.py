@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.rows import Array, Row
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.common import make_agent
 from rainbow_iqn_apex.programs.evaluation.settings import network_args
-from rainbow_iqn_apex.programs.evaluation.workers import play_episode, seed_agent
+from rainbow_iqn_apex.programs.evaluation.workers import begin_anew, play_episode
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
 from tests.specs import discrete
@@ -152,10 +152,10 @@ def test_an_evaluated_episode_is_played_by_the_snapshot(tmp_path: Path) -> None:
         network.fcnoisy_z_a.bias_mu.view(ACTIONS, ATOMS)[1, -1] = 1e3  # action 1 is certain to return V_max
     content = snapshot_of(network)
     agent = loaded_agent(saved(tmp_path / "x.pth", content))
-    agent.load({key: torch.zeros_like(value) for key, value in agent.network.named_parameters()})
+    agent.load({key: torch.zeros_like(value) for key, value in agent.network.named_parameters()}, 0)
     environment = _Frames(3)
     for seed in range(3):
-        seed_agent(agent, content["model_state_dict"], seed)
+        begin_anew(agent, content["model_state_dict"], 0, seed)
         record = play_episode(agent, environment, seed, threading.Event())
         assert (record.episode, record.score_saber, record.length) == (seed, 1, 2), "the chain's second action"
 

@@ -244,7 +244,7 @@ def test_published_weights_make_the_actor_say_the_same(name: str) -> None:
     said = []
     for agent in (learner, actor):
         if agent is actor:
-            actor.load(learner.network.published())
+            actor.load(learner.network.published(), 1)
         agent.generator.manual_seed(rng)
         said.append(agent.act(Rows.stack(row), {}, 10**6)[0].extras)
     for key, value in said[0].items():

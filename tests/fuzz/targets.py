@@ -188,12 +188,12 @@ def _use(records: list[EpisodeRecord]) -> None:
 def _weights(args: options.Args) -> Target:
     agent = make_agent(args, discrete((5,), "uint8", 3), CPU, learns=False, seed=1)
     player = Rollout(args, agent, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
-    weights: dict[str, torch.Tensor] = player.model.published()  # type: ignore[operator]
+    weights = agent.model.published()
     half = {name: tensor.bfloat16() for name, tensor in weights.items()}
-    most = weights_packet.most_bytes(player.model)
+    most = weights_packet.most_bytes(agent.loaded())
 
     def read(data: bytes) -> dict[str, torch.Tensor]:
-        return weights_packet.weights_for(player.model, wire.decode(data, most))
+        return weights_packet.weights_for(agent.loaded(), wire.decode(data, most))
 
     def use(weights: dict[str, torch.Tensor]) -> None:
         player.load(weights, 1)

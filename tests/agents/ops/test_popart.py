@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.networks.network import acting_tensors
 from rainbow_iqn_apex.agents.ops.popart import PopArt
 
 T, B, F = 7, 5, 11
@@ -81,10 +82,11 @@ def test_a_state_goes_on_where_it_was_taken() -> None:
     assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in popart.state_dict().items())
 
 
-def test_an_actor_needs_its_parameters_alone_and_an_optimiser_leaves_the_statistics() -> None:
+def test_an_actor_needs_what_is_published_and_an_optimiser_leaves_the_statistics() -> None:
     popart, actor, features = PopArt(F), PopArt(F), torch.randn(T, B, F)
     popart.observe(*batch(0, 9, 2))
-    published = {name: parameter.detach().clone() for name, parameter in popart.named_parameters()}
+    published = {name: tensor.detach().clone() for name, tensor in acting_tensors(popart).items()}
+    assert {"mean", "std"} < published.keys() < popart.state_dict().keys()
     assert all(tensor.dtype == torch.float32 for tensor in published.values())
     actor.load_state_dict(published, strict=False)
     assert torch.equal(popart(features), actor(features))

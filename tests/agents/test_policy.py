@@ -1,0 +1,124 @@
+"""A policy alone plays; what a learner publishes reaches it whole, and its outputs name the weights behind them."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.interface import ActorOutput, Policy
+from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
+from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
+from rainbow_iqn_apex.memory import weights_packet, wire
+from rainbow_iqn_apex.memory.broker.actor_client import Saved
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
+from rainbow_iqn_apex.memory.messages import Message
+from rainbow_iqn_apex.memory.rows import Arrays, Rows
+from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
+from rainbow_iqn_apex.programs.common import make_agent
+from tests.chain.environment import ChainEnvironment
+from tests.small import FAMILIES, SHORT_CHAIN, TINY
+
+CPU = torch.device("cpu")
+LENGTH = 5
+
+
+class Remote(Policy):
+    """Stands for a policy that computes elsewhere, where a new version acts from every fourth call on."""
+
+    spec = ChunkSpec(1, 0, LENGTH, 1, LENGTH, LENGTH, prioritised=False)
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:  # noqa: ARG002
+        self.calls += 1
+        return ActorOutput(np.zeros(len(rows.reward), np.int64), {}, self.calls // 4), state
+
+    def load(self, weights: dict[str, Tensor], version: int) -> None:
+        raise AssertionError(f"its weights are elsewhere, not {weights}, {version}")
+
+
+def rollout_of(policy: Policy) -> Rollout:
+    args = options.parse([*SHORT_CHAIN, *"--nb-env-per-actor 2 --id-actor 0".split()], "test", "")
+    return Rollout(args, policy, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
+
+
+def chunks_of(messages: list[Message]) -> list[Chunk]:
+    return [message for message in messages if isinstance(message, Chunk)]
+
+
+def test_a_policy_alone_plays_and_its_chunks_carry_the_versions_that_it_names() -> None:
+    # Mutation: leave out `version = output.version` in `Rollout._add`.
+    policy = Remote()
+    rollout = rollout_of(policy)
+    versions = set()
+    for step in range(40):
+        for chunk in chunks_of(rollout.play(step, step)):
+            assert chunk.version == policy.calls // 4
+            versions.add(chunk.version)
+    assert len(versions) > 5
+    assert rollout.view(3).actions == ()
+    other = rollout_of(Remote())
+    other.restore(Saved(rollout.snapshot(ResumePoint(0, 40)), 0))
+    rewards = [
+        [list(chunk.rows["reward"]) for step in range(20) for chunk in chunks_of(each.play(step, step))]
+        for each in (rollout, other)
+    ]
+    assert rewards[0] == rewards[1] != []
+
+
+@pytest.mark.parametrize("name", ["rainbow_iqn", *FAMILIES])
+def test_outputs_name_the_weights_that_were_loaded(name: str) -> None:
+    # Mutation: leave out `self.version = version` in `Agent.load`.
+    words = FAMILIES.get(name, [*SHORT_CHAIN, *TINY])
+    args = options.parse([*words, *"--nb-env-per-actor 2 --id-actor 0".split()], "test", "")
+    learner, actor = (make_agent(args, ChainEnvironment.spec, CPU, learns=learns, seed=1) for learns in (True, False))
+    with torch.no_grad():
+        for seed, tensor in enumerate(learner.loaded().values()):
+            tensor.copy_(torch.rand(tensor.shape, generator=torch.Generator().manual_seed(seed)))
+    packet = wire.decode(weights_packet.pack(learner.model.published(), 7))
+    weights = weights_packet.weights_for(actor.loaded(), packet)
+    rollout = Rollout(args, actor, VectorEnvironment([ChainEnvironment(seed) for seed in range(2)]))
+    rollout.load(weights, 7)
+    rows = Rows.stack([ChainEnvironment(0).reset()] * 2)
+    assert actor.act(rows, {}, 10**6)[0].version == 7
+    wanted = learner.model.published()
+    assert {key: tensor.tolist() for key, tensor in actor.loaded().items()} == {
+        key: wanted[key].to(tensor.dtype).tolist() for key, tensor in actor.loaded().items()
+    }
+    statistics = {"vmpo": {"popart.mean", "popart.std"}, "ppo": {"normaliser.mean", "normaliser.scale"}}
+    assert statistics.get(name, set()) <= weights.keys()
+    assert not any("epsilon" in key or "target_" in key for key in weights)
+
+
+class Normalised(Network):
+    """Has statistics of every kind of number, and noise of its own."""
+
+    OWN_BUFFERS = frozenset({"noise"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.statistics = nn.Linear(3, 2), nn.BatchNorm1d(2)
+        self.register_buffer("noise", torch.zeros(2))
+        self.register_buffer("constant", torch.zeros(2), persistent=False)
+
+
+def test_statistics_travel_beside_the_weights() -> None:
+    # Mutations: publish parameters alone; publish all buffers; take numbers of any dtype.
+    learner, actor = Normalised(), Normalised()
+    learner.statistics(learner.layer(torch.rand(5, 3)))
+    names = {"layer.weight", "layer.bias", "statistics.weight", "statistics.bias", "statistics.running_mean",
+             "statistics.running_var", "statistics.num_batches_tracked"}  # fmt: skip
+    assert acting_tensors(actor).keys() == names
+    packet = weights_packet.pack(learner.published(), 1)
+    assert len(packet) <= weights_packet.most_bytes(acting_tensors(actor)) + wire.MAX_HEADER_BYTES
+    found = weights_packet.weights_for(acting_tensors(actor), wire.decode(packet))
+    assert {key: tensor.tolist() for key, tensor in found.items()} == {
+        key: tensor.tolist() for key, tensor in acting_tensors(learner).items()
+    }
+    assert found["statistics.num_batches_tracked"] == 1
+    wrong = found | {"statistics.num_batches_tracked": torch.ones(())}
+    with pytest.raises(RunError, match=r"num_batches_tracked is torch.float32 \[\], needed is torch.int64"):
+        weights_packet.weights_for(acting_tensors(actor), wire.decode(weights_packet.pack(wrong, 1)))
