@@ -1,16 +1,1 @@
-"""Play games and send the experience to the learner through Redis; an evaluation actor sends its scores alone."""
-
-from rainbow_iqn_apex.programs import processor, stopping
-
-
-def main() -> None:
-    """Run an actor; installed, apex-actor does."""
-    stopping.end_at_once()  # also during the imports that follow, which take seconds
-    processor.prepare()
-    from rainbow_iqn_apex.programs.launch import run_program
-
-    run_program("rainbow_iqn_apex.programs.actor.program:run_actor", "launch_actor.py", str(__doc__))
-
-
-if __name__ == "__main__":
-    main()
+../launch_actor.py

@@ -1,16 +1,1 @@
-"""Train an agent on the experience that actors send through Redis."""
-
-from rainbow_iqn_apex.programs import processor, stopping
-
-
-def main() -> None:
-    """Run the learner; installed, apex-learner does."""
-    stopping.end_at_once()  # also during the imports that follow, which take seconds
-    processor.prepare()
-    from rainbow_iqn_apex.programs.launch import run_program
-
-    run_program("rainbow_iqn_apex.programs.learner.program:run_learner", "launch_learner.py", str(__doc__))
-
-
-if __name__ == "__main__":
-    main()
+../launch_learner.py

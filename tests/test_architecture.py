@@ -336,3 +336,9 @@ def test_harmless_code_is_left_alone() -> None:
     text = "model.eval()\ntorch.load(path, weights_only=True)\nnp.load(path)\nre.compile('x')\njson.loads('1')"
     text += "\nimport yaml\nyaml.compose(text, Loader=yaml.SafeLoader)\nyaml.safe_dump({})"
     assert list(unsafe("x.py", text)) == []
+
+
+def test_the_package_is_made_of_links() -> None:
+    # Mutation: a tool that replaces files, such as `perl -pi`, over all of `git ls-files`: two copies of args.py.
+    copies = [path.name for path in (ROOT / PACKAGE).iterdir() if not path.is_symlink()]
+    assert set(copies) <= {"__init__.py", "__pycache__"}
