@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec
+from rainbow_iqn_apex.memory.mixture.spec import Sampling, TableSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
 
@@ -148,11 +149,28 @@ class Policy(ABC):
         return None
 
 
+class Mixing(Protocol):
+    """Holds what a mixture needs of its agent: its tables, and present feature vectors, by which they choose."""
+
+    mix: tuple[TableSpec, ...]
+    sampling: Sampling
+
+    def measure(self, rows: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
+        """Return the feature vectors [T, B, K] of sequences, from the first row with a full stack on."""
+
+    def measure_bytes(self, sequences: int) -> int:
+        """Estimate the bytes that `measure` holds at once for so many sequences, beside their rows."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Let `measure` use a copy of the present weights meanwhile, in whatever thread."""
+
+
 class Learnable(ABC):
     """Learns from batches of replayed rows: all that a trainer needs."""
 
     spec: ChunkSpec
     buffer: Literal["replay", "queue", "mixture"] = "replay"  # samples again and again, gives each chunk once, or both
+    mixing: Mixing | None = None  # of an agent with a mixture
     steps_per_update: int | None = None  # agent steps that an update from a replay stands for; None: --replay-frequency
     generator: torch.Generator  # of all that it draws, on its device
     parts: dict[str, Stateful]  # "model" is a Network; snapshots hold all of them
@@ -215,17 +233,3 @@ class Agent(Policy, Learnable):
         Raises ValueError for weights that are of no such agent.
         """
         return {}
-
-
-@runtime_checkable
-class MixtureAgent(Protocol):
-    """Holds what a mixture needs of its agent: present feature vectors, by which its tables choose sequences."""
-
-    def measure(self, rows: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
-        """Return the feature vectors [T, B, K] of sequences, from the first row with a full stack on."""
-
-    def measure_bytes(self, sequences: int) -> int:
-        """Estimate the bytes that `measure` holds at once for so many sequences, beside their rows."""
-
-    def held(self) -> AbstractContextManager[None]:
-        """Let `measure` use a copy of the present weights meanwhile, in whatever thread."""

@@ -21,11 +21,11 @@ from benchmarks.harness import SLICE_S, Comparison, Work, compare, run
 from benchmarks.replay_peers import NumpyTree, Peer, peers
 from rainbow_iqn_apex.agents.ops.frames import stack_at
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
-from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.batch import Batch, NStepRows
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.memory.ring import NStepRows, RingRows
+from rainbow_iqn_apex.memory.ring import RingRows
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs import processor
 

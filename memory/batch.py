@@ -1,10 +1,20 @@
 """A sampled batch, as every buffer gives it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class NStepRows(NamedTuple):
+    """An n-step transition for each sample: m is n, or the number of steps to the episode's end if that is less."""
+
+    obs: Tensor  # [B, S, ...] stack at row t
+    action: Tensor  # [B] int64
+    return_: Tensor  # [B] float32
+    discount: Tensor  # [B] float32, of the bootstrap value
+    next_obs: Tensor  # [B, S, ...] stack at row t + m
 
 
 class Batch(NamedTuple):
@@ -22,6 +32,11 @@ class Batch(NamedTuple):
     generations: Tensor | None = None  # [B] int64
     versions: Tensor | None = None  # [B] int64, from a queue: the weights that acted last; a mixture's fresh ones alone
     replayed: Tensor | None = None  # [B] bool, from a mixture: drawn again from a table, not fresh from the queue
+
+    @property
+    def cut(self) -> Callable[[int, float, float], NStepRows] | None:
+        """What cuts n-step transitions out of a replay's memory: n, discount, clip -> rows; None of plain tensors."""
+        return getattr(self.rows, "transitions", None)
 
     @property
     def obs(self) -> Tensor:

@@ -9,7 +9,7 @@
 A buffer is a view of the streams: its checkpoint names the chunks that it holds, but the streams hold their rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -26,6 +26,35 @@ class Checkpoint(NamedTuple):
     ids: Tensor  # [chunks, 2] int64: actor, sequence
     priorities: Tensor  # [chunks, samples] float32
     extra: dict[str, Tensor] = {}  # noqa: RUF012 - never changed; 1-d each: what else a mixture needs
+
+
+class FreshChunks(Protocol):
+    """Holds chunks that wait for their first update, and so decides when there is one."""
+
+    spec: ChunkSpec
+    slots: int  # chunks that can wait
+
+    @property
+    def wanted(self) -> int:
+        """Fresh chunks of a batch."""
+
+    def ready(self) -> bool:
+        """Whether they wait."""
+
+    def next_steps(self, most: int) -> list[int]:
+        """Count the agent steps of the fresh chunks of each of the next batches, `most` of them at most."""
+
+
+class SmallerBatches(Protocol):
+    """Makes batches smaller where memory is short."""
+
+    batch_size: int
+
+    def shrink(self) -> int | None:
+        """Make batches smaller by the smallest step; return the new size, None if none is smaller."""
+
+    def put_back(self, batches: Sequence[Batch]) -> None:
+        """Take back batches that could not be learned from, the oldest first."""
 
 
 class Buffer(Protocol):
@@ -46,6 +75,14 @@ class Buffer(Protocol):
     def room(self) -> int:
         """Chunks that can be added now without losing any that no update has seen."""
 
+    @property
+    def fresh(self) -> FreshChunks | None:
+        """What is fresh, of a buffer that has updates when it has fresh chunks; None for updates at a pace of steps."""
+
+    @property
+    def smaller(self) -> SmallerBatches | None:
+        """What makes batches smaller, of a buffer that can; None of others."""
+
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Take the next chunk."""
 
@@ -63,6 +100,9 @@ class Buffer(Protocol):
 
     def priorities(self, most: int) -> Tensor | None:
         """Return the priorities of at most `most` samples, spread over all; None without priorities."""
+
+    def recorded(self) -> list[Tensor] | None:
+        """Return what `learned` changes, if a GPU can record `sample` and `learned` as a graph; None if it cannot."""
 
     def learned(self, batch: Batch, priorities: Tensor | None) -> None:
         """Note that a batch was learned from, and its new priorities [B] if the agent has any."""

@@ -63,6 +63,18 @@ class Queue:
         return self.slots - len(self._waiting)
 
     @property
+    def fresh(self) -> "Queue":
+        """Return the queue itself: all its chunks are fresh."""
+        return self
+
+    @property
+    def smaller(self) -> None:
+        """Return None: batches keep their size."""
+
+    def recorded(self) -> None:
+        """Return None: a queue works on the host."""
+
+    @property
     def wanted(self) -> int:
         """Chunks of a batch; one makes a batch of all that wait."""
         return self._batch_size or 1

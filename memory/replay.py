@@ -66,6 +66,14 @@ class Replay:
         """Chunks that can be added at once: all that it can hold, as it needs none of those that it replaces."""
         return self.slots
 
+    @property
+    def fresh(self) -> None:
+        """Return None: a chunk is learned from at any time."""
+
+    @property
+    def smaller(self) -> None:
+        """Return None: batches keep their size."""
+
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Store a chunk in the place of the oldest one, with the priorities of a restored checkpoint, if it has any."""
         slot = self.inserted % self.slots
@@ -110,7 +118,7 @@ class Replay:
         priorities: Tensor = self._tree.get(torch.arange(0, held, max(1, -(-held // most)), device=self.device))
         return priorities[priorities > 0].cpu()  # a LAST row has none
 
-    def priority_tensors(self) -> list[Tensor]:
+    def recorded(self) -> list[Tensor]:
         """Return all that `learned` changes: the tree's own tensors, no copies."""
         tensors: list[Tensor] = self._tree.tensors()
         return tensors

@@ -6,13 +6,13 @@ which memory has them. Letters: T rows of a window, B batch, S stack, n steps.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.batch import Batch, NStepRows
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.draws import importance_weights
 from rainbow_iqn_apex.memory.environment_spec import Field
@@ -20,16 +20,6 @@ from rainbow_iqn_apex.memory.rows import Array
 
 _DTYPES = {"uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "float32": torch.float32}
 _IN_ORDER = 4  # terms that torch adds one after the other; the order of more depends on sizes and processors
-
-
-class NStepRows(NamedTuple):
-    """An n-step transition for each sample: m is n, or the number of steps to the episode's end if that is less."""
-
-    obs: Tensor  # [B, S, ...] stack at row t
-    action: Tensor  # [B] int64
-    return_: Tensor  # [B] float32
-    discount: Tensor  # [B] float32, of the bootstrap value
-    next_obs: Tensor  # [B, S, ...] stack at row t + m
 
 
 class Ring:

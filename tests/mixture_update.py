@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.interface import MixtureAgent
 from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
@@ -34,7 +33,7 @@ def main() -> None:
     rows = {name: np.ones((spec.window, *field.shape), field.dtype) for name, field in spec.row_fields(ATARI).items()}
     chunk = Chunk(0, 0, rows, {name: np.ones(field.shape, field.dtype) for name, field in spec.state}, None)
     mixture = make_buffer(args, agent, ATARI, torch.Generator())
-    assert isinstance(mixture, Mixture) and isinstance(agent, MixtureAgent) and isinstance(args.own, MixtureOptions)
+    assert agent.mixing is not None and isinstance(mixture, Mixture) and isinstance(args.own, MixtureOptions)
     for number in range(max(part.capacity or 0 for part in args.own.mix)):
         mixture.add(ChunkId(0, number), chunk)
     trainer = make_trainer(agent, mixture, None, torch.device("cpu"))
@@ -44,7 +43,7 @@ def main() -> None:
         replayed=torch.tensor([True]),
     )
     agent.update(one, 0.5)  # PyTorch loads what it needs, and the optimiser makes its moments
-    agent.measure(one.rows, one.state)
+    agent.mixing.measure(one.rows, one.state)
     before = resident("VmRSS")
     trainer([Turn(0.5, number) for number in range(args.queue_size)])
     print(resident("VmHWM") - before, budget.update_bytes(args, agent, ATARI))

@@ -42,6 +42,8 @@ class Impala(SequenceAgent):
         self._options, self._learning = options, setup.learning
         self.generator, self._device = setup.generator, setup.generator.device
         self.buffer = "mixture" if options.mix else "queue"
+        self.mix, self.sampling = options.mix, options.sampling
+        self.mixing = self if options.mix else None
         length = options.unroll_length
         sizes = core_spec(setup, options.architecture, options.hidden_size, options.lstm_size, length)
         self.network = PolicyValueNetwork(sizes, setup.nb_actions).to(self._device)

@@ -24,7 +24,6 @@ from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
-from rainbow_iqn_apex.memory.ring import RingRows
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 
 CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
@@ -180,9 +179,8 @@ class QLearningAgent(Agent):
 
     def transitions(self, batch: Batch) -> Transitions:
         """Cut n-step transitions out of sampled windows."""
-        if isinstance(batch.rows, RingRows):  # the same, bit for bit, without copying the windows
-            learning = self._learning
-            return Transitions(*batch.rows.transitions(self._multi_step, learning.discount, learning.reward_clip))
+        if batch.cut:  # the same, bit for bit, without copying the windows
+            return Transitions(*batch.cut(self._multi_step, self._learning.discount, self._learning.reward_clip))
         prefix = self.spec.prefix
         window = slice(prefix, prefix + self._multi_step + 1)
         ahead = self._n_step(batch.reward[window], batch.discount[window], batch.step_type[window])

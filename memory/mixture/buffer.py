@@ -118,6 +118,19 @@ class Mixture:
         self._added += 1
 
     @property
+    def fresh(self) -> "Mixture":
+        """Return the mixture itself: the queue's share of a batch decides when there is an update."""
+        return self
+
+    @property
+    def smaller(self) -> "Mixture":
+        """Return the mixture itself."""
+        return self
+
+    def recorded(self) -> None:
+        """Return None: tables are chosen from on the host."""
+
+    @property
     def wanted(self) -> int:
         """Fresh sequences of a batch."""
         return counts(self._mix, self.batch_size)[0]

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Learnable, MixtureAgent
-from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
+from rainbow_iqn_apex.agents.interface import Learnable
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import wire
@@ -69,14 +68,14 @@ def update_bytes(args: Args, agent: Learnable, environment: EnvironmentSpec) -> 
     A mixture measures sequences before its batch is chosen; where batches are prepared ahead, a thread does so while
     the agent computes, and all these batches are held.
     """
-    spec, own = agent.spec, args.own
+    spec, mixing = agent.spec, agent.mixing
     size = args.update_size or -(-args.memory_capacity // spec.period)
     batch = size * chunk_bytes(spec, environment) * spec.sample_window // spec.window
     update = batch + agent.update_bytes(size)
-    if not isinstance(own, MixtureOptions) or not isinstance(agent, MixtureAgent) or not own.mix:
+    if mixing is None:
         return update
-    sequences = most_measured(own.mix, size, own.sampling)
-    measured = sequences * chunk_bytes(spec, environment) + agent.measure_bytes(sequences)
+    sequences = most_measured(mixing.mix, size, mixing.sampling)
+    measured = sequences * chunk_bytes(spec, environment) + mixing.measure_bytes(sequences)
     if args.queue_size == 1:
         return max(update, measured)
     return int(_PIECES * (update + measured + (args.queue_size - 1) * batch))

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Learnable, MixtureAgent
-from rainbow_iqn_apex.agents.mixture_options import MixtureOptions
+from rainbow_iqn_apex.agents.interface import Learnable
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
@@ -37,22 +36,20 @@ def make_buffer(args: Args, agent: Learnable, environment: EnvironmentSpec, gene
     if agent.buffer == "replay":
         start, weights = args.learn_start, (args.priority_weight, args.final_priority_weight)
         return Replay(agent.spec, environment, rows, generator, place, learn_start=start, priority_weight=weights)
-    if agent.buffer == "queue":
+    if (mixing := agent.mixing) is None:
         return Queue(agent.spec, rows, args.update_size, generator, place)
-    own = args.own
-    assert isinstance(own, MixtureOptions) and isinstance(agent, MixtureAgent)
     mixture = Mixture(
-        agent.spec, environment, own.mix, args.batch_size, generator, place, queue_capacity=rows, settings=own.sampling
-    )
-    mixture.measure = agent.measure
+        agent.spec, environment, mixing.mix, args.batch_size, generator, place,
+        queue_capacity=rows, settings=mixing.sampling,
+    )  # fmt: skip
+    mixture.measure = mixing.measure
     return mixture
 
 
 def held(args: Args, agent: Learnable) -> Held:
     """Count the chunks of a full buffer; `memory_capacity` as `capacity` returns it."""
     chunks = -(-args.memory_capacity // agent.spec.period)
-    own = args.own
-    if agent.buffer != "mixture" or not isinstance(own, MixtureOptions):
+    if (mixing := agent.mixing) is None:
         return Held(chunks, chunks)
     slots = max(args.batch_size, chunks)
-    return Held(most_chunks(own.mix, slots, own.sampling), longest_held(own.mix, slots, own.sampling))
+    return Held(most_chunks(mixing.mix, slots, mixing.sampling), longest_held(mixing.mix, slots, mixing.sampling))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.interface import Learnable, Update
-from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.memory.buffer import Buffer
 
 # Both ways draw the same numbers, and run the same kernels. Two sources of difference are left: a gradient summed in
 # another order, and equal draws, of which any one writes its priority. Losses hardly see either. Adam divides by the
@@ -80,8 +80,8 @@ class GraphRecorder:
 class LearnedState:
     """All that an update changes: the agent's parts, priorities, and where the generators are."""
 
-    def __init__(self, agent: Learnable, replay: Replay) -> None:
-        self._compared = {"priorities of replay": replay.priority_tensors()}
+    def __init__(self, agent: Learnable, buffer: Buffer) -> None:
+        self._compared = {"priorities of replay": buffer.recorded() or []}
         self._others: list[Tensor] = []  # the noise of a layer, say, which would hide how little a step changes
         for name, part in agent.parts.items():
             if isinstance(part, nn.Module):
@@ -92,7 +92,7 @@ class LearnedState:
                 others = [tensor for tensor in found if not tensor.is_floating_point()]
             self._others += others
         self._before, self._others_before = self.copies(), [tensor.clone() for tensor in self._others]
-        self._generators = [agent.generator, replay.generator, *_default_generators(agent.generator.device)]
+        self._generators = [agent.generator, buffer.generator, *_default_generators(agent.generator.device)]
         self._drawn = [generator.get_state() for generator in self._generators]
 
     @torch.no_grad()

@@ -7,10 +7,10 @@ from functools import partial
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Learnable, MixtureAgent, Update
+from rainbow_iqn_apex.agents.interface import Learnable, Update
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.mixture.buffer import Mixture
+from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer, lag
 from rainbow_iqn_apex.programs.learner.trainer_base import Metrics, Turn
 
@@ -24,9 +24,10 @@ class MixtureTrainer(EagerTrainer):
     anything. A batch that does not fit into memory goes back; from then on batches are smaller.
     """
 
-    def __init__(self, agent: Learnable, buffer: Mixture, device: torch.device, clock: LoopClock) -> None:
+    def __init__(self, agent: Learnable, buffer: Buffer, device: torch.device, clock: LoopClock) -> None:
         super().__init__(agent, buffer, None, device, clock)
-        self._mixture = buffer
+        assert agent.mixing is not None and buffer.smaller is not None, "an agent without a mixture"
+        self._mixing, self._batches = agent.mixing, buffer.smaller
         self._prepared: deque[Batch] = deque()  # not learned from yet
         self._thread = ThreadPoolExecutor(1, "batches")  # one for all calls: where memory is short, none could start
 
@@ -37,14 +38,12 @@ class MixtureTrainer(EagerTrainer):
         """
         if len(turns) == 1:
             return self._learn(turns, [partial(self._prepare, turns[0])])
-        agent = self._agent
-        assert isinstance(agent, MixtureAgent)
-        with agent.held():
+        with self._mixing.held():
             futures = [self._thread.submit(self._prepare, turn) for turn in turns]
             return self._learn(turns, [future.result for future in futures], futures)
 
     def _prepare(self, turn: Turn) -> None:
-        self._prepared.append(self._mixture.sample(None, turn.progress))
+        self._prepared.append(self._buffer.sample(None, turn.progress))
 
     def _learn(
         self, turns: list[Turn], prepare: list[Callable[[], None]], futures: Sequence[Future[None]] = ()
@@ -70,14 +69,14 @@ class MixtureTrainer(EagerTrainer):
         for batch, update in made:
             self._note(batch, update)
         if is_short:  # now that no traceback holds the failed update's tensors
-            self._mixture.put_back(list(self._prepared))
+            self._batches.put_back(list(self._prepared))
             self._prepared.clear()
             if self._device.type == "cuda":
                 torch.cuda.empty_cache()
         return metrics
 
     def _shrink(self) -> bool:
-        before, now = self._mixture.batch_size, self._mixture.shrink()
+        before, now = self._batches.batch_size, self._batches.shrink()
         if now:
             print(f"Out of memory: batches have {now} sequences from now on, in the place of {before}", flush=True)
         return now is not None

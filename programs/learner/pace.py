@@ -4,11 +4,8 @@ from typing import Protocol
 
 from rainbow_iqn_apex.agents.interface import Learnable
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory.buffer import Buffer
-from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.buffer import Buffer, FreshChunks
 from rainbow_iqn_apex.memory.limiter import RateLimiter
-from rainbow_iqn_apex.memory.mixture.buffer import Mixture
-from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 
@@ -97,23 +94,6 @@ class StepPace:
         return self._waits and self._progress.T_learner + self._steps > self._progress.T_actors
 
 
-class FreshBuffer(Protocol):
-    """Buffer whose fresh sequences decide when there is an update: a queue, or a mixture with its queue."""
-
-    spec: ChunkSpec
-    slots: int  # sequences that can wait
-
-    @property
-    def wanted(self) -> int:
-        """Fresh sequences of a batch."""
-
-    def ready(self) -> bool:
-        """Whether they wait."""
-
-    def next_steps(self, most: int) -> list[int]:
-        """Count the agent steps of the fresh sequences of each of the next batches, `most` of them at most."""
-
-
 class QueuePace:
     """An update whenever a batch waits, which stands for the agent steps of its fresh sequences.
 
@@ -121,7 +101,7 @@ class QueuePace:
     published after each batch, or after the steps of a round if that are more.
     """
 
-    def __init__(self, args: Args, queue: FreshBuffer, limiter: RateLimiter, progress: Progress) -> None:
+    def __init__(self, args: Args, queue: FreshChunks, limiter: RateLimiter, progress: Progress) -> None:
         self._args = args
         self._queue = queue
         self._limiter = limiter
@@ -168,8 +148,8 @@ class QueuePace:
 
 def make_pace(args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> Pace:
     """Return the pace of an agent with its buffer."""
-    if isinstance(buffer, Queue | Mixture):
-        return QueuePace(args, buffer, limiter, progress)
+    if buffer.fresh is not None:
+        return QueuePace(args, buffer.fresh, limiter, progress)
     return StepPace(args, agent, buffer, limiter, progress)
 
 

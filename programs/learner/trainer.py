@@ -6,11 +6,9 @@ metrics = trainer([Turn(progress, step), ...])      # an update for each turn
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Learnable, MixtureAgent, Update
+from rainbow_iqn_apex.agents.interface import Learnable, Update
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.buffer import Buffer
-from rainbow_iqn_apex.memory.mixture.buffer import Mixture
-from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer
 from rainbow_iqn_apex.programs.learner.graph_recording import (
     GraphRecorder,
@@ -33,11 +31,10 @@ class GraphTrainer(Trainer):
     """
 
     def __init__(
-        self, agent: Learnable, replay: Replay, batch_size: int | None, device: torch.device, clock: LoopClock,
+        self, agent: Learnable, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock,
         recorder: Recorder,
     ) -> None:  # fmt: skip
-        super().__init__(agent, replay, batch_size, device, clock)
-        self._replay = replay
+        super().__init__(agent, buffer, batch_size, device, clock)
         self._recorder = recorder
         self._progress = torch.zeros((), device=device)
         self._made = 0
@@ -59,16 +56,16 @@ class GraphTrainer(Trainer):
         elif self._made < _WARM_UP:
             update = self._recorder.warm_up(self._work)
         else:
-            state = LearnedState(self._agent, self._replay)
+            state = LearnedState(self._agent, self._buffer)
             self._launch, update = checked_recording(self._recorder, state, self._work)
         self._made += 1
         self._agent.count_update(turn.step)
         return {name: value.clone() for name, value in update.metrics.items()}
 
     def _work(self) -> Update:
-        batch = self._replay.sample(self._batch_size, self._progress)
+        batch = self._buffer.sample(self._batch_size, self._progress)
         update = self._agent.update(batch, self._progress)
-        self._replay.learned(batch, update.priorities)
+        self._buffer.learned(batch, update.priorities)
         return update
 
 
@@ -80,10 +77,9 @@ def make_trainer(
     `clock` has the PARTS of the updates.
     """
     clock = clock or LoopClock(*PARTS)
-    if isinstance(buffer, Mixture):
-        assert isinstance(agent, MixtureAgent)
+    if agent.mixing is not None:
         return MixtureTrainer(agent, buffer, device, clock)
-    if device.type == "cuda" and buffer.device == device and isinstance(buffer, Replay):  # a queue is host code
+    if device.type == "cuda" and buffer.device == device and buffer.recorded() is not None:
         recorder = GraphRecorder(device, [agent.generator, buffer.generator])
         return GraphTrainer(agent, buffer, batch_size, device, clock, recorder)
     return EagerTrainer(agent, buffer, batch_size, device, clock)

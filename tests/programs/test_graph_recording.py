@@ -178,9 +178,9 @@ def _no_numbers(_both: Learning, work: Work, _made: Update) -> Update:
 
 
 def _no_priorities(both: Learning, work: Work, _made: Update) -> Update:
-    kept = [tensor.clone() for tensor in both.replay.priority_tensors()]
+    kept = [tensor.clone() for tensor in both.replay.recorded()]
     results = work()
-    for tensor, before in zip(both.replay.priority_tensors(), kept, strict=True):
+    for tensor, before in zip(both.replay.recorded(), kept, strict=True):
         tensor.copy_(before)
     return results
 
