@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.deadline import Deadline, finish, wait_until
+from tests.deadline import Deadline, wait_until
 
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 _SKIPS = PROGRAM is None and not os.environ.get("TESTS_NEED_BROWSER")  # where CI installs one, its lack is a failure
@@ -60,7 +60,7 @@ class Browser:
     def __exit__(self, *_: object) -> None:
         os.close(self._out)  # the browser ends with its pipe
         try:
-            finish(self._process, 20)
+            wait_until(lambda: self._process.poll() is not None, "the end of the browser", 20)
         except AssertionError:
             self._process.kill()
             self._process.wait()

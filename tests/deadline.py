@@ -1,7 +1,6 @@
 """Deadlines that a busy machine does not bring nearer: they do not count the time in which processes queue to run.
 
 wait_until(path.exists, "the file to be there", 30)
-assert finish(process, 30) == 0
 
 clock = Clock()
 ...
@@ -9,12 +8,10 @@ assert clock.seconds() < 5
 """
 
 import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import AnyStr
 
 import psutil
 
@@ -93,20 +90,3 @@ def wait_until(
             deadline, before = Deadline(seconds, what), now
         deadline.check()
         time.sleep(every)
-
-
-@contextmanager
-def killed(process: subprocess.Popen[AnyStr]) -> Iterator[subprocess.Popen[AnyStr]]:
-    """Kill a process when the block ends: `Popen` as a context would wait for ever for one that a failed test left."""
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def finish(process: subprocess.Popen[AnyStr], seconds: float) -> int:
-    """Wait for the end of a process: its exit code."""
-    wait_until(lambda: process.poll() is not None, f"the end of {process.args!r}", seconds)
-    assert process.returncode is not None
-    return process.returncode

@@ -70,7 +70,7 @@ def test_the_learner_names_the_actor_that_has_failed(
         learner, actor = run.start(LEARNER), run.start("0")
         assert actor.finish(60) == 1
         assert "Traceback" in actor.errors and "in _may_fail" in actor.errors, "the user sees the own code"
-        why = rf"actor 0 has failed (LookupError: no level file\n for {place.split()[0]})"
+        why = f"actor 0 has failed (LookupError: no level file for {place.split()[0]})"
         assert why in alerts(client, run_name)
         learner.wait_for(f" sec); {why}; actor 0 is not running: python launch_actor.py ")
         assert learner.exit_code is None

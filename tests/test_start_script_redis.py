@@ -2,30 +2,29 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
 
-from tests.deadline import killed, wait_until
+from tests.deadline import wait_until
+from tests.processes import Processes
 from tests.servers import BUNDLED
 from tests.start_script import Workplace, is_listening, processes_in
 
 
 @pytest.fixture
-def other_redis(workplace: Workplace) -> Iterator[redis.Redis]:
+def other_redis(workplace: Workplace, processes: Processes) -> Iterator[redis.Redis]:
     """A Redis server of somebody else on the workplace's port, with a key in it."""
-    command = [BUNDLED, "--port", str(workplace.port), "--bind", "127.0.0.1", "--save", ""]
-    with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)) as server:
-        client = redis.Redis(port=workplace.port)
-        wait_until(lambda: is_listening(workplace.port), "the other Redis server")
+    words = ["--port", workplace.port, "--bind", "127.0.0.1", "--save", ""]
+    server = processes.start(*words, program=BUNDLED, cwd=Path("/"))
+    server.wait_until(lambda: is_listening(workplace.port), "the other Redis server")
+    with redis.Redis(port=workplace.port) as client:
         client.set("mine", "untouched")
         yield client
-        assert server.poll() is None
+        assert server.exit_code is None
         assert client.get("mine") == b"untouched"
-        client.close()
 
 
 def test_redis_is_started_again(workplace: Workplace) -> None:
@@ -44,14 +43,13 @@ def test_redis_is_started_again(workplace: Workplace) -> None:
     workplace.assert_nothing_left()
 
 
-def test_a_port_that_something_else_has_is_refused(workplace: Workplace) -> None:
+def test_a_port_that_something_else_has_is_refused(workplace: Workplace, processes: Processes) -> None:
     page = "import http.server, sys; http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), None).serve_forever()"
-    command = [sys.executable, "-c", page, str(workplace.port)]
-    with killed(subprocess.Popen(command, stderr=subprocess.DEVNULL)) as other:
-        wait_until(lambda: is_listening(workplace.port), "the other server")
-        assert workplace.run("--windows", "none") == 2
-        assert f"port {workplace.port} of localhost is taken by something that is not Redis" in workplace.output
-        assert other.poll() is None
+    other = processes.start("-c", page, workplace.port)
+    other.wait_until(lambda: is_listening(workplace.port), "the other server")
+    assert workplace.run("--windows", "none") == 2
+    assert f"port {workplace.port} of localhost is taken by something that is not Redis" in workplace.output
+    assert other.exit_code is None
 
 
 def test_a_redis_that_is_there_is_left_alone(workplace: Workplace, other_redis: redis.Redis) -> None:
@@ -96,14 +94,13 @@ def test_a_redis_that_cannot_start_says_why(workplace: Workplace) -> None:
 
 
 @pytest.fixture
-def guarded_redis(workplace: Workplace) -> Iterator[str]:
-    """A Redis server that asks for a password, on the workplace's port; yields the password."""
+def guarded_redis(workplace: Workplace, processes: Processes) -> str:
+    """A Redis server that asks for a password, on the workplace's port; returns the password."""
     word = "s3cret-of-nobody"
-    listen = ["--port", str(workplace.port), "--bind", "127.0.0.1"]
-    command = [BUNDLED, *listen, "--save", "", "--requirepass", word]
-    with killed(subprocess.Popen(command, cwd="/", stdout=subprocess.DEVNULL)):
-        wait_until(lambda: is_listening(workplace.port), "the guarded Redis server")
-        yield word
+    words = ["--port", workplace.port, "--bind", "127.0.0.1", "--save", "", "--requirepass", word]
+    server = processes.start(*words, program=BUNDLED, cwd=Path("/"))
+    server.wait_until(lambda: is_listening(workplace.port), "the guarded Redis server")
+    return word
 
 
 @pytest.mark.parametrize("by", ["REDIS_PASSWORD", "REDIS_URL"])

@@ -14,7 +14,8 @@ from rainbow_iqn_apex.programs.start import windows
 from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
 from rainbow_iqn_apex.programs.start.windows import TerminalWindows, TmuxWindows, choose, open_window
-from tests.deadline import finish, killed, wait_until
+from tests.deadline import wait_until
+from tests.processes import Process, Processes
 
 SCREEN, TMUX = {"DISPLAY": ":0"}, {"TMUX": "/tmp/tmux-0/default,1,0"}
 
@@ -97,12 +98,13 @@ class Viewers:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.viewer: subprocess.Popen[bytes] | None = None
+        self.viewer: Process | None = None
 
     def open(self, _name: str, command: Sequence[str]) -> None:
         with self.file.open("wb") as output:
             environment: dict[str, str] = {}  # that of a terminal server is another one, too
-            self.viewer = subprocess.Popen(command, cwd="/", stdin=-1, stdout=output, stderr=output, env=environment)
+            popen = subprocess.Popen(command, cwd="/", stdin=-1, stdout=output, stderr=output, env=environment)
+        self.viewer, self.stdin = Process(popen, "the viewer", self.file), popen.stdin
 
 
 class NoWindows:
@@ -112,13 +114,17 @@ class NoWindows:
 
 
 @contextmanager
-def opened(tmp_path: Path, process_id: int) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def opened(tmp_path: Path, process_id: int) -> Iterator[tuple[int, Process]]:
     """The descriptor and the viewer of a window."""
     viewers = Viewers(tmp_path / "shown")
     descriptor = open_window(viewers, "actor 0", process_id, StopRequest())
     assert viewers.viewer is not None
-    with killed(viewers.viewer) as viewer:
-        yield descriptor, viewer
+    try:
+        yield descriptor, viewers.viewer
+    finally:
+        viewers.viewer.kill()
+        assert viewers.stdin
+        viewers.stdin.close()
 
 
 def test_a_window_shows_all_lines_and_then_closes(tmp_path: Path) -> None:
@@ -127,21 +133,23 @@ def test_a_window_shows_all_lines_and_then_closes(tmp_path: Path) -> None:
         wait_until(lambda: (tmp_path / "shown").read_bytes() == b"first\n", "the line at once")
         os.write(descriptor, b"last\n" + QUESTION)
         os.close(descriptor)
-        assert finish(viewer, 30) == 0, "it asks nobody where there is no terminal"
+        assert viewer.finish(30) == 0, "it asks nobody where there is no terminal"
     assert (tmp_path / "shown").read_bytes() == b"first\nlast\n" + QUESTION
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_window_that_is_closed_lets_the_process_save(tmp_path: Path, number: signal.Signals) -> None:
-    training = subprocess.Popen(["sleep", "1000"])
-    with killed(training) as process, opened(tmp_path, process.pid) as (descriptor, viewer):
+def test_a_window_that_is_closed_lets_the_process_save(
+    processes: Processes, tmp_path: Path, number: signal.Signals
+) -> None:
+    process = processes.start("1000", program="sleep")
+    with opened(tmp_path, process.pid) as (descriptor, viewer):
         os.write(descriptor, b"first\n")
         wait_until((tmp_path / "shown").read_bytes, "the line")
-        viewer.send_signal(number)
-        assert finish(process, 30) == -signal.SIGTERM
+        viewer.send(number)
+        assert process.finish(30) == -signal.SIGTERM
         os.write(descriptor, b"saved\n")
         os.close(descriptor)
-        assert finish(viewer, 30) == 0
+        assert viewer.finish(30) == 0
     assert (tmp_path / "shown").read_bytes() == b"first\nsaved\n"
 
 
