@@ -24,8 +24,8 @@ from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
 from rainbow_iqn_apex.memory.batch import Batch, NStepRows
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.fast.ring import RingRows
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.memory.ring import RingRows
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs import processor
 

@@ -21,7 +21,7 @@ class Batch(NamedTuple):
     """A sampled batch, time-major: T = prefix + sample length + bootstrap rows, B samples.
 
     From a replay in the machine's memory, `rows` are copied when they are first read, and are lost once their chunk is
-    overwritten (see `memory.ring.RingRows`). The fields of prioritised sampling are None with other sampling; `indices`
+    overwritten (see `memory.fast.ring.RingRows`). The fields of prioritised sampling are None with others; `indices`
     and `generations` name the place of each sample, for `Buffer.learned`.
     """
 

@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.buffer import Checkpoint, check_checkpoint
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.ring import MemoryRing, Ring, tensor_of
+from rainbow_iqn_apex.memory.ring import Ring, tensor_of
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 
 
@@ -195,9 +195,7 @@ class Replay:
 def make_tree(capacity: int, device: torch.device) -> Any:
     """Return the fastest tree for a device: a `SegmentTree`, or a `BinaryTree`, which has the same interface."""
     if device.type == "cpu":
-        from rainbow_iqn_apex.memory.binary_tree import (
-            BinaryTree,  # numba is loaded where there is a replay, and in no actor
-        )
+        from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree  # loads numba, which no actor needs
 
         return BinaryTree(capacity)
     return SegmentTree(capacity, device, checked=False)  # checking values would make every draw wait for the GPU
@@ -205,4 +203,8 @@ def make_tree(capacity: int, device: torch.device) -> Any:
 
 def make_ring(spec: ChunkSpec, fields: Mapping[str, Field], slots: int, device: torch.device) -> Ring:
     """Return the fastest ring for a device."""
-    return MemoryRing(spec, fields, slots) if device.type == "cpu" else Ring(spec, fields, slots, device)
+    if device.type == "cpu":
+        from rainbow_iqn_apex.memory.fast.ring import MemoryRing  # loads numba, too
+
+        return MemoryRing(spec, fields, slots)
+    return Ring(spec, fields, slots, device)

@@ -8,7 +8,7 @@ import gymnasium.envs.classic_control.cartpole  # noqa: E402, F401
 import torch._dynamo  # noqa: E402, F401 - with the first update
 
 import rainbow_iqn_apex.environments.gymnasium.environment  # noqa: E402
-import rainbow_iqn_apex.memory.binary_tree  # noqa: E402
+import rainbow_iqn_apex.memory.fast.binary_tree  # noqa: E402
 import rainbow_iqn_apex.monitoring.overview  # noqa: E402
 import rainbow_iqn_apex.programs.actor.program  # noqa: E402
 import rainbow_iqn_apex.programs.evaluation.program  # noqa: E402

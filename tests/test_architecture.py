@@ -87,6 +87,8 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             and name in {"agents.interface.Agent", "agents.interface.Learnable"},
             "a trainer needs a Learnable": module in TRAINERS
             and name in {"agents.interface.Agent", "agents.interface.Policy"},
+            "a trainer asks buffers by their protocol": module in TRAINERS
+            and name.startswith(("memory.replay", "memory.queue", "memory.mixture")),
             "networks know no agent": module.startswith("agents.networks") and name.startswith("agents.interface"),
             "only programs know of the broker": name.startswith("memory.broker")
             and not (is_broker or folder in {"monitoring", "options", "programs", "benchmarks", "tests"}),
@@ -248,6 +250,7 @@ def test_nothing_can_run_code_from_outside(path: str) -> None:
         ("programs/actor/x.py", "from agents.interface import Agent"),
         ("programs/actor/x.py", "from agents.interface import ActorOutput, Learnable"),
         ("programs/learner/trainer_base.py", "from agents.interface import Agent"),
+        ("programs/learner/pace.py", "from memory.queue import Queue"),
         ("agents/networks/x.py", "from agents.interface import Agent"),
         ("agents/x.py", "from launch_learner import run"),
         ("agents/x.py", "import test_multiple_seed"),

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.binary_tree import BinaryTree
 from rainbow_iqn_apex.memory.draws import importance_weights
+from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
+from rainbow_iqn_apex.memory.fast.ring import MemoryRing, RingRows
 from rainbow_iqn_apex.memory.replay import Replay
-from rainbow_iqn_apex.memory.ring import MemoryRing, Ring, RingRows
+from rainbow_iqn_apex.memory.ring import Ring
 from tests.conftest import random_rows
 from tests.memory.test_replay import SPECS, make_chunks, make_replay
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from rainbow_iqn_apex.memory import binary_tree, segment_tree
+from rainbow_iqn_apex.memory import segment_tree
+from rainbow_iqn_apex.memory.fast import binary_tree
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth

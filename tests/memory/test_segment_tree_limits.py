@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rainbow_iqn_apex.memory.binary_tree import BinaryTree
 from rainbow_iqn_apex.memory.draws import importance_weights
+from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
 from rainbow_iqn_apex.memory.replay import make_tree
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.ground_truth import priorities as truth

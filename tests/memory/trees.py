@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rainbow_iqn_apex.memory.binary_tree import BinaryTree
+from rainbow_iqn_apex.memory.fast.binary_tree import BinaryTree
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 
