@@ -1,27 +1,28 @@
 """Every option of the three programs: frozen dataclasses that become a grouped --help, with bounds beside the defaults.
 
-Here stand the options that all agents share; an agent's own stand beside it. Parsing has no side effects and imports
-nothing slow. All bad settings are reported together, one line each, naming the option. Options marked `shared` must be
-the same in all processes of a run; the learner publishes them and the others compare.
+Options that all agents share stand here and in `options/`; an agent's own stand beside it. Parsing has no side effects
+and imports nothing slow. All bad settings are reported together, one line each, naming the option. Options marked
+`shared` must be the same in all processes of a run; the learner publishes them and the others compare.
 """
 
 import dataclasses
-import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.agents.registry import AGENTS, agent_names, find_agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
-from rainbow_iqn_apex.options.environment_names import environment_errors
+from rainbow_iqn_apex.options.environment_names import environment_errors, task_name
 from rainbow_iqn_apex.options.lockstep import lockstep_errors
 from rainbow_iqn_apex.options.option import bounds_errors, flag_of, option
 from rainbow_iqn_apex.options.presets import PRESETS, preset_of
-from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, server_errors
+from rainbow_iqn_apex.options.redis_options import named_twice, server_errors
+from rainbow_iqn_apex.options.run_options import EnvironmentOptions, MachineOptions, ReplayOptions, ResultOptions
 from rainbow_iqn_apex.options.sink_options import SinkOptions
 
 
@@ -29,7 +30,7 @@ from rainbow_iqn_apex.options.sink_options import SinkOptions
 class RunOptions:
     """run"""
 
-    agent: str = option("rainbow_iqn", f"what learns: {' or '.join(AGENTS)}", choices=tuple(AGENTS), shared=True)
+    agent: str = option("rainbow_iqn", f"what learns: {', '.join(agent_names())} or package.module:Class", shared=True)
     rainbow_only: bool = option(False, "an older way to choose the agent rainbow", shared=True)
     seed: int = option(123, "each process derives its own from it and its id", least=0, shared=True)
     nb_actor: int = option(1, "actors of the run; may change when it is resumed", above=0, most=MAX_ACTORS, shared=True)
@@ -67,94 +68,6 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class EnvironmentOptions:
-    """environment"""
-
-    env: str = option("atari", "kind of environment: atari, or gymnasium:<id>", shared=True)
-    game: str = option("space_invaders", "ALE game in snake_case; an evaluation takes the snapshot's", shared=True)
-    proba_sticky_actions: float = option(
-        0.25, "probability of a repeated action at each frame; 0: none", least=0, most=1, shared=True
-    )
-    action_repeat: int = option(4, "frames per agent step", above=0, shared=True, policy=True)
-    disable_SABER_mode: bool = option(
-        False, "30 minutes per episode and no stuck rule, instead of SABER's rules", shared=True, flag=True
-    )
-    render: bool = option(False, "show the game in a window; needs a display", flag=True)
-
-
-@dataclass(frozen=True)
-class ReplayOptions:
-    """replay"""
-
-    memory_capacity: int = option(1_000_000, "transitions over all actors", above=0, shared=True)
-    replay_device: str = option(
-        "auto", "where replay lives: cpu, cuda, or auto (with the learner, if it fits)", choices=("auto", "cpu", "cuda")
-    )
-    priority_weight: float = option(
-        0.4, "importance-sampling beta, annealed linearly over T-max - learn-start", least=0, most=1
-    )
-    final_priority_weight: float = option(1.0, "importance-sampling beta at T-max", least=0, most=1)
-    length_actor_buffer: int = option(1000, "most rows of an environment that are not sent yet", above=0)
-    queue_size: int = option(
-        1,
-        "batches drawn at once on a CPU, before any is learned from: beyond 1 they miss the newest priorities",
-        above=0,
-    )
-
-
-@dataclass(frozen=True)
-class ResultOptions:
-    """results and evaluation"""
-
-    path_to_results: Path = option(
-        Path("results"),
-        "folder of CSV, plot and snapshots; a stopped run resumes from it. The episodes of test_multiple_seed.py go to "
-        "evaluations/<game>_<snapshot>_seed<seed>.csv in it",
-    )
-    log_interval: int = option(25_000, "agent steps between log lines", above=0)
-    verbose: bool = option(False, "print each setting of the preset with its reason", flag=True)
-    evaluation_interval: int = option(500_000, "agent steps between snapshots, plots and value estimates", above=0)
-    evaluation_episodes: int = option(100, "episodes of test_multiple_seed.py, each with a seed of its own", above=0)
-    evaluation_workers: int = option(
-        0,
-        "processes of test_multiple_seed.py; 0: one per processor core, at most 32, 8 on a GPU and 1 with --render",
-        least=0,
-    )
-    record: Path | None = option(
-        None, "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode; needs no screen"
-    )
-    export: Path | None = option(None, "folder for a model card of test_multiple_seed.py, as Hugging Face takes it")
-    record_evaluations: bool = option(
-        False, "film what evaluation actors play, and show the best and the newest episode (docs/sinks.md)", flag=True
-    )
-    keep_checkpoints: int = option(
-        10,
-        "even intervals of T-max at whose ends the weights are kept for evaluations, as model_<game>_<steps>.pth (40 "
-        "MB with the papers' network); they are always kept at SABER's marks, 10, 50, 100 and 200 million frames",
-        least=0,
-    )
-    evaluation_size: int = option(500, "replayed states whose mean value the learner reports", above=0)
-
-
-@dataclass(frozen=True)
-class MachineOptions(RedisOptions):
-    """machine and network"""
-
-    weight_synchro_frequency: int = option(
-        400,
-        "agent steps between weight publications and pulls; without lockstep, of each actor's own",
-        above=0,
-        shared=True,
-    )
-    learner_threads: int = option(
-        0, "processor threads of the learner's tensor operations; 0: PyTorch's choice", least=0, most=1024
-    )
-    gpu_number: int = option(0, "CUDA device of this process", least=0)
-    disable_cuda: bool = option(False, "compute on the CPU", flag=True)
-    disable_cudnn: bool = option(False, "do not use cuDNN", flag=True)
-
-
-@dataclass(frozen=True)
 class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOptions, EnvironmentOptions, RunOptions):
     """All settings of a process; `own` holds the agent's."""
 
@@ -165,9 +78,8 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
 
     @property
     def task(self) -> str:
-        """Name of the game or environment in the names of files: for `--env`, the text after its colon."""
-        _, colon, environment = self.env.partition(":")
-        return re.sub(r"[^\w.-]", "-", environment) if colon else self.game
+        """Name of the game or environment in the names of files."""
+        return task_name(self.env, self.game)
 
     @property
     def name(self) -> str:
@@ -236,7 +148,7 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
         common = {name: value for name, value in values.items() if name in _COMMON}
         if "agent" not in common and "rainbow_only" in common:
             common["agent"] = "rainbow" if common["rainbow_only"] else RunOptions.agent
-        agent = AGENTS[common.get("agent", self.agent)].options
+        agent = find_agent(common.get("agent", self.agent)).options
         names = {f.name for f in dataclasses.fields(agent)}
         before = {name: getattr(self.own, name, self.unused.get(name)) for name in names}
         before = {name: value for name, value in before.items() if value is not None}
@@ -260,8 +172,8 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     given = read(argv)
     errors: list[str] = []
     agent = _agent(given.values, errors)
-    if command_line.asks_for_help(argv) and given.values.get("agent", agent) in AGENTS:
-        options = AGENTS[agent].options
+    if command_line.asks_for_help(argv) and not errors:
+        options = find_agent(agent).options
         command_line.print_help((*GROUPS, options), program, description, _defaults(options, given.values))
     args = _args(agent, given)
     errors += _unused_errors(args) + verify(args) + named_twice(args, args.given)
@@ -272,7 +184,11 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
 
 def read(argv: Sequence[str] | None) -> config_file.Settings:
     """Read what a command line and its configuration file give, of the options of all agents."""
-    return config_file.read(ALL_GROUPS, argv)
+    agent = config_file.read((RunOptions,), argv).values.get("agent", RunOptions.agent)
+    groups = ALL_GROUPS
+    with suppress(UserError):  # `parse` names the mistake
+        groups = (*ALL_GROUPS, find_agent(agent).options)
+    return config_file.read(groups, argv)
 
 
 def _agent(values: dict[str, Any], errors: list[str]) -> str:
@@ -280,12 +196,19 @@ def _agent(values: dict[str, Any], errors: list[str]) -> str:
     agent, rainbow_only = values.get("agent", RunOptions.agent), values.get("rainbow_only")
     if "agent" in values and rainbow_only is not None and rainbow_only != (agent == "rainbow"):
         errors.append(f"--rainbow-only: {rainbow_only} contradicts --agent {agent}; leave out --rainbow-only")
-    return agent if agent in AGENTS and not rainbow_only else "rainbow" if rainbow_only else RunOptions.agent
+    if rainbow_only:
+        return "rainbow"
+    try:
+        find_agent(agent)
+    except UserError as error:
+        errors.append(str(error))
+        return RunOptions.agent
+    return str(agent)
 
 
 def _args(agent: str, given: config_file.Settings) -> Args:
     values = given.values
-    options = AGENTS[agent].options
+    options = find_agent(agent).options
     named = preset_of(values.get("preset", "paper"), options, is_atari=_is_atari(values))
     preset = {name: value for name, (value, _) in named.items()}
     chosen = _defaults(options, values) | preset | {name: values[name] for name in values.keys() - options.UNUSED}

@@ -1,6 +1,7 @@
 """The agents by name: their options, and where their classes are. A new agent is one line here.
 
-Imports no torch: an agent's class is imported when it is built, so that `--help` is quick.
+Agents of other packages need no line: `--agent package.module:Class` names one, and so does an entry point of the group
+`rainbow_iqn_apex.agents`. Imports no torch: an agent's class is imported when it is built, so that `--help` is quick.
 """
 
 import importlib
@@ -13,10 +14,15 @@ from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
 from rainbow_iqn_apex.agents.sac.options import SacOptions
+from rainbow_iqn_apex.common import plugins
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options.agent_options import AgentOptions
 
 if TYPE_CHECKING:
     from rainbow_iqn_apex.agents.interface import Agent
+
+
+GROUP = "rainbow_iqn_apex.agents"  # of entry points
 
 
 class Entry(NamedTuple):
@@ -45,3 +51,23 @@ AGENTS = {
     "vtrace": Entry(VtraceOptions, "rainbow_iqn_apex.agents.on_policy.agent", "OnPolicy"),
     "reinforce": Entry(ReinforceOptions, "rainbow_iqn_apex.agents.reinforce.agent", "Reinforce"),
 }
+
+
+def agent_names() -> tuple[str, ...]:
+    """Return the names of all agents here and in installed packages."""
+    return (*AGENTS, *plugins.offered(GROUP))
+
+
+def find_agent(name: str) -> Entry:
+    """Return the agent of this name; raises UserError if there is none, or if its module cannot be imported."""
+    if name in AGENTS:
+        return AGENTS[name]
+    place = plugins.offered(GROUP).get(name, name)
+    if not plugins.module_exists(place):
+        raise UserError(f"--agent: expected {', '.join(agent_names())} or package.module:Class, got {name!r}")
+    found = plugins.load("--agent", place)
+    options = getattr(found, "options_type", None)
+    if not (isinstance(found, type) and isinstance(options, type) and issubclass(options, AgentOptions)):
+        raise UserError(f"--agent: expected a class with options_type, derived from AgentOptions, got {place}")
+    module, _, class_name = place.partition(":")
+    return Entry(options, module, class_name)

@@ -1,10 +1,17 @@
-"""Environments by name. A new environment is one file and one line here."""
+"""Environments by name. A new environment is one file and one line here.
+
+Environments of other packages need no line: `--env package.module:make` names a function of `EnvironmentSettings` and a
+seed that returns an `Environment`. So does an entry point of the group `rainbow_iqn_apex.environments`; what follows a
+colon after its name is the environment's own, as in gymnasium:<id>.
+"""
 
 import importlib
 from collections.abc import Callable
 
+from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 
+GROUP = "rainbow_iqn_apex.environments"  # of entry points
 Make = Callable[[EnvironmentSettings, int], Environment]
 
 
@@ -24,9 +31,35 @@ ENVIRONMENTS: dict[str, Make] = {
 }
 
 
+def outside(env: str) -> str:
+    """Return where an environment of another package is made, as package.module:make; empty for one of the registry."""
+    kind = env.partition(":")[0]
+    return "" if kind in ENVIRONMENTS else plugins.offered(GROUP).get(kind, env)
+
+
+def named_module(env: str) -> str:
+    """Return the module that is imported because `env` itself names it; empty if none is."""
+    kind, _, rest = env.partition(":")
+    if kind in ENVIRONMENTS:
+        return rest.rpartition(":")[0]
+    return "" if kind in plugins.offered(GROUP) else kind
+
+
+def find_environment(env: str) -> Make | None:
+    """Return what makes the environment that `--env` names, None if there is none.
+
+    Raises UserError if the environment's module cannot be imported.
+    """
+    if not (place := outside(env)):
+        return ENVIRONMENTS[env.partition(":")[0]]
+    if not plugins.module_exists(place):
+        return None
+    make: Make = plugins.load("--env", place)
+    return make
+
+
 def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
     """Make the environment that `settings.env` names; `seed` decides all its randomness."""
-    name = settings.env.partition(":")[0]
-    if name not in ENVIRONMENTS:
-        raise ValueError(f"unknown environment {settings.env!r}; there are: {', '.join(sorted(ENVIRONMENTS))}")
-    return ENVIRONMENTS[name](settings, seed)
+    if make := find_environment(settings.env):
+        return make(settings, seed)
+    raise ValueError(f"unknown environment {settings.env!r}; there are: {', '.join(sorted(ENVIRONMENTS))}")

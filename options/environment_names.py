@@ -1,14 +1,28 @@
-"""Checks which environment `--env` and `--game` name."""
+"""Names of environments: what `--env` and `--game` mean, and what files of a run are called."""
 
-from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
+import re
+
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.registry import find_environment, outside
+
+_NOT_IN_NAMES = re.compile(r"[^\w.-]")
+_EXPECTED = "--env atari and --game, --env gymnasium:CartPole-v1, or --env package.module:make"
+
+
+def task_name(env: str, game: str) -> str:
+    """Return the name of a game or environment in the names of files: of an environment of gymnasium the id."""
+    if outside(env):
+        return _NOT_IN_NAMES.sub("-", env)
+    _, colon, environment = env.partition(":")
+    return _NOT_IN_NAMES.sub("-", environment) if colon else game
 
 
 def environment_errors(environment: str, game: str) -> list[str]:
     """Return what is wrong with `--env` and `--game`."""
     errors = []
     env, colon, name = environment.partition(":")
-    if env not in ENVIRONMENTS:
-        errors.append(f"--env: there is no environment {environment!r}; {_meant(environment)}")
+    if outside(environment):
+        errors += _outside_errors(environment)
     elif env == "gymnasium" and not name:
         errors.append("--env: gymnasium needs an id, as in gymnasium:CartPole-v1")
     elif env != "gymnasium" and colon:
@@ -21,6 +35,16 @@ def environment_errors(environment: str, game: str) -> list[str]:
     return errors
 
 
+def _outside_errors(environment: str) -> list[str]:
+    try:
+        make = find_environment(environment)
+    except UserError as error:
+        return [str(error)]
+    if make is None:
+        return [f"--env: there is no environment {environment!r}; {_meant(environment)}"]
+    return [] if callable(make) else [f"--env: {environment} is no function that makes an environment"]
+
+
 def _meant(environment: str) -> str:
     """Return what to type in the place of a name that no environment has."""
     from gymnasium import registry  # takes a moment, which a right name shall not wait for
@@ -31,4 +55,4 @@ def _meant(environment: str) -> str:
         return f"{game} is a game: --game {game}"
     ids = {id_.partition("-v")[0].lower(): id_ for id_ in registry if "/" not in id_}  # of several versions the last
     name = environment if environment in registry else ids.get(environment.lower().partition("-v")[0])
-    return f"did you mean --env gymnasium:{name}?" if name else "--env atari and --game, or --env gymnasium:CartPole-v1"
+    return f"did you mean --env gymnasium:{name}?" if name else _EXPECTED

@@ -9,7 +9,7 @@ from datetime import datetime
 import torch
 
 from rainbow_iqn_apex.agents.interface import Agent, EnvironmentSlot, Setup
-from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.agents.registry import find_agent
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
@@ -80,7 +80,7 @@ def make_agent(args: Args, environment: EnvironmentSpec, device: torch.device, *
     torch.manual_seed(seed)
     generator = torch.Generator(device).manual_seed(seed)
     slot = EnvironmentSlot(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
-    return AGENTS[args.agent].load()(Setup(args, args.own, environment, generator, learns, slot, args.agent))
+    return find_agent(args.agent).load()(Setup(args, args.own, environment, generator, learns, slot, args.agent))
 
 
 def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimiter:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.registry import agent_names
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped, UserError
 from rainbow_iqn_apex.options import command_line, version
@@ -31,7 +32,7 @@ def print_completion(program: str, others: Sequence[ArgumentParser] = ()) -> NoR
     """Print a script that completes all options in a shell, and leave; `others` have options besides."""
     from rainbow_iqn_apex.saber.games import games
 
-    values = {"game": games(), "env": ["atari", "gymnasium:"]}
+    values = {"game": games(), "env": ["atari", "gymnasium:"], "agent": agent_names()}
     command_line.print_completion(options.ALL_GROUPS, program, values, others)
 
 

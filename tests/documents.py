@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.processes import ROOT
@@ -37,6 +38,13 @@ def blocks(document: str, text: str) -> Iterator[Block]:
             yield Block(document, start, language, "\n".join(lines[start - 1 : number - 1]))
             opened = None
     assert opened is None, f"{document}: a block is not closed"
+
+
+def write_modules(document: str, folder: Path) -> None:
+    """Write the Python files that a document shows, each a block whose first line is a comment with its name."""
+    for block in blocks(document, (ROOT / document).read_text()):
+        if block.language == "python" and (name := re.match(r"# (\w+\.py)\n", block.text)):
+            (folder / name[1]).write_text(f"{block.text}\n")
 
 
 def without_blocks(text: str) -> str:

@@ -29,6 +29,7 @@ PACKAGE = "rainbow_iqn_apex"  # what every module is imported from
 OWN = {*FOLDERS, "args", *LAUNCHERS}
 QUICK = {"args", "agents.registry", "programs.launch"}
 START = "programs.start."
+_OF_THE_REGISTRY = ("AGENTS", "agent_names", "find_agent")
 TRAINERS = {
     f"programs.learner.{name}"
     for name in ("trainer", "trainer_base", "eager_trainer", "mixture_trainer", "graph_recording", "pace")
@@ -94,7 +95,7 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             and not (is_broker or folder in {"monitoring", "options", "programs", "benchmarks", "tests"}),
             "args knows the options of agents alone": folder == "args"
             and top == "agents"
-            and name not in {"agents", "agents.registry", "agents.registry.AGENTS"}
+            and name not in {"agents", "agents.registry", *(f"agents.registry.{found}" for found in _OF_THE_REGISTRY)}
             and ".options" not in name,
             "agents.ops imports torch and agents.ops only": is_pure
             and not (top == "torch" or name.startswith("agents.ops") or name == "agents" or _standard(top)),

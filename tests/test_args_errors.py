@@ -117,7 +117,7 @@ def test_what_resembles_no_option(argv: list[str]) -> None:
         ("cartpole", "did you mean --env gymnasium:CartPole-v1?"),
         ("Pendulum-v1", "did you mean --env gymnasium:Pendulum-v1?"),
         ("ms-pacman", "ms_pacman is a game: --game ms_pacman"),
-        ("xyzzy", "--env atari and --game, or --env gymnasium:CartPole-v1"),
+        ("xyzzy", "--env atari and --game, --env gymnasium:CartPole-v1, or --env package.module:make"),
     ],
 )
 def test_an_unknown_environment_comes_with_what_to_type(name: str, meant: str) -> None:

@@ -24,7 +24,7 @@ from rainbow_iqn_apex.options import completion
 from rainbow_iqn_apex.programs.dashboard import options as dashboard_options
 from rainbow_iqn_apex.programs.start import options as start_options
 from rainbow_iqn_apex.saber.report import program as report_program
-from tests.documents import SHELL, Command, blocks, commands, documents
+from tests.documents import SHELL, Command, blocks, commands, documents, write_modules
 from tests.memory.test_redis_users import make_users
 from tests.processes import ROOT
 
@@ -223,6 +223,9 @@ def rule_of(command: Command) -> Check | str:
 @pytest.fixture
 def place(tmp_path: Path, redis_port: int, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for document in DOCUMENTS:
+        write_modules(document, tmp_path)
     for name in [name for name in os.environ if name.startswith("REDIS_")]:
         monkeypatch.delenv(name)
     return Workplace(tmp_path, redis.Redis(port=redis_port, decode_responses=True), monkeypatch)
@@ -292,7 +295,7 @@ def test_commands_are_found_wherever_they_stand() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_blocks_are_for_bash(document: str) -> None:
     for block in blocks(document, DOCUMENTS[document]):
-        assert block.language in (*SHELL, "text"), f"{document}:{block.line}"
+        assert block.language in (*SHELL, "text", "python", "toml"), f"{document}:{block.line}"
         if block.language in SHELL:
             bash = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
             assert (bash.returncode, bash.stderr) == (0, ""), f"{document}:{block.line}"

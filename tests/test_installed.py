@@ -18,6 +18,7 @@ import yaml
 
 from rainbow_iqn_apex import __version__
 from tests.conftest import RedisServer
+from tests.documents import write_modules
 from tests.processes import ROOT, Ended, Processes, clean_environment, run
 from tests.servers import BUNDLED
 from tests.small import CARTPOLE, TINY
@@ -216,6 +217,38 @@ def test_apex_train_starts_everything_beside_modules_of_the_users_own(place: Pat
     assert (code, errors) == (0, "") and "apex-train: the learner has ended with exit code 0" in out
     record = json.loads(log.with_suffix(".json").read_text())
     assert record["reached"] >= 30000
+
+
+@pytest.mark.slow
+def test_agent_and_environment_of_another_package(place: Path, processes: Processes) -> None:
+    """The documents' examples, installed with entry points, train, resume and are evaluated by their names."""
+    # Mutation: look for names in the registry alone.
+    (packages,) = (place / "venv").glob("lib/python*/site-packages")
+    for document in ("docs/agents.md", "docs/environments.md"):
+        write_modules(document, packages)
+    info = packages / "corridor-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: corridor\nVersion: 1.0\n")
+    groups = {"agents": "linear = linear_agent:LinearAgent", "environments": "corridor = corridor:make"}
+    points = "".join(f"[{PACKAGE}.{group}]\n{line}\n" for group, line in groups.items())
+    (info / "entry_points.txt").write_text(points)
+    folder, program = place / "corridor", str(place / "venv" / "bin" / "apex-train")
+    folder.mkdir()
+    words = (
+        "--agent linear --env corridor --nb-env-per-actor 4 --disable-cuda --log-interval 4000 --windows none".split()
+    )
+    words += ["--port-redis", str(free_port())]
+    for steps in ("10000", "20000"):  # the second goes on where the first has ended
+        train = processes.start(*words, "--T-max", steps, program=program, cwd=folder, environment=clean_environment())
+        code, out, errors = train.end(120)
+        assert (code, errors) == (0, ""), out
+    assert "Resuming from" in out
+    record = json.loads((folder / "results" / "corridor.json").read_text())
+    assert record["starts"][-1]["settings"]["agent"] == "linear" and record["reached"] >= 20000
+    more = ["--model", "results", "--evaluation-episodes", "20"]
+    code, out, errors = run(*more, program=str(place / "venv" / "bin" / "apex-eval"), cwd=folder)
+    mean = re.search(r"(?m)^  mean +(\S+)", out)
+    assert (code, errors) == (0, "") and mean and float(mean[1]) > 0.5, out
 
 
 @pytest.mark.slow

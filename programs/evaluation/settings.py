@@ -9,9 +9,10 @@ import torch
 
 from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
 from rainbow_iqn_apex.agents.precision import precision_in_use
-from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.agents.registry import agent_names, find_agent
 from rainbow_iqn_apex.args import Args, verify
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.registry import named_module
 from rainbow_iqn_apex.options.option import flag_of
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.saber.games import check_game
@@ -59,9 +60,13 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
 def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
     """Return a snapshot's agent and the network's settings that the shapes of its weights show."""
     name, weights = str(snapshot.settings_of(saved).get("agent")), saved["model_state_dict"]
-    known = name in AGENTS  # snapshots of others, and of earlier releases, name none
+    if ":" in name and name != args.agent:
+        raise UserError(
+            f"--agent: {args.model} is of {name}, which would be imported; if you trust it, give --agent {name}"
+        )
+    known = name in (*agent_names(), args.agent)  # other projects' snapshots name none
     try:
-        read = AGENTS[name].load().sizes_of(weights) if known else sizes_of(weights)
+        read = find_agent(name).load().sizes_of(weights) if known else sizes_of(weights)
     except ValueError as error:
         whose = f"--agent {name}" if known else "Rainbow-IQN or Rainbow"
         raise UserError(f"--model: {args.model} is not of {whose}: {error}") from error
@@ -92,7 +97,7 @@ def _other_games(args: Args, asked: Args, settings: dict[str, Any]) -> list[str]
             f"--{'game' if is_game else 'env'}: {args.model} has learned {learned.get('game') or learned['env']}, "
             f"not {title}; --force evaluates it so"
         ]
-    if "env" not in args.given and (package := asked.env.partition(":")[2].rpartition(":")[0]):
+    if "env" not in args.given and (package := named_module(asked.env)):
         return [
             f"--env: {args.model} has learned {asked.env}, which would import {package}; if you trust that package, "
             f"give --env {asked.env}"

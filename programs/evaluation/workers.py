@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 
 from rainbow_iqn_apex.agents.interface import Policy
-from rainbow_iqn_apex.agents.registry import AGENTS
+from rainbow_iqn_apex.agents.registry import find_agent
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_error, one_line
@@ -109,7 +109,7 @@ def action_codes(args: Args, weights: dict[str, torch.Tensor], spec: Environment
     Other projects' snapshots of some games choose among fewer actions than the environment has.
     """
     published = PUBLISHED_ACTIONS.get(args.game, ()) if args.env == "atari" else ()
-    chosen = AGENTS[args.agent].load().sizes_of(weights).get("nb_actions")
+    chosen = find_agent(args.agent).load().sizes_of(weights).get("nb_actions")
     return published if chosen == len(published) and spec.action != Discrete(len(published)) else ()
 
 

@@ -1,0 +1,95 @@
+"""The options of environment, replay, results and machine, which all agents share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rainbow_iqn_apex.options.option import option
+from rainbow_iqn_apex.options.redis_options import RedisOptions
+
+
+@dataclass(frozen=True)
+class EnvironmentOptions:
+    """environment"""
+
+    env: str = option("atari", "environment: atari, gymnasium:<id>, or package.module:make", shared=True)
+    game: str = option("space_invaders", "ALE game in snake_case; an evaluation takes the snapshot's", shared=True)
+    proba_sticky_actions: float = option(
+        0.25, "probability of a repeated action at each frame; 0: none", least=0, most=1, shared=True
+    )
+    action_repeat: int = option(4, "frames per agent step", above=0, shared=True, policy=True)
+    disable_SABER_mode: bool = option(
+        False, "30 minutes per episode and no stuck rule, instead of SABER's rules", shared=True, flag=True
+    )
+    render: bool = option(False, "show the game in a window; needs a display", flag=True)
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """replay"""
+
+    memory_capacity: int = option(1_000_000, "transitions over all actors", above=0, shared=True)
+    replay_device: str = option(
+        "auto", "where replay lives: cpu, cuda, or auto (with the learner, if it fits)", choices=("auto", "cpu", "cuda")
+    )
+    priority_weight: float = option(
+        0.4, "importance-sampling beta, annealed linearly over T-max - learn-start", least=0, most=1
+    )
+    final_priority_weight: float = option(1.0, "importance-sampling beta at T-max", least=0, most=1)
+    length_actor_buffer: int = option(1000, "most rows of an environment that are not sent yet", above=0)
+    queue_size: int = option(
+        1,
+        "batches drawn at once on a CPU, before any is learned from: beyond 1 they miss the newest priorities",
+        above=0,
+    )
+
+
+@dataclass(frozen=True)
+class ResultOptions:
+    """results and evaluation"""
+
+    path_to_results: Path = option(
+        Path("results"),
+        "folder of CSV, plot and snapshots; a stopped run resumes from it. The episodes of test_multiple_seed.py go to "
+        "evaluations/<game>_<snapshot>_seed<seed>.csv in it",
+    )
+    log_interval: int = option(25_000, "agent steps between log lines", above=0)
+    verbose: bool = option(False, "print each setting of the preset with its reason", flag=True)
+    evaluation_interval: int = option(500_000, "agent steps between snapshots, plots and value estimates", above=0)
+    evaluation_episodes: int = option(100, "episodes of test_multiple_seed.py, each with a seed of its own", above=0)
+    evaluation_workers: int = option(
+        0,
+        "processes of test_multiple_seed.py; 0: one per processor core, at most 32, 8 on a GPU and 1 with --render",
+        least=0,
+    )
+    record: Path | None = option(
+        None, "folder for videos (WebM) of test_multiple_seed.py's best, median and worst episode; needs no screen"
+    )
+    export: Path | None = option(None, "folder for a model card of test_multiple_seed.py, as Hugging Face takes it")
+    record_evaluations: bool = option(
+        False, "film what evaluation actors play, and show the best and the newest episode (docs/sinks.md)", flag=True
+    )
+    keep_checkpoints: int = option(
+        10,
+        "even intervals of T-max at whose ends the weights are kept for evaluations, as model_<game>_<steps>.pth (40 "
+        "MB with the papers' network); they are always kept at SABER's marks, 10, 50, 100 and 200 million frames",
+        least=0,
+    )
+    evaluation_size: int = option(500, "replayed states whose mean value the learner reports", above=0)
+
+
+@dataclass(frozen=True)
+class MachineOptions(RedisOptions):
+    """machine and network"""
+
+    weight_synchro_frequency: int = option(
+        400,
+        "agent steps between weight publications and pulls; without lockstep, of each actor's own",
+        above=0,
+        shared=True,
+    )
+    learner_threads: int = option(
+        0, "processor threads of the learner's tensor operations; 0: PyTorch's choice", least=0, most=1024
+    )
+    gpu_number: int = option(0, "CUDA device of this process", least=0)
+    disable_cuda: bool = option(False, "compute on the CPU", flag=True)
+    disable_cudnn: bool = option(False, "do not use cuDNN", flag=True)

@@ -1,0 +1,75 @@
+"""Agents and environments of other packages: the documents' own examples, in the present folder."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rainbow_iqn_apex import args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.rows import StepType
+from rainbow_iqn_apex.programs.common import open_environment
+from tests.documents import write_modules
+from tests.processes import ROOT, run
+
+AGENT, ENVIRONMENT = "linear_agent:LinearAgent", "corridor:make"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for document in ("docs/agents.md", "docs/environments.md"):
+        write_modules(document, tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_an_agent_brings_its_options_and_defaults() -> None:
+    parsed = args.parse(["--agent", AGENT, "--env", ENVIRONMENT, "--learning-rate", "0.5"], "test", "")
+    assert (parsed.get("learning_rate"), parsed.learn_start, parsed.task) == (0.5, 1, "corridor-make")
+    assert parsed.settings["learning_rate"] == 0.5
+    assert args.parse(["--agent", AGENT], "test", "").replace(agent="rainbow").get("hidden_size") == 512
+
+
+def test_a_file_names_an_agent_and_its_options(folder: Path) -> None:
+    (folder / "mine.yaml").write_text(f"agent: {AGENT}\nlearning-rate: 0.25\n")
+    assert args.parse(["--config", "mine.yaml"], "test", "").get("learning_rate") == 0.25
+
+
+def test_help_has_its_options(folder: Path) -> None:
+    code, out, _ = run(str(ROOT / "launch_learner.py"), "--agent", AGENT, "--help", cwd=folder)
+    assert code == 0 and "linear agent:" in out and "--learning-rate FLOAT" in out and "--num-tau-samples" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ("--agent nobody", "--agent: expected rainbow_iqn, rainbow, impala,"),
+        ("--agent nobody:Agent", "--agent: expected rainbow_iqn, rainbow, impala,"),
+        ("--agent linear_agent:Nothing", "--agent: linear_agent:Nothing cannot be imported: AttributeError: "),
+        ("--agent linear_agent:option", "--agent: expected a class with options_type"),
+        ("--agent broken:Agent", "--agent: broken:Agent cannot be imported: ZeroDivisionError: "),
+        ("--agent broken:Agent --learn-start x", "--learn-start: expected a whole number"),
+        ("--env corridor:nothing", "--env: corridor:nothing cannot be imported: AttributeError: "),
+        ("--env corridor:LENGTH", "--env: corridor:LENGTH is no function that makes an environment"),
+        ("--env broken:make", "--env: broken:make cannot be imported: ZeroDivisionError: "),
+        ("--env nobody:make", "--env: there is no environment 'nobody:make'; --env atari and --game"),
+    ],
+)
+def test_what_is_refused_in_one_line(words: str, error: str, folder: Path) -> None:
+    # Mutation: let errors of the imported module pass.
+    (folder / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(UserError) as caught:
+        args.parse(words.split(), "test", "")
+    lines = str(caught.value).splitlines()
+    assert [line for line in lines if line.startswith(error)] and len(lines) == 1 + ("learn-start" in words)
+
+
+def test_a_state_of_the_corridor_goes_on_exactly() -> None:
+    settings = args.parse(["--env", ENVIRONMENT], "test", "")
+    one, other = open_environment(settings, 7), open_environment(settings, 8)
+    row = one.reset()
+    for step in range(60):
+        row = one.reset() if row.step_type == StepType.LAST else one.step(step % 3 != 0)
+        other.restore(one.snapshot())
+        assert (other.snapshot()["numbers"] == one.snapshot()["numbers"]).all()
