@@ -101,7 +101,7 @@ class Stage:
         self._model = model
         self._processes = Processes()
 
-    def start(self, program: str, more: tuple[str, ...]) -> Process:
+    def start(self, program: str, more: tuple[str, ...], *, fresh: bool = False) -> Process:
         options = [*SETTINGS, "--port-redis", str(self.server.port), "--path-to-results", str(self.results), *more]
         if program == ACTOR:
             options += ["--id-actor", "0"]
@@ -110,7 +110,7 @@ class Stage:
             options += ["--path-to-results", str(self.results)]
         if program == REPORT:
             options = [str(self._model.parent), "--output", str(self.results)]
-        return self._processes.start(program, *options, together=True)
+        return self._processes.start(program, *options, together=True, fresh=fresh)
 
     def __enter__(self) -> "Stage":
         return self
@@ -126,7 +126,7 @@ def stop_once(stage: Stage, scene: Scene, dice: random.Random) -> Stop:
     if scene.killed:
         _play_and_kill(stage, scene)
     others = {program: stage.start(program, scene.more) for program in scene.others}
-    process = stage.start(scene.stopped, scene.more)
+    process = stage.start(scene.stopped, scene.more, fresh=not scene.ready)
     number = dice.choice([signal.SIGTERM, signal.SIGTERM, signal.SIGINT])
     if scene.ready:
         _wait(lambda: re.search(scene.ready, process.output, re.MULTILINE), process)
