@@ -40,8 +40,9 @@ class OptimisationStep:
         """
         for weight in self._trained:
             weight.grad = None
-        for loss, weights, multipliers in objectives:
-            loss.backward(inputs=[*weights, *multipliers])  # type: ignore[no-untyped-call]
+        for loss, weights, multipliers in objectives:  # a single loss is that of all weights: to name them takes time
+            own = [*weights, *multipliers] if len(objectives) > 1 else None
+            loss.backward(inputs=own)  # type: ignore[no-untyped-call]
         if not self._is_checked:
             self._check(objectives)
         # Several learners would average their gradients here, before anything is clipped.

@@ -179,8 +179,8 @@ class QLearningAgent(Agent):
 
     def transitions(self, batch: Batch) -> Transitions:
         """Cut n-step transitions out of sampled windows."""
-        if batch.cut:  # the same, bit for bit, without copying the windows
-            return Transitions(*batch.cut(self._multi_step, self._learning.discount, self._learning.reward_clip))
+        if (cut := batch.cut) is not None:  # the same, bit for bit, without copying the windows
+            return Transitions(*cut(self._multi_step, self._learning.discount, self._learning.reward_clip))
         prefix = self.spec.prefix
         window = slice(prefix, prefix + self._multi_step + 1)
         ahead = self._n_step(batch.reward[window], batch.discount[window], batch.step_type[window])
