@@ -9,8 +9,11 @@ import runpy
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 _context = multiprocessing.get_context("forkserver")
@@ -45,12 +48,23 @@ class Forked:
 def start(words: list[str], place: Place) -> Forked:
     """Start a Python program, as `python words...` would, in a process group of its own."""
     process = _context.Process(target=_run, args=(words, place))
-    with _one_reader:
+    with _one_reader, _hidden_main():
         process.start()
     forked = Forked(process)
     while forked.poll() is None and not _leads_a_group(forked.pid):
         time.sleep(0.0005)
     return forked
+
+
+@contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Hide the module that runs, which a child would import, and run again if it is a script."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _leads_a_group(pid: int) -> bool:
