@@ -153,8 +153,12 @@ def name_of(program: str) -> str:
 
 
 def run_by(program: str) -> list[str]:
-    """Return the words that run a script, or the command in its place, which lies beside the one that runs."""
-    return [sys.executable, str(Path(sys.argv[0]).with_name(_COMMANDS[program])) if _is_command() else program]
+    """Return the words that run a script, from any folder, or the command in its place, beside the one that runs."""
+    if _is_command():
+        return [sys.executable, str(Path(sys.argv[0]).with_name(_COMMANDS[program]))]
+    if Path(program).is_file():
+        return [sys.executable, program]
+    return [sys.executable, "-m", f"rainbow_iqn_apex.{program.removesuffix('.py')}"]
 
 
 def _is_command() -> bool:

@@ -143,7 +143,7 @@ def _restore_part(name: str, part: Stateful, snapshot: dict[str, Any]) -> None:
         raise UserError(f"the snapshot's {name} does not fit these settings: {_first_line(error)}") from error
 
 
-def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
+def restore_weights(agent: Agent, snapshot: dict[str, Any], *, trains: bool = True) -> None:
     """Start from a snapshot, perhaps another project's: its weights go into all networks, its moments into Adam.
 
     In further training, the next steps should be as long as the last ones were. Adam would begin with longer steps if
@@ -153,7 +153,7 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
     acts begins equal to it. Noise buffers may be missing; they are drawn before they are used.
 
     Raises UserError if the weights do not fit the agent. What is missing, and moments that do not fit, are left out,
-    and a line is printed.
+    and a line is printed. An agent that never `trains` needs the weights alone.
     """
     weights = snapshot[_MODEL]
     for name, part in agent.parts.items():
@@ -162,9 +162,9 @@ def restore_weights(agent: Agent, snapshot: dict[str, Any]) -> None:
             if lines := list(misfits(weights, own, agent.sizes_of)):
                 raise UserError("\n".join(lines))
             part.load_state_dict(own | weights)
-        elif isinstance(part, torch.optim.Optimizer):
+        elif trains and isinstance(part, torch.optim.Optimizer):
             _restore_moments(part, agent, snapshot)
-        elif name in agent.learned:
+        elif trains and name in agent.learned:
             if f"{name}{_SUFFIX}" in snapshot:
                 _restore_part(name, part, snapshot)
             else:

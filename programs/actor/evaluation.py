@@ -47,7 +47,8 @@ from rainbow_iqn_apex.programs.common import (
     open_environment,
     select_device,
 )
-from rainbow_iqn_apex.programs.evaluation.workers import begin_anew, play_episode
+from rainbow_iqn_apex.programs.evaluation.loaded_policy import begin_anew
+from rainbow_iqn_apex.programs.evaluation.workers import play_episode
 from rainbow_iqn_apex.programs.failure import failure_reported
 from rainbow_iqn_apex.programs.memory_needs import check_actor
 from rainbow_iqn_apex.programs.recording import EVALUATIONS

@@ -27,8 +27,8 @@ from rainbow_iqn_apex.saber.results.evaluation_summary import format_evaluation
 from rainbow_iqn_apex.saber.results.run_record import commit, versions
 
 
-def run_evaluation(args: Args, stop: threading.Event) -> None:
-    """Evaluate a snapshot over `--evaluation-episodes` seeds: CSV, summary, videos.
+def run_evaluation(args: Args, stop: threading.Event) -> list[EvaluatedEpisode]:
+    """Evaluate a snapshot over `--evaluation-episodes` seeds: CSV, summary, videos; return the episodes.
 
     After a stop, or the death of a process, the episodes that have ended are kept; the same command plays the others.
     """
@@ -65,6 +65,7 @@ def run_evaluation(args: Args, stop: threading.Event) -> None:
             _record(players, log.episodes, args.record, log.path.stem)
         if args.export is not None:
             _export(players, args, saved, log)
+        return log.episodes
 
 
 def csv_name(args: Args) -> str:

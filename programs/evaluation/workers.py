@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from itertools import islice
 from multiprocessing.reduction import DupFd
 from multiprocessing.synchronize import Event
@@ -23,18 +22,16 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import torch
 
 from rainbow_iqn_apex.agents.interface import Policy
-from rainbow_iqn_apex.agents.registry import find_agent
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_error, one_line
 from rainbow_iqn_apex.environments.interface import Environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
-from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 from rainbow_iqn_apex.monitoring.video import write_video
-from rainbow_iqn_apex.programs import processor, snapshot
-from rainbow_iqn_apex.programs.common import make_agent, open_environment, select_device
-from rainbow_iqn_apex.saber.games import PUBLISHED_ACTIONS
+from rainbow_iqn_apex.programs import processor
+from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
 
 _SIGNAL_S = 1.0  # until a signal that has ended another process is noticed here
 _TICK_S = 0.2  # from a request to stop until it is noticed
@@ -70,47 +67,22 @@ class EpisodePlayer:
     """One process's agent, which plays one episode after the other; raises UserError for weights that do not fit."""
 
     def __init__(self, args: Args, weights: dict[str, torch.Tensor], stop: Stop) -> None:
-        device = select_device(args)
-        with closing(open_environment(replace(args, render=False), args.seed)) as environment:
-            spec = environment.spec
-            self.action_repeat = environment.action_repeat
-        self._codes = action_codes(args, weights, spec)
-        if self._codes:
-            spec = spec._replace(action=Discrete(len(self._codes)))
-        self._agent = make_agent(args, spec, device, learns=False, seed=args.seed)
-        snapshot.restore_weights(self._agent, {"model_state_dict": weights})
-        self.weights_hash = snapshot.weights_hash(self._agent.model, weights)
+        self._loaded = LoadedPolicy(args, weights)
+        self.action_repeat, self.weights_hash = self._loaded.action_repeat, self._loaded.weights_hash
         self._args = args
-        self._weights = {name: tensor.to(device) for name, tensor in weights.items()}
         self._stop = stop
 
     def play(self, task: Task) -> EpisodeRecord:
         """Play an episode from its beginning to its end; raises Stopped."""
-        begin_anew(self._agent, self._weights, 0, task.seed)
+        self._loaded.reset(task.seed)
+        policy, codes = self._loaded.policy, self._loaded.codes
         with closing(
             open_environment(self._args, task.seed, recorded_by="--record" if task.film else "")
         ) as environment:
             if task.film is None:
-                return play_episode(self._agent, environment, task.episode, self._stop, self._codes)
+                return play_episode(policy, environment, task.episode, self._stop, codes)
             with write_video(task.film, environment.pictures_per_second) as video:
-                return play_episode(self._agent, environment, task.episode, self._stop, self._codes, video)
-
-
-def begin_anew(policy: Policy, weights: dict[str, torch.Tensor], version: int, seed: int) -> None:
-    """Let a policy begin anew with weights of this version, and let `seed` decide everything that it draws."""
-    if policy.generator is not None:
-        policy.generator.manual_seed(seed)
-    policy.load(weights, version)
-
-
-def action_codes(args: Args, weights: dict[str, torch.Tensor], spec: EnvironmentSpec) -> Sequence[int]:
-    """Return the environment's action for each action of the network; empty if both have the same actions.
-
-    Other projects' snapshots of some games choose among fewer actions than the environment has.
-    """
-    published = PUBLISHED_ACTIONS.get(args.game, ()) if args.env == "atari" else ()
-    chosen = find_agent(args.agent).load().sizes_of(weights).get("nb_actions")
-    return published if chosen == len(published) and spec.action != Discrete(len(published)) else ()
+                return play_episode(policy, environment, task.episode, self._stop, codes, video)
 
 
 def play_episode(

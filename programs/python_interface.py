@@ -1,0 +1,108 @@
+"""Trains, evaluates and loads policies from Python: what `rainbow_iqn_apex` offers to scripts and notebooks.
+
+Options have the names of the command line with underscores, and the same defaults; what runs is what the programs run.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import rainbow_iqn_apex
+from rainbow_iqn_apex import args
+from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
+from rainbow_iqn_apex.options.option import flag_of
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
+from rainbow_iqn_apex.programs.evaluation.program import run_evaluation
+from rainbow_iqn_apex.programs.evaluation.settings import load_model
+
+_WRONG_COMMAND = 2
+
+
+def load_policy(model: str | Path, **options: Any) -> LoadedPolicy:
+    """Load the policy of a snapshot, or of the newest one in a folder.
+
+    `options` are those of test_multiple_seed.py. Raises UserError if there is no such snapshot, or if it needs a module
+    that `agent` or `env` has to name.
+    """
+    parsed, saved = load_model(_parse(options | {"model": model}))
+    return LoadedPolicy(parsed, saved["model_state_dict"])
+
+
+def evaluate(model: str | Path, **options: Any) -> list[EpisodeRecord]:
+    """Play the episodes of test_multiple_seed.py with a snapshot; returns them, and writes the same files.
+
+    One process plays, unless `evaluation_workers` asks for more: a script that does needs `if __name__ == "__main__":`.
+    Raises UserError as `load_policy` does, RunError if the evaluation cannot go on.
+    """
+    parsed = _parse({"evaluation_workers": 1} | options | {"model": model})
+    return [episode.record for episode in run_evaluation(parsed, threading.Event())]
+
+
+def train(**options: Any) -> Path:
+    """Train to the end with the start script, its Redis server and its actors; returns the newest snapshot.
+
+    `options` are those of start_learning_atari.sh. Lines of all processes are printed. The same call goes on with a run
+    that was interrupted: Ctrl-C, or a notebook's interrupt, saves and stops all processes, and is raised then.
+
+    Raises:
+        UserError: a wrong option, or training has diverged.
+        RunError: the run cannot go on.
+    """
+    own = {name: options[name] for name in options.keys() & {"gpus", "windows", "use_running_redis"}}
+    parsed = _parse({name: value for name, value in options.items() if name not in own})
+    words = _words({"windows": "none"} | options)
+    package = str(Path(rainbow_iqn_apex.__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), package]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rainbow_iqn_apex.programs.start", "train()", *words],
+        env=os.environ | {"PYTHONPATH": path},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # one request to stop, by this process alone
+    )
+    last = _print_lines(process)
+    if process.returncode == _WRONG_COMMAND:
+        raise UserError(last.partition("error: ")[2] or last)
+    if process.returncode:
+        raise RunError(last)
+    return snapshot.choose(parsed.path_to_results, parsed.task)
+
+
+def _print_lines(process: "subprocess.Popen[str]") -> str:
+    """Print what a process writes until it ends, and return its last line; a KeyboardInterrupt stops it first."""
+    assert process.stdout is not None
+    last, interrupt = "", None
+    with process:
+        while True:
+            try:
+                for line in process.stdout:
+                    last = line.strip() or last
+                    print(line, end="", flush=True)
+                break
+            except KeyboardInterrupt as error:
+                interrupt = error
+                process.terminate()
+    if interrupt:
+        raise interrupt
+    return last
+
+
+def _parse(options: dict[str, Any]) -> args.Args:
+    return args.parse(_words(options), "rainbow_iqn_apex", "")
+
+
+def _words(options: dict[str, Any]) -> list[str]:
+    given = {name: value for name, value in options.items() if value is not None}
+    flags = {"use_running_redis"}  # of the start script, which takes no value for it
+    return [
+        flag_of(name) if name in flags else f"{flag_of(name)}={value}"
+        for name, value in given.items()
+        if name not in flags or value
+    ]

@@ -1,0 +1,78 @@
+"""`train`, `evaluate` and `load_policy`, as docs/python.md uses them."""
+
+import re
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rainbow_iqn_apex
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.rows import Row
+from tests.documents import write_modules
+from tests.processes import ROOT, Processes, clean_environment
+from tests.start_script import free_port
+
+WITH_PACKAGE = clean_environment() | {"PYTHONPATH": str(ROOT)}
+
+
+def script(folder: Path, steps: str, port: int) -> str:
+    """Write the document's script with another number of steps and a port of its own; return its name."""
+    write_modules("docs/python.md", folder)
+    text = (folder / "first_steps.py").read_text()
+    assert "T_max=20_000" in text
+    (folder / "first_steps.py").write_text(text.replace("T_max=20_000", f"T_max={steps}, port_redis={port}"))
+    return "first_steps.py"
+
+
+@pytest.mark.slow
+def test_the_script_of_the_document(tmp_path: Path, processes: Processes) -> None:
+    name = script(tmp_path, "6_000", free_port())
+    code, out, errors = processes.start(name, cwd=tmp_path, environment=WITH_PACKAGE, fresh=True).end(240)
+    assert (code, errors) == (0, ""), out
+    mean, steps = re.findall(r"(?m)^(?:mean score|steps): (.+)$", out)
+    assert float(mean) > 5 and int(steps) > 5
+
+    # The same environment and weights, and the policy's act: batches and single observations choose the same.
+    policy = rainbow_iqn_apex.load_policy(tmp_path / "results" / "python")
+    rows: list[Row] = [policy.environment(seed=seed).reset() for seed in range(3)]
+    batch = np.stack([row.obs for row in rows])
+    assert policy.act(batch).tolist() == [int(policy.act(row.obs)) for row in rows]
+    for wrong in (batch[0, :2], batch.astype(np.float64), batch[None]):
+        with pytest.raises(UserError, match=r"^observations: expected "):
+            policy.act(wrong)
+
+
+@pytest.mark.slow
+def test_an_interrupt_saves_and_stops_all(tmp_path: Path, processes: Processes) -> None:
+    # Mutation: raise the interrupt at once.
+    name = script(tmp_path, "10_000_000", free_port())
+    process = processes.start(name, cwd=tmp_path, environment=WITH_PACKAGE, fresh=True)
+    log = tmp_path / "results" / "python" / "CartPole-v1.csv"
+    process.wait_until(lambda: log.exists() and log.read_text().count("\n") > 20, "episodes")
+    process.send(signal.SIGINT)
+    code, out, errors = process.end(120)
+    assert code != 0 and errors.splitlines()[-1] == "KeyboardInterrupt"
+    assert "all is stopped and saved" in out and list(log.parent.glob("last_model_*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"learning_start": 5}, "--learning-start=5: no such option"),
+        ({"env": "cartpole"}, "--env: there is no environment 'cartpole'"),
+        ({"T_max": "many"}, "--T-max: expected a whole number, got 'many'"),
+    ],
+)
+def test_wrong_options_are_exceptions(options: dict[str, object], error: str) -> None:
+    with pytest.raises(UserError) as caught:
+        rainbow_iqn_apex.train(**options)
+    assert str(caught.value).startswith(error)
+
+
+def test_a_missing_snapshot_is_an_exception(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no snapshot"):
+        rainbow_iqn_apex.load_policy(tmp_path)
+    with pytest.raises(AttributeError):
+        _ = rainbow_iqn_apex.nothing
