@@ -63,7 +63,9 @@ def test_the_help_is_the_chosen_agent_s(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         read("--agent", "r2d2", "--help")
     assert "samples of an update [64]" in capsys.readouterr().out, "the agent's own default of a common option"
-    with pytest.raises(UserError, match=r"^--agent: expected rainbow_iqn, .* or reinforce, got 'dqn'$"):
+    with pytest.raises(
+        UserError, match=r"^--agent: expected rainbow_iqn, .* reinforce or package.module:Class, got 'dqn'$"
+    ):
         read("--help", "--agent", "dqn")
 
 

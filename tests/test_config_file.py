@@ -142,7 +142,7 @@ def test_another_name_of_a_setting_goes_before_the_file_as_well(file: Path) -> N
         ("replay_device: gpu", "replay_device: expected auto, cpu or cuda, got 'gpu'"),
         (
             "agent: dqn",
-            f"agent: expected {', '.join([*AGENTS][:-1])} or {[*AGENTS][-1]}, got 'dqn'",
+            f"agent: expected {', '.join(AGENTS)} or package.module:Class, got 'dqn'",
         ),
         ("preset: tpu", "preset: expected paper or cpu, got 'tpu'"),
         ("game: PongNoFrameskip-v4", "game: unknown game 'PongNoFrameskip-v4'; did you mean pong?"),

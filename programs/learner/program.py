@@ -12,6 +12,7 @@ import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.precision import precision_in_use
+from rainbow_iqn_apex.agents.registry import agent_names
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.files import folder_to_write
@@ -171,7 +172,7 @@ def _restore(args: Args, agent: Agent, saved: SavedRun | None) -> None:
         try:
             snapshot.restore_weights(agent, content)
         except UserError as error:
-            if (other := snapshot.settings_of(content).get("agent", args.agent)) != args.agent:
+            if (other := str(snapshot.settings_of(content).get("agent"))) in {*agent_names()} - {args.agent}:
                 raise UserError(
                     f"--model: {model} holds weights of --agent {other}, which do not fit --agent {args.agent}: train "
                     "that agent, or name a snapshot of this one"
