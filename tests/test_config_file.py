@@ -275,7 +275,7 @@ def test_the_start_script_hands_the_file_on(file: Path, monkeypatch: pytest.Monk
     found = start(f"--config {file} --game pong")
     assert found.preset_chosen == "", "the file has chosen"
     assert (found.args.nb_actor, found.server.port) == (2, 7000)
-    assert found.command(-1)[1:] == ["launch_learner.py", "--config", str(file), "--game", "pong"]
+    assert found.command(-1)[3:] == ["--config", str(file), "--game", "pong"]
     file.write_text("disable_cuda: 1\n")
     assert start(f"--gpus 0 --config {file}").gpus == (0,)
     file.write_text("game: pong\n")
