@@ -10,6 +10,7 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN
+from rainbow_iqn_apex.options.command_line import run_by
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
 
@@ -77,8 +78,8 @@ def test_a_gpu_that_is_not_there_is_named(there: int, gpus: str, missing: int, a
 def test_the_gpus_are_taken_in_turn() -> None:
     given = asked("--gpus 3,5 --nb-actor 3 --game pong", lambda: 6)
     common = ["--nb-actor", "3", "--game", "pong"]
-    learner = [sys.executable, "launch_learner.py", *common]
-    actor = [sys.executable, "launch_actor.py", "--id-actor"]
+    learner = [*run_by("launch_learner.py"), *common]
+    actor = [*run_by("launch_actor.py"), "--id-actor"]
     assert given.command(-1) == [*learner, "--gpu-number=3"]
     assert [given.command(i) for i in range(3)] == [
         [*actor, str(i), *common, f"--gpu-number={gpu}"] for i, gpu in enumerate((5, 3, 5))
@@ -89,7 +90,7 @@ def test_evaluation_actors_take_the_gpus_after_the_actors() -> None:
     given = asked("--gpus 3,5,7 --nb-actor 3 --nb-eval-actors 2", lambda: 8)
     common = ["--nb-actor", "3", "--nb-eval-actors", "2"]
     assert [given.evaluation_command(i) for i in range(2)] == [
-        [sys.executable, "launch_actor.py", "--id-eval-actor", str(i), *common, f"--gpu-number={gpu}"]
+        [*run_by("launch_actor.py"), "--id-eval-actor", str(i), *common, f"--gpu-number={gpu}"]
         for i, gpu in enumerate((5, 7))
     ]
 
@@ -101,7 +102,7 @@ def test_the_script_keeps_its_own_options_to_itself() -> None:
     assert given.launcher_options == ("--V-min", "-1e1", "-p_red", "7000", "--preset", "paper")
     assert (given.windows, given.use_running_redis, given.gpus) == ("tmux", True, ())
     assert given.server == ("localhost", 7000, OPEN)
-    assert given.command(-1)[2:] == list(given.launcher_options)
+    assert given.command(-1)[3:] == list(given.launcher_options)
 
 
 def test_without_a_gpu_the_small_network_is_taken() -> None:
@@ -151,3 +152,9 @@ def test_the_help_explains_every_option_of_the_script() -> None:
 def test_pytorch_is_not_imported_without_need() -> None:
     look = "import sys, rainbow_iqn_apex.programs.start.program; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", look], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_program_is_run_from_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_by("launch_actor.py") == [sys.executable, "-m", "rainbow_iqn_apex.launch_actor"]
+    monkeypatch.chdir(ROOT)
+    assert run_by("launch_actor.py") == [sys.executable, "launch_actor.py"]
