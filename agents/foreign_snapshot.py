@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.networks.duelling import ARCHITECTURES
+from rainbow_iqn_apex.agents.networks.duelling import PUBLISHED
+from rainbow_iqn_apex.agents.networks.trunks import TRUNKS
 from rainbow_iqn_apex.options.option import flag_of
 
 Sizes = dict[str, Any]  # settings by name, and "nb_actions", which is none
@@ -58,7 +59,8 @@ def _shape(weights: dict[str, Tensor], name: str, axes: int) -> list[int]:
 
 def _architectures() -> dict[tuple[int, ...], str]:
     """Return the architectures by the kernel of their first convolution."""
-    return {make(1)[0].kernel_size: name for name, make in ARCHITECTURES.items()}
+    first = {name: TRUNKS[name](1)[0] for name in PUBLISHED}
+    return {layer.kernel_size: name for name, layer in first.items() if isinstance(layer, nn.Conv2d)}
 
 
 def misfits(

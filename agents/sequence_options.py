@@ -12,8 +12,8 @@ class SequenceOptions(AgentOptions):
 
     architecture: str = option(
         "shallow",
-        "convolutions: shallow (DQN's), deep (IMPALA's, residual), deep-football (a fourth stack), or data-efficient "
-        "(two)",
+        "convolutions of pictures: shallow (DQN's), deep (IMPALA's, residual), deep-football (a fourth stack), or "
+        "data-efficient (two)",
         choices=("shallow", "deep", "deep-football", "data-efficient"),
         shared=True,
         policy=True,

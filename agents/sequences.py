@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.interface import Agent, Setup
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
-from rainbow_iqn_apex.agents.networks.torso import TorsoSpec
+from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec
 from rainbow_iqn_apex.agents.ops import FIRST
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stacks
 from rainbow_iqn_apex.agents.precision import select_precision
@@ -29,7 +29,7 @@ def core_spec(setup: Setup, architecture: str, features: int, lstm: int, initial
     """Return the sizes of the environment's core; its LSTM first remembers for `initial_time_scale` rows."""
     precision = select_precision(setup.learning.precision, setup.generator.device)
     stack = setup.learning.history_length
-    torso = TorsoSpec(setup.environment.observation, stack, architecture, features, precision, setup.learns)
+    torso = EncoderSpec(setup.environment.observation, stack, architecture, features, precision, setup.learns)
     return CoreSpec(torso, setup.environment.action, lstm, initial_time_scale)
 
 

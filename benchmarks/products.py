@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.harness import Work
-from rainbow_iqn_apex.agents.networks.torso import FRAME
 
 _Calls = list[Callable[[], object]]
 
@@ -51,7 +50,7 @@ def _convolutions(body: nn.Module) -> list[tuple[nn.Conv2d, tuple[int, ...]]]:
     convolutions = [layer for layer in body.modules() if isinstance(layer, nn.Conv2d)]
     hooks = [layer.register_forward_hook(note) for layer in convolutions]
     with torch.no_grad():
-        body(torch.zeros(1, convolutions[0].in_channels, *FRAME))
+        body(torch.zeros(1, convolutions[0].in_channels, 84, 84))
     for hook in hooks:
         hook.remove()
     return found

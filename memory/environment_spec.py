@@ -14,6 +14,16 @@ class Field(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
 
+    @property
+    def is_picture(self) -> bool:
+        """Whether a network sees a picture, grey [H, W] or [C, H, W], and not a vector."""
+        return len(self.shape) in (2, 3)
+
+    @property
+    def scale(self) -> float:
+        """The factor by which a network multiplies: it sees bytes as fractions, and other numbers as they are."""
+        return 1 / 255 if self.dtype == "uint8" else 1.0
+
 
 @dataclass(frozen=True)
 class Discrete:

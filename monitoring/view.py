@@ -17,9 +17,9 @@ from rainbow_iqn_apex.memory.environment_spec import Part
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.monitoring.bounded import moment, number, read_object
 
-MAX_BYTES = 1 << 18  # of a view
-_MAX_SIDE = 256  # pixels of a frame; a larger one is left out
-_MAX_NUMBERS = 512  # of an observation that is no frame; the others are left out
+MAX_BYTES = 1 << 19  # of a view
+_MAX_SIDE = 256  # pixels of a picture; a larger one is left out
+_MAX_NUMBERS = 512  # of an observation that is no picture; the others are left out
 _MAX_NAME = 80  # characters of a part's name; the others are left out
 _MAX_ACTIONS, _MAX_PLACES = 512, 256
 _MAX_CURVES = 1 << 13  # numbers of all actions together; more are left out
@@ -42,7 +42,7 @@ class View:
     at: float  # seconds since 1970
     step: int  # agent steps of this environment
     version: int  # of the weights
-    observation: Array  # a grey frame [H, W] uint8, or numbers [n]
+    observation: Array  # a picture [H, W] or [C, H, W] uint8, or numbers [n]
     kind: str = ""  # empty: the agent does not tell what it thinks
     actions: tuple[float, ...] = ()
     value: float | None = None
@@ -59,8 +59,8 @@ def encode(view: View) -> bytes:
 
 def _seen(view: View) -> dict[str, Any]:
     obs = view.observation
-    if obs.ndim == 2 and obs.dtype == np.uint8:
-        frame = _gray(obs) if max(obs.shape) <= _MAX_SIDE else None
+    if obs.ndim in (2, 3) and obs.dtype == np.uint8:
+        frame = _frame_of(obs) if max(obs.shape[-2:]) <= _MAX_SIDE else None
         return {"frame": frame, "numbers": [], "parts": [], "more_numbers": 0}
     sent = obs.ravel()[:_MAX_NUMBERS]
     parts = [
@@ -102,9 +102,12 @@ def _leading(counts: tuple[float, ...]) -> tuple[float, ...]:
     )
 
 
-def _gray(frame: Array) -> dict[str, Any]:
-    height, width = frame.shape
-    return {"height": height, "width": width, "gray": base64.b64encode(frame.tobytes()).decode()}
+def _frame_of(picture: Array) -> dict[str, Any]:
+    """Return a picture in grey or in colours, channels last; planes that are no colours are shown as the brightest."""
+    height, width = picture.shape[-2:]
+    planes = picture.reshape(-1, height, width)  # [C, H, W]
+    shown = planes.transpose(1, 2, 0) if len(planes) == 3 else planes.max(0)
+    return {"height": height, "width": width, "pixels": base64.b64encode(shown.tobytes()).decode()}
 
 
 def _plain(values: Any) -> list[float]:
@@ -168,16 +171,16 @@ def _check_counts(counts: list[float], total: int) -> None:
 def _frame(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
-    if not isinstance(value, dict) or value.keys() != {"height", "width", "gray"}:
+    if not isinstance(value, dict) or value.keys() != {"height", "width", "pixels"}:
         raise ValueError("has a frame that is none")
     sides = (value["height"], value["width"])
     if not all(type(side) is int and 0 < side <= _MAX_SIDE for side in sides):
         raise ValueError("has a frame of another size")
     try:
-        gray = base64.b64decode(value["gray"], validate=True)
+        pixels = base64.b64decode(value["pixels"], validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
         raise ValueError("has a frame that is no base64") from error
-    if len(gray) != sides[0] * sides[1]:
+    if len(pixels) not in (sides[0] * sides[1], 3 * sides[0] * sides[1]):
         raise ValueError("has a frame of another size")
     return value
 

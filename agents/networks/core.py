@@ -1,4 +1,4 @@
-"""The common part of networks that read sequences: a torso, and perhaps an LSTM, which sees last action and reward.
+"""The common part of networks that read sequences: an encoder, and perhaps an LSTM, which sees last action and reward.
 
 Rule 4 of the rows: the recurrent state is reset at FIRST. The same code runs for one row, when acting, and for many.
 Letters: T rows, B batch, S stack, F features, H units of the LSTM.
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.networks.torso import Torso, TorsoSpec
+from rainbow_iqn_apex.agents.networks.encoder import Encoder, EncoderSpec
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete
 
 _LSTM_NUMBERS = 12  # that a unit keeps of a row: its gates, cell and output, and gradients of the gates
@@ -36,7 +36,7 @@ class Inputs(NamedTuple):
 class CoreSpec:
     """Sizes of a core."""
 
-    torso: TorsoSpec
+    torso: EncoderSpec
     action: ActionSpec
     lstm: int  # H; 0: none
     initial_time_scale: int  # rows that the LSTM may remember at first
@@ -48,10 +48,10 @@ class Core(nn.Module):
     def __init__(self, spec: CoreSpec) -> None:
         super().__init__()
         self._action = spec.action
-        self.torso = Torso(spec.torso)
+        self.torso = Encoder(spec.torso)
         inputs = spec.torso.features + 1 + action_numbers(spec.action)
         self.lstm = _lstm(inputs, spec.lstm, spec.initial_time_scale) if spec.lstm else None
-        if self.lstm is not None and not spec.torso.learns:  # their bytes are what a row costs, as in the torso
+        if self.lstm is not None and not spec.torso.learns:  # their bytes are what a row costs, as in the encoder
             for weight in (self.lstm.weight_ih_l0, self.lstm.weight_hh_l0):
                 weight.data = weight.data.to(self.torso.precision)
         self.nb_features = spec.lstm or spec.torso.features

@@ -5,7 +5,6 @@ H hidden units, N quantiles, A actions.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec, Trunk
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.ops.modulated import modulated_hidden
 from rainbow_iqn_apex.agents.ops.noise import NoisyWeight, effective_weight, factorised_noise
@@ -71,12 +71,11 @@ class NoisyLinear(nn.Module):
 
 
 class Weights(NamedTuple):
-    """The weights of a network for one noise draw, ready for use; an actor makes them once per draw.
+    """The weights of the heads for one noise draw, ready for use; an actor makes them once per draw.
 
     Both hidden layers stand in one matrix, and what multiplies large tensors has the network's precision.
     """
 
-    trunk: dict[str, Tensor]  # by the parameters' names
     hidden_weight: Tensor  # [2 H, F] value stream above advantage stream
     hidden_bias: Tensor  # [2 H]
     value_weight: Tensor  # [outputs, H]
@@ -85,31 +84,8 @@ class Weights(NamedTuple):
     advantage_bias: Tensor  # [A * outputs]
 
 
-def _canonical(stack: int) -> list[nn.Conv2d]:
-    return [
-        nn.Conv2d(stack, 32, 8, stride=4, padding=1),
-        nn.Conv2d(32, 64, 4, stride=2),
-        nn.Conv2d(64, 64, 3),
-    ]
-
-
-def _data_efficient(stack: int) -> list[nn.Conv2d]:
-    return [nn.Conv2d(stack, 32, 5, stride=5), nn.Conv2d(32, 64, 5, stride=5)]
-
-
-# DQN's trunk (Mnih et al. 2015), and the one of data-efficient Rainbow (van Hasselt et al. 2019, arXiv 1906.05243),
-# whose 576 features in the place of 3136 make an update several times cheaper.
-ARCHITECTURES: dict[str, Callable[[int], list[nn.Conv2d]]] = {
-    "canonical": _canonical,
-    "data-efficient": _data_efficient,
-}
-
-
-def _pixels(convolutions: list[nn.Conv2d], size: int) -> int:
-    """Return the side of the last layer's output for a square input."""
-    for layer in convolutions:
-        size = (size + 2 * int(layer.padding[0]) - layer.kernel_size[0]) // layer.stride[0] + 1
-    return size
+# The architectures whose convolutions have the names of 2019's snapshots: conv1, conv2 and so on.
+PUBLISHED = ("canonical", "data-efficient")
 
 
 @dataclass(frozen=True)
@@ -121,20 +97,24 @@ class NetworkSpec:
     nb_actions: int
     hidden_size: int
     noisy_std: float
-    architecture: str = "canonical"  # a key of ARCHITECTURES
+    architecture: str = "canonical"  # a key of TRUNKS
     precision: torch.dtype = torch.float32  # of the large products; weights, outputs and losses are float32
+    learns: bool = True
 
 
-def _as_used(weight: Tensor, precision: torch.dtype) -> Tensor:
-    """Return a weight in the products' precision; a GPU convolves fastest with the channels last, a CPU does not."""
-    layout = torch.channels_last if weight.dim() == 4 and not weight.is_cpu else torch.preserve_format
-    return weight.to(precision, memory_format=layout)
+def _published_names(trunk: Trunk, architecture: str) -> dict[str, nn.Module]:
+    """Return the modules of a trunk under the names that snapshots have for them."""
+    if not trunk.observation.is_picture:
+        return {"fc1": trunk.body[0]}
+    if architecture not in PUBLISHED:
+        return {"trunk": trunk}
+    return {f"conv{i}": layer for i, layer in enumerate(trunk.convolutions, start=1)}
 
 
 class DuellingNetwork(Network):
     """Trunk and noisy duelling heads with `outputs` numbers per action (Wang et al. 2016, arXiv 1511.06581).
 
-    The trunk is `spec.architecture`'s for frames of 84x84, and one linear layer for any other observation.
+    The trunk is `spec.architecture`'s for pictures, and one linear layer for vectors.
     """
 
     def __init__(self, spec: NetworkSpec, outputs: int) -> None:
@@ -142,16 +122,12 @@ class DuellingNetwork(Network):
         self.nb_actions = spec.nb_actions
         self._outputs = outputs
         self._precision = spec.precision
-        self._scale = 1 / 255 if spec.observation.dtype == "uint8" else 1.0
-        self._convolutions: list[nn.Conv2d] = []  # also attributes, under the names of snapshots
-        if spec.observation.shape == (84, 84):
-            for i, convolution in enumerate(ARCHITECTURES[spec.architecture](spec.stack), start=1):
-                setattr(self, f"conv{i}", convolution)
-                self._convolutions.append(convolution)
-            self.nb_features = self._convolutions[-1].out_channels * _pixels(self._convolutions, 84) ** 2
-        else:
-            self.fc1 = nn.Linear(spec.stack * math.prod(spec.observation.shape), spec.hidden_size)
-            self.nb_features = spec.hidden_size
+        kind = spec.architecture
+        trunk = Trunk(EncoderSpec(spec.observation, spec.stack, kind, spec.hidden_size, spec.precision, spec.learns))
+        self._trunk = (trunk,)  # in a tuple, as its weights are parameters under other names
+        for name, module in _published_names(trunk, kind).items():
+            setattr(self, name, module)
+        self.nb_features = trunk.nb_features
         self.fcnoisy_h_v = NoisyLinear(self.nb_features, spec.hidden_size, spec.noisy_std)
         self.fcnoisy_h_a = NoisyLinear(self.nb_features, spec.hidden_size, spec.noisy_std)
         self.fcnoisy_z_v = NoisyLinear(spec.hidden_size, outputs, spec.noisy_std)
@@ -182,32 +158,15 @@ class DuellingNetwork(Network):
         both = effective_weight([layer.noisy() for layer in last], torch.float32)
         value, advantage = torch.split(both, [len(layer.bias_mu) for layer in last])
         return Weights(
-            self._trunk(),
             effective_weight([layer.noisy() for layer in hidden], self._precision),
             torch.cat([layer.bias() for layer in hidden]).to(self._precision),
             value, last[0].bias(), advantage, last[1].bias(),
         )  # fmt: skip
 
-    def _trunk(self) -> dict[str, Tensor]:
-        trunk: dict[str, Tensor] = {
-            name: weight for name, weight in self.named_parameters() if not name.startswith("fcnoisy_")
-        }
-        if not self._convolutions:
-            # In float32, as bfloat16 would cut the numbers of an observation to three digits; bytes it holds exactly.
-            return trunk | {"fc1.weight": self.fc1.weight * self._scale}
-        trunk["conv1.weight"] = trunk["conv1.weight"] * self._scale  # cheaper than to scale the frames
-        return {name: _as_used(weight, self._precision) for name, weight in trunk.items()}
-
-    def features(self, obs: Tensor, trunk: dict[str, Tensor]) -> Tensor:
+    def features(self, obs: Tensor) -> Tensor:
         """Return features [B, F] of stacked observations [B, S, ...], in the network's precision."""
-        if not self._convolutions:
-            x = functional.linear(obs.float().flatten(1), trunk["fc1.weight"], trunk["fc1.bias"])
-            return functional.relu(x).to(self._precision)
-        x = obs.to(self._precision)
-        for i, layer in enumerate(self._convolutions, start=1):
-            weight, bias = trunk[f"conv{i}.weight"], trunk[f"conv{i}.bias"]
-            x = functional.relu(functional.conv2d(x, weight, bias, layer.stride, layer.padding), inplace=True)
-        return x.flatten(1)
+        features: Tensor = self._trunk[0](obs)
+        return features.to(self._precision)
 
     def duel(self, hidden: Tensor, weights: Weights) -> Tensor:
         """Compute v + a - mean(a): hidden units [M, 2 H] -> [M, A, outputs] float32.
@@ -234,7 +193,7 @@ class QuantileNetwork(DuellingNetwork):
 
     def forward(self, obs: Tensor, taus: Tensor, weights: Weights) -> Tensor:
         """Return quantiles [N, B, A] of stacked observations [B, S, ...] at fractions taus [N, B]."""
-        hidden = self._hidden(obs, taus, weights, weights.hidden_weight, weights.hidden_bias)
+        hidden = self._hidden(obs, taus, weights.hidden_weight, weights.hidden_bias)
         return self.duel(hidden, weights).view(*taus.shape, self.nb_actions)
 
     def best_actions(self, obs: Tensor, taus: Tensor, weights: Weights) -> Tensor:
@@ -243,15 +202,15 @@ class QuantileNetwork(DuellingNetwork):
         The value stream adds the same to all actions, and is left out.
         """
         size = len(weights.hidden_bias) // 2
-        hidden = self._hidden(obs, taus, weights, weights.hidden_weight[size:], weights.hidden_bias[size:])
+        hidden = self._hidden(obs, taus, weights.hidden_weight[size:], weights.hidden_bias[size:])
         mean = hidden.float().view(*taus.shape, size).mean(0)  # [B, H]
         return functional.linear(mean, weights.advantage_weight, weights.advantage_bias).argmax(1)
 
-    def _hidden(self, obs: Tensor, taus: Tensor, weights: Weights, weight: Tensor, bias: Tensor) -> Tensor:
+    def _hidden(self, obs: Tensor, taus: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Return hidden units [N * B, rows of the weight], quantile-major."""
         cosines = torch.cos(taus.reshape(-1, 1) * self._frequencies).to(self._precision)  # [N * B, embedding]
-        embed_weight, embed_bias = (weights.trunk[f"iqn_fc.{part}"].to(self._precision) for part in ("weight", "bias"))
-        features = self.features(obs, weights.trunk)  # [B, F]
+        embed_weight, embed_bias = (part.to(self._precision) for part in (self.iqn_fc.weight, self.iqn_fc.bias))
+        features = self.features(obs)  # [B, F]
         return modulated_hidden(cosines, embed_weight, embed_bias, features, weight, bias)
 
 
@@ -260,6 +219,6 @@ class CategoricalNetwork(DuellingNetwork):
 
     def forward(self, obs: Tensor, weights: Weights) -> Tensor:
         """Return log-probabilities [B, A, atoms] of stacked observations [B, S, ...]."""
-        features = self.features(obs, weights.trunk)  # [B, F]
+        features = self.features(obs)  # [B, F]
         hidden = functional.relu(functional.linear(features, weights.hidden_weight, weights.hidden_bias))
         return functional.log_softmax(self.duel(hidden, weights), dim=2)

@@ -15,7 +15,6 @@ from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.networks.policy_head import PolicyHead
-from rainbow_iqn_apex.agents.networks.torso import FRAME
 from rainbow_iqn_apex.agents.ops.popart import PopArt
 from rainbow_iqn_apex.memory.environment_spec import Field
 
@@ -47,7 +46,7 @@ class Normaliser(nn.Module):
     def __init__(self, observation: Field) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(observation.shape))
-        self.register_buffer("scale", torch.full(observation.shape, _scale_of(observation)))
+        self.register_buffer("scale", torch.full(observation.shape, observation.scale))
 
     def forward(self, obs: Tensor) -> Tensor:
         """Normalise observations [..., *shape], as the environment gives them."""
@@ -62,17 +61,17 @@ class PolicyValueNetwork(Network):
         torso = spec.core.torso
         self.core: Core | None = None
         self.normaliser: Normaliser | None = None
-        is_picture = torso.observation.shape == FRAME
+        is_picture = torso.observation.is_picture
         if spec.normalises and not is_picture:
             self.normaliser = Normaliser(torso.observation)
             torso = replace(torso, observation=torso.observation._replace(dtype="float32"))  # as all that follows sees
-        self._scale = _scale_of(torso.observation)
+        self._scale = torso.observation.scale
         if is_picture or spec.core.lstm:
             self.core = Core(replace(spec.core, torso=torso))
             _initialise(self.core)
             features = self.core.nb_features
         else:
-            inputs = torso.stack * math.prod(torso.observation.shape)
+            inputs = torso.channels
             self.policy_body, self.value_body = _mlp(inputs, spec.mlp), _mlp(inputs, spec.mlp)
             features = spec.mlp
         self.policy = PolicyHead(features, spec.policy, orthogonal_gain=_POLICY_GAIN)
@@ -103,11 +102,6 @@ class PolicyValueNetwork(Network):
             found: tuple[Tensor, RecurrentState] = self.core(inputs, recurrent)
             return found
         return (inputs.obs.float() * self._scale).flatten(2), ()
-
-
-def _scale_of(observation: Field) -> float:
-    """Return the factor that brings bytes to fractions; 1 for numbers of other kinds."""
-    return 1 / 255 if observation.dtype == "uint8" else 1.0
 
 
 def _mlp(inputs: int, units: int) -> nn.Sequential:

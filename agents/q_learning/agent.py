@@ -60,6 +60,7 @@ def network_spec(setup: Setup, options: QLearningOptions) -> NetworkSpec:
         noisy_std=options.noisy_std,
         architecture=options.architecture,
         precision=select_precision(setup.learning.precision, setup.generator.device),
+        learns=setup.learns,
     )
 
 

@@ -21,8 +21,9 @@ class QLearningOptions(AgentOptions):
 
     architecture: str = option(
         "canonical",
-        "convolutions: canonical (DQN's) or data-efficient (two)",
-        choices=("canonical", "data-efficient"),
+        "convolutions of pictures: canonical (DQN's), data-efficient (two), deep (IMPALA's, residual) or "
+        "deep-football (a fourth stack)",
+        choices=("canonical", "data-efficient", "deep", "deep-football"),
         shared=True,
     )
     hidden_size: int = option(512, "units of each noisy hidden layer", above=0, most=10_000, shared=True)

@@ -17,6 +17,7 @@ from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Arrays, Rows
@@ -43,6 +44,8 @@ class Reinforce(Agent):
     def __init__(self, setup: Setup) -> None:
         options, observation = setup.own, setup.environment.observation
         assert isinstance(options, ReinforceOptions)
+        if observation.is_picture:
+            raise UserError("--agent reinforce: reads numbers, and this environment shows pictures; choose impala")
         length = options.unroll_length
         self.spec = ChunkSpec(1, 0, length, 1, length, length, prioritised=False)
         self.generator, self._discount, self._axes = setup.generator, setup.learning.discount, len(observation.shape)

@@ -6,8 +6,6 @@ and one that both critics share.
 Letters: T rows, B batch, A actions or numbers of one, F features, P parameters of the policy's distribution.
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +13,6 @@ from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState, action_numbers
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.networks.policy_head import PolicyHead
-from rainbow_iqn_apex.agents.networks.torso import FRAME
 from rainbow_iqn_apex.memory.environment_spec import Box
 
 
@@ -39,9 +36,9 @@ class TwinCritics(nn.Module):
     def __init__(self, spec: CoreSpec, hidden_size: int) -> None:
         super().__init__()
         observation = spec.torso.observation
-        self._scale = 1 / 255 if observation.dtype == "uint8" else 1.0
-        self.core = Core(spec) if spec.lstm or observation.shape == FRAME else None
-        features = self.core.nb_features if self.core else spec.torso.stack * math.prod(observation.shape)
+        self._scale = observation.scale
+        self.core = Core(spec) if spec.lstm or observation.is_picture else None
+        features = self.core.nb_features if self.core else spec.torso.channels
         numbers, outputs = (spec.action.size, 1) if isinstance(spec.action, Box) else (0, action_numbers(spec.action))
         self.heads = nn.ModuleList(_mlp(features + numbers, hidden_size, outputs) for _ in range(2))
 

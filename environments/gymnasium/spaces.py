@@ -1,7 +1,8 @@
 """Spaces of Gymnasium as agents see them: what becomes of an observation, and what an action becomes.
 
 What a network gets as an observation:
-- images, which are uint8 Boxes [H, W], [H, W, 1] or [H, W, 3] of at least 16x16: grey, 84x84, uint8;
+- images, which are uint8 Boxes [H, W], [H, W, C] or [C, H, W] of at least 16x16 with fewer colours or planes than
+  that: [C, H, W], grey ones [H, W], uint8, in their own size;
 - any other Box, such as a vector, a board of int8 or an image of floats: its numbers in one row, float32, unscaled;
   bytes that go up to 255 stay uint8, which networks take for fractions;
 - Discrete: one-hot, float32; MultiDiscrete: the same of each number, one after the other; MultiBinary: its bits;
@@ -16,7 +17,6 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 from gymnasium import spaces
 
@@ -25,8 +25,7 @@ from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete, Part
 from rainbow_iqn_apex.memory.rows import Array
 
-SIZE = 84  # pixels
-SMALLEST_IMAGE = 16  # pixels: fewer rows or columns of bytes are a board, whose symbols would not survive resizing
+SMALLEST_IMAGE = 16  # pixels: fewer rows or columns of bytes are a board, whose symbols are no colours
 _NUMBER = np.dtype(np.float32)
 
 
@@ -60,7 +59,7 @@ def view_of(space: spaces.Space[Any]) -> View:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         view = _joined(space)
     elif isinstance(space, spaces.Box) and is_image(space):
-        view = View((SIZE, SIZE), np.dtype(np.uint8), _grey)
+        view = _picture(space)
     else:
         view = _flat_view(space)
     if not all(view.shape):
@@ -69,14 +68,17 @@ def view_of(space: spaces.Space[Any]) -> View:
 
 
 def is_image(space: spaces.Box) -> bool:
-    """Return whether a space has images: bytes in rows and columns, with one or three colours last, if any."""
-    colours = space.shape[2:]
-    return (
-        space.dtype == np.uint8
-        and len(space.shape) >= 2
-        and min(space.shape[:2]) >= SMALLEST_IMAGE
-        and colours in ((), (1,), (3,))
-    )
+    """Return whether a space has images: bytes in rows and columns, before or behind them colours or planes, if any."""
+    sides = sum(side >= SMALLEST_IMAGE for side in space.shape)
+    return space.dtype == np.uint8 and sides == 2 and _colours(space.shape) is not None
+
+
+def _colours(shape: tuple[int, ...]) -> int | None:
+    """Return which axis of an image is that of colours or planes: 0, 2, or -1 if none is; None: it is no image."""
+    if len(shape) == 2:
+        return -1
+    small = [axis for axis, side in enumerate(shape) if side < SMALLEST_IMAGE]
+    return small[0] if len(shape) == 3 and small in ([0], [2]) else None
 
 
 def flaw(obs: Array, parts: tuple[Part, ...]) -> str:
@@ -88,10 +90,15 @@ def flaw(obs: Array, parts: tuple[Part, ...]) -> str:
     return f"{obs[place]:g} as number {place}{name}"
 
 
-def _grey(obs: Array) -> Array:
-    if obs.ndim == 3:
-        obs = cv2.cvtColor(obs, cv2.COLOR_RGB2GRAY) if obs.shape[2] == 3 else obs[:, :, 0]
-    return cv2.resize(obs, (SIZE, SIZE), interpolation=cv2.INTER_LINEAR)  # [84, 84] uint8, a new array
+def _picture(space: spaces.Box) -> View:
+    order = (2, 0, 1) if _colours(space.shape) == 2 else range(len(space.shape))
+    shape = tuple(space.shape[axis] for axis in order)  # [C, H, W] or [H, W]
+    shown = shape[1:] if shape[:-2] == (1,) else shape
+
+    def show(obs: Any) -> Array:
+        return np.array(np.transpose(obs, order), np.uint8, order="C").reshape(shown)
+
+    return View(shown, np.dtype(np.uint8), show)
 
 
 def _flat_view(space: spaces.Space[Any]) -> View:

@@ -31,7 +31,7 @@ from rainbow_iqn_apex.programs.learner.trainer_base import PARTS, Turn
 from tests.specs import CARTPOLE
 
 META, CPU = torch.device("meta"), torch.device("cpu")
-PICTURES = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(5))
+PICTURES = EnvironmentSpec(Field((3, 60, 52), "uint8"), Discrete(5))
 NUMBERS = EnvironmentSpec(Field((6,), "float32"), Box(2))
 _SMALL = "--hidden-size 9 --batch-size 8 --history-length 3"
 _QUANTILES = f"{_SMALL} --num-tau-samples 4 --num-tau-prime-samples 5 --num-quantile-samples 7"

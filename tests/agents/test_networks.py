@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.agents.networks.duelling import (
-    ARCHITECTURES,
+    PUBLISHED,
     CategoricalNetwork,
     DuellingNetwork,
     NetworkSpec,
@@ -134,7 +134,7 @@ def test_the_embedding_is_that_of_the_interface() -> None:
     obs, tau = torch.randint(0, 256, (1, 2, 5), dtype=torch.uint8), 0.3
     cosines = torch.tensor([math.cos(math.pi * i * tau) for i in range(1, 7)])
     weights = network.weights()
-    features = torch.relu(network.iqn_fc(cosines)) * network.features(obs, weights.trunk)
+    features = torch.relu(network.iqn_fc(cosines)) * network.features(obs)
     hidden = torch.relu(features @ weights.hidden_weight.T + weights.hidden_bias)
     torch.testing.assert_close(network(obs, torch.tensor([[tau]]), weights)[0], network.duel(hidden, weights)[..., 0])
 
@@ -155,7 +155,7 @@ def gradient_of(network: torch.nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("observation", [FRAME, VECTOR])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", PUBLISHED)
 def test_bfloat16_gives_nearly_the_same_values_and_gradients(architecture: str, observation: Field) -> None:
     torch.manual_seed(0)
     exact = QuantileNetwork(NetworkSpec(observation, 4, 18, 64, 0.5, architecture), 16)

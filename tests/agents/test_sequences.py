@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.agents.networks import core
-from rainbow_iqn_apex.agents.networks.torso import TorsoSpec
+from rainbow_iqn_apex.agents.networks.encoder import EncoderSpec
 from rainbow_iqn_apex.agents.sequences import SequenceAgent
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
@@ -110,7 +110,7 @@ def test_nothing_of_an_episode_reaches_the_next_one(name: str) -> None:
 
 def test_acting_in_bfloat16_remembers_nearly_the_same() -> None:
     frame, dtypes = Field((84, 84), "uint8"), (torch.float32, torch.bfloat16)
-    torsos = [TorsoSpec(frame, 1, "data-efficient", 16, dtype, False) for dtype in dtypes]
+    torsos = [EncoderSpec(frame, 1, "data-efficient", 16, dtype, False) for dtype in dtypes]
     specs = [core.CoreSpec(torso, Discrete(3), 8, 20) for torso in torsos]
     exact, rounded = (core.Core(spec) for spec in specs)
     rounded.load_state_dict(exact.state_dict())
@@ -139,7 +139,7 @@ def test_an_lstm_sees_last_actions_of_every_kind_but_at_first(
     spec: ActionSpec, last: list[Any], shown: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Mutation: show the second choice with the numbers of the first.
-    torso = TorsoSpec(Field((4,), "float32"), 1, "data-efficient", 5, torch.float32, True)
+    torso = EncoderSpec(Field((4,), "float32"), 1, "data-efficient", 5, torch.float32, True)
     network, seen, run = core.Core(core.CoreSpec(torso, spec, 7, 20)), list[torch.Tensor](), core._run
 
     def noting(

@@ -41,11 +41,11 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case(4, 3, 37, Field((2, 5), "uint8"), 0.6),
+    Case(4, 3, 37, Field((10,), "uint8"), 0.6),
     Case(1, 1, 29, Field((4,), "float32"), 0.0),
     Case(2, 7, 31, Field((), "int64"), 1.0),
     Case(5, 10, 1, Field((3,), "int32"), 0.25),
-    Case(3, 20, 23, Field((2, 2, 3), "float32"), 0.5),
+    Case(3, 20, 23, Field((3, 2, 3), "float32"), 0.5),
     Case(2, 4, 1, Field((2,), "uint8"), 0.0),
     Case(3, 5, 2, Field((7,), "uint8"), 0.0),
 ]
@@ -61,7 +61,7 @@ class Played(NamedTuple):
 
 def agent_for(case: Case) -> QLearningAgent:
     settings = f"--history-length {case.stack} --multi-step {case.n} --reward-clip {case.clip} --discount {GAMMA}"
-    args = options.parse([*settings.split(), "--hidden-size", "8"], "test", "")
+    args = options.parse([*settings.split(), "--hidden-size", "8", "--architecture", "deep"], "test", "")
     agent = make_agent(args, EnvironmentSpec(case.observation, Discrete(ACTIONS)), CPU, learns=True, seed=1)
     assert isinstance(agent, QLearningAgent)
     return agent

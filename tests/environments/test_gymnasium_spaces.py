@@ -107,7 +107,8 @@ def test_every_number_stands_at_its_named_place(space: spaces.Space[Any], seed: 
         (spaces.Box(0, 1, (10, 10, 4), np.bool_), np.float32),  # type: ignore[arg-type]
         (spaces.Box(0, 10, (7, 7, 3), np.uint8), np.float32),  # symbols, too few for an image
         (spaces.Box(0, 255, (128,), np.uint8), np.uint8),  # a machine's memory
-        (spaces.Box(0, 255, (3, 40, 40), np.uint8), np.uint8),
+        (spaces.Box(0, 255, (3, 40, 4), np.uint8), np.uint8),
+        (spaces.Box(0, 255, (20, 3, 20), np.uint8), np.uint8),
     ],
 )
 def test_boxes_that_are_no_images_become_one_row_of_numbers(space: spaces.Box, dtype: Any) -> None:

@@ -31,12 +31,17 @@ VIEW = View(5.0, 7, 3, FRAME, "atoms", (1.0, -2.5), None, (-1.0, 0.0, 1.0), ((0.
 
 def test_a_view_arrives_as_it_was() -> None:
     shown = decode(encode(VIEW))
-    assert base64.b64decode(shown.pop("frame")["gray"]) == FRAME.tobytes()
+    assert base64.b64decode(shown.pop("frame")["pixels"]) == FRAME.tobytes()
     assert shown == {
         "at": 5, "step": 7, "version": 3, "numbers": [], "kind": "atoms", "actions": [1, -2.5], "value": None,
         "places": [-1, 0, 1], "curves": [[0.25, 0.5, 0.25], [1, 0, 0]], "parts": [], "more_numbers": 0,
         "more_actions": 0,
     }  # fmt: skip
+    colours = np.random.default_rng(1).integers(256, size=(3, 5, 4), dtype=np.uint8)
+    planes = decode(encode(View(5.0, 7, 3, colours)))["frame"]
+    assert base64.b64decode(planes["pixels"]) == colours.transpose(1, 2, 0).tobytes()
+    planes = decode(encode(View(5.0, 7, 3, colours[:2])))["frame"]
+    assert base64.b64decode(planes["pixels"]) == colours[:2].max(0).tobytes()
     numbers = decode(encode(View(5.0, 7, 3, np.array([0.5, np.nan, -3.0], np.float32))))
     assert (numbers["numbers"], numbers["frame"], numbers["kind"]) == ([0.5, 0, -3], None, "")
 
@@ -102,10 +107,10 @@ CHOICES = many("choices", (0.25, 0.75, 1.0), (2.0, 1.0), ())
         changed(kind=[]), changed(actions=[1]), changed(actions=["1", 2]), changed(actions=[True, 2]),
         changed(at=1e200),
         changed(value="x"), changed(step=float("nan")), changed(places=[1.0] * 9), changed(curves=[[1, 2, 3]]),
-        changed(curves=[[1, 2], [1, 2]]), changed(frame=[]), changed(frame={"height": 2, "width": 2, "gray": "AAAA"}),
-        changed(frame={"height": 10**9, "width": 1, "gray": ""}),
-        changed(frame={"height": 1, "width": 3, "gray": "A!=="}),
-        changed(frame={"height": 1, "width": 3, "gray": 7}), changed(numbers=[1.0] * 1000), changed(numbers=None),
+        changed(curves=[[1, 2], [1, 2]]), changed(frame=[]), changed(frame={"height": 2, "width": 2, "pixels": "AAAA"}),
+        changed(frame={"height": 10**9, "width": 1, "pixels": ""}),
+        changed(frame={"height": 1, "width": 3, "pixels": "A!=="}),
+        changed(frame={"height": 1, "width": 3, "pixels": 7}), changed(numbers=[1.0] * 1000), changed(numbers=None),
         changed(more_numbers="1"), changed(more_actions=None), changed(kind="intervals"), changed(kind="choices"),
         changed(ARM, parts={}), changed(ARM, parts=["arm"]), changed(ARM, parts=[["arm"]]),
         changed(ARM, parts=[[1, 3]]),

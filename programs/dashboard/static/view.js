@@ -61,11 +61,15 @@ function drawSeen(view) {
 }
 
 function drawFrame(canvas, frame) {
-  const { width, height, gray } = frame;
-  const bytes = Uint8Array.from(atob(gray), character => character.charCodeAt(0));
+  const { width, height, pixels } = frame;
+  const bytes = Uint8Array.from(atob(pixels), character => character.charCodeAt(0));
+  const channels = bytes.length / (width * height);  // 1: grey, 3: colours
   [canvas.width, canvas.height] = [width, height];
   const image = new ImageData(width, height);
-  bytes.forEach((level, i) => image.data.set([level, level, level, 255], 4 * i));
+  for (let i = 0; i < width * height; i++) {
+    const [red, green = red, blue = red] = bytes.subarray(i * channels, (i + 1) * channels);
+    image.data.set([red, green, blue, 255], 4 * i);
+  }
   canvas.getContext("2d").putImageData(image, 0, 0);
   canvas.setAttribute("aria-label", canvas.dataset.text);
 }

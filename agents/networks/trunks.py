@@ -1,0 +1,80 @@
+"""The convolutions of pictures, by `--architecture`: each begins with a convolution and ends with a ReLU."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def _plain(*convolutions: nn.Conv2d) -> nn.Sequential:
+    return nn.Sequential(*(part for layer in convolutions for part in (layer, nn.ReLU(inplace=True))))
+
+
+def dqn(channels: int) -> nn.Sequential:
+    """Return DQN's trunk (Mnih et al. 2015, 10.1038/nature14236), with the padding of the network of 2019."""
+    return _plain(nn.Conv2d(channels, 32, 8, stride=4, padding=1), nn.Conv2d(32, 64, 4, stride=2), nn.Conv2d(64, 64, 3))
+
+
+def data_efficient(channels: int) -> nn.Sequential:
+    """Return the trunk of data-efficient Rainbow (van Hasselt et al. 2019, arXiv 1906.05243).
+
+    Its 576 features of 84x84 pixels, in the place of 3136, make an update several times cheaper.
+    """
+    return _plain(nn.Conv2d(channels, 32, 5, stride=5), nn.Conv2d(32, 64, 5, stride=5))
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(relu(conv(relu(x))))."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a tensor of x's shape."""
+        inner: Tensor = self.conv2(functional.relu(self.conv1(functional.relu(x)), inplace=True))
+        return x + inner
+
+
+def _residual(*widths: int) -> Callable[[int], nn.Sequential]:
+    """Return IMPALA's deep network (Espeholt et al. 2018, figure 3): each stack halves the picture's sides."""
+
+    def make(channels: int) -> nn.Sequential:
+        layers: list[nn.Module] = []
+        for before, after in zip((channels, *widths), widths, strict=False):
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]
+            layers += [ResidualBlock(after), ResidualBlock(after)]
+        return nn.Sequential(*layers, nn.ReLU())
+
+    return make
+
+
+TRUNKS: dict[str, Callable[[int], nn.Sequential]] = {  # channels of a stack -> layers
+    "canonical": dqn,
+    "shallow": dqn,
+    "data-efficient": data_efficient,
+    "deep": _residual(16, 32, 32),
+    "deep-football": _residual(16, 32, 32, 32),  # the stacks of the central-inference system's football network
+}
+
+
+def kept_numbers(body: nn.Sequential, shape: Sequence[int], place: int) -> list[int]:
+    """Count the numbers that each layer keeps of a picture [C, H, W] for its gradient; the last are the outputs.
+
+    A pool keeps the places of its outputs, each as large as `place` numbers. Raises RuntimeError for a picture that is
+    smaller than a kernel.
+    """
+    sizes: list[int] = []
+    shares = {nn.Conv2d: 1, nn.MaxPool2d: place}
+
+    def count(layer: nn.Module, _: object, output: Tensor) -> None:
+        sizes.append(shares[type(layer)] * output.numel())
+
+    hooks = [layer.register_forward_hook(count) for layer in body.modules() if type(layer) in shares]
+    with torch.no_grad():
+        sizes.append(body(torch.zeros(1, *shape)).numel())
+    for hook in hooks:
+        hook.remove()
+    return sizes

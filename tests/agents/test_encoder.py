@@ -1,0 +1,90 @@
+"""The encoder of all agents: pictures of any size, colours and stack through every architecture, and vectors."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec
+from rainbow_iqn_apex.agents.networks.encoder import Encoder, EncoderSpec, Trunk
+from rainbow_iqn_apex.agents.networks.trunks import TRUNKS
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.environment_spec import Field
+
+SHAPES = {"grey": (84, 84), "colours": (3, 96, 80), "planes": (4, 72, 96)}
+FIELDS = {name: Field(shape, "uint8") for name, shape in SHAPES.items()}
+every_trunk = pytest.mark.parametrize("architecture", TRUNKS)
+B, S = 3, 2
+
+
+def observations(field: Field) -> Tensor:
+    return torch.randint(256, (B, S, *field.shape), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+
+
+def slow(trunk: Trunk, obs: Tensor) -> Tensor:
+    """The features in float64, of one sample after the other."""
+    body = copy.deepcopy(trunk.body).double()
+    pictures = (obs.double() / 255).reshape(B, -1, *obs.shape[-2:])  # [B, S * C, H, W]
+    return torch.stack([body(picture[None]).flatten() for picture in pictures])
+
+
+@every_trunk
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("learns", [True, False])
+def test_features_are_those_of_the_layers(architecture: str, name: str, learns: bool) -> None:
+    # Mutations: do not scale the bytes; take the colours of a stack for its pictures (a transposed flatten).
+    field = FIELDS[name]
+    trunk = Trunk(EncoderSpec(field, S, architecture, 7, learns=learns))
+    obs = observations(field)
+    features = trunk(obs)
+    assert features.shape == (B, trunk.nb_features)
+    torch.testing.assert_close(features.double(), slow(trunk, obs), rtol=1e-4, atol=1e-5)
+
+
+@every_trunk
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_pixel_plane_and_weight_counts(architecture: str, name: str) -> None:
+    field = FIELDS[name]
+    encoder = Encoder(EncoderSpec(field, S, architecture, 7))
+    obs = observations(field)
+    features = encoder(obs)
+    assert features.shape == (B, 7)
+    features.sum().backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in encoder.parameters())
+    for plane in range(obs[0].flatten(0, -3).shape[0]):
+        changed = obs.clone()
+        changed.flatten(1, -3)[:, plane] = 0
+        assert not torch.equal(encoder.features(changed), encoder.features(obs)), plane
+
+
+@pytest.mark.parametrize("kind", [Trunk, Encoder])
+def test_vectors_go_through_linear_layers(kind: type[Trunk]) -> None:
+    encoder = kind(EncoderSpec(Field((5,), "uint8"), S, "deep", 7))
+    obs = torch.randint(256, (B, S, 5), dtype=torch.uint8)
+    first = encoder.body[0]
+    assert isinstance(first, nn.Linear)
+    x = functional.relu(functional.linear(obs.flatten(1) / 255, first.weight, first.bias))
+    expected = functional.relu(encoder.dense(x)) if isinstance(encoder, Encoder) else x
+    torch.testing.assert_close(encoder(obs), expected)
+
+
+@pytest.mark.parametrize(("architecture", "side"), [("canonical", 33), ("data-efficient", 24), ("shallow", 33)])
+def test_a_picture_smaller_than_what_an_architecture_looks_at_is_refused(architecture: str, side: int) -> None:
+    Trunk(EncoderSpec(Field((side + 1, side + 1), "uint8"), 1, architecture, 7))
+    line = f"--architecture {architecture}: .* pictures of 40x{side}; choose .* deep"
+    with pytest.raises(UserError, match=line) as raised:
+        Trunk(EncoderSpec(Field((3, 40, side), "uint8"), 1, architecture, 7))
+    assert "\n" not in str(raised.value)
+
+
+@every_trunk
+def test_value_agents_take_every_trunk_and_name_the_published_ones(architecture: str) -> None:
+    network = DuellingNetwork(NetworkSpec(FIELDS["colours"], S, 4, 8, 0.1, architecture), outputs=1)
+    names = {name.partition(".")[0] for name, _ in network.named_parameters() if not name.startswith("fcnoisy")}
+    published = {"canonical": {"conv1", "conv2", "conv3"}, "data-efficient": {"conv1", "conv2"}}
+    assert names == published.get(architecture, {"trunk"})
+    obs = observations(FIELDS["colours"])
+    torch.testing.assert_close(network.features(obs).double(), slow(network._trunk[0], obs), rtol=1e-4, atol=1e-5)
+    torch.autograd.grad(network.features(obs).sum(), list(network._trunk[0].parameters()))  # all have one
