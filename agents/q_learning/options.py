@@ -21,8 +21,7 @@ class QLearningOptions(AgentOptions):
 
     architecture: str = option(
         "canonical",
-        "convolutions of pictures: canonical (DQN's), data-efficient (two), deep (IMPALA's, residual) or "
-        "deep-football (a fourth stack)",
+        "convolutions of pictures: canonical (DQN's), data-efficient (two), deep or deep-football (residual, IMPALA's)",
         choices=("canonical", "data-efficient", "deep", "deep-football"),
         shared=True,
     )
