@@ -14,6 +14,7 @@ from typing import Any
 
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names, find_agent
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.environments.registry import observes_pictures
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
@@ -87,9 +88,9 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
         return self.run_name or self.task
 
     @property
-    def is_atari(self) -> bool:
-        """Whether the environments are Atari's."""
-        return _is_atari({"env": self.env})
+    def sees_pictures(self) -> bool:
+        """Whether the agent's settings are those for pictures, not for vectors."""
+        return _sees_pictures(type(self.own), {"env": self.env})
 
     @property
     def nb_env(self) -> int:
@@ -167,7 +168,7 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     """Read a command line; --help exits with 0. Raises UserError with every bad setting, one a line.
 
     A setting that the command line leaves out is the configuration file's, else the preset's, else the agent's (for
-    Atari, or for other environments), else the common default.
+    pictures, or for vectors), else the common default.
     """
     given = read(argv)
     errors: list[str] = []
@@ -209,7 +210,7 @@ def _agent(values: dict[str, Any], errors: list[str]) -> str:
 def _args(agent: str, given: config_file.Settings) -> Args:
     values = given.values
     options = find_agent(agent).options
-    named = preset_of(values.get("preset", "paper"), options, is_atari=_is_atari(values))
+    named = preset_of(values.get("preset", "paper"), options, pictures=_sees_pictures(options, values))
     preset = {name: value for name, (value, _) in named.items()}
     chosen = _defaults(options, values) | preset | {name: values[name] for name in values.keys() - options.UNUSED}
     own = {f.name for f in dataclasses.fields(options)}
@@ -225,11 +226,12 @@ def _args(agent: str, given: config_file.Settings) -> Args:
 
 def _defaults(options: type[AgentOptions], values: dict[str, Any]) -> dict[str, Any]:
     """Return the agent's defaults that are not those of the options themselves."""
-    return options.DEFAULTS | ({} if _is_atari(values) else options.ELSEWHERE)
+    return options.DEFAULTS | ({} if _sees_pictures(options, values) else options.VECTORS)
 
 
-def _is_atari(values: dict[str, Any]) -> bool:
-    return bool(values.get("env", EnvironmentOptions.env) == EnvironmentOptions.env)
+def _sees_pictures(options: type[AgentOptions], values: dict[str, Any]) -> bool:
+    """Return whether settings are those for pictures; opens no environment for an agent that makes no difference."""
+    return not options.VECTORS or observes_pictures(values.get("env", EnvironmentOptions.env))
 
 
 def _unused_errors(args: Args) -> list[str]:

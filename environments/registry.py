@@ -7,8 +7,11 @@ colon after its name is the environment's own, as in gymnasium:<id>.
 
 import importlib
 from collections.abc import Callable
+from contextlib import closing
+from functools import lru_cache
 
 from rainbow_iqn_apex.common import plugins
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 
 GROUP = "rainbow_iqn_apex.environments"  # of entry points
@@ -56,6 +59,21 @@ def find_environment(env: str) -> Make | None:
         return None
     make: Make = plugins.load("--env", place)
     return make
+
+
+@lru_cache
+def observes_pictures(env: str) -> bool:
+    """Return whether the environment that `--env` names shows pictures; one that cannot be made shows none.
+
+    Others than Atari's are opened to see.
+    """
+    if env == EnvironmentSettings.env:
+        return True
+    try:
+        with closing(make_environment(EnvironmentSettings(env=env), 0)) as environment:
+            return environment.spec.observation.is_picture
+    except (UserError, ValueError, RuntimeError):  # the program that plays it names the mistake
+        return False
 
 
 def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:

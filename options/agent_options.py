@@ -47,7 +47,7 @@ class AgentOptions:
     """Base of an agent's own options, which its subclass names in its docstring."""
 
     DEFAULTS: ClassVar[dict[str, Any]] = {}  # of common options, in the place of their own
-    ELSEWHERE: ClassVar[dict[str, Any]] = {}  # of all options, where the environment is not Atari; with a preset, too
+    VECTORS: ClassVar[dict[str, Any]] = {}  # of all options, where observations are vectors; with a preset, too
     CPU: ClassVar[Preset] = {}  # of all options, with `--preset cpu`
     UNUSED: ClassVar[frozenset[str]] = frozenset()  # common options that the agent has no use for
     MAX_POLICY_LAG: ClassVar[int] = 1  # rounds by which acting may be ahead of learning, in lockstep: 0 takes turns

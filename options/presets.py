@@ -23,31 +23,31 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def preset_of(name: str, agent: type[AgentOptions], *, is_atari: bool) -> Preset:
+def preset_of(name: str, agent: type[AgentOptions], *, pictures: bool) -> Preset:
     """Return the settings of a preset for an agent; none for an unknown name.
 
-    Where the environment is not Atari, what the agent takes there stays: presets are made for frames.
+    Where observations are no pictures, what the agent takes there stays: presets are made for pictures.
     """
     own = agent.CPU if name == "cpu" else {}
     common = PRESETS.get(name, {})
-    kept = frozenset() if is_atari else agent.ELSEWHERE.keys()
+    kept = frozenset() if pictures else agent.VECTORS.keys()
     settings = own | {setting: common[setting] for setting in common if setting not in agent.UNUSED | own.keys()}
     return {setting: value for setting, value in settings.items() if setting not in kept}
 
 
-def announce_preset(name: str, agent: type[AgentOptions], *, is_atari: bool) -> str:
+def announce_preset(name: str, agent: type[AgentOptions], *, pictures: bool) -> str:
     """Return one line about a preset."""
-    settings = preset_of(name, agent, is_atari=is_atari)
+    settings = preset_of(name, agent, pictures=pictures)
     return f"Preset {name}: {counted(len(settings), 'setting')}; --verbose prints each with its reason"
 
 
-def describe_preset(name: str, agent: type[AgentOptions], settings: Callable[[str], Any], *, is_atari: bool) -> str:
+def describe_preset(name: str, agent: type[AgentOptions], settings: Callable[[str], Any], *, pictures: bool) -> str:
     """Return the settings of a preset with their reasons, one line each; a line marks what the command line overrides.
 
     `settings` returns the value of an option in use.
     """
     lines = [f"Preset {name}:"]
-    for setting, (value, reason) in preset_of(name, agent, is_atari=is_atari).items():
+    for setting, (value, reason) in preset_of(name, agent, pictures=pictures).items():
         given = settings(setting)
         told = f"{flag_of(setting)} {given}"
         lines.append(f"  {told:<36} {reason}" if given == value else f"  {told:<36} given, in the place of {value}")

@@ -20,7 +20,7 @@ BELOW = {
     "monitoring": frozenset({"common", "memory", "saber"}),
     "options": frozenset({"common", "environments", "memory", "monitoring", "saber"}),
     "agents": frozenset({"common", "memory", "options"}),
-    "args": frozenset({"agents", "common", "memory", "options"}),
+    "args": frozenset({"agents", "common", "environments", "memory", "options"}),
 }
 FOLDERS = (*(BELOW.keys() - {"args"}), "programs", "benchmarks", "tests")
 LAUNCHERS = {"dashboard", "launch_learner", "launch_actor", "run_status", "saber_report", "test_multiple_seed"}

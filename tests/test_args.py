@@ -244,7 +244,7 @@ def test_a_preset_stands_in_the_place_of_defaults_and_behind_the_command_line() 
     plain, small = parse([], "x", ""), parse(["--preset", "cpu", "--batch-size", "16"], "x", "")
     names = {f.name for options in (plain, plain.own) for f in dataclasses.fields(options)}
     changed = {name for name in names if plain.get(name) != small.get(name)}
-    assert changed == preset_of("cpu", RainbowIqnOptions, is_atari=True).keys() | {"preset", "batch_size"}
+    assert changed == preset_of("cpu", RainbowIqnOptions, pictures=True).keys() | {"preset", "batch_size"}
     assert parse(["--agent", "rainbow", "--preset=cpu"], "x", "").get("lr_Rainbow") == 2.5e-4
     assert parse(["--hidden-size", "99", "--preset=cpu"], "x", "").get("hidden_size") == 99
     assert parse(["--preset", "paper"], "x", "") == plain
@@ -254,19 +254,38 @@ def test_a_preset_leaves_what_an_agent_takes_for_other_environments() -> None:
     # Mutation: let the preset for frames decide there, too.
     environment = ("--agent", "sac", "--env", "gymnasium:Pendulum-v1")
     plain, preset = read(*environment), read(*environment, "--preset", "cpu")
-    for name in plain.own.ELSEWHERE:
+    for name in plain.own.VECTORS:
         assert preset.get(name) == plain.get(name)
     assert preset.get("architecture") != plain.get("architecture")
     assert read("--agent", "sac", "--preset", "cpu").memory_capacity < preset.memory_capacity
 
 
 @pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    ("env", "like"),
+    [("gymnasium:ale_py:ALE/Pong-v5", "atari"), ("gymnasium:Acrobot-v1", "gymnasium:CartPole-v1"),
+     ("gymnasium:no_such_package:Zork-v0", "gymnasium:CartPole-v1")],
+)  # fmt: skip
+def test_what_is_observed_decides_on_defaults(env: str, like: str, preset: str) -> None:
+    # Mutation: ask whether the environment is Atari's.
+    for agent in ("ppo", "sac"):
+        found, wanted = (read("--agent", agent, "--env", name, "--preset", preset) for name in (env, like))
+        assert found.own == wanted.own
+        assert [found.get(name) for name in found.own.VECTORS] == [wanted.get(name) for name in found.own.VECTORS]
+
+
+def test_pictures_and_vectors_have_settings_of_their_own() -> None:
+    pictures, vectors = (read("--agent", "ppo", "--env", env) for env in ("atari", "gymnasium:CartPole-v1"))
+    assert (pictures.nb_env_per_actor, vectors.nb_env_per_actor) == (8, 1)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_preset_gives_a_reason_for_each_setting(preset: str, agent: str) -> None:
     args = parse(["--preset", preset, "--agent", agent, "--hidden-size", "99"], "x", "")
-    lines = describe_preset(preset, type(args.own), args.get, is_atari=True).splitlines()
+    lines = describe_preset(preset, type(args.own), args.get, pictures=True).splitlines()
     assert lines[0] == f"Preset {preset}:"
-    told = preset_of(preset, type(args.own), is_atari=True)
+    told = preset_of(preset, type(args.own), pictures=True)
     for (name, (value, reason)), line in zip(told.items(), lines[1:], strict=True):
         if name == "hidden_size":
             assert line.split() == ["--hidden-size", "99", "given,", "in", "the", "place", "of", str(value)]
@@ -277,9 +296,9 @@ def test_a_preset_gives_a_reason_for_each_setting(preset: str, agent: str) -> No
 
 def test_a_preset_is_announced_in_one_line_unless_all_is_asked_for() -> None:
     plain, verbose = parse(["--preset", "cpu"], "x", ""), parse(["--preset", "cpu", "--verbose"], "x", "")
-    sets = len(preset_of("cpu", type(plain.own), is_atari=True))
+    sets = len(preset_of("cpu", type(plain.own), pictures=True))
     assert (
-        announce_preset("cpu", type(plain.own), is_atari=True)
+        announce_preset("cpu", type(plain.own), pictures=True)
         == f"Preset cpu: {sets} settings; --verbose prints each with its reason"
     )
     assert (plain.verbose, verbose.verbose) == (False, True)

@@ -7,11 +7,11 @@ from rainbow_iqn_apex.agents.sequence_options import SequenceOptions
 from rainbow_iqn_apex.options.agent_options import Preset
 from rainbow_iqn_apex.options.option import option
 
-_ATARI: dict[str, Any] = {
+_PICTURES: dict[str, Any] = {
     "learn_start": 1, "memory_capacity": 2048, "nb_env_per_actor": 8, "max_gradient_norm": 0.5,
     "precision": "float32",  # a ratio of two policies needs more digits than bfloat16 has
 }  # fmt: skip
-_ELSEWHERE: dict[str, Any] = {
+_VECTORS: dict[str, Any] = {
     "history_length": 1, "nb_env_per_actor": 1, "memory_capacity": 4096, "length_actor_buffer": 10_000,
     "reward_clip": 10.0, "unroll_length": 2048, "epochs": 10, "minibatches": 32, "clip_epsilon": 0.2,
     "entropy_cost": 0.0, "lr_on_policy": 3e-4, "normalise_observations": True, "normalise_rewards": True,
@@ -22,8 +22,8 @@ _ELSEWHERE: dict[str, Any] = {
 class OnPolicyOptions(SequenceOptions):
     """the on-policy family (--agent ppo, vmpo, awr, vpg or vtrace)"""
 
-    DEFAULTS: ClassVar[dict[str, Any]] = _ATARI
-    ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE
+    DEFAULTS: ClassVar[dict[str, Any]] = _PICTURES
+    VECTORS: ClassVar[dict[str, Any]] = _VECTORS
     CPU: ClassVar[Preset] = {
         "architecture": ("data-efficient", "576 features of a picture in the place of 3136"),
         "hidden_size": (256, "half the width, for pictures"),
@@ -171,8 +171,8 @@ class VmpoOptions(OnPolicyOptions):
         "policy_loss": "vmpo", "kept_advantages": "better-half", "normalise_advantages": False, "kl_cost": 1.0,
         "kl_limit": 0.01, "entropy_cost": 0.0,
     }  # fmt: skip
-    DEFAULTS: ClassVar[dict[str, Any]] = _ATARI | _OWN
-    ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE | _OWN
+    DEFAULTS: ClassVar[dict[str, Any]] = _PICTURES | _OWN
+    VECTORS: ClassVar[dict[str, Any]] = _VECTORS | _OWN
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ class AwrOptions(OnPolicyOptions):
     """AWR on fresh rows (--agent awr; Peng et al. 2019, arXiv 1910.00177)"""
 
     _OWN: ClassVar[dict[str, Any]] = {"policy_loss": "awr"}
-    DEFAULTS: ClassVar[dict[str, Any]] = _ATARI | _OWN
-    ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE | _OWN
+    DEFAULTS: ClassVar[dict[str, Any]] = _PICTURES | _OWN
+    VECTORS: ClassVar[dict[str, Any]] = _VECTORS | _OWN
 
 
 @dataclass(frozen=True)
@@ -189,8 +189,8 @@ class VpgOptions(OnPolicyOptions):
     """vanilla policy gradient (--agent vpg; Williams 1992, 10.1007/BF00992696; GAE: 1506.02438)"""
 
     _OWN: ClassVar[dict[str, Any]] = {"policy_loss": "vpg", "epochs": 1}
-    DEFAULTS: ClassVar[dict[str, Any]] = _ATARI | _OWN
-    ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE | _OWN | {"minibatches": 4}
+    DEFAULTS: ClassVar[dict[str, Any]] = _PICTURES | _OWN
+    VECTORS: ClassVar[dict[str, Any]] = _VECTORS | _OWN | {"minibatches": 4}
 
 
 @dataclass(frozen=True)
@@ -201,5 +201,5 @@ class VtraceOptions(OnPolicyOptions):
         "policy_loss": "vpg", "advantage": "vtrace", "trace_lambda": 1.0, "fresh_advantages": True,
         "normalise_advantages": False,  # with their mean, rows would count again that their ratio has left out
     }  # fmt: skip
-    DEFAULTS: ClassVar[dict[str, Any]] = _ATARI | _OWN
-    ELSEWHERE: ClassVar[dict[str, Any]] = _ELSEWHERE | _OWN
+    DEFAULTS: ClassVar[dict[str, Any]] = _PICTURES | _OWN
+    VECTORS: ClassVar[dict[str, Any]] = _VECTORS | _OWN

@@ -21,9 +21,11 @@ class QLearningOptions(AgentOptions):
 
     architecture: str = option(
         "canonical",
-        "convolutions of pictures: canonical (DQN's), data-efficient (two), deep or deep-football (residual, IMPALA's)",
+        "convolutions of pictures: DQN's (canonical), two (data-efficient), residual (deep), or those with one more "
+        "stack (deep-football)",
         choices=("canonical", "data-efficient", "deep", "deep-football"),
         shared=True,
+        policy=True,
     )
     hidden_size: int = option(512, "units of each noisy hidden layer", above=0, most=10_000, shared=True)
     noisy_std: float = option(0.1, "initial standard deviation of the noisy layers", least=0, shared=True)

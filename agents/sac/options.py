@@ -13,7 +13,7 @@ class SacOptions(SequenceOptions):
     """SAC (--agent sac)"""
 
     DEFAULTS: ClassVar[dict[str, Any]] = {"batch_size": 64, "learn_start": 20_000}  # Christodoulou 2019, on Atari
-    ELSEWHERE: ClassVar[dict[str, Any]] = {
+    VECTORS: ClassVar[dict[str, Any]] = {
         "history_length": 1, "batch_size": 256, "learn_start": 5000, "replay_frequency": 1, "reward_clip": 0.0,
         "weight_synchro_frequency": 64, "memory_capacity": 1_000_000,
     }  # fmt: skip

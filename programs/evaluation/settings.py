@@ -46,6 +46,9 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     sizes = _sizes(args, saved)
     learner = args.replace(agent=sizes["agent"])
     settings = _settings(learner, saved)
+    stack = settings.get("history_length")
+    if stack and sizes.get("history_length", 0) % stack == 0:  # the shapes tell a stack's channels, each of its colours
+        sizes["history_length"] = stack
     of_policy = {name: settings[name] for name in learner.marked("policy") if name in settings} | sizes
     asked = _with_game(learner, settings)
     if errors := _other_games(args, asked, settings) + _other_networks(args, of_policy, sizes):

@@ -119,9 +119,9 @@ def _describe(args: Args, expected: str) -> None:
     agent = type(args.own)
     if args.preset != "paper":
         if args.verbose:
-            print(describe_preset(args.preset, agent, args.get, is_atari=args.is_atari), flush=True)
+            print(describe_preset(args.preset, agent, args.get, pictures=args.sees_pictures), flush=True)
         else:
-            print(announce_preset(args.preset, agent, is_atari=args.is_atari), flush=True)
+            print(announce_preset(args.preset, agent, pictures=args.sees_pictures), flush=True)
     if unused := args.not_used():
         print(unused, flush=True)
     print(f"What to expect: {expected}", flush=True)

@@ -59,7 +59,7 @@ def test_options_that_change_chunks_or_weights_are_shared(agent: str, field: dat
     args = settings_of(agent)
     tried = other_values(field, args.get(field.name))
     assert tried
-    for environment in (ATARI, CARTPOLE):
+    for environment in (CARTPOLE,) if agent == "reinforce" else (ATARI, CARTPOLE):
         before = built(args, environment)
         for value in tried:
             changed = args.replace(**{field.name: value})
