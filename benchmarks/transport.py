@@ -135,7 +135,7 @@ def take_in(replay: Replay, system: System, seconds: float) -> float:
             if isinstance(message, Chunk):
                 replay.add(chunk_id, message)
         if now >= next_report:
-            link.progress("running", 0, 0, inbox.read)
+            link.write_progress("running", 0, 0, inbox.read)
             link.trim(replay.oldest())
             next_report = now + 0.02
     return (replay.inserted - before) * SPEC.period / (time.monotonic() - start)
@@ -149,9 +149,9 @@ def running(writers: Writers) -> Iterator[System]:
         link = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, writers.number))
         link.lead(RUN)
         decode = MessageDecoder(SPEC, _ENVIRONMENT, nb_env=1)
-        inbox = link.inbox(decode, threading.Event(), lambda: None, lambda: UNBOUNDED)
+        inbox = link.inbox(decode, threading.Event(), lambda: UNBOUNDED)
         stack.callback(inbox.close)
-        link.progress("running", 0, 0, inbox.read)
+        link.write_progress("running", 0, 0, inbox.read)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))
         for number in range(_CHUNKS * writers.games):
             chunk = random_chunks(GAMES[number % writers.games], _CHUNKS)[number // writers.games]

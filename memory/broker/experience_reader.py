@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.loop_clock import LoopClock
@@ -34,8 +34,9 @@ class ExperienceReader:
     """Hands out the messages of all actors, each once, in each actor's own order.
 
     `read` holds, per actor, the sequence number of the last message handed out. `last` holds that of the last message
-    in its log, trimmed or not, when this reader was made. `idle` is called about every second of a wait; `absent`
-    returns the end of each line about the wait. `bound` bounds what actors can have done. Actors 0 to `nb_actor` - 1
+    in its log, trimmed or not, when this reader was made. What it yields is None about every second of a wait, so that
+    the caller can do what must not wait so long. `absent` returns the end of each line about the wait. `bound` bounds
+    what actors can have done. Actors 0 to `nb_actor` - 1
     play now. Logs of actors 0 to `known` - 1 are read, too: replay may still need messages of actors that have left.
     With `joining`, actors of any number are followed once they have a log. At most `ahead` wait. The part "wait" of
     `clock` is for the waits.
@@ -48,7 +49,6 @@ class ExperienceReader:
         nb_actor: int,
         decode: Decoder,
         stop: threading.Event,
-        idle: Callable[[], None] = lambda: None,
         *,
         absent: Callable[[], str] = no_hint,
         bound: Callable[[], ProgressBound] = lambda: UNBOUNDED,
@@ -78,7 +78,6 @@ class ExperienceReader:
         self._played: dict[int, int] = defaultdict(lambda: -1, dict.fromkeys(self.read, -1))  # last round handed out
         self._backlog = {actor: extent.newest for actor, extent in extents.items()}
         self._stop = stop
-        self._idle = idle
         self._absent = absent
         self._clock = clock or LoopClock("wait")
         self._next_idle = time.monotonic() + _IDLE_S
@@ -117,7 +116,7 @@ class ExperienceReader:
         waiting = [actor for actor, pending in self._pending.items() for _ in pending]
         return [entry for actor in waiting[:most] for entry in self._pop(actor)]
 
-    def take_backlog(self, most: Mapping[int, int] | None = None) -> Iterator[Entry]:
+    def take_backlog(self, most: Mapping[int, int] | None = None) -> Iterator[Entry | None]:
         """Yield all messages that were in the logs when this reader was made, of any actor as they arrive.
 
         With `most`, yield only those of the actors named there, up to the sequence number named.
@@ -127,11 +126,12 @@ class ExperienceReader:
         if most is not None:
             last = {actor: min(most[actor], last[actor]) for actor in last.keys() & most.keys()}
 
-        def wait(waited: float) -> None:
-            self._wait(waiting)
+        def wait(waited: float) -> bool:
+            is_idle = self._wait(waiting)
             if waited > _REST_S:  # what Redis has lost meanwhile has been sent again by now, or will never be
                 for actor in last:
                     last[actor] = min(last[actor], self._newest(actor))
+            return is_idle
 
         return self._take_up_to(last, self._check_stop, wait)
 
@@ -140,12 +140,15 @@ class ExperienceReader:
         joined = registered_actors(self._client, self._keys) if self._joining else Registered(set(), b"")
         actors = self.read.keys() | joined.actors
         last = {actor: self._newest(actor) for actor in sorted(actors)}
-        return self._take_up_to(last, lambda: None, self._wait_for_rest)
+        return (entry for entry in self._take_up_to(last, lambda: None, self._wait_for_rest) if entry)
 
     def _take_up_to(
-        self, last: dict[int, int], check: Callable[[], None], wait: Callable[[float], None]
-    ) -> Iterator[Entry]:
-        """Yield messages up to the `last` of each actor; `wait` gets the seconds waited since a message came."""
+        self, last: dict[int, int], check: Callable[[], None], wait: Callable[[float], bool]
+    ) -> Iterator[Entry | None]:
+        """Yield messages up to the `last` of each actor; `wait` gets the seconds waited since a message came.
+
+        It returns whether the caller shall get None.
+        """
         came = time.monotonic()
         while behind := [actor for actor in last if self.read[actor] < last[actor] and not self._is_past(actor, last)]:
             check()
@@ -154,15 +157,15 @@ class ExperienceReader:
                 yield from self._pop(actor)
             if ready:
                 came = time.monotonic()
-            else:
-                wait(time.monotonic() - came)
+            elif wait(time.monotonic() - came):
+                yield None
 
     def _is_past(self, actor: int, last: dict[int, int]) -> bool:
         """Return whether the log holds none of an actor's next messages up to the last one: they were trimmed."""
         pending = self._pending[actor]
         return bool(pending) and pending[0].id.sequence > last[actor]
 
-    def take_round(self, round_: int, nb_actor: int | None = None, stayed: int | None = None) -> Iterable[Entry]:
+    def take_round(self, round_: int, nb_actor: int | None = None, stayed: int | None = None) -> Iterator[Entry | None]:
         """Yield all messages of a round that `nb_actor` actors played (None: those that play now), actor by actor.
 
         Waits until all these actors have played the round, except those that have left and write nothing any more.
@@ -178,7 +181,8 @@ class ExperienceReader:
                     if actor >= self._nb_actor and self._received[actor] >= self._backlog[actor]:
                         break
                     self._find_lost_end(actor, round_)
-                    self._wait(waiting)
+                    if self._wait(waiting):
+                        yield None
                 elif stayed is not None and actor >= stayed and self._ends[actor][0] < round_:
                     self._pop(actor)
                 elif self._ends[actor][0] <= round_:
@@ -213,10 +217,12 @@ class ExperienceReader:
     def _newest(self, actor: int) -> int:
         return newest_sequence(self._client, self._keys.log(actor))
 
-    def wait(self, waiting: WaitReporter) -> None:
-        """Wait a moment for a message; raises Stopped when the process shall stop, RunError when reading failed."""
-        if not any(self._pending.values()):
-            self._wait(waiting)
+    def wait(self, waiting: WaitReporter) -> bool:
+        """Wait a moment for a message; returns whether a second of waiting has passed since this was last so.
+
+        Raises Stopped when the process shall stop, RunError when reading failed.
+        """
+        return not any(self._pending.values()) and self._wait(waiting)
 
     def _pop(self, actor: int) -> list[Entry]:
         entry = self._pending[actor].popleft()
@@ -229,18 +235,20 @@ class ExperienceReader:
         if self._stop.is_set():
             raise Stopped
 
-    def _wait_for_rest(self, _: float) -> None:
+    def _wait_for_rest(self, _: float) -> bool:
         if not self._receive(timeout=_REST_S) and not self._receive(timeout=0):
             raise RunError("the newest messages of the actors have gone from Redis")
+        return False
 
-    def _wait(self, waiting: WaitReporter) -> None:
+    def _wait(self, waiting: WaitReporter) -> bool:
         self._check_stop()
         with self._clock.part("wait"):
             self._receive(timeout=0.2)
         waiting.check()
-        if time.monotonic() >= self._next_idle:
-            self._idle()
+        is_idle = time.monotonic() >= self._next_idle
+        if is_idle:
             self._next_idle = time.monotonic() + _IDLE_S
+        return is_idle
 
     def _receive(self, timeout: float) -> bool:
         if self._reader.error:

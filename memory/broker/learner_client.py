@@ -165,17 +165,17 @@ class LearnerClient:
             forget_run(self._client, self._name, before.run_id)
 
     def inbox(
-        self, decode: Decoder, stop: threading.Event, idle: Callable[[], None], bound: Callable[[], ProgressBound], *,
+        self, decode: Decoder, stop: threading.Event, bound: Callable[[], ProgressBound], *,
         known: int = 0, joining: bool = False, ahead: int = READ_AHEAD, clock: LoopClock | None = None,
     ) -> ExperienceReader:  # fmt: skip
-        """Return a reader of the actors' messages within `bound`; it calls `idle` while the learner waits for messages.
+        """Return a reader of the actors' messages within `bound`.
 
         Logs of actors 0 to `known` - 1 are read, also of actors that have left. With `joining`, actors of other numbers
         are followed, too. At most `ahead` messages are read before they are taken. `clock` is as in `ExperienceReader`.
         """
         more: dict[str, Any] = {"absent": self.absent, "bound": bound, "known": known, "joining": joining}
         more |= {"ahead": ahead, "clock": clock}
-        return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, idle, **more)
+        return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, **more)
 
     def evaluation_inbox(self, decode: Decoder, stop: threading.Event) -> ExperienceReader:
         """Return a reader of the evaluation actors' messages, whatever their numbers are and whenever they come."""
@@ -211,7 +211,7 @@ class LearnerClient:
         return Origin(self._client.where, self._saves)
 
     @property
-    def told(self) -> int:
+    def recorded_steps(self) -> int:
         """Most agent steps that the run's record has ever held, also under learners before this one."""
         return self._record.t_actors
 
@@ -239,21 +239,25 @@ class LearnerClient:
             self.lease.check()
             self._scripts.publish(self.keys, self.lease.token, packets, restart=True)
 
-    def progress(
+    def write_progress(
         self, status: str, t_learner: int, t_actors: int, read: dict[int, int], evaluated: dict[int, int] | None = None
     ) -> None:
-        """Write the run's record; publish the weights again if they are not the newest, as after a broker's restart.
+        """Write the run's record, in which actors read how far the learner is.
 
         `read` and `evaluated` hold, by actor and by evaluation actor, the number of the last message read. `t_actors`
         of the record never falls: a resumed learner goes back to its checkpoint, but its actors do not.
         """
         self.lease.check()
-        now, most = int(time.time()), max(t_actors, self.told)
+        now, most = int(time.time()), max(t_actors, self.recorded_steps)
         record = replace(
             self._record, status=status, t_learner=t_learner, t_actors=most, saves=self._saves, written=now
         )
         self._scripts.write_record(self.keys, self.lease.token, record_fields(record, read, evaluated))
         self._record = record
+
+    def restore_weights(self) -> None:
+        """Publish the weights again if they are not the newest, as after a broker's restart: actors wait for them."""
+        self.lease.check()
         with self._publishing:
             newest = max(self.packets, default=-1)
             known = newest_version(self._client, self.keys) if self.packets else newest

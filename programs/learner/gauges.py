@@ -8,7 +8,6 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.loop_clock import LoopClock, Shares
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
@@ -17,8 +16,7 @@ from rainbow_iqn_apex.monitoring.metrics import MOST_TAGS, PRIORITY_BOUNDS, Tags
 from rainbow_iqn_apex.monitoring.rate import Rate
 from rainbow_iqn_apex.monitoring.reporter import Reading
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
-from rainbow_iqn_apex.programs.learner.progress import Progress
-from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.trainer_base import Metrics
 from rainbow_iqn_apex.saber.results.recent_scores import recent_score
 
@@ -35,15 +33,12 @@ class LearnerGauges:
     `note` belongs to the learner's thread, `read` to another.
     """
 
-    def __init__(
-        self, args: Args, buffer: Buffer, store: ReportStore, results: ResultsFolder, progress: Progress,
-        ingest: Ingest, clock: LoopClock,
-    ) -> None:  # fmt: skip
-        self._args = args
+    def __init__(self, run: Run, buffer: Buffer, store: ReportStore, ingest: Ingest, clock: LoopClock) -> None:
+        self._args = args = run.args
         self._buffer = buffer
         self._store = store
-        self._results = results
-        self._progress = progress
+        self._results = run.results
+        self._progress = progress = run.progress
         self._ingest = ingest
         self._shares = Shares(clock)
         self._tags = Tags()

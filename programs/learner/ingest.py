@@ -1,23 +1,23 @@
 """Takes what the actors have sent into the replay and the training log."""
 
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
-from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
-from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, Evaluations
 from rainbow_iqn_apex.programs.learner.pace import Pace
-from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
-from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.progress import bound_of_earlier
+from rainbow_iqn_apex.programs.learner.run import Run
+
+# What takes experience in yields about every second of a wait, so that the loop can do what must not wait so long.
+# After an error in between, close it: at its end it counts what it has taken.
+Waits = Generator[None, None, None]
 
 
 class Ingest:
@@ -27,27 +27,24 @@ class Ingest:
     messages again: of these, the buffer takes the chunks that it held at the checkpoint.
     """
 
-    def __init__(
-        self, args: Args, buffer: Buffer, client: LearnerClient, results: ResultsFolder, progress: Progress,
-        limiter: RateLimiter, pace: Pace, decode: Decoder, stop: threading.Event, clock: LoopClock,
-    ) -> None:  # fmt: skip
+    def __init__(self, run: Run, buffer: Buffer, pace: Pace, decode: Decoder, clock: LoopClock) -> None:
+        args, client, results, progress, limiter, stop = run
         self.counted: dict[int, int] = {}
         self._after_checkpoint: dict[int, int] = {}  # the same of the checkpoint, also of what Redis has lost since
         self._buffer = buffer
-        self._client = client
+        self._absent = client.absent
         self._results = results
         self._progress = progress
         self._limiter = limiter
         self._pace = pace
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
-        self._earlier = bound_of_earlier(args, progress, limiter, client.told)
+        self._earlier = bound_of_earlier(args, progress, limiter, client.recorded_steps)
         last = max(progress.T_learner, args.T_max - 1 + pace.most_steps)  # T-max may have been larger before
         evaluation_inbox = client.evaluation_inbox(EvaluationDecoder(self._bound, last), stop)
-        self._evaluations = Evaluations(client, results, evaluation_inbox)
+        self.evaluations = Evaluations(client, results, evaluation_inbox)
         self.reader = client.inbox(
             decode,
             stop,
-            self.tell,  # publishes weights again that a restarted server has lost: else all would wait for each other
             self._bound,
             known=max(crew.nb_actor for crew in limiter.crews),
             joining=not limiter.synchronize,
@@ -55,67 +52,70 @@ class Ingest:
             clock=clock,
         )
 
-    def tell(self, status: str = "running") -> None:
-        """Write into the run's record, for the actors, how far the run is and which messages were read."""
-        progress, done, read = self._progress, self._after_checkpoint, self.reader.received
-        received = {actor: max(done.get(actor, 0), read.get(actor, 0)) for actor in done.keys() | read.keys()}
-        self._evaluations.take()
-        self._client.progress(status, progress.T_learner, progress.T_actors, received, self._evaluations.received)
+    @property
+    def received(self) -> dict[int, int]:
+        """By actor, the number of the last message that the run has read, handed out or not."""
+        done, read = self._after_checkpoint, self.reader.received
+        return {actor: max(done.get(actor, 0), read.get(actor, 0)) for actor in done.keys() | read.keys()}
 
-    def take_backlog(self) -> None:
+    def take_backlog(self) -> Waits:
         """Fill the buffer again from what was in the log when this learner began; in lockstep `gather` does so.
 
         First come all messages that a learner has counted, as those of the buffer's chunks need no room. What has not
         come of these chunks is lost, and keeps no room. Of the others, a buffer takes no more than it has room for.
         """
         if not self._limiter.synchronize:
-            self._take(self._backlog())
+            yield from self._take(self._backlog())
 
-    def _backlog(self) -> Iterator[Entry]:
+    def _backlog(self) -> Iterator[Entry | None]:
         yield from self.reader.take_backlog(self.counted)
         self._buffer.forget(self.counted)
         new = self.reader.take_backlog()
-        while self._buffer.room and (entry := next(new, None)):
-            yield entry
+        while self._buffer.room:
+            try:
+                yield next(new)
+            except StopIteration:
+                return
 
-    def gather(self) -> None:
+    def gather(self) -> Waits:
         """Take in what the round needs: in lockstep all rows that the limiter names, else enough rows for an update."""
         progress, limiter = self._progress, self._limiter
         if limiter.synchronize:
             while not limiter.may_train(progress.round, self._gathered):
-                self._take_round(self._gathered + 1)
+                yield from self._take_round(self._gathered + 1)
                 self._gathered += 1
             progress.T_actors = limiter.steps_before(self._gathered + 1)
             return
         self.take_meanwhile()
-        waiting = WaitReporter(self._pace.awaited, hint=self._client.absent)
+        waiting = WaitReporter(self._pace.awaited, hint=self._absent)
         while not self._pace.may_update():
-            self.reader.wait(waiting)
+            if self.reader.wait(waiting):
+                yield
             self.take_meanwhile()
 
     def take_meanwhile(self) -> None:
         """Take in what has arrived meanwhile; in lockstep do nothing, as the order of messages is fixed there."""
         if not self._limiter.synchronize:
-            self._take(self.reader.take_all(self._buffer.room))
+            list(self._take(self.reader.take_all(self._buffer.room)))  # waits for nothing, so it yields nothing
 
-    def gather_last(self) -> None:
+    def gather_last(self) -> Waits:
         """Wait for the steps of T-max: in lockstep, the round under way is played to its end."""
         if self._limiter.synchronize:
-            self.gather()  # a learner that was stopped here, and resumed, has not gathered yet
+            yield from self.gather()  # a learner that was stopped here, and resumed, has not gathered yet
             if self._gathered < self._progress.round:
-                self._take_round(self._progress.round)
+                yield from self._take_round(self._progress.round)
 
     def take_rest(self) -> None:
         """Log the episodes of all messages that actors have appended to the log; no more can come."""
         rest = (entry for entry in self.reader.take_rest() if self._is_new(entry.id))  # a stop comes at any time
         episodes = [entry.message for entry in rest if isinstance(entry.message, Episode)]
         self._results.add_episodes(episodes, self._progress.T_learner)
-        self._evaluations.take_rest()
+        self.evaluations.take_rest()
 
     def close(self) -> None:
         """Stop reading."""
         self.reader.close()
-        self._evaluations.close()
+        self.evaluations.close()
 
     def needs(self) -> dict[int, int]:
         """Return, by actor, the first message that a checkpoint of this moment needs of the log."""
@@ -132,19 +132,23 @@ class Ingest:
         self.reader.settle(counted)
         return self.counted == counted
 
-    def _take_round(self, round_: int) -> None:
+    def _take_round(self, round_: int) -> Waits:
         crew, before = self._limiter.crew_of(round_), self._limiter.crew_of(max(0, round_ - 1))
         stayed = None
         if crew != before:
             stayed = min(before.nb_actor, crew.nb_actor)
             if round_ >= self._progress.round - 1:  # not a round that an earlier learner has taken in
                 self._results.log.settle(crew.nb_actor)
-        self._take(self.reader.take_round(round_, crew.nb_actor, stayed))
+        yield from self._take(self.reader.take_round(round_, crew.nb_actor, stayed))
 
-    def _take(self, entries: Iterable[Entry]) -> None:
+    def _take(self, entries: Iterable[Entry | None]) -> Waits:
         episodes = []
         try:
-            for chunk_id, message, _ in entries:
+            for entry in entries:
+                if entry is None:
+                    yield
+                    continue
+                chunk_id, message, _ = entry
                 new = self._is_new(chunk_id)
                 if isinstance(message, Episode) and new:  # others were logged before the checkpoint
                     episodes.append(message)

@@ -1,28 +1,24 @@
 """The learner's loop: takes the actors' experience in, updates, publishes weights."""
 
-import threading
+from contextlib import closing
 
 import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
-from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.stream_reader import Decoder
 from rainbow_iqn_apex.memory.buffer import Buffer
-from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.common import IntervalLog, timestamp
 from rainbow_iqn_apex.programs.learner.gauges import PARTS, LearnerGauges
-from rainbow_iqn_apex.programs.learner.ingest import Ingest
+from rainbow_iqn_apex.programs.learner.ingest import Ingest, Waits
 from rainbow_iqn_apex.programs.learner.pace import make_pace
-from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
-from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
 from rainbow_iqn_apex.programs.learner.saving import Saver
 from rainbow_iqn_apex.programs.learner.summary import Summary
@@ -36,28 +32,19 @@ _CHECKED_METRICS = 1000  # that are checked together, as each check waits for th
 class Learner:
     """Round after round: rows in, updates, weights out."""
 
-    def __init__(
-        self, args: Args, agent: Agent, buffer: Buffer, client: LearnerClient, results: ResultsFolder,
-        progress: Progress, limiter: RateLimiter, decode: Decoder, stop: threading.Event, store: ReportStore,
-    ) -> None:  # fmt: skip
-        self._args = args
-        self._progress = progress
+    def __init__(self, run: Run, agent: Agent, buffer: Buffer, decode: Decoder, store: ReportStore) -> None:
+        self._args, self._client, self._results, self._progress, _, self._stop = run
+        args, progress = run.args, run.progress
         self._buffer = buffer
-        self._results = results
-        self._limiter = limiter
-        self._stop = stop
         self._model = agent.model
         self._clock = LoopClock(*PARTS)
         self._trainer = make_trainer(agent, buffer, args.update_size, agent.generator.device, self._clock)
-        self._pace = make_pace(args, agent, buffer, limiter, progress)
-        self._publisher = Publisher(agent.model, client)
-        self._ingest = Ingest(args, buffer, client, results, progress, limiter, self._pace, decode, stop, self._clock)
+        self._pace = make_pace(args, agent, buffer, run.limiter, progress)
+        self._publisher = Publisher(agent.model, run.client)
+        self._ingest = Ingest(run, buffer, self._pace, decode, self._clock)
         self.events = EventLog()
-        self.gauges = LearnerGauges(args, buffer, store, results, progress, self._ingest, self._clock)
-        self._saver = Saver(
-            args, agent, buffer, client, results, progress, limiter, self._ingest, self._publisher, self._check_metrics,
-            self.events,
-        )  # fmt: skip
+        self.gauges = LearnerGauges(run, buffer, store, self._ingest, self._clock)
+        self._saver = Saver(run, agent, buffer, self._ingest, self._publisher, self._check_metrics, self.events)
         self._saves_first = True  # for a run without a checkpoint, or whose checkpoint counts messages Redis has lost
         self._log, self._summary = self._new_log()
         self._evaluated = progress.T_learner // args.evaluation_interval
@@ -73,22 +60,20 @@ class Learner:
         progress, args, ingest = self._progress, self._args, self._ingest
         waiting.book_on(self._clock)
         try:
-            ingest.tell()
+            self._announce()
             self._publisher.begin(progress.round)
             if self._saves_first:
                 self._saver.save()  # if this learner is killed from now on, its successor finds all experience again
-            with self._clock.part("take_in"):
-                ingest.take_backlog()
+            self._take_in(ingest.take_backlog())
             while progress.T_learner < args.T_max:
-                with self._clock.part("take_in"):
-                    ingest.gather()
+                self._take_in(ingest.gather())
                 if self._pace.may_update():
                     self._train()
                 if progress.T_learner < args.T_max:
                     progress.round += 1
                     self._publish()
             self._publisher.finish()
-            ingest.gather_last()
+            self._take_in(ingest.gather_last())
             self._leave("finished")
         except Stopped:
             self._leave("stopped")
@@ -103,9 +88,25 @@ class Learner:
             ingest.close()
             self._publisher.close()
 
+    def _take_in(self, waits: Waits) -> None:
+        """Take experience in, and announce meanwhile what actors may wait for: else all would wait for each other."""
+        with self._clock.part("take_in"), closing(waits):
+            for _ in waits:
+                self._announce()
+
+    def _announce(self, status: str = "running") -> None:
+        """Log evaluations, write into the run's record how far it is, and publish what a restarted server has lost."""
+        evaluations, progress = self._ingest.evaluations, self._progress
+        evaluations.take()
+        read = self._ingest.received, evaluations.received
+        self._client.write_progress(status, progress.T_learner, progress.T_actors, *read)
+        self._client.restore_weights()
+
     def _train(self) -> None:
         """Make the updates of one round."""
-        if self._pace.begin():
+        is_first = not self._progress.T_learner
+        self._progress.T_learner = self._pace.begin()
+        if is_first:
             self._log, self._summary = self._new_log()
         self._buffer.forget(self._ingest.reader.read)
         while turns := self._pace.turns():
@@ -127,7 +128,7 @@ class Learner:
         """Publish the present weights as the version of the present round."""
         with self._clock.part("publish"):
             self._publisher.start(self._progress.round)  # first: a checkpoint of this round needs its weights
-            self._ingest.tell()
+            self._announce()
         with self._clock.part("save"):
             self._saver.save_if_due()
 
@@ -138,7 +139,7 @@ class Learner:
         decides. A run counts as finished only when all this is done: if the learner dies before, a successor does all.
         """
         self._saver.save()
-        self._ingest.tell(status)  # no actor can commit any more
+        self._announce(status)  # no actor can commit any more
         self._ingest.take_rest()
         if status == "finished":
             self._saver.finished = True
@@ -174,8 +175,8 @@ class Learner:
     def _evaluate(self) -> None:
         """Report and save; batches drawn ahead have been trained on by now, so a resumed run goes on exactly here."""
         self._evaluated = self._progress.T_learner // self._args.evaluation_interval
-        told = ", ".join(f"{name.removeprefix('train/')} {mean:.4f}" for name, mean in self.gauges.means().items())
-        print(f"Mean {told}, {self._summary.score()}", flush=True)
+        means = ", ".join(f"{name.removeprefix('train/')} {mean:.4f}" for name, mean in self.gauges.means().items())
+        print(f"Mean {means}, {self._summary.score()}", flush=True)
         self._saver.try_to(lambda: self._results.plot(now=True))
         self._saver.try_to(self._saver.save)
 

@@ -17,8 +17,8 @@ class Pace(Protocol):
     def most_steps(self) -> int:
         """Agent steps that an update can stand for at most: the last one begins before T-max, and may end after it."""
 
-    def begin(self) -> bool:
-        """Prepare the next round's updates; returns whether these are the first of the run."""
+    def begin(self) -> int:
+        """Prepare the next round's updates; returns the learner's step at which they begin."""
 
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
@@ -54,14 +54,14 @@ class StepPace:
         """Agent steps that an update can stand for at most."""
         return self._steps
 
-    def begin(self) -> bool:
+    def begin(self) -> int:
         """Let the updates of a run begin with the steps that were played before them."""
         progress = self._progress
         if progress.T_learner > 0:
-            return False
-        progress.T_learner = max(self._args.learn_start, progress.T_actors)
-        progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
-        return True
+            return progress.T_learner
+        start = max(self._args.learn_start, progress.T_actors)
+        progress.round_end = start + self._limiter.round_steps(progress.round)
+        return start
 
     def may_update(self) -> bool:
         """Whether there is enough experience for an update."""
@@ -113,11 +113,11 @@ class QueuePace:
         """Agent steps that an update can stand for at most."""
         return (self._args.update_size or self._queue.slots) * self._queue.spec.length
 
-    def begin(self) -> bool:
-        """Return whether no update has been made."""
+    def begin(self) -> int:
+        """Return where the updates before have ended."""
         progress = self._progress
         progress.round_end = progress.T_learner + self._limiter.round_steps(progress.round)
-        return progress.T_learner == 0
+        return progress.T_learner
 
     def may_update(self) -> bool:
         """Whether a batch waits."""

@@ -46,6 +46,7 @@ from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
 from rainbow_iqn_apex.programs.learner.loop import Learner
 from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named, parse
 from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
 from rainbow_iqn_apex.programs.learner.sinks import make_feeder
@@ -100,7 +101,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         learner_client.lead(progress.run_id, limiter.crews, afresh=saved is None, saves=saves, played=reports.played)
         decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
         store = learner_client.reports()
-        learner = Learner(args, agent, buffer, learner_client, reports, progress, limiter, decode, stop, store)
+        run = Run(args, learner_client, reports, progress, limiter, stop)
+        learner = Learner(run, agent, buffer, decode, store)
         if saved:
             with damage_named(saved.path):
                 learner.resume(saved)

@@ -23,12 +23,13 @@ class Publisher:
         self._client = client
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="publisher")
         self._sending: Future[None] | None = None
+        self._restored: dict[int, bytes] = {}  # of a checkpoint
         device = next(model.parameters()).device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def begin(self, version: int) -> None:
         """Publish the restored packets as the only ones, or in a new run the present weights."""
-        packets = self._client.packets or {version: weights_packet.pack(self._model.published(), version)}
+        packets = self._restored or {version: weights_packet.pack(self._model.published(), version)}
         self._client.publish_alone(packets)
 
     def start(self, version: int) -> None:
@@ -52,11 +53,11 @@ class Publisher:
         """Wait for what is being sent, even if that fails, and return the packets of the two newest versions."""
         if self._sending:
             wait([self._sending])
-        return self._client.packets
+        return self._client.packets or self._restored
 
     def restore(self, packets: dict[int, bytes]) -> None:
-        """Take over the packets of a checkpoint."""
-        self._client.packets = packets
+        """Take over the packets of a checkpoint, which `begin` publishes."""
+        self._restored = packets
 
     def finish(self) -> None:
         """Wait until all is sent; raises the error of the last version."""

@@ -10,17 +10,13 @@ import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.randomness import restore_generator
-from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.buffer import Buffer
-from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.learner.checkpoints import FirstMessages
 from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.kept_weights import KeptWeights, points_to_keep
-from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
-from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
 from rainbow_iqn_apex.programs.snapshot import steps_made
 
@@ -32,18 +28,18 @@ class Saver:
     """Saves a run's learner; `check` raises if the present weights must not be saved."""
 
     def __init__(
-        self, args: Args, agent: Agent, buffer: Buffer, client: LearnerClient, results: ResultsFolder,
-        progress: Progress, limiter: RateLimiter, ingest: Ingest, publisher: Publisher, check: Callable[[], None],
+        self, run: Run, agent: Agent, buffer: Buffer, ingest: Ingest, publisher: Publisher, check: Callable[[], None],
         events: EventLog,
     ) -> None:  # fmt: skip
+        args, results = run.args, run.results
         self.finished = False  # T-max is reached, and all that belongs to it is saved and logged
         self._args = args
         self._agent = agent
         self._buffer = buffer
-        self._client = client
+        self._client = run.client
         self._results = results
-        self._progress = progress
-        self._limiter = limiter
+        self._progress = run.progress
+        self._limiter = run.limiter
         self._ingest = ingest
         self._publisher = publisher
         self._check = check

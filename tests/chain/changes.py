@@ -65,16 +65,16 @@ def corrupting() -> None:
 
 def dying() -> None:
     """Kill the first learner of a folder just before it would write that its run has finished."""
-    progress = LearnerClient.progress
+    write = LearnerClient.write_progress
 
     def die_at_the_end(self: LearnerClient, status: str, *rest: Any, **named: Any) -> None:
         died = Path(sys.argv[sys.argv.index("--path-to-results") + 1], "died")
         if status == "finished" and not died.exists():
             died.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        progress(self, status, *rest, **named)
+        write(self, status, *rest, **named)
 
-    LearnerClient.progress = die_at_the_end  # type: ignore[method-assign]
+    LearnerClient.write_progress = die_at_the_end  # type: ignore[method-assign]
 
 
 def hasty() -> None:

@@ -52,8 +52,8 @@ def take(inbox: ExperienceReader, count: int) -> list[Entry]:
     return entries
 
 
-def ids(entries: Iterable[Entry]) -> list[tuple[int, int]]:
-    return [(entry.id.actor, entry.id.sequence) for entry in entries]
+def ids(entries: Iterable[Entry | None]) -> list[tuple[int, int]]:
+    return [(entry.id.actor, entry.id.sequence) for entry in entries if entry]  # None: a second of waiting
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def test_a_learner_names_the_actors_that_it_waits_for(
         learner.lead("id")
         actor = stack.enter_context(ActorClient(client, run_name, "id", 0, threading.Event()))
         actor.commit([Joined(1)], b"state")
-        inbox = learner.inbox(lambda data: decode_message(data, 1000), stopper.stop, lambda: None, lambda: UNBOUNDED)
+        inbox = learner.inbox(lambda data: decode_message(data, 1000), stopper.stop, lambda: UNBOUNDED)
         stack.enter_context(closing(inbox))
         with pytest.raises(Stopped):
             list(inbox.take_round(0))

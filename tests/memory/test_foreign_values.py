@@ -117,7 +117,7 @@ USES: dict[str, Use] = {
     "versions": lambda actor, _: actor.newest_version(),
     "weights": lambda actor, _: actor.weights(0),
     "run": lambda actor, _: actor.record(),
-    "run to write": lambda _, learner: learner.progress("running", 0, 0, {}),
+    "run to write": lambda _, learner: learner.write_progress("running", 0, 0, {}),
     "learner": lambda _, learner: learner.publish(1, b""),
 }
 
@@ -125,7 +125,7 @@ USES: dict[str, Use] = {
 @pytest.mark.parametrize("what", USES)
 def test_a_value_of_another_type_is_named(client: Client, run_name: str, what: str) -> None:
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        learner.progress("running", 0, 0, {})
+        learner.write_progress("running", 0, 0, {})
         learner.publish(0, weights(0), restart=True)
         play(actor, 1)
         keys = actor.keys

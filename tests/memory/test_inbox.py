@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import pytest
 
@@ -78,7 +78,7 @@ def test_rounds_do_not_depend_on_anybody_s_speed(client: Client, run_name: str) 
 
 
 class AsItComes(ExperienceReader):
-    def take_round(self, round_: int, nb_actor: int | None = None, stayed: int | None = None) -> Iterable[Entry]:  # noqa: ARG002
+    def take_round(self, round_: int, nb_actor: int | None = None, stayed: int | None = None) -> Iterator[Entry]:  # noqa: ARG002
         waiting = WaitReporter("a test")
         while min(self._played.values()) < round_:
             self.wait(waiting)

@@ -20,14 +20,14 @@ pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
 def test_an_actor_waits_for_its_learner(client: Client, run_name: str) -> None:
     with learner_link(client, run_name) as learner:
-        with after(0.2, lambda: learner.progress("running", 3, 4, {})):
+        with after(0.2, lambda: learner.write_progress("running", 3, 4, {})):
             record = wait_for_run(client, run_name, SETTINGS, threading.Event())
         assert record == RunStatus("id", "running", SETTINGS, 3, 4, owner=HERE)
         told = r"--discount is 0.9 here and 0.99 .*\n--seed is 2 here and 1 .*--run-name"
-        with after(0.2, lambda: learner.progress("running", 3, 5, {})), pytest.raises(UserError, match=told):
+        with after(0.2, lambda: learner.write_progress("running", 3, 5, {})), pytest.raises(UserError, match=told):
             wait_for_run(client, run_name, SETTINGS | {"discount": 0.9, "seed": 2}, threading.Event())
         told = r"--new-one is 1 here and None"
-        with after(1.1, lambda: learner.progress("running", 3, 5, {})), pytest.raises(UserError, match=told):
+        with after(1.1, lambda: learner.write_progress("running", 3, 5, {})), pytest.raises(UserError, match=told):
             wait_for_run(client, run_name, SETTINGS | {"new_one": 1}, threading.Event())
 
 
@@ -35,14 +35,14 @@ def test_what_a_killed_learner_left_refuses_nobody(client: Client, run_name: str
     # Mutation: refuse without regard to whether the record has been written since.
     changed = SETTINGS | {"nb_actor": 3}
     with learner_link(client, run_name) as killed:
-        killed.progress("running", 3, 4, {})
+        killed.write_progress("running", 3, 4, {})
         token = client.get(killed.keys.learner_lease)
     client.set(killed.keys.learner_lease, token or b"", px=700)  # as if it had not been given back
 
     def succeed() -> None:
         with LearnerClient(client, run_name, changed, 3) as learner:  # waits for the lease
             learner.lead("id")
-            learner.progress("running", 5, 6, {})
+            learner.write_progress("running", 5, 6, {})
             time.sleep(1)
 
     with after(0, succeed):
@@ -53,7 +53,7 @@ def test_a_learner_that_does_not_lead_yet_is_not_one(client: Client, run_name: s
     """It may go on under another run id than that of the record, which a killed learner has left."""
     # Mutation: look whether anybody has the lease.
     with learner_link(client, run_name) as killed:
-        killed.progress("running", 3, 4, {})
+        killed.write_progress("running", 3, 4, {})
     stop = threading.Event()
     with LearnerClient(client, run_name, SETTINGS, 2), after(0.2, stop.set), pytest.raises(Stopped):
         wait_for_run(client, run_name, SETTINGS, stop)
@@ -86,7 +86,7 @@ def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, ru
     for name in (run_name, run_name + "2"):
         with learner_link(client, name) as learner, actor_link(client, name) as actor:
             play(actor, 1, 2)
-            learner.progress("stopped", 3, 4, {0: 1})
+            learner.write_progress("stopped", 3, 4, {0: 1})
     with learner_link(client, run_name) as learner:
         assert last_sequence(learner._client, learner.keys.log(0)) == 2
         assert len(rounds_of(client, run_name)) == 2
@@ -100,13 +100,13 @@ def test_a_resumed_run_is_kept_and_an_abandoned_one_forgotten(client: Client, ru
 def test_the_numbers_of_an_abandoned_run_count_for_nothing(client: Client, run_name: str) -> None:
     # Mutation: leave in the record what was read of actors that the new run does not have yet.
     with learner_link(client, run_name) as learner:
-        learner.progress("running", 0, 0, {0: 500, 4095: 400})
+        learner.write_progress("running", 0, 0, {0: 500, 4095: 400})
     with learner_link(client, run_name, "new", afresh=True) as learner:
         with ActorClient(client, run_name, "new", 4095, threading.Event()) as actor:
             assert actor.saved() is None
             play(actor, 0)
         assert last_sequence(learner._client, learner.keys.log(4095)) == 1
-        learner.progress("running", 0, 0, {4095: 1})
+        learner.write_progress("running", 0, 0, {4095: 1})
     with learner_link(client, run_name, "new") as learner:
         assert client.hget(learner.keys.run, "read:4095") == b"1", "a run that goes on keeps its own"
 
@@ -116,11 +116,11 @@ def test_an_actor_of_an_abandoned_run_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setattr(lease, "TTL_MS", 400)
     with actor_link(client, run_name) as actor, learner_link(client, run_name) as learner:
-        learner.progress("running", 0, 0, {})
+        learner.write_progress("running", 0, 0, {})
         play(actor, 1)
         client.delete(learner.keys.learner_lease)
         with learner_link(client, run_name, "new", afresh=True) as successor:
-            successor.progress("running", 0, 0, {})
+            successor.write_progress("running", 0, 0, {})
             time.sleep(0.5)  # the actor has renewed its lease
             with pytest.raises((RunOver, RunError)):
                 play(actor, 2)
@@ -130,20 +130,20 @@ def test_an_actor_of_an_abandoned_run_leaves_nothing_behind(
 def test_the_steps_that_actors_are_told_never_fall(client: Client, run_name: str) -> None:
     """A learner that resumes counts again; what was told before bounds what its actors can have played."""
     with learner_link(client, run_name) as learner:
-        assert learner.told == 0
-        learner.progress("running", 30, 400, {})
+        assert learner.recorded_steps == 0
+        learner.write_progress("running", 30, 400, {})
     with learner_link(client, run_name) as learner:
-        assert learner.told == 400
-        learner.progress("running", 10, 200, {})
+        assert learner.recorded_steps == 400
+        learner.write_progress("running", 10, 200, {})
         record = read_run(client, run_name)
         assert record and (record.t_learner, record.t_actors) == (10, 400)
     with learner_link(client, run_name) as learner:
-        assert learner.told == 400
-        learner.progress("running", 40, 500, {})
-        assert learner.told == 500
+        assert learner.recorded_steps == 400
+        learner.write_progress("running", 40, 500, {})
+        assert learner.recorded_steps == 500
     with LearnerClient(client, run_name, SETTINGS, 2) as learner:
         learner.lead("new", afresh=True)
-        assert learner.told == 0
+        assert learner.recorded_steps == 0
 
 
 @pytest.mark.parametrize("successor", ["leads on", "leads another run", "has led another run and left"])
@@ -159,13 +159,13 @@ def test_a_learner_that_was_stopped_for_too_long_writes_no_more(
             link.lead(run_id, afresh=True)
             link.publish(0, b"weights", restart=True)
             play(actor, 1, 2)
-            link.progress("running", 5, 6, {0: 2})
+            link.write_progress("running", 5, 6, {0: 2})
             if "left" in successor:
                 link.__exit__()
             before = {key: client.dump(key) for key in client.keys(f"riqx:{{{run_name}}}*")}
             writes: list[Callable[[], object]] = [
                 lambda: stopped.publish(1, b"stale"),
-                lambda: stopped.progress("running", 3, 4, {0: 1}),
+                lambda: stopped.write_progress("running", 3, 4, {0: 1}),
                 lambda: stopped.trim({0: 2}),
             ]
             for write in writes:

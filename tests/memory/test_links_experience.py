@@ -34,7 +34,7 @@ def test_unread_messages(client: Client, run_name: str) -> None:
         assert actor.unread() == 0
         play(actor, 1, 2, 3)
         assert actor.unread() == 3
-        learner.progress("running", 0, 0, {0: 2, 1: 9})
+        learner.write_progress("running", 0, 0, {0: 2, 1: 9})
         assert actor.unread() == 1
 
 
@@ -138,7 +138,7 @@ def test_a_successor_goes_on_after_what_the_learner_has_read(
             size = own_server.log.stat().st_size
             play(actor, 3, 4)
         own_server.restart_without(since=size)
-        learner.progress("running", 0, 0, {0: 4, 1: 0})
+        learner.write_progress("running", 0, 0, {0: 4, 1: 0})
         with actor_link(own_client, "run") as successor:
             assert successor.saved(repeats=repeats) == ((b"state after 2", 2) if repeats else None)
             play(successor, 3, 4, 5)
@@ -146,7 +146,7 @@ def test_a_successor_goes_on_after_what_the_learner_has_read(
         assert [number for number, _ in rounds_of(own_client, "run")] == numbers
 
         own_server.restart_without(since=0)
-        learner.progress("running", 0, 0, {0: 7, 1: 0})
+        learner.write_progress("running", 0, 0, {0: 7, 1: 0})
         with actor_link(own_client, "run") as successor:
             assert successor.saved(repeats=repeats) is None
             play(successor, 0)
@@ -161,7 +161,7 @@ def test_an_actor_that_starts_on_an_empty_server_waits_for_what_the_learner_has_
             play(actor, 1, 2, 3)
         own_server.restart_without(since=0)
         with actor_link(own_client, "run") as successor:
-            with after(0.3, lambda: learner.progress("running", 0, 0, {0: 3})):
+            with after(0.3, lambda: learner.write_progress("running", 0, 0, {0: 3})):
                 assert successor.written_record().status == "running"
             assert successor.saved() is None
             play(successor, 0)

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("short_reads")]
 
 def test_weights_reach_a_waiting_actor(client: Client, run_name: str) -> None:
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        learner.progress("running", 0, 0, {})
+        learner.write_progress("running", 0, 0, {})
         assert actor.newest_version() == -1
         for version in range(3):
             with after(0.1, partial(learner.publish, version, weights(version), restart=version == 0)):
@@ -54,13 +54,13 @@ def test_restoring_and_publishing_at_once_leave_the_newest(client: Client, run_n
         def restore() -> None:
             while not done.is_set():
                 client.delete(learner.keys.versions)  # what a restart loses
-                learner.progress("running", 0, 0, {})
+                learner.restore_weights()
 
         with after(0, restore):
             for version in range(1, 200):
                 learner.publish(version, weights(version))
             done.set()
-        learner.progress("running", 0, 0, {})
+        learner.restore_weights()
         for version in (198, 199):
             packet = client.get(learner.keys.weights(version))
             assert isinstance(packet, bytes)
@@ -74,7 +74,7 @@ def test_lost_weights_are_published_again(own_server: RedisServer, own_client: C
             learner.publish(version, weights(version), restart=version == 0)
         own_server.restart_without(since=own_server.log.stat().st_size)
         assert actor.newest_version() == -1  # the loss is real
-        learner.progress("running", 0, 0, {})
+        learner.restore_weights()
         assert actor.newest_version() == 2
         assert actor.weights(2).meta["version"] == 2
         with after(1, stop.set):  # in lockstep, an actor may be one version behind
@@ -83,7 +83,7 @@ def test_lost_weights_are_published_again(own_server: RedisServer, own_client: C
 
 def test_weights_of_a_learner_that_has_gone_back_are_not_taken_for_newer_ones(client: Client, run_name: str) -> None:
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        learner.progress("running", 0, 0, {})
+        learner.write_progress("running", 0, 0, {})
         learner.publish(1, weights(1), restart=True)  # where version 3 was when the actor asked which is the newest
         with after(0.3, lambda: learner.publish(3, weights(3))):
             assert actor.weights(3).meta["version"] == 3
@@ -97,7 +97,7 @@ def test_versions_that_somebody_else_has_announced_are_taken_back(client: Client
             assert actor.weights(actor.newest_version(), or_newest=True).meta["version"] == 1
         assert actor.newest_version() == 1
         client.xadd(learner.keys.versions, {"v": b"9"}, id="1700000000000-0")
-        learner.progress("running", 0, 0, {})
+        learner.restore_weights()
         assert actor.newest_version() == 1
         learner.publish(2, weights(2))
         assert actor.newest_version() == 2
@@ -126,9 +126,9 @@ def test_nothing_is_taken_in_once_the_learner_has_left_in_good_order(
 ) -> None:
     with actor_link(client, run_name) as actor:
         with learner_link(client, run_name) as learner:
-            learner.progress("running", 0, 0, {})
+            learner.write_progress("running", 0, 0, {})
             play(actor, 1)
-            learner.progress(status, 0, 0, {})
+            learner.write_progress(status, 0, 0, {})
             with pytest.raises(RunOver, match=status):
                 play(actor, 2)
         assert rounds_of(client, run_name) == expected(1)
@@ -142,9 +142,9 @@ def test_what_is_sent_again_while_the_learner_leaves_ends_the_actor_in_good_orde
 ) -> None:
     # Mutation: ask for the record after a refusal in `commit` alone.
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        learner.progress("running", 0, 0, {})
+        learner.write_progress("running", 0, 0, {})
         play(actor, 1)
-        learner.progress("stopped", 0, 0, {})
+        learner.write_progress("stopped", 0, 0, {})
         with pytest.raises(RunOver, match="stopped"):
             actor._send_again(0)  # as `pause` does, which had read the record just before
 
@@ -181,7 +181,7 @@ def test_a_learner_that_lost_its_place_publishes_nothing(
         with pytest.raises(RunError, match="another process"):
             learner.publish(0, b"")
         with pytest.raises(RunError, match="another process"):
-            learner.progress("running", 0, 0, {})
+            learner.write_progress("running", 0, 0, {})
     assert read_run(client, run_name) == RunStatus("id", "starting", SETTINGS, 0, 0, owner=HERE)
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.redis
 @pytest.mark.parametrize("version", [wire.VERSION - 1, wire.VERSION + 1])
 def test_an_actor_of_another_wire_version_is_refused(client: Client, run_name: str, version: int) -> None:
     with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
-        learner.progress("running", 0, 0, {})
+        learner.write_progress("running", 0, 0, {})
         client.hset(Keys(run_name, "").run, mapping={"wire": version, "settings": "of another release"})
         calls: list[Callable[[], object]] = [
             lambda: wait_for_run(client, run_name, SETTINGS, threading.Event()),
@@ -35,7 +35,7 @@ def test_an_actor_of_another_wire_version_is_refused(client: Client, run_name: s
 
 def test_a_record_that_another_release_has_left_is_no_reason_to_refuse(client: Client, run_name: str) -> None:
     with learner_link(client, run_name) as learner:
-        learner.progress("stopped", 0, 0, {})
+        learner.write_progress("stopped", 0, 0, {})
     client.hset(Keys(run_name, "").run, "wire", wire.VERSION + 1)
     with LearnerClient(client, run_name, SETTINGS, 1) as learner:
         with pytest.raises(UserError, match="of another release"):

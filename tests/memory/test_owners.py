@@ -22,7 +22,7 @@ def leave_a_run(client: Client, name: str, folder: Path, status: str = "stopped"
     """A run of this folder with some experience, under the run id "first"."""
     with LearnerClient(client, name, SETTINGS, 1, folder=folder) as learner:
         learner.lead("first", afresh=True)
-        learner.progress(status, 8, 9, {0: 1})
+        learner.write_progress(status, 8, 9, {0: 1})
         client.xadd(learner.keys.log(0), {"m": b""}, id="1-0")
 
 

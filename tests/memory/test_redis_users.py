@@ -108,7 +108,7 @@ def lead(guarded: Guarded, run_id: str) -> None:
         learner.lead(run_id, afresh=True)
         learner.publish(0, b"weights 0", restart=True)
         learner.publish(1, b"weights 1")
-        learner.progress("running", 4, 4, {0: 0})
+        learner.write_progress("running", 4, 4, {0: 0})
         run = wait_for_run(guarded.actor, "run", {"seed": 1}, threading.Event())
         with ActorClient(guarded.actor, "run", run.run_id, 0, threading.Event()) as actor:
             assert actor.saved() is None
@@ -119,7 +119,7 @@ def lead(guarded: Guarded, run_id: str) -> None:
             assert last_sequence(learner._client, learner.keys.log(0)) == 1
             learner.trim({0: 2})
             evaluate(guarded, learner, run.run_id)
-            learner.progress("stopped", 4, 4, {0: 1})
+            learner.write_progress("stopped", 4, 4, {0: 1})
             with pytest.raises(RunOver):
                 actor.record()
 
@@ -141,7 +141,7 @@ def evaluate(guarded: Guarded, learner: LearnerClient, run_id: str) -> None:
             assert films.read(["best", "newest"], 9) == {"best": b"film"}
         inbox.wait(WaitReporter("the score"))
         assert [entry.message for entry in inbox.take_rest()] == [score]
-        learner.progress("running", 4, 4, {0: 0}, inbox.received)
+        learner.write_progress("running", 4, 4, {0: 0}, inbox.received)
         assert evaluator.unread() == 0
         learner.trim({0: 2}, evaluation=True)
 

@@ -66,7 +66,7 @@ def test_a_run_goes_over_tls(redis_server: RedisServer, ours: Authority, run_nam
     ):
         learner.lead("id")
         learner.publish(0, bytes(3_000_000))
-        learner.progress("running", 0, 0, {})
+        learner.write_progress("running", 0, 0, {})
         run = wait_for_run(actors, run_name, {"seed": 1}, threading.Event())
         with ActorClient(actors, run_name, run.run_id, 0, threading.Event()) as actor:
             actor.commit([RoundEnd(0)], b"state")

@@ -70,7 +70,7 @@ def learner_of(client: Client, stack: ExitStack) -> LearnerClient:
     learner = stack.enter_context(LearnerClient(client, "run", {}, 1))
     learner.lead("id")
     learner.publish(0, b"weights", restart=True)
-    learner.progress("running", 0, 0, {})
+    learner.write_progress("running", 0, 0, {})
     wait_for_rewrite(client)
     return learner
 
@@ -105,7 +105,7 @@ def test_what_follows_a_torn_write_is_read_again(
         assert rounds_in_log(client) == [1, 2], "the torn commit is dropped as a whole"
         if started_again:
             learner = learner_of(client, successors)
-        learner.progress("running", 0, 0, {})
+        learner.restore_weights()
         wait_for_rewrite(client)
         play(client, 13, 14)
         server.stop(signal.SIGKILL)

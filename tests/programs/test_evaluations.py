@@ -90,7 +90,7 @@ def test_scores_are_logged_and_then_leave_redis(client: Client, run_name: str, t
             send(first, -2, 5)
             send(other, 0.25)
             found = take_until(taken, tmp_path, 3)
-            link.progress("running", 0, 0, {}, taken.received)
+            link.write_progress("running", 0, 0, {}, taken.received)
             assert [first.unread(), other.unread()] == [0, 0]
     assert (tmp_path / "pong_evaluation.csv").read_text().startswith(f"{HEADER}\n")
     assert sorted(found) == [
@@ -125,7 +125,7 @@ def test_numbers_go_on_where_redis_has_lost_them(client: Client, run_name: str, 
         with evaluator(client, run_name, 2) as actor:
             send(actor, 1, 2)
             take_until(taken, tmp_path, 2)
-            link.progress("running", 0, 0, {}, taken.received)
+            link.write_progress("running", 0, 0, {}, taken.received)
         client.delete(keys.log(2), keys.state(2), keys.actors)  # of a server without a file; the learner tells again
         with evaluator(client, run_name, 2) as actor:
             send(actor, 3)
@@ -142,7 +142,7 @@ def test_numbers_go_on_after_those_of_the_log_when_redis_has_lost_the_run(
     for key in client.scan_iter(match=f"riqx:{{{run_name}}}*"):
         client.delete(key)
     with learner(client, run_name, tmp_path, afresh=False) as (link, taken):
-        link.progress("running", 0, 0, {}, taken.received)
+        link.write_progress("running", 0, 0, {}, taken.received)
         with evaluator(client, run_name, 2) as actor:
             send(actor, 3)
             assert len(take_until(taken, tmp_path, 3)) == 3

@@ -34,6 +34,7 @@ from rainbow_iqn_apex.programs.learner.ingest import Ingest
 from rainbow_iqn_apex.programs.learner.pace import make_pace
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
 from tests.conftest import RedisServer
 from tests.deadline import wait_until
@@ -101,9 +102,8 @@ def learner(
     decode = MessageDecoder(made.spec, ENVIRONMENT, 1)
     with LearnerClient(client, name, {}, 1, folder=folder) as link, ResultsFolder(folder, "pole", 4) as results:
         link.lead("id", limiter.crews, afresh=afresh)
-        ingest = Ingest(
-            args, buffer, link, results, progress, limiter, its_pace, decode, threading.Event(), LoopClock("wait")
-        )
+        run = Run(args, link, results, progress, limiter, threading.Event())
+        ingest = Ingest(run, buffer, its_pace, decode, LoopClock("wait"))
         with closing(ingest):
             yield Parts(ingest, results, buffer, progress, limiter)
 
@@ -225,7 +225,7 @@ def check_a_resumed_queue(client: Client, name: str, folder: Path, agent: str) -
             assert isinstance(buffer, Queue | Mixture)
             assert ingest.resume(counted)
             buffer.restore(saved, counted)
-            ingest.take_backlog()
+            list(ingest.take_backlog())
             assert (buffer.dropped, buffer.room) == (0, 0)
             again = buffer.checkpoint()
             assert (again.first, again.extra.keys()) == (saved.first, saved.extra.keys())
@@ -251,7 +251,7 @@ def test_a_resumed_queue_takes_no_new_messages_before_the_old_ones(
 def test_new_messages_before_old_ones_are_noticed(
     client: Client, run_name: str, tmp_path: Path, agent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def as_they_arrive(self: Ingest) -> Iterator[Entry]:
+    def as_they_arrive(self: Ingest) -> Iterator[Entry | None]:
         for entry in self.reader.take_backlog():
             yield entry
             read = self.reader.read
@@ -280,7 +280,7 @@ def test_sequences_that_are_lost_take_no_room_in_a_resumed_queue(
             assert isinstance(buffer, Queue | Mixture)
             assert ingest.resume(counted)
             buffer.restore(saved, counted)
-            ingest.take_backlog()
+            list(ingest.take_backlog())
             take_until(ingest, buffer.ready, "a batch")
             assert give(buffer) == [*range(QUEUE, QUEUE + 4)]
 
@@ -305,5 +305,5 @@ def test_sequences_that_are_sent_again_while_a_learner_starts_are_taken_in(
             link.pause(link.wait_reporter("the test"))  # sends again
             assert not ingest.resume(counted)
             buffer.restore(saved, ingest.counted)
-            ingest.take_backlog()
+            list(ingest.take_backlog())
             take_until(ingest, lambda: buffer.rows == 30 * spec.period, "all again")

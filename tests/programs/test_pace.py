@@ -45,7 +45,7 @@ def step_pace(
 
 def updates(pace: StepPace | QueuePace, progress: Progress) -> list[int]:
     """Make the updates of a round; returns the agent steps after each call for more."""
-    pace.begin()
+    progress.T_learner = pace.begin()
     made = []
     while turns := pace.turns():
         progress.T_learner = turns[-1].step
@@ -76,7 +76,7 @@ def test_without_lockstep_only_agents_that_wait_are_held_back_by_the_actors() ->
     for waits, wanted in ((False, [130, 140, 150, 160]), (True, [130])):
         progress = Progress("run", T_actors=120)
         pace = step_pace(progress, *FREE, waits=waits, steps=10)
-        pace.begin()
+        progress.T_learner = pace.begin()
         progress.T_actors = 139
         assert updates(pace, progress) == wanted
         assert pace.may_update() != waits
@@ -126,7 +126,7 @@ def test_what_is_waited_for_is_what_an_update_needs() -> None:
     progress = Progress("run", T_actors=120)
     assert step_pace(progress, *FREE, ready=False).awaited == f"{LEARN_START} transitions in the replay"
     behind = step_pace(progress, *FREE, waits=True, steps=25)
-    behind.begin()
+    progress.T_learner = behind.begin()
     assert not behind.may_update() and behind.awaited == "the actors to play the next update's 25 agent steps"
     queue, _ = queue_of(2)
     waiting = QueuePace(arguments("--batch-size", "3", *FREE), queue, limiter_of(synchronize=False), progress)

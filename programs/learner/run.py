@@ -1,0 +1,21 @@
+"""What the parts of a learner share."""
+
+import threading
+from typing import NamedTuple
+
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+
+
+class Run(NamedTuple):
+    """A run as its learner leads it: settings, what the server and the folder hold of it, how far it is and may be."""
+
+    args: Args
+    client: LearnerClient
+    results: ResultsFolder
+    progress: Progress
+    limiter: RateLimiter
+    stop: threading.Event
