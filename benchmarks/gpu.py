@@ -23,6 +23,7 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args, parse
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
@@ -54,7 +55,11 @@ def rows(args: argparse.Namespace) -> Iterator[str]:
             continue
         settings = parse(["--agent", name, "--preset", args.preset], "gpu", "")
         settings = replace(settings, learn_start=1, synchronize_actors_with_learner=False)
-        agent = make_agent(settings, _ENVIRONMENT, device, learns=True, seed=1)
+        try:
+            agent = make_agent(settings, _ENVIRONMENT, device, learns=True, seed=1)
+        except UserError:
+            yield f"| {name} | reads no pictures | | |"
+            continue
         update = _update_work(agent, settings, device)
         flops = _flops_of(update)
         updates = _rate(update, device, slice_s)

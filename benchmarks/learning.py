@@ -7,8 +7,7 @@
 `run` writes curve, wall-clock, machine and commit to benchmarks/results/. It stops a run at a step count that was fixed
 beforehand, so that whatever depends on the length of the whole run is as a user has it. `baselines` measures the random
 policy and the best constant action by the same protocol: the mean score of 20 consecutive episodes under SABER's rules,
-where training takes its last 20. `report` compares them, and draws docs/learning.svg, and
-docs/mixture.svg of the runs with mixed replay.
+where training takes its last 20. `report` compares them, and draws docs/learning.svg.
 """
 
 import argparse

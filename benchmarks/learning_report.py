@@ -11,34 +11,31 @@ from scipy import stats
 
 from benchmarks.learning_plot import draw
 from benchmarks.learning_tasks import CONFIGURATIONS, TASKS
-from benchmarks.mixture_plot import RULES, draw_mixed, is_mixed, rules_of
-from benchmarks.mixture_report import mixed_table
 from benchmarks.peer_tasks import PEERS
 
+_MIXED, _PLAIN = "clear-", "-plain-"  # in names of configurations: mixed replay, and no sticky actions
 Score = dict[str, Any]  # episodes, mean, standard_error (None of a single episode)
 
 
 def report(results: Path, docs: Path) -> str:
     """Return a table of all runs in a folder, with Welch's t against the baselines of the same task.
 
-    Draws learning.svg into `docs`, of the Atari games: episodes of a few steps would be thousands of dots. The runs
-    with mixed replay have a figure of their own, mixture.svg, and another table; they need no baselines.
+    Draws learning.svg into `docs`, of the Atari games: episodes of a few steps would be thousands of dots. Runs with
+    mixed replay are in the table alone; those without sticky actions have no baselines.
     """
     measured = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
     found = [result for result in measured if "last_episodes" in result]
-    mixed, runs = ([run for run in found if is_mixed(run) == wanted] for wanted in (True, False))
+    runs = [run for run in found if not run["configuration"].startswith(_MIXED)]
     baselines = {result["game"]: result for result in measured if "best_constant_action" in result}
     if lacking := sorted({run["game"] for run in runs} - baselines.keys()):
         raise ValueError(f"there are no baselines of {', '.join(lacking)}: measure them first")
     (docs / "learning.svg").write_text(draw([run for run in runs if run["game"] not in TASKS], baselines))
-    if mixed:
-        (docs / "mixture.svg").write_text(draw_mixed(mixed, baselines))
     lines = [
         "| run | seed | agent steps | minutes | commit | last episodes | random | t | best constant action | t |",
         "|" + "---|" * 10,
     ]
-    lines += [_line(run, baselines.get(run["game"]) if rules_of(run) == RULES else None) for run in found]
-    return "\n".join([*lines, *comparison(runs), *mixed_table(mixed)])
+    lines += [_line(run, None if _PLAIN in run["configuration"] else baselines.get(run["game"])) for run in found]
+    return "\n".join([*lines, *comparison(runs)])
 
 
 def _line(result: dict[str, Any], baseline: dict[str, Any] | None) -> str:

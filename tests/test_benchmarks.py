@@ -79,7 +79,6 @@ def test_the_report_has_a_line_for_each_run_and_a_panel_for_each_game(tmp_path: 
     drawing = ElementTree.fromstring((tmp_path / "learning.svg").read_text())
     curves = [line.attrib["points"].split() for line in drawing.iter(f"{SVG}polyline")]
     assert sorted(map(len, curves)) == [6, 11, 21], "one point for each episode from the 20th on"
-    assert not (tmp_path / "mixture.svg").exists(), "nothing was replayed"
 
 
 def test_ours_and_a_peer_are_compared_over_the_seeds_that_both_have() -> None:
@@ -238,9 +237,11 @@ def test_without_a_gpu_its_benchmark_says_so_in_one_line() -> None:
 def test_the_gpu_s_table_has_every_agent_and_its_tests_follow() -> None:
     done = gpu_benchmark("--device", "cpu", "--seconds", "1")
     assert done.returncode == 0, done.stderr
-    cells = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("|")]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    lines.remove("| reinforce | reads no pictures | | |")
+    cells = [line.split("|")[1:-1] for line in lines]
     measured = {name.strip(): [float(cell.replace(",", "")) for cell in rates] for name, *rates in cells[2:]}
-    assert measured.keys() == AGENTS.keys()
+    assert measured.keys() == AGENTS.keys() - {"reinforce"}
     for updates, ratio, frames in measured.values():
         assert updates > 0 and frames > 0 and 0 < ratio < 2  # a ratio of 1 is what the machine can do at best
     assert "test_gpu.py" in done.stdout and "test_segment_tree.py" in done.stdout

@@ -83,9 +83,9 @@ class OfMeta(torch.Generator):
 
 
 class Autocast(TorchFunctionMode):
-    """Does for the meta device what `torch.autocast` does for a GPU, with the operations that a torso has."""
+    """Does for the meta device what `torch.autocast` does for a GPU, with the operations that an encoder has."""
 
-    def __init__(self, device: str, dtype: torch.dtype, enabled: bool) -> None:
+    def __init__(self, device: str, dtype: torch.dtype, enabled: bool = True) -> None:
         super().__init__()
         assert device == "meta"
         self._dtype, self._enabled = dtype, enabled
