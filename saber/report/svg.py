@@ -1,236 +1,199 @@
-"""Writes the plots of a report as SVG files for papers: plotly's own way to a file needs a browser.
+"""Writes the plots of a report as SVG files for papers, by matplotlib: plotly's own way to a file needs a browser.
 
-It takes what `saber/report/figures.py` and `curves.py` make, as plotly does: lines, steps, bands, bars, points and
-horizontal or vertical lines, in the light colours. Traces that wait for a click in a legend are left out.
+It takes what `saber/report/figures.py` and `curves.py` make for plotly, in the light colours. Traces that wait for a
+click in a legend are left out.
 """
 
-import math
+import io
+import logging
 import re
-from collections.abc import Iterator
-from html import escape, unescape
-from itertools import accumulate, pairwise
+import warnings
+from html import unescape
+from typing import Any
 
+import matplotlib as mpl
+import numpy as np
+from matplotlib import ticker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+
+from rainbow_iqn_apex.saber.report.runs import printable
 from rainbow_iqn_apex.saber.report.styles import Figure
-from rainbow_iqn_apex.saber.report.svg_axes import Axis, make_axis, ticks
 from rainbow_iqn_apex.saber.results.colours import LIGHT
 
-_DASHES = {"dash": "6 4", "dot": "1.5 3", "dashdot": "6 3 1.5 3", "longdash": "11 4", "longdashdot": "11 4 1.5 4"}
-_FONT, _CHARACTER = 11, 6.1  # pixels: size, and mean width of a character
-_LINE = 16  # pixels from a line of text to the next
-_CORNERS = {"triangle-up": (3, -90), "triangle-down": (3, 90), "diamond": (4, -90), "square": (4, -45)}
-_CORNERS |= {"pentagon": (5, -90), "hexagon": (6, -90)}  # number of corners, and angle of the first
+_DASHES = {"dash": (6, 4), "dot": (1.5, 3), "dashdot": (6, 3, 1.5, 3), "longdash": (11, 4)}
+_DASHES |= {"longdashdot": (11, 4, 1.5, 4)}
+_MARKERS = {"circle": "o", "diamond": "D", "square": "s", "cross": "+", "x": "x", "triangle-up": "^", "star": "*"}
+_MARKERS |= {"pentagon": "p", "hexagon": "h", "triangle-down": "v"}
+_ALIGNMENT = {"start": "left", "middle": "center", "end": "right"}
+_CHARACTER, _SAMPLE, _LINE = 6.5, 50, 16  # points of a legend: mean width of a character, a line's sample, height
+_STYLE: Any = {  # for mypy, each key of matplotlib's is a type of its own
+    "svg.fonttype": "none",  # texts stay texts
+    "svg.hashsalt": "saber",  # equal figures give equal files
+    "font.size": 11,
+    "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial"],  # the first comes with matplotlib
+    "text.parse_math": False,
+    "text.color": LIGHT["ink"],
+    "axes.labelcolor": LIGHT["ink"],
+    "axes.edgecolor": LIGHT["soft"],
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": LIGHT["grid"],
+    "xtick.color": LIGHT["soft"],
+    "xtick.labelcolor": LIGHT["ink"],
+    "ytick.color": LIGHT["soft"],
+    "ytick.labelcolor": LIGHT["ink"],
+    "lines.scale_dashes": False,
+}
 
 
 def to_svg(figure: Figure, width: int, height: int) -> str:
-    """Write the figure as a picture of this size [pixels], to which the lines of the legend are added."""
+    """Write the figure as a picture of this size [points], to which the lines of the legend are added."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where its font cache lies is of no interest
     layout = figure["layout"]
-    data = [trace for trace in figure["data"] if trace.get("visible", True) is True]
-    legend = _legend(data, width)
-    heading = [text for text in layout.get("meta", ()) if text]
-    rows = [0, *accumulate(max(len(_legend_lines(trace)) for trace in items) for items in legend)]  # of texts, above
-    top = 14 + _LINE * (rows[-1] + len(heading))
-    height += _LINE * rows[-1]
-    x_axis, y_axis = _axes(layout, data, (width, height), top)
-    body = [f'<rect width="{width}" height="{height}" fill="{LIGHT["paper"]}"/>']
-    body += [_text(8, 16 + _LINE * row, line, bold=row == 0) for row, line in enumerate(heading)]
-    for row, items in zip(rows, legend, strict=False):
-        body += _legend_row(items, 8, 14 + _LINE * (len(heading) + row))
-    body += _frame(layout, x_axis, y_axis)
-    for index, trace in enumerate(data):
-        body += _trace(trace, data[index - 1] if index else trace, x_axis, y_axis)
-    body += [element for shape in layout.get("shapes", ()) for element in _shape(shape, x_axis, y_axis)]
-    lines = "\n".join(body)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'font-family="Helvetica, Arial, sans-serif" font-size="{_FONT}" fill="{LIGHT["ink"]}">\n{lines}\n</svg>\n'
-    )
+    file = io.StringIO()
+    with mpl.rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # measured with another font, and written as text
+        picture = Picture(figsize=(width / 72, height / 72), layout="constrained")
+        axes = picture.add_subplot()
+        named = _draw(axes, figure)
+        _scale(axes, "x", layout["xaxis"])
+        _scale(axes, "y", layout["yaxis"])
+        heading, beyond = layout.get("meta", ("", ""))
+        axes.set_title(_plain(beyond), loc="left", fontsize=10, color=LIGHT["soft"])
+        lines = _legend(picture, named if len(named) > 1 else {}, _plain(heading), width)
+        picture.set_size_inches(width / 72, (height + _LINE * lines) / 72)
+        picture.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
 
 
-def _axes(layout: Figure, data: list[Figure], size: tuple[int, int], top: float) -> tuple[Axis, Axis]:
-    width, height = size
-    x_values = [value for trace in data for value in trace["x"]]
-    y_values = [value for trace in data for value in trace["y"] if value is not None]
-    y_values += [shape["y0"] for shape in layout.get("shapes", ()) if "yref" not in shape]
-    bottom = height - 20 - _LINE * ("title" in layout["xaxis"])
-    y_axis = make_axis(layout["yaxis"], y_values, bottom, top)
-    widest = max((len(text) for _, text in ticks(layout["yaxis"], y_axis)), default=0)
-    left = 14 + _CHARACTER * widest + _LINE * ("title" in layout["yaxis"])
-    return make_axis(layout["xaxis"], x_values, left, width - 14), y_axis
-
-
-def _frame(layout: Figure, x_axis: Axis, y_axis: Axis) -> list[str]:
-    """Grid, ticks, and titles of the axes."""
-    left, right, bottom, top = x_axis.start, x_axis.end, y_axis.start, y_axis.end
-    grid, soft = LIGHT["grid"], LIGHT["soft"]
-    lines = []
-    for x, text in ticks(layout["xaxis"], x_axis):
-        lines.append(f'<path d="M{x:.1f} {top:.1f}V{bottom:.1f}" stroke="{grid}"/>')
-        lines.append(_text(x, bottom + 15, text, anchor="middle"))
-    for y, text in ticks(layout["yaxis"], y_axis):
-        lines.append(f'<path d="M{left:.1f} {y:.1f}H{right:.1f}" stroke="{grid}"/>')
-        lines.append(_text(left - 6, y + 4, text, anchor="end"))
-    lines.append(f'<path d="M{left:.1f} {top:.1f}V{bottom:.1f}H{right:.1f}" fill="none" stroke="{soft}"/>')
-    if title := layout["xaxis"].get("title"):
-        lines.append(_text((left + right) / 2, bottom + 32, title["text"], anchor="middle"))
-    if title := layout["yaxis"].get("title"):
-        middle = (top + bottom) / 2
-        text = _text(12, middle, title["text"], anchor="middle")
-        lines.append(f'<g transform="rotate(-90 12 {middle:.1f})">{text}</g>')
-    return lines
-
-
-def _trace(trace: Figure, before: Figure, x_axis: Axis, y_axis: Axis) -> list[str]:
-    if trace.get("type") == "bar":
-        return list(_bars(trace, x_axis, y_axis))
-    elements = []
-    mode = trace.get("mode", "lines")
-    if trace.get("fill") == "tonexty":
-        elements += [_band(upper, lower, trace) for upper, lower in _band_parts(trace, before, x_axis, y_axis)]
-    elif "lines" in mode and trace["line"]["width"]:
-        elements += [_path(points, trace["line"], trace.get("opacity", 1)) for points in _parts(trace, x_axis, y_axis)]
-    if "markers" in mode:
-        marker = trace.get("marker") or {"symbol": "circle", "size": 5, "color": trace["line"]["color"]}
-        elements += [_symbol(x, y, marker) for points in _parts(trace, x_axis, y_axis) for x, y in points]
-    return elements
-
-
-_Points = list[tuple[float, float]]
-
-
-def _parts(trace: Figure, x_axis: Axis, y_axis: Axis) -> Iterator[_Points]:
-    """The points [pixels] of a trace, parted at its gaps."""
-    part: _Points = []
-    for x, y in zip(trace["x"], trace["y"], strict=True):
-        if y is not None:
-            part.append((x_axis.place(x), y_axis.place(y)))
-        elif part:
-            yield part
-            part = []
-    if part:
-        yield part
-
-
-def _steps(points: _Points) -> _Points:
-    """With the corners of steps, which go on at their height until the next point."""
-    return [point for (x0, y0), (x1, _) in pairwise(points) for point in ((x0, y0), (x1, y0))] + [points[-1]]
-
-
-def _band_parts(trace: Figure, before: Figure, x_axis: Axis, y_axis: Axis) -> Iterator[tuple[_Points, _Points]]:
-    for upper, lower in zip(_parts(before, x_axis, y_axis), _parts(trace, x_axis, y_axis), strict=True):
-        yield (_steps(upper), _steps(lower)) if trace["line"].get("shape") == "hv" else (upper, lower)
-
-
-def _band(upper: _Points, lower: _Points, trace: Figure) -> str:
-    red, green, blue, opacity = re.findall(r"[\d.]+", trace["fillcolor"])
-    return (
-        f'<path d="M{_joined([*upper, *reversed(lower)])}Z" fill="rgb({red},{green},{blue})" fill-opacity="{opacity}"/>'
-    )
-
-
-def _path(points: _Points, line: Figure, opacity: float) -> str:
-    points = _steps(points) if line.get("shape") == "hv" else points
-    faint = "" if opacity == 1 else f' stroke-opacity="{opacity}"'
-    return f'<path d="M{_joined(points)}" fill="none" {_stroke(line)}{faint}/>'
-
-
-def _joined(points: _Points) -> str:
-    return "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-
-
-def _stroke(line: Figure) -> str:
-    dashes = _DASHES.get(line.get("dash", "solid"))
-    text = f'stroke="{line["color"]}" stroke-width="{line["width"]}"'
-    return f'{text} stroke-dasharray="{dashes}"' if dashes else text
-
-
-def _bars(trace: Figure, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
-    half = 0.36 * abs(y_axis.end - y_axis.start) / max(1, len(y_axis.categories))
-    for x, y in zip(trace["x"], trace["y"], strict=True):
-        width, middle = max(0.0, x_axis.place(x) - x_axis.start), y_axis.place(y)
-        yield (
-            f'<rect x="{x_axis.start:.1f}" y="{middle - half:.1f}" width="{width:.1f}" height="{2 * half:.1f}" '
-            f"{_fill(trace['marker'])}/>"
-        )
-
-
-def _fill(marker: Figure) -> str:
-    return f'fill="{marker["color"]}" fill-opacity="{marker.get("opacity", 1)}"'
-
-
-def _symbol(x: float, y: float, marker: Figure) -> str:
-    name, is_open, _ = marker["symbol"].partition("-open")
-    edge = marker.get("line") or {"width": 1.5 if is_open or name in ("cross", "x") else 0, "color": marker["color"]}
-    paint = f'fill="{"none" if is_open else marker["color"]}" stroke="{edge["color"]}" stroke-width="{edge["width"]}"'
-    radius = marker["size"] / 2
-    if name in _CORNERS:
-        corners, first = _CORNERS[name]
-        return f'<path d="M{_joined(_ring(x, y, [radius * 1.2] * corners, first))}Z" {paint}/>'
-    if name == "star":
-        return f'<path d="M{_joined(_ring(x, y, [radius * 1.4, radius * 0.6] * 5, -90))}Z" {paint}/>'
-    if name in ("cross", "x"):
-        ends = _ring(x, y, [radius * 1.2] * 4, 0 if name == "cross" else 45)
-        return f'<path d="M{_joined(ends[::2])}M{_joined(ends[1::2])}" {paint}/>'
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" {paint}/>'
-
-
-def _ring(x: float, y: float, radii: list[float], first: float) -> _Points:
-    """Points around a place, the first at an angle in degrees."""
-    angles = [math.radians(first + 360 * number / len(radii)) for number in range(len(radii))]
-    return [(x + r * math.cos(angle), y + r * math.sin(angle)) for r, angle in zip(radii, angles, strict=True)]
-
-
-def _shape(shape: Figure, x_axis: Axis, y_axis: Axis) -> Iterator[str]:
-    """A line across the plot, with its name."""
-    if shape.get("yref") == "paper":
-        x = x_axis.place(shape["x0"])
-        yield f'<path d="M{x:.1f} {y_axis.start:.1f}V{y_axis.end:.1f}" {_stroke(shape["line"])}/>'
-        return
-    y = y_axis.place(shape["y0"])
-    yield f'<path d="M{x_axis.start:.1f} {y:.1f}H{x_axis.end:.1f}" {_stroke(shape["line"])}/>'
-    ends: dict[str, tuple[float, str]] = {"start": (x_axis.start + 3, "start"), "end": (x_axis.end - 3, "end")}
-    ends["middle"] = ((x_axis.start + x_axis.end) / 2, "middle")
-    place, anchor = ends[shape["label"]["textposition"]]
-    yield _text(place, y - 3, shape["label"]["text"], anchor=anchor, soft=True)
-
-
-def _legend(data: list[Figure], width: int) -> list[list[Figure]]:
-    """The named traces, in rows that fit the width."""
-    rows: list[list[Figure]] = []
-    used = math.inf
-    for trace in data:
-        if trace.get("showlegend", True):
-            length = _legend_length(trace)
-            if used + length > width:
-                rows.append([])
-                used = 0
-            rows[-1].append(trace)
-            used += length
-    return rows if sum(map(len, rows)) > 1 else []
-
-
-def _legend_lines(trace: Figure) -> list[str]:
-    return str(trace["name"]).split("<br>")
-
-
-def _legend_length(trace: Figure) -> float:
-    return 46 + _CHARACTER * max(len(unescape(line)) for line in _legend_lines(trace))
-
-
-def _legend_row(items: list[Figure], x: float, y: float) -> list[str]:
-    elements = []
-    for trace in items:
+def _draw(axes: Axes, figure: Figure) -> dict[str, Any]:
+    """Draw all traces and lines across the plot; returns what the legend shows by its name."""
+    categories = list(figure["layout"]["yaxis"].get("categoryarray", ()))
+    shown = [trace for trace in figure["data"] if trace.get("visible", True) is True]
+    named: dict[str, Any] = {}
+    for before, trace in zip([{}, *shown], shown, strict=False):
+        y = [categories.index(value) for value in trace["y"]] if categories else np.array(trace["y"], float)
         if trace.get("type") == "bar":
-            elements.append(f'<rect x="{x}" y="{y - 5}" width="24" height="9" {_fill(trace["marker"])}/>')
-        elif "markers" in trace["mode"] and "marker" in trace:
-            elements.append(_symbol(x + 12, y, trace["marker"]))
+            left = 10 ** figure["layout"]["xaxis"]["range"][0]
+            paint: Figure = {"color": trace["marker"]["color"], "alpha": trace["marker"]["opacity"]}
+            artist: Any = axes.barh(y, np.array(trace["x"]) - left, 0.72, left, **paint)
+        elif trace.get("fill") == "tonexty":
+            *colour, opacity = map(float, re.findall(r"[\d.]+", trace["fillcolor"]))
+            fill: Figure = {"color": [part / 255 for part in colour], "alpha": opacity, "linewidth": 0}
+            fill["step"] = "post" if trace["line"].get("shape") == "hv" else None
+            artist = axes.fill_between(trace["x"], np.array(before["y"], float), y, **fill)
         else:
-            elements.append(f'<path d="M{x} {y}h24" {_stroke(trace["line"])}/>')
-        elements += [_text(x + 30, y + 4 + _LINE * row, line) for row, line in enumerate(_legend_lines(trace))]
-        x += _legend_length(trace)
-    return elements
+            (artist,) = axes.plot(trace["x"], y, **_stroke(trace.get("line", {})), **_marker(trace))
+            artist.set_alpha(trace.get("opacity"))
+        if trace.get("showlegend", True):
+            named[_plain(trace["name"])] = artist
+    for shape in figure["layout"].get("shapes", ()):
+        _across(axes, shape)
+    return named
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", *, bold: bool = False, soft: bool = False) -> str:
-    """A line of text; what stands for itself in plotly's texts (&lt;) does so here."""
-    style = ' font-weight="bold"' * bold + f' fill="{LIGHT["soft"]}"' * soft
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{style}>{escape(unescape(str(text)))}</text>'
+def _stroke(line: Figure) -> Figure:
+    dashes = _DASHES.get(line.get("dash", "solid"))
+    return {
+        "color": line.get("color"),
+        "linewidth": line.get("width", 0),
+        "linestyle": (0, dashes) if dashes else "solid",
+        "drawstyle": "steps-post" if line.get("shape") == "hv" else "default",
+    }
+
+
+def _marker(trace: Figure) -> Figure:
+    if "markers" not in trace["mode"]:
+        return {}
+    marker = trace.get("marker") or {"symbol": "circle", "size": 5, "color": trace["line"]["color"]}
+    name, is_open, _ = marker["symbol"].partition("-open")
+    edge = marker.get("line", {"width": 1.5 if is_open or name in ("cross", "x") else 0, "color": marker["color"]})
+    return {
+        "marker": _MARKERS[name],
+        "markersize": marker["size"] * (1.4 if name == "star" else 1),
+        "markerfacecolor": "none" if is_open else marker["color"],
+        "markeredgecolor": edge["color"],
+        "markeredgewidth": edge["width"],
+    }
+
+
+def _across(axes: Axes, shape: Figure) -> None:
+    """Draw a line across the plot, with its name."""
+    stroke = _stroke(shape["line"])
+    if shape.get("yref") == "paper":
+        axes.axvline(shape["x0"], **stroke)
+        return
+    axes.axhline(shape["y0"], **stroke)
+    place = shape["label"]["textposition"]
+    axes.annotate(
+        shape["label"]["text"],
+        ({"start": 0, "middle": 0.5, "end": 1}[place], shape["y0"]),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha=_ALIGNMENT[place],
+        va="bottom",
+        fontsize=10,
+        color=LIGHT["soft"],
+    )
+
+
+def _scale(axes: Axes, name: str, layout: Figure) -> None:
+    """Give the axis "x" or "y" the scale, ticks, range and title of plotly's layout."""
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    is_log = layout.get("type") == "log"
+    if is_log:
+        axes.set(**{f"{name}scale": "log"})
+        axis.set_minor_locator(ticker.NullLocator())
+    if "tickvals" in layout:
+        axis.set_ticks(layout["tickvals"], layout["ticktext"])
+    elif "categoryarray" in layout:
+        axis.set_ticks(range(len(layout["categoryarray"])), list(map(_plain, layout["categoryarray"])))
+    else:
+        axis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
+        percent = layout.get("tickformat") == ".0%"
+        axis.set_major_formatter(ticker.PercentFormatter(1) if percent else ticker.FuncFormatter(format_tick))
+    low, high = axis.get_view_interval()
+    if "range" in layout:
+        low, high = (10.0**end if is_log else end for end in layout["range"])
+    elif layout.get("rangemode") == "tozero":
+        low = min(0.0, axis.get_data_interval()[0])
+    title = _plain(layout.get("title", {}).get("text", ""))
+    axes.set(**{f"{name}lim": (low, high), f"{name}label": title})
+
+
+def format_tick(value: float, _: object = None) -> str:
+    """Write a value shortly, as in 1.5 M."""
+    for size, unit in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:.6g}"
+
+
+def _legend(picture: Picture, named: dict[str, Any], heading: str, width: int) -> int:
+    """Write heading and legend above the plot; returns the lines of the legend."""
+    if not named and not heading:
+        return 0
+    longest = max((len(line) for name in named for line in name.split("\n")), default=0)
+    columns = max(1, int(width / (_SAMPLE + _CHARACTER * longest)))
+    picture.legend(
+        named.values(),
+        named,
+        title=heading or None,
+        title_fontproperties={"weight": "bold"},
+        ncols=columns,
+        loc="outside upper left",
+        alignment="left",
+        frameon=False,
+        borderpad=0,
+    )
+    heights = [1 + name.count("\n") for name in named]
+    return -(-sum(heights) // columns)
+
+
+def _plain(text: str) -> str:
+    """Return one of plotly's texts as it stands in a file: lines for <br>, characters for entities."""
+    return "\n".join(printable(unescape(line)) for line in text.split("<br>"))
