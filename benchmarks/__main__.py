@@ -3,13 +3,13 @@
 import argparse
 from collections.abc import Iterable
 
-from benchmarks import environment, families, mixture, networks, replay, system, transport
+from benchmarks import environment, families, networks, replay, system, transport
 from benchmarks.harness import Comparison, run
 
 
 def measure(args: argparse.Namespace) -> Iterable[Comparison]:
     """Everything that `python -m benchmarks.<name>` measures."""
-    for part in (environment, replay, networks, families, mixture, transport, system):
+    for part in (environment, replay, networks, families, transport, system):
         yield from part.measure(args)
 
 

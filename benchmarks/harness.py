@@ -107,29 +107,22 @@ def save(comparisons: list[Comparison], path: Path) -> None:
 
 
 Measure = Callable[[argparse.Namespace], Iterable[Comparison]]
-Show = Callable[[argparse.Namespace], None]
 
 
 def run(
     measure: Measure,
     description: str,
-    show_profile: Show | None = None,
     add_options: Callable[[argparse.ArgumentParser], None] = lambda _: None,
 ) -> None:
-    """The command line of a benchmark: measures, prints tables, writes JSON, or profiles."""
+    """The command line of a benchmark: measures, prints tables and writes JSON."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
     parser.add_argument("--repeats", type=_positive, default=7, help="rounds over all works")
     parser.add_argument("--json", type=Path, help="file to write")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
-    if show_profile:
-        parser.add_argument("--profile", action="store_true", help="show instead what each millisecond goes to")
     args = parser.parse_args()
     if args.json and not args.json.parent.is_dir():
         parser.error(f"--json: there is no folder {args.json.parent}")
-    if show_profile and args.profile:
-        show_profile(args)
-        return
     comparisons: list[Comparison] = []
     try:
         for comparison in measure(args):

@@ -1,22 +1,15 @@
 """How fast the paper's network acts and learns.
 
-    python -m benchmarks.networks               acting, one thread, and updates of the learner
-    python -m benchmarks.networks --profile     what each millisecond of them goes to
+    python -m benchmarks.networks
 
 The first work of each table is what the machine can do at best: the matrix products of the widest layer alone.
 """
 
 import argparse
-import time
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.chunks import random_chunks
 from benchmarks.harness import Comparison, Work, compare, run
@@ -33,7 +26,6 @@ from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 
 _CPU = torch.device("cpu")
 _ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))
-_PROFILED = 12  # calls
 PERIOD = 4  # agent steps of an actor's noise draw, by default
 # Floating-point operations of one update (batch 32, N = N' = 64, K = 32): what 65.5 GFLOP in 73 ms were counted from.
 _UPDATE_FLOP = 65.5e9
@@ -138,52 +130,5 @@ def update_work(settings: Args) -> Work:
     return lambda: trainer([Turn(0.4, 1)])
 
 
-class _Timer(TorchDispatchMode):
-    """Adds up what each operation takes, by its name and its largest tensor's shape."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seconds: defaultdict[str, float] = defaultdict(float)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        start = time.perf_counter()
-        result = func(*args, **(kwargs or {}))
-        shapes = [tuple(value.shape) for value in args if isinstance(value, torch.Tensor)]
-        self.seconds[f"{func} {max(shapes, key=lambda shape: np.prod(shape), default=())}"] += (
-            time.perf_counter() - start
-        )
-        return result
-
-
-@contextmanager
-def _timed(what: str, calls: int) -> Iterator[None]:
-    start = time.perf_counter()
-    with _Timer() as timer:
-        yield
-    took = time.perf_counter() - start
-    print(f"| {what}: {1000 * took / calls:.2f} ms a call | ms | |")
-    print("|---|---|---|")
-    for name, seconds in sorted(timer.seconds.items(), key=lambda item: -item[1])[:30]:
-        print(f"| {name} | {1000 * seconds / calls:.3f} | {seconds / took:.1%} |")
-    rest = took - sum(timer.seconds.values())
-    print(f"| Python, autograd and what is not an operation | {1000 * rest / calls:.3f} | {rest / took:.1%} |\n")
-
-
-def show_profile(args: argparse.Namespace) -> None:
-    """Print what acting and an update spend their time on."""
-    settings = _settings(args)
-    works = {
-        f"{PERIOD} acts for 1": act_work(settings, "auto", 1),
-        f"{PERIOD} acts for 8": act_work(settings, "auto", 8),
-        "update": update_work(settings),
-    }
-    for name, work in works.items():
-        for _ in range(3):
-            work()
-        with _timed(name, _PROFILED):
-            for _ in range(_PROFILED):
-                work()
-
-
 if __name__ == "__main__":
-    run(measure, "Acting and learning with the paper's network.", show_profile)
+    run(measure, "Acting and learning with the paper's network.")

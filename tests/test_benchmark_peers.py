@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.mixture import CANDIDATES, MIXES
-from rainbow_iqn_apex.args import parse
-from rainbow_iqn_apex.memory.mixture.elite import nb_candidates
 from tests.processes import run
 
 
@@ -54,32 +51,3 @@ def test_agents_are_compared_with_their_own_products(tmp_path: Path) -> None:
             assert rate["ratios"] == pytest.approx([a / b for a, b in zip(rate["rates"], first["rates"], strict=True)])
     assert sum(name.startswith("update with ") for name in comparisons) == 6
     assert comparisons["sample 64 x 128 rows"]["wanted"] == {"ours, all fields": 0.8}
-
-
-@pytest.mark.parametrize("updates", [0, 1, 1_000_000])
-def test_candidates_of_the_mixtures_do_not_become_fewer(updates: int) -> None:
-    words = f"--agent impala {MIXES['queue and elite 1']}".format(capacity=500).split()
-    own = parse(words, "mixture", "").own.sampling  # type: ignore[attr-defined]
-    found = [nb_candidates(n, own.candidates, updates, own.annealed_over, 500) for n in (4, 16)]
-    assert found == [4 * CANDIDATES, 16 * CANDIDATES]
-
-
-@pytest.mark.slow
-def test_mixtures_are_compared_with_the_queue_and_by_their_parts(tmp_path: Path) -> None:
-    words = ["--quick", "--repeats", "2", "--json", tmp_path / "found.json"]
-    code, out, errors = run("-m", "benchmarks.mixture", *words, seconds=600)
-    assert code == 0, errors
-    assert "distances of 24 x 3 x 8: difference in float64 " in out and " µs" in out
-    comparisons = {found["name"]: found for found in json.loads((tmp_path / "found.json").read_text())["comparisons"]}
-    updates, ahead, paper, distances, drawn = comparisons.values()
-    names = [rate["name"] for rate in updates["rates"]]
-    assert names == [*MIXES, "queue alone, 4 sequences", "queue alone, 8 sequences"]
-    assert [rate["name"] for rate in ahead["rates"]][:2] == ["queue and uniform", "queue and uniform, 4 ahead"]
-    assert paper["rates"][-1]["name"] == "queue alone, 32 sequences"
-    assert [rate["name"] for rate in distances["rates"]][1:] == ["p-norm", "cosine", "kl"]
-    assert drawn["name"] == "draw 4 of 60 sequences"
-    for found in (updates, ahead, paper):
-        first, *others = found["rates"]
-        assert first["name"] == "queue and uniform" and first["ratios"] == [1.0, 1.0]
-        for rate in others:
-            assert rate["ratios"] == pytest.approx([a / b for a, b in zip(rate["rates"], first["rates"], strict=True)])
