@@ -9,7 +9,7 @@ from typing import Any
 
 from scipy import stats
 
-from benchmarks.learning_plot import draw
+from benchmarks.learning_plot import save
 from benchmarks.learning_tasks import CONFIGURATIONS, TASKS
 from benchmarks.peer_tasks import PEERS
 
@@ -29,7 +29,7 @@ def report(results: Path, docs: Path) -> str:
     baselines = {result["game"]: result for result in measured if "best_constant_action" in result}
     if lacking := sorted({run["game"] for run in runs} - baselines.keys()):
         raise ValueError(f"there are no baselines of {', '.join(lacking)}: measure them first")
-    (docs / "learning.svg").write_text(draw([run for run in runs if run["game"] not in TASKS], baselines))
+    save([run for run in runs if run["game"] not in TASKS], baselines, docs / "learning.svg")
     lines = [
         "| run | seed | agent steps | minutes | commit | last episodes | random | t | best constant action | t |",
         "|" + "---|" * 10,
