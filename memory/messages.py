@@ -9,7 +9,7 @@ from typing import Any
 
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.chunk import Chunk
-from rainbow_iqn_apex.memory.rows import section, with_present_names
+from rainbow_iqn_apex.memory.rows import section
 from rainbow_iqn_apex.memory.wire import Packet, Tag, WireError
 
 
@@ -80,7 +80,7 @@ def _chunk(packet: Packet) -> Chunk:
     return Chunk(
         env=_integer(meta["env"]),
         version=_integer(meta["version"]),
-        rows=section(with_present_names(packet.arrays), "rows."),
+        rows=section(packet.arrays, "rows."),
         state=section(packet.arrays, "state."),
         priorities=packet.arrays.get("priorities"),
     )

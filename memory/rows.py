@@ -10,7 +10,6 @@ true end; a truncation is a LAST row with discount 1. Every function over rows f
 4. a recurrent state is reset at FIRST.
 """
 
-import re
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -61,18 +60,6 @@ class Rows(NamedTuple):
         return Row(
             self.obs[env], StepType(int(self.step_type[env])), float(self.reward[env]), float(self.discount[env])
         )
-
-
-_EARLIER_NAME = re.compile(r"^((?:envs\.)?rows\d*\.)(?:(kind)|out\.(.+))$")
-
-
-def with_present_names(arrays: Arrays) -> Arrays:
-    """Return stored arrays under the names of this release: earlier ones wrote "kind" and "out." within rows."""
-    return {_EARLIER_NAME.sub(_present_name, name): array for name, array in arrays.items()}
-
-
-def _present_name(match: re.Match[str]) -> str:
-    return match[1] + ("step_type" if match[2] else f"extras.{match[3]}")
 
 
 def section(arrays: Arrays, prefix: str) -> Arrays:

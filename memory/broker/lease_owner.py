@@ -34,7 +34,7 @@ def name_of_this_process() -> bytes:
 
 
 def read_lease_owner(value: bytes) -> LeaseOwner | None:
-    """Return the process that a lease's value names; None if it names none, as in earlier releases."""
+    """Return the process that a lease's value names; None if it names none."""
     found = _NAME.fullmatch(value)
     if not found or not is_moment(int(found[2])):
         return None

@@ -57,7 +57,7 @@ def _is_cut_off(read: Any, log: dict[str, Any]) -> bool:
 
 
 class ViewsRefusedError(Exception):
-    """The Redis user lacks a right that views need, as users of earlier releases do."""
+    """The Redis user lacks a right that views need."""
 
 
 class ReportStore:

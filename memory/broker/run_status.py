@@ -15,7 +15,6 @@ from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
-_FIRST_VERSION = b"1"  # of the wire, in releases that did not write their version down yet
 _MOST = 1e300  # of a setting, so that anybody can compute with it
 _MAX_FOLDER = 4096  # bytes of a path, as Linux has it
 _FIELDS = (
@@ -61,9 +60,9 @@ class RunStatus:
     t_actors: int  # agent steps in the replay's log
     crews: tuple[Crew, ...] = ()  # none: the actors of the settings have played all rounds
     wire_version: int = wire.VERSION  # settings and counts of another version are not read
-    owner: Owner | None = None  # None: written by an earlier release
+    owner: Owner | None = None  # None: not known
     saves: int = 0  # checkpoints that its learners have written, up to the one before this record
-    leader: bytes = field(default=b"", compare=False)  # its writer's lease; empty: written by an earlier release
+    leader: bytes = field(default=b"", compare=False)  # its writer's lease; empty: not known
     written: int | None = field(default=None, compare=False)  # seconds since 1970 by the learner's clock
 
     @property
@@ -74,7 +73,7 @@ class RunStatus:
     @property
     def whose(self) -> str:
         """Whose run it is, and when its learner wrote the record."""
-        owner = self.owner or "a folder that its release did not write down"
+        owner = self.owner or "a folder that is not recorded"
         return f"{owner}, last written {local_time(self.written)}" if self.written is not None else str(owner)
 
 
@@ -105,7 +104,7 @@ def _record(values: dict[str, bytes | None]) -> RunStatus:
         {},
         0,
         0,
-        wire_version=whole_number(values["wire"] or _FIRST_VERSION),
+        wire_version=whole_number(values["wire"]),
         owner=_owner(values["folder"], values["host"]),
         leader=values["leader"] or b"",
         written=_moment(values["written"]),
@@ -117,8 +116,8 @@ def _record(values: dict[str, bytes | None]) -> RunStatus:
         settings=_settings(values["settings"]),
         t_learner=whole_number(values["t_learner"]),
         t_actors=whole_number(values["t_actors"]),
-        crews=check_crews(_json(values["crews"] or b"[]", "crews")),
-        saves=whole_number(values["saves"] or b"0"),
+        crews=check_crews(_json(values["crews"] or b"", "crews")),
+        saves=whole_number(values["saves"]),
     )
 
 

@@ -99,7 +99,7 @@ class Keys:
         return self._actors_own(f"actor:{actor}")
 
     def report(self, actor: int) -> str:
-        """Newest report of an actor; users of earlier releases may write keys of this beginning, too."""
+        """Newest report of an actor; it begins as the lease does, whose right covers it."""
         return f"{self.actor_lease(actor)}:report"
 
     @property
@@ -112,7 +112,7 @@ class Keys:
         return self._actors_own(f"view:{actor}")
 
     def film(self, place: str) -> str:
-        """Film of the best or the newest episode; users of earlier releases may write keys of this beginning, too."""
+        """Film of the best or the newest episode; it begins as a lease does, whose right covers it."""
         return self._actors_own(f"actor:film:{place}")
 
     def quarantine(self, actor: int) -> str:

@@ -105,9 +105,7 @@ class Actor:
         self.events.note(f"went on after {self._rollout.step} of its steps")
         if not self._limiter.synchronize:
             return
-        # Earlier releases counted from round 0 on, as there was one crew only.
-        steps_before = point.round * self._limiter.crew_of(point.round).env_steps
-        self._round_step = self._rollout.step - steps_before if point.step is None else point.step
+        self._round_step = point.step
         if point.round < self._limiter.joining_round(self._args.id_actor):
             self._join()
 

@@ -20,7 +20,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, forms
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.messages import Episode, Message
-from rainbow_iqn_apex.memory.rows import Arrays, Row, section, with_present_names
+from rainbow_iqn_apex.memory.rows import Arrays, Row, section
 from rainbow_iqn_apex.monitoring.view import View
 from rainbow_iqn_apex.programs.actor.goals import Goals
 from rainbow_iqn_apex.programs.actor.watching import make_view
@@ -39,7 +39,7 @@ class ResumePoint(NamedTuple):
     """Where an actor is in a run: in which round, after how many agent steps of an environment in it."""
 
     round: int
-    step: int | None  # None: an earlier release did not write it down, and `Rollout.step` counts from round 0 on
+    step: int
 
 
 class Rollout:
@@ -153,10 +153,9 @@ class Rollout:
 
     def _restore(self, saved: Saved) -> ResumePoint:
         packet = wire.decode(saved.state, self._most_bytes())
-        step, first_episode, round_ = (_count(packet.meta, name) for name in ("step", "first_episode", "round"))
-        round_step = _count(packet.meta, "round_step") if "round_step" in packet.meta else None
-        packed = with_present_names(packet.arrays)
-        arrays = {name: array.copy() for name, array in packed.items()}  # decoded ones are read-only
+        names = ("step", "first_episode", "round", "round_step")
+        step, first_episode, *point = (_count(packet.meta, name) for name in names)
+        arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
         begun, (output, state) = forms(self._rows._asdict()), self.policy.act(self._rows, {}, None)
         own, rows = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
         if forms(rows._asdict()) != begun or (own and forms(own) != forms(state)):
@@ -170,7 +169,7 @@ class Rollout:
         if self.policy.generator is not None:
             restore_generator(self.policy.generator, torch.from_numpy(arrays[_DRAWN]))
         self.step, self.first_episode = step, first_episode
-        return ResumePoint(round_, round_step)
+        return ResumePoint(*point)
 
     def _most_bytes(self) -> int:
         """Return the most bytes of a state: the rows of a window, and some megabytes for the environment."""

@@ -14,7 +14,7 @@ from rainbow_iqn_apex.monitoring.sinks import history
 from rainbow_iqn_apex.monitoring.sinks.film_files import read_shown, video_path
 from rainbow_iqn_apex.monitoring.sinks.history import Line
 from rainbow_iqn_apex.programs.dashboard.tail import Tail
-from rainbow_iqn_apex.saber.results.episode_fields import FIELDS, is_sound
+from rainbow_iqn_apex.saber.results.episode_fields import FIELDS
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
 from rainbow_iqn_apex.saber.results.summary import Moment, rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task, task_without_record
@@ -48,7 +48,7 @@ class EpisodeLog:
 
     def look(self) -> None:
         """Read what is new, of a large file a part; raises OSError without a file, ValueError for a foreign one."""
-        kinds, header = [field.type for field in FIELDS[self._type].values()], header_of(self._type)
+        kinds, header = [field.parse for field in FIELDS[self._type].values()], header_of(self._type)
         lines, anew = self._tail.read()
         if anew:
             self._records, self._whole, self._drawn, self._fault = [], 0, -1, None
@@ -58,7 +58,7 @@ class EpisodeLog:
                 found = [self._type(*values) for values in parse_csv(content, self._path, header, kinds)]
             except ValueError as error:
                 self._fault, found = error, []
-            self._records += filter(is_sound, found)
+            self._records += found
         if len(self._records) != self._drawn:
             self._drawn = len(self._records)
             self._draw()

@@ -126,7 +126,7 @@ class LearnerGauges:
 
     def _redis(self) -> dict[str, float]:
         values: dict[str, float] = {"redis/quarantined": self._ingest.reader.quarantined}
-        with suppress(BrokerError):  # it is away, or the user of an earlier release may not ask
+        with suppress(BrokerError):  # it is away, or this user may not ask
             use = self._store.server(self._ingest.reader.received)
             values |= {"redis/used_memory": use.used, "redis/max_memory": use.limit}
             values |= {"redis/entries": use.entries, "redis/unread": use.unread}

@@ -205,7 +205,7 @@ def _refuse_other_name(args: Args, saved: SavedRun) -> None:
 
     The Redis server holds the run's experience under the run's name; under another name there is none.
     """
-    if saved.name in (None, args.name):
+    if saved.name == args.name:
         return
     before = textwrap.shorten(ascii(saved.name), 200)
     if not args.abandon_other_run:

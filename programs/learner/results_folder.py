@@ -58,11 +58,6 @@ class ResultsFolder:
             raise UserError(f"--path-to-results: a learner of another run is writing {game} in {folder}") from error
         except (OSError, ValueError) as error:
             raise UserError(f"--path-to-results: {error}") from error
-        for log in self.logs:
-            if log.unsound:
-                print(
-                    f"Not counted: {log.unsound} lines of {log.path} with a value that no episode can have", flush=True
-                )
 
     @property
     def logs(self) -> list[TrainingLog]:

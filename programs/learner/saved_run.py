@@ -21,6 +21,7 @@ from rainbow_iqn_apex.memory.limiter import Crew, check_crews
 from rainbow_iqn_apex.programs.learner.progress import Progress
 
 _RESUMABLE = {"run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"}
+_RESUMABLE |= {"run_name", "crews", "logged", "finished", "server", "saves"}
 _EXTRA = 16  # arrays of a replay beside its chunks, and their numbers where it has no chunks
 
 
@@ -32,21 +33,21 @@ class SavedRun:
     content: dict[str, Any]
     progress: Progress
     settings: dict[str, Any]  # those that all processes of the run share
-    name: str | None  # None in checkpoints of earlier releases
+    name: str
     crews: tuple[Crew, ...]
     counted: dict[int, int]  # by actor, the last message that the run has counted
     published: dict[int, bytes]  # packets of weights by version
     replay: Checkpoint
     replay_generator: Tensor  # [bytes] uint8
     best_mean: float
-    logged: int | None  # bytes of the training log, None in checkpoints of earlier releases
+    logged: int  # bytes of the training log
     finished: bool
     origin: Origin
 
     @property
     def nb_actor(self) -> int:
-        """Actors of the run; earlier releases had one number for a whole run."""
-        return self.crews[-1].nb_actor if self.crews else _count(self.settings.get("nb_actor"), "number of actors")
+        """Actors of the run."""
+        return self.crews[-1].nb_actor
 
 
 def parse(path: Path, content: dict[str, Any]) -> SavedRun:
@@ -71,34 +72,27 @@ def damage_named(path: Path) -> Iterator[None]:
 
 def _parse(path: Path, content: dict[str, Any]) -> SavedRun:
     settings = _settings(content["settings"])
-    name = content.get("run_name")
-    if not (name is None or isinstance(name, str)):
-        raise ValueError("its run has no name")
     return SavedRun(
         path,
         content,
         progress=_progress(content),
         settings=settings,
-        name=name,
-        crews=check_crews(content.get("crews", [])),
+        name=_text(content["run_name"], "run"),
+        crews=check_crews(content["crews"]),
         counted=_numbered(content["counted"], "messages"),
         published={version: bytes(packet) for version, packet in _packets(content["published"])},
         replay=_replay(content["replay"]),
         replay_generator=_tensor(content["replay_generator"], torch.uint8, "random numbers of its replay"),
         best_mean=_number(content["best_mean"], "best mean score"),
-        logged=_count(content["logged"], "size of its log") if "logged" in content else None,
-        finished=bool(content.get("finished", True)),
+        logged=_count(content["logged"], "size of its log"),
+        finished=_flag(content["finished"], "end"),
         origin=_origin(content),
     )
 
 
 def _origin(content: dict[str, Any]) -> Origin:
-    if "server" not in content:  # earlier releases did not write it down
-        return Origin()
-    server = content["server"]
-    if not isinstance(server, str):
-        raise ValueError("its server has no name")
-    return Origin(printable(textwrap.shorten(server, 200)), _count(content.get("saves"), "number of checkpoints"))
+    server = printable(textwrap.shorten(_text(content["server"], "server"), 200))
+    return Origin(server, _count(content["saves"], "number of checkpoints"))
 
 
 def _progress(content: dict[str, Any]) -> Progress:
@@ -125,9 +119,9 @@ def _packets(packets: Any) -> Iterable[tuple[int, Any]]:
 
 def _replay(values: Any) -> Checkpoint:
     """Check types and sizes alone; the replay itself checks whether the values fit."""
-    if not isinstance(values, dict) or values.keys() | {"extra"} != set(Checkpoint._fields):
+    if not isinstance(values, dict) or values.keys() != set(Checkpoint._fields):
         raise ValueError("its replay is missing")
-    checkpoint = Checkpoint(**values)  # earlier releases have saved no `extra`
+    checkpoint = Checkpoint(**values)
     if not all(isinstance(value, Tensor) and value.dim() == 2 for value in (checkpoint.ids, checkpoint.priorities)):
         raise ValueError("its replay has no chunks")
     extra: Any = checkpoint.extra
@@ -148,6 +142,18 @@ def _numbered(values: Any, what: str) -> dict[int, int]:
 def _tensor(value: Any, dtype: torch.dtype, what: str) -> Tensor:
     if not isinstance(value, Tensor) or value.dtype != dtype or value.dim() != 1:
         raise ValueError(f"the {what} are missing")
+    return value
+
+
+def _flag(value: Any, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"its {what} is unknown")
+    return value
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"its {what} has no name")
     return value
 
 

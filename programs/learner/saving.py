@@ -126,7 +126,7 @@ class Saver:
                 "the run goes on without these scores, so stop it first to put the file back",
                 flush=True,
             )
-        if self._limiter.synchronize and whole and saved.logged is not None:
+        if self._limiter.synchronize and whole:
             log.go_back(logged)
         self._buffer.restore(saved.replay, self._ingest.counted)
         self._results.checkpoints.needs = self._buffer.oldest()

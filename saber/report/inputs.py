@@ -65,7 +65,7 @@ def read_inputs(paths: Sequence[Path], labels: Sequence[Label] = ()) -> Inputs:
     left_out = found.left_out
     runs = []
     for log in found.logs.values():
-        if run := read_run(*log, left_out):
+        if run := read_run(*log):
             runs.append(run)
         else:
             left_out.append(f"{log.path}: no episode has ended yet")

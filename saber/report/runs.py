@@ -1,7 +1,8 @@
 """The runs of a report, and which logs are one run twice.
 
 A run is one training log `<game>.csv`; another seed is another log, in another folder. The record `<game>.json` beside
-it holds its settings; logs of older programs have none, and are taken to have four frames per agent step.
+it holds its settings; a log whose record is
+not there is taken to have four frames per agent step.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,6 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
 from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.saber.report.settings import agree, comparable
-from rainbow_iqn_apex.saber.results.episode_fields import is_sound
 from rainbow_iqn_apex.saber.results.run_record import RunRecord, read_record
 from rainbow_iqn_apex.saber.results.task import Task, task_without_record
 from rainbow_iqn_apex.saber.results.training_log import read_records
@@ -30,7 +30,7 @@ class Run:
 
     path: Path  # of its log
     task: Task
-    record: RunRecord | None  # None for a run of an older program
+    record: RunRecord | None  # None: it is not there
     frames: Array  # [episodes] int64: frames over all actors at each episode's end, in this order
     scores: Array  # [episodes, 3] float64: at 5 minutes, at 30 minutes, without limit
     label: str | None = None  # name that the command line gives to the run's agent
@@ -84,20 +84,14 @@ def printable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def read_run(path: Path, label: str | None, order: int, notes: list[str]) -> Run | None:
-    """Read a training log with its record; None if no episode has ended. Raises UserError for damaged files.
-
-    Leaves out episodes with values that no episode can have, as the learner does, and adds a line with their number to
-    `notes`.
-    """
+def read_run(path: Path, label: str | None, order: int) -> Run | None:
+    """Read a training log with its record; None if no episode has ended. Raises UserError for damaged files."""
     try:
         record = read_record(path.with_suffix(".json"))
         lines = read_records(path)
     except ValueError as error:
         raise UserError(str(error)) from error
-    episodes = sorted(filter(is_sound, lines), key=lambda episode: episode.T_actors)
-    if unsound := len(lines) - len(episodes):
-        notes.append(f"{path}: {unsound} of {len(lines)} lines have values that no episode can have")
+    episodes = sorted(lines, key=lambda episode: episode.T_actors)
     if not episodes:
         return None
     repeat = record.action_repeat if record else ACTION_REPEAT

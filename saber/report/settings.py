@@ -16,13 +16,6 @@ RAINBOW, RAINBOW_IQN = "Rainbow", "Rainbow-IQN"
 FREE = {"seed", "game", "T_max", "preset", "nb_actor", "nb_env_per_actor"}
 FREE |= {"device", "precision", "replay_device", "learner_threads", "length_actor_buffer"}
 
-_ONLY_OF = {  # settings that other agents have no use for, though records of earlier releases hold them
-    RAINBOW: {"atoms", "V_min", "V_max", "priority_exponent_Rainbow", "lr_Rainbow", "adam_eps_Rainbow"},
-    RAINBOW_IQN: {
-        "kappa", "num_tau_samples", "num_tau_prime_samples", "num_quantile_samples", "quantile_embedding_dim",
-        "priority_exponent_IQN", "lr_IQN", "adam_eps_IQN",
-    },
-}  # fmt: skip
 _TITLES = {
     "rainbow": RAINBOW, "rainbow_iqn": RAINBOW_IQN, "impala": "IMPALA", "r2d2": "R2D2", "sac": "SAC", "ppo": "PPO",
     "vmpo": "V-MPO", "awr": "AWR", "vpg": "VPG", "vtrace": "V-trace", "reinforce": "REINFORCE",
@@ -32,22 +25,20 @@ _ONLY_ATARI = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_m
 
 def agent_name(settings: Mapping[str, Any]) -> str | None:
     """Name the agent; None if it is not known."""
-    if "agent" in settings:
-        return _TITLES.get(str(settings["agent"]), str(settings["agent"]))
-    if "rainbow_only" not in settings:  # records of earlier releases name the agent so
+    if "agent" not in settings:
         return None
-    return RAINBOW if settings["rainbow_only"] else RAINBOW_IQN
+    return _TITLES.get(str(settings["agent"]), str(settings["agent"]))
 
 
 def is_atari(settings: Mapping[str, Any]) -> bool:
-    """Whether games of the emulator are played; records of older programs, which played nothing else, do not tell."""
+    """Return whether games of the emulator are played, as by default."""
     return bool(settings.get("env", "atari") == "atari")
 
 
 def applicable(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings without those that the run's agent or environment has no use for; "agent" is a title."""
     agent = agent_name(settings)
-    unused = _unused(agent, atari=is_atari(settings)) | {"rainbow_only"}
+    unused = _unused(settings) | {"rainbow_only"}
     used = {name: value for name, value in settings.items() if name not in unused}
     return used if agent is None else used | {"agent": agent}
 
@@ -60,11 +51,8 @@ def foreign(settings: Mapping[str, Any], options: AgentOptions) -> frozenset[str
     return frozenset().union(*names.values()) - names.get(str(settings["agent"]), frozenset())
 
 
-def _unused(agent: str | None, *, atari: bool) -> set[str]:
-    unused = set[str]() if atari else set(_ONLY_ATARI)
-    for other, names in _ONLY_OF.items():
-        unused |= names if agent not in (None, other) else set()
-    return unused
+def _unused(settings: Mapping[str, Any]) -> set[str]:
+    return set() if is_atari(settings) else _ONLY_ATARI
 
 
 def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str, Any]:
@@ -83,7 +71,7 @@ def comparable(settings: Mapping[str, Any], begun_from: str | None) -> dict[str,
 
 def format_value(name: str, settings: Mapping[str, Any], options: AgentOptions) -> str:
     """Write one of the `comparable` settings of an agent; a dash stands for one that it does not have."""
-    unused = foreign(settings, options) | _unused(settings.get("agent"), atari=is_atari(settings))
+    unused = foreign(settings, options) | _unused(settings)
     return str(settings.get(name, UNUSED if name in unused else NOT_RECORDED))
 
 

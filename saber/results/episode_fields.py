@@ -20,6 +20,12 @@ class EpisodeField(NamedTuple):
     expected: str
     holds: Callable[[Any], bool]  # of a value of this type
 
+    def parse(self, text: str) -> Any:
+        """Return the value that a cell of a CSV holds; raises ValueError for one that no episode can have."""
+        if not self.holds(value := self.type(text)):
+            raise ValueError(f"expected {self.expected}")
+        return value
+
 
 _COUNT = EpisodeField(int, "a whole number from 0 to below 10^15", lambda value: 0 <= value < MOST)
 _SCORE = EpisodeField(float, "a number between -10^15 and 10^15", lambda value: -MOST < value < MOST)

@@ -44,16 +44,12 @@ class EvaluationRecord:
     versions: dict[str, str]  # of Python and packages
     commits: list[str]  # of the programs that played, in turn
     episodes: int  # asked for; the CSV has fewer of them until all have ended
-    trained_steps: int | None = None  # agent steps that the snapshot was trained for; old records have none
+    trained_steps: int | None = None  # agent steps that the snapshot was trained for, if it holds them
 
     @property
     def decisive(self) -> dict[str, Any]:
         """All that the episodes depend on, by name."""
         return {"weights": self.weights, "seed": self.seed, "device": self.device, **self.settings, **self.versions}
-
-
-# Settings that earlier releases recorded for every agent, though only one agent uses them.
-_OF_OTHER_AGENTS = {"V_min", "V_max", "num_quantile_samples"}
 
 
 class EvaluationLog:
@@ -106,8 +102,7 @@ class EvaluationLog:
                 raise ValueError(f"{self.path}: how it was made is not known: {error.filename} is missing") from error
             return {}
         now, then = self._record.decisive, before.decisive
-        compared = now | {name: value for name, value in then.items() if name not in _OF_OTHER_AGENTS}
-        if names := [name for name in compared if now.get(name) != then.get(name)]:
+        if names := [name for name in now | then if now.get(name) != then.get(name)]:
             differences = ", ".join(f"{name} is {now.get(name)!r}, and was {then.get(name)!r}" for name in names)
             raise ValueError(f"{self.path} is of another evaluation (of {Path(before.model).name}): {differences}")
         self._record = replace(

@@ -41,7 +41,7 @@ class RunRecord:
 
     @property
     def task(self) -> Task:
-        """The task of the run; records of older programs, which played Atari alone, name no environment."""
+        """The task of the run."""
         return Task(self.game, str(self.starts[-1].settings.get("env", "atari")))
 
     def started(self, start: Start) -> "RunRecord":

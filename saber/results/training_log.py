@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from rainbow_iqn_apex.common.files import replace_file
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.episode_fields import FIELDS, ONE_WORD, is_sound
+from rainbow_iqn_apex.saber.results.episode_fields import FIELDS, ONE_WORD
 
 Cell: TypeAlias = int | float | str
 
@@ -34,9 +34,6 @@ class TrainingLog:
 
     After `go_back` the episodes behind some place in the file are no `records`, but stay in the file until they come
     again. Then they are logged with the values and in the order in which they come. The file never loses an episode.
-
-    The file may hold lines with values that no episode can have, as earlier releases accepted such values. These lines
-    stay in the file, but are no `records`: they count in no mean and in no plot. `unsound` is their number.
     """
 
     record_type: ClassVar[type[EpisodeRecord]] = EpisodeRecord
@@ -46,11 +43,10 @@ class TrainingLog:
         self._pending: list[EpisodeRecord] = []  # in the file, and expected again
         lines = _open_log(path, self.record_type)
         self._set_records(lines)
-        self.unsound = len(lines) - len(self._records)
         self.size = path.stat().st_size  # bytes of the header and of the lines that are not expected again
 
     def _set_records(self, lines: list[EpisodeRecord]) -> None:
-        self._records = [record for record in lines if is_sound(record)]
+        self._records = lines
         self._newest: dict[tuple[int, int], int] = {}  # (actor, env) -> greatest episode number in the log
         for record in self._records:
             key = (record.actor, record.env)
@@ -75,7 +71,7 @@ class TrainingLog:
 
     @property
     def records(self) -> Sequence[EpisodeRecord]:
-        """All sound episodes in the order of the file."""
+        """All episodes in the order of the file."""
         return self._records
 
     def newest(self, actor: int, env: int) -> int | None:
@@ -167,8 +163,8 @@ def _open_log(path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecor
 
 
 def _parse(content: bytes, path: Path, record_type: type[EpisodeRecord]) -> list[EpisodeRecord]:
-    types = [field.type for field in FIELDS[record_type].values()]
-    return [record_type(*values) for values in parse_csv(content, path, header_of(record_type), types)]
+    kinds = [field.parse for field in FIELDS[record_type].values()]
+    return [record_type(*values) for values in parse_csv(content, path, header_of(record_type), kinds)]
 
 
 def parse_csv(content: bytes, path: Path, header: str, kinds: Sequence[Callable[[str], Cell]]) -> Iterator[list[Any]]:

@@ -34,7 +34,6 @@ from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, evaluation_record
 from rainbow_iqn_apex.programs.learner.results_folder import training_record
 from rainbow_iqn_apex.programs.learner.saved_run import damage_named, parse
-from rainbow_iqn_apex.saber.results import training_log
 from rainbow_iqn_apex.saber.results.reward_plot import reward_figure
 from rainbow_iqn_apex.saber.results.summary import rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task
@@ -286,6 +285,7 @@ def _snapshots(args: options.Args, agent: Agent, path: Path, buffer: _SavedBuffe
         "settings": json.dumps(args.shared), "counted": {0: 7}, "published": {3: torch.zeros(9, dtype=torch.uint8)},
         "replay_generator": torch.Generator().get_state(),
         "replay": buffer.checkpoint._asdict(),
+        "run_name": "fuzz", "crews": [[0, 0, 1, 8]], "logged": 90, "finished": False, "server": "here", "saves": 2,
     }  # fmt: skip
     snapshot.save(path, agent, values)
     good = path.read_bytes()
@@ -343,6 +343,6 @@ def _log(path: Path) -> Target:
 
     def read(data: bytes) -> list[EpisodeRecord]:
         path.write_bytes(data)
-        return [record for record in read_records(path) if training_log.is_sound(record)]  # type: ignore[attr-defined]
+        return read_records(path)
 
     return Target(0.12, [good], damage_lines, read, _use, (ValueError,))

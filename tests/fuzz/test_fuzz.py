@@ -13,6 +13,7 @@ from rainbow_iqn_apex.memory.broker import run_status as run_record
 from rainbow_iqn_apex.programs.actor import rollout as player
 from rainbow_iqn_apex.programs.learner import decoder
 from rainbow_iqn_apex.saber.results import training_log
+from rainbow_iqn_apex.saber.results.episode_fields import EpisodeField
 from tests.fuzz.run import fuzz
 from tests.fuzz.target import Target
 from tests.fuzz.targets import targets
@@ -73,7 +74,7 @@ def with_pickles(patch: pytest.MonkeyPatch) -> None:
 
 def with_any_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(training_log, "_check", lambda _: None)
-    patch.setattr(training_log, "is_sound", lambda _: True)
+    patch.setattr(EpisodeField, "parse", lambda self, text: self.type(text))
 
 
 def with_any_settings(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.messages import MOST, Episode, Joined, Message, RoundEnd, decode_message, encode_message
-from rainbow_iqn_apex.memory.rows import Arrays, with_present_names
 from rainbow_iqn_apex.memory.wire import Tag, WireError
 
 LIMIT = 1 << 16
@@ -52,24 +51,6 @@ def test_a_chunk_round_trips() -> None:
     check_round_trip(CHUNK)
     check_round_trip(Chunk(0, 0, CHUNK.rows, {}, CHUNK.priorities))
     check_round_trip(Chunk(0, 0, CHUNK.rows, CHUNK.state, None))
-
-
-def test_a_chunk_of_an_earlier_release_is_read_under_present_names() -> None:
-    arrays: Arrays = {
-        "rows.kind": np.ones(4, np.uint8),
-        "rows.out.q": np.ones((4, 2), np.float32),
-        "priorities": np.ones(1),
-    }
-    data = wire.encode(Tag.CHUNK, {"env": 0, "version": 1}, arrays)
-    found = decode_message(data, LIMIT)
-    assert isinstance(found, Chunk)
-    assert sorted(found.rows) == ["extras.q", "step_type"]
-
-
-def test_arrays_of_an_actor_s_earlier_state_get_present_names() -> None:
-    old = ["envs.rows.kind", "rows1.kind", "rows0.out.greedy", "envs.env0.kind", "rows0.obs", "envs.env0.out.x"]
-    new = with_present_names({name: np.zeros(1) for name in old})
-    assert list(new) == ["envs.rows.step_type", "rows1.step_type", "rows0.extras.greedy", *old[3:]]
 
 
 def test_the_round_trip_check_notices_exchanged_numbers() -> None:

@@ -46,19 +46,13 @@ def test_a_record_that_another_release_has_left_is_no_reason_to_refuse(client: C
         assert read_run(client, run_name) == RunStatus("new", "starting", SETTINGS, 0, 0, owner=HERE)
 
 
-def test_a_record_without_a_version_is_of_the_first(client: Client, run_name: str) -> None:
-    write_run(client, run_name, RunStatus("id", "running", SETTINGS, 3, 4), {})
-    client.hdel(Keys(run_name, "").run, "wire")
-    record = read_run(client, run_name)
-    assert record and record.wire_version == 1
-
-
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("status", None), ("status", b"\xff"), ("run_id", b""), ("run_id", b"*"), ("settings", None),
         ("settings", b"{"), ("settings", b"[1]"), ("settings", b"[" * 100_000), ("settings", b'{"a": {}}'),
         ("t_learner", None), ("t_actors", b"1e9"), ("t_actors", b"9" * 5000), ("wire", b"x"),
+        ("wire", None), ("crews", None), ("saves", None),
         ("folder", None), ("folder", b"relative"), ("folder", b"/" * 5000), ("host", None), ("host", b"a host"),
         ("host", b"\x1b[31m"), ("host", b"h" * 300), ("written", b"-1"), ("written", b"9" * 19),
     ],

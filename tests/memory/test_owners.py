@@ -113,13 +113,11 @@ def test_a_finished_run_is_in_nobody_s_way(client: Client, run_name: str, tmp_pa
 
 
 @pytest.mark.parametrize("version", [wire.VERSION - 1, wire.VERSION])
-def test_a_record_of_an_earlier_release_names_no_owner(
-    client: Client, run_name: str, tmp_path: Path, version: int
-) -> None:
+def test_a_record_that_names_no_owner_is_kept(client: Client, run_name: str, tmp_path: Path, version: int) -> None:
     """Whose it is cannot be known, so it is kept; its own folder resumes it."""
     write_run(client, run_name, RunStatus("first", "stopped", SETTINGS, 3, 4, wire_version=version), {})
     client.xadd(Keys(run_name, "first").log(0), {"m": b""}, id="1-0")
-    with pytest.raises(UserError, match="results are in a folder that its release did not write down; name this run"):
+    with pytest.raises(UserError, match="results are in a folder that is not recorded; name this run"):
         lead(client, run_name, tmp_path)
     assert is_there(client, run_name)
     if version == wire.VERSION:

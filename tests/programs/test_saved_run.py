@@ -23,11 +23,13 @@ CONTENT: dict[str, Any] = {
     "crews": [[0, 0, 2, 50]],
     "counted": {0: 17, 1: 0},
     "published": {2: torch.zeros(5, dtype=torch.uint8), 3: torch.ones(6, dtype=torch.uint8)},
-    "replay": {"first": 0, "ids": torch.zeros(0, 2, dtype=torch.int64), "priorities": torch.zeros(0, 64)},
+    "replay": {"first": 0, "ids": torch.zeros(0, 2, dtype=torch.int64), "priorities": torch.zeros(0, 64), "extra": {}},
     "replay_generator": torch.Generator().get_state(),
     "best_mean": -21.0,
     "logged": 80,
     "finished": False,
+    "server": "localhost:6379",
+    "saves": 4,
 }
 
 
@@ -39,20 +41,13 @@ def test_a_run_is_read() -> None:
     assert (run.best_mean, run.logged, run.finished) == (-21.0, 80, False)
 
 
-def test_what_earlier_releases_did_not_save_may_be_missing() -> None:
-    later = {"run_name", "crews", "logged", "finished"}
-    run = parse(PATH, {name: value for name, value in CONTENT.items() if name not in later})
-    assert (run.name, run.nb_actor, run.logged, run.finished) == (None, 2, None, True)
-    assert run.replay.extra == {}
-
-
 def test_a_replay_of_tables_is_read() -> None:
     run = parse(PATH, CONTENT | {"replay": CONTENT["replay"] | {"extra": {"slots": TABLE}}})
     assert run.replay.extra == {"slots": TABLE}
 
 
 @pytest.mark.parametrize(
-    "name", ["run_id", "settings", "counted", "replay", "replay_generator", "published", "best_mean"]
+    "name", [name for name in CONTENT if name not in ("round", "T_actors", "T_learner", "round_end")]
 )
 def test_weights_of_others_are_for_a_start(name: str) -> None:
     with pytest.raises(UserError, match=f"{PATH} cannot be resumed from, only started from: give it as --model"):
@@ -71,7 +66,10 @@ WRONG: dict[str, list[Any]] = {
     "T_actors": [-1, 1.0],
     "T_learner": [None],
     "round_end": ["800"],
-    "run_name": [[1], 3],
+    "run_name": [[1], 3, None],
+    "server": [3, None],
+    "saves": [-1, None],
+    "finished": [None, 3],
     "settings": ["", "{", "[]", "3", None, 3],
     "crews": [None, 3, [[0, 0, 0, 1]], [[0, 0]]],
     "counted": [None, [], {-1: 0}, {"0": 0}, {0: -1}, {0: 1.0}, {0: 2**63}],

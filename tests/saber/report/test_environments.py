@@ -16,7 +16,7 @@ from rainbow_iqn_apex.saber.results.run_record import RunRecord, Start, write_re
 from tests.saber.report.logs import write_log, write_run
 from tests.saber.report.test_evaluations import write_evaluation
 
-SETTINGS = {"rainbow_only": False, "preset": "cpu", "game": "pong", "proba_sticky_actions": 0.25, "atoms": 51}
+SETTINGS = {"agent": "rainbow_iqn", "preset": "cpu", "game": "pong", "proba_sticky_actions": 0.25}
 SETTINGS |= {
     "architecture": "canonical",
     "disable_SABER_mode": False,

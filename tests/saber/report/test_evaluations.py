@@ -39,7 +39,7 @@ def results_of(folder: Path) -> Results:
 
 def test_an_evaluation_is_reported_with_all_that_it_needs(tmp_path: Path) -> None:
     # Mutations: the normal's interval; steps for frames; the scores of another column.
-    write_run(tmp_path, "pong", 1, 5000, rainbow_only=False, preset="cpu")
+    write_run(tmp_path, "pong", 1, 5000, agent="rainbow_iqn", preset="cpu")
     path = write_evaluation(tmp_path, tmp_path / "last_model_pong_5000.pth", asked=100, steps=4999)
     results = results_of(tmp_path)
     (found,) = contents(results)["evaluations"]
@@ -81,10 +81,10 @@ def test_a_snapshot_from_elsewhere_is_no_agents(tmp_path: Path) -> None:
 
 def test_an_evaluation_moves_with_its_run(tmp_path: Path) -> None:
     # Mutation: look for the snapshot from the folder that the report is made in.
-    write_run(tmp_path / "results", "pong", 1, 5000, rainbow_only=True)
+    write_run(tmp_path / "results", "pong", 1, 5000, agent="rainbow")
     write_evaluation(tmp_path / "results", Path("../last_model_pong_5000.pth"))
     (tmp_path / "results").rename(tmp_path / "old")
-    write_run(tmp_path / "results", "pong", 1, 5000, rainbow_only=False)
+    write_run(tmp_path / "results", "pong", 1, 5000, agent="rainbow_iqn")
     results = results_of(tmp_path)
     assert [one.agent(results.groups) for one in results.evaluations] == ["Rainbow"]
 

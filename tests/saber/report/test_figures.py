@@ -115,7 +115,7 @@ def test_agents_of_ours_can_be_told_apart_however_many_there_are(tmp_path: Path)
 def test_long_names_are_broken_in_legends(tmp_path: Path) -> None:
     # Mutation: a name in one line, however long.
     settings: dict[str, Any] = {
-        "rainbow_only": False,
+        "agent": "rainbow_iqn",
         "preset": "paper",
         "an_option_of_many_words": 512,
         "synchronize_actors": 0,

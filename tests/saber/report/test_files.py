@@ -25,8 +25,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     folder = tmp_path_factory.mktemp("runs")
     for seed in (1, 2):
         for game in ("pong", "surround", "skiing"):
-            write_run(folder / str(seed), game, seed, REACHED, episodes=300, rainbow_only=False)
-            write_run(folder / "b" / str(seed), game, seed, REACHED, episodes=300, rainbow_only=True)
+            write_run(folder / str(seed), game, seed, REACHED, episodes=300, agent="rainbow_iqn")
+            write_run(folder / "b" / str(seed), game, seed, REACHED, episodes=300, agent="rainbow")
     return Results(read_inputs([folder]))
 
 

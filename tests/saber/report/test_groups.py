@@ -24,8 +24,8 @@ from tests.processes import run
 from tests.saber.report.logs import write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
-IQN: dict[str, Any] = {"rainbow_only": False, "preset": "cpu", "lr_IQN": 1e-4, "lr_Rainbow": 1e-5, "nb_actor": 1}
-RAINBOW = IQN | {"rainbow_only": True, "lr_IQN": 7.0, "nb_actor": 4}
+IQN: dict[str, Any] = {"agent": "rainbow_iqn", "preset": "cpu", "lr_IQN": 1e-4, "nb_actor": 1}
+RAINBOW: dict[str, Any] = {"agent": "rainbow", "preset": "cpu", "lr_Rainbow": 1e-5, "nb_actor": 4}
 
 
 def names_of(folder: Path, labels: tuple[Label, ...] = ()) -> list[str]:

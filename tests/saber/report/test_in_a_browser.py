@@ -119,8 +119,8 @@ def two_agents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of two agents with all games at all marks."""
     folder = tmp_path_factory.mktemp("two agents")
     for number, game in enumerate(ATARI57):
-        write_run(folder / "a", game, 1, 50_000_000, 2400, level=0.1 * number, rainbow_only=False, preset="paper")
-        write_run(folder / "b", game, 1, 50_000_000, 2400, level=0.1 * number, rainbow_only=True, preset="paper")
+        write_run(folder / "a", game, 1, 50_000_000, 2400, level=0.1 * number, agent="rainbow_iqn", preset="paper")
+        write_run(folder / "b", game, 1, 50_000_000, 2400, level=0.1 * number, agent="rainbow", preset="paper")
     write_report([folder], folder)
     return folder / "saber.html"
 

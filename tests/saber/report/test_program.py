@@ -103,7 +103,7 @@ def test_nothing_of_a_record_becomes_part_of_the_page(tmp_path: Path) -> None:
     path = write_run(tmp_path / mark, "pong", 1, 12_500_000).with_suffix(".json")
     record = json.loads(path.read_text())
     (start,) = record["starts"]
-    start["settings"] |= {"seed": mark, mark: mark, "rainbow_only": True, "architecture": mark, "env": mark}
+    start["settings"] |= {"seed": mark, mark: mark, "agent": "rainbow", "architecture": mark, "env": mark}
     later = {"settings": start["settings"] | {"hidden_size": mark}, "versions": {mark: mark}, "commit": mark}
     path.write_text(json.dumps(record | {"game": mark, "starts": [start, later]}))
     page = render_report(Results(read_inputs([tmp_path])))
@@ -123,7 +123,7 @@ def test_names_that_are_no_unicode_are_written_as_in_python(tmp_path: Path) -> N
 
 
 def test_the_page_says_what_has_learned(tmp_path: Path) -> None:
-    write_run(tmp_path, "pong", 1, 50_000, rainbow_only=True, architecture="canonical", model="x.pth")
+    write_run(tmp_path, "pong", 1, 50_000, agent="rainbow", architecture="canonical", model="x.pth")
     page = render_report(Results(read_inputs([tmp_path])))
     assert "<p>Rainbow, canonical network, 512 hidden units, begun from weights of another run. Sticky" in page
     assert "that takes 10 M frames, of which the longest run has made 200,000, and 100 episodes by then." in page

@@ -114,14 +114,12 @@ def test_runs_begun_from_snapshots_of_their_games_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["9,9,0,0,9,0,0,1e16,9,game_over", f"{2**62},9,0,0,9,0,0,0,9,game_over"])
-def test_lines_that_no_episode_can_be_are_left_out_and_counted(tmp_path: Path, line: str) -> None:
-    # Mutation: report all lines, as the learner does not.
+def test_a_line_that_no_episode_can_be_is_named(tmp_path: Path, line: str) -> None:
     path = write_log(tmp_path, "pong", [1, 2], [1.0, 2.0])
     with path.open("a") as file:
         file.write(f"{line}\n")
-    inputs = read_inputs([path])
-    assert [run.scores[:, 2].tolist() for run in inputs.runs] == [[1.0, 2.0]] and inputs.runs[0].reached == 8
-    assert inputs.left_out == [f"{path}: 1 of 3 lines have values that no episode can have"]
+    with pytest.raises(UserError, match=r"pong\.csv, line 4: .* is not an episode \(expected a"):
+        read_inputs([path])
 
 
 def test_other_seeds_are_other_runs_however_equal_their_episodes(tmp_path: Path) -> None:

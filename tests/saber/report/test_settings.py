@@ -1,10 +1,7 @@
 """Settings that the runs of a report share, that differ, that changed within a run, or that nobody recorded."""
 
-import dataclasses
 from pathlib import Path
 
-from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
-from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.saber.report.contents import contents
@@ -40,20 +37,8 @@ def test_what_does_not_change_what_is_learnt_is_no_difference() -> None:
         assert not agree(comparable({name: 1}, None), comparable({name: 2}, None))
 
 
-def test_settings_that_an_agent_or_environment_has_no_use_for_are_left_out() -> None:
-    # Mutations: exchange the agents in _ONLY_OF; forget an option there that `args.py` has.
-    names = {
-        rainbow: {field.name for field in dataclasses.fields(group)} - {f.name for f in dataclasses.fields(other)}
-        for rainbow, group, other in (
-            (True, RainbowOptions, RainbowIqnOptions),
-            (False, RainbowIqnOptions, RainbowOptions),
-        )
-    }
-    own = {name: 1 for options in names.values() for name in options}
-    everything = {name: value for name, value in Args().settings.items() if name != "agent"} | own
-    for rainbow in (True, False):
-        kept = applicable(everything | {"rainbow_only": rainbow}).keys()
-        assert kept >= names[rainbow] and not kept & names[not rainbow]
+def test_settings_that_an_environment_has_no_use_for_are_left_out() -> None:
+    everything = Args().settings
     atari = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_mode"}
     assert applicable(everything).keys() >= atari
     assert not applicable(everything | {"env": "gymnasium:CartPole-v1"}).keys() & atari

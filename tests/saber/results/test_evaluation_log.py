@@ -72,12 +72,6 @@ def test_fewer_episodes_than_there_are_lose_none(tmp_path: Path) -> None:
     assert [record.episode for _, record in read_evaluation(path)] == [0, 4, 9]
 
 
-def test_settings_of_other_agents_in_an_earlier_release_s_record_make_no_difference(tmp_path: Path) -> None:
-    more = {"V_min": -10.0, "V_max": 10.0, "num_quantile_samples": 32}
-    log_of(tmp_path / "x.csv", [0], dataclasses.replace(RECORD, settings=RECORD.settings | more))
-    assert len(log_of(tmp_path / "x.csv", [1]).episodes) == 2
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
