@@ -1,17 +1,45 @@
-"""All benchmarks of speed, one after the other: `python -m benchmarks`, twenty minutes."""
+"""Runs one benchmark by its name: a module of this folder, which `harness.run` describes."""
 
 import argparse
-from collections.abc import Iterable
+import sys
+from importlib import import_module
 
-from benchmarks import environment, families, networks, replay, system, transport
-from benchmarks.harness import Comparison, run
+from rainbow_iqn_apex.programs import processor
+
+TABLE = {
+    "speed": "environment, replay, networks, families, transport and system, one after the other: 20 minutes",
+    "environment": "frames a second of the Atari environment, beside the bare emulator and other environments",
+    "replay": "samples and new priorities a second of replay, beside a bare gather and other replays",
+    "networks": "how fast the paper's network acts and learns, beside its matrix products",
+    "families": "how fast IMPALA and R2D2 act and learn, beside their products, and how sequences get to an update",
+    "transport": "transitions a second from actors through Redis into the replay, and their bytes",
+    "system": "agent steps a second of learner, actor and Redis together, and how idle the learner is",
+    "gate": "whether anything has become twice as slow: fast measurements with wide bounds, on an idle machine",
+    "gpu": "updates and frames a second of each agent's preset on a GPU; `bash benchmarks/gpu.sh` runs tests, too",
+    "monitoring": "what a dashboard, TensorBoard's files and Prometheus cost a run",
+    "resume": "seconds until a learner that resumes with a full replay makes its first update",
+    "scaling": "processor time of Redis, learner and actors by the number of actors, commits and chunks",
+    "soak": "whether memory and file descriptors of a long run stay flat",
+    "learning": "whether agents learn: named runs of ours and of Stable-Baselines3, baselines, and their report",
+    "ppo_speed": "frames a second of PPO's training, beside Stable-Baselines3",
+    "peer_environment": "makes .venv-peers, in which Stable-Baselines3 runs for the two above",
+}
 
 
-def measure(args: argparse.Namespace) -> Iterable[Comparison]:
-    """Everything that `python -m benchmarks.<name>` measures."""
-    for part in (environment, replay, networks, families, transport, system):
-        yield from part.measure(args)
+def main() -> None:
+    """Read the name, and run that benchmark with the words that follow."""
+    processor.prepare()  # before torch is imported: OpenMP reads how long its idle threads spin only once
+    width = max(map(len, TABLE))
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        usage="%(prog)s NAME [options]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(f"{name:{width}}  {sentence}" for name, sentence in TABLE.items()),
+    )
+    parser.add_argument("name", choices=TABLE, metavar="NAME", help="one of those below; --help after it: its options")
+    name = parser.parse_args(sys.argv[1:2] or ["--help"]).name
+    import_module("benchmarks.harness").run(name, sys.argv[2:])
 
 
 if __name__ == "__main__":
-    run(measure, "All benchmarks of speed.")
+    main()

@@ -9,10 +9,12 @@ from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.saber.atari import NB_ACTIONS
 
 GAMES = ("pong", "space_invaders", "breakout", "ms_pacman", "montezuma_revenge")
+ATARI = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(NB_ACTIONS))
 SPEC = ChunkSpec(
     stack=4, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1
 )  # Rainbow-IQN's, with n = 3

@@ -1,7 +1,5 @@
 """How many frames a second the Atari environment plays: against the bare emulator, other environments, and in parallel.
 
-    python -m benchmarks.environment
-
 All play random actions that were drawn before, episode after episode. A step is of 4 frames.
 """
 
@@ -17,7 +15,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from benchmarks.environment_peers import ale_vector, atari_preprocessing
-from benchmarks.harness import SLICE_S, Comparison, Rate, Work, compare, run
+from benchmarks.harness import SLICE_S, Comparison, Rate, Work, compare
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType
@@ -151,7 +149,3 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
         slice_s=sizes.slice_s,
     )
     return [single, parallel(sizes.window_s, args.repeats)]
-
-
-if __name__ == "__main__":
-    run(measure, "Compare the Atari environment with the bare emulator and with other environments.")

@@ -1,35 +1,34 @@
 """Has anything become twice as slow? Fast measurements, each against work that never changes, with wide bounds.
 
-    python -m benchmarks.gate
-
 A ratio of two works that run in turn depends little on how fast a machine is, and one of processor time little on how
 busy it is: others' processes empty the caches and take a share of the memory's speed, so the two works need both in
-like proportions (`benchmarks.plain`), and take short turns. Waiting is not seen, and all runs on one thread. A part
+like proportions (`plain.py`), and take short turns. Waiting is not seen, and all runs on one thread. A part
 passes if its ratio is at least `TOLERATED` of what it was when the bound was set, and if the same work, done twice,
 does not pass. An idle machine is asked for, so the tests leave it out.
 """
 
 import argparse
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-
-import torch
 
 from benchmarks import plain
 from benchmarks.chunks import random_chunks
 from benchmarks.environment import emulator
 from benchmarks.environment import ours as environment
-from benchmarks.harness import Work, compare
-from benchmarks.networks import act_work, update_work
+from benchmarks.harness import Comparison, Work, compare, no_options, one_thread
+from benchmarks.networks import rainbow_update
 from benchmarks.replay import filled, our_sample, our_update, tree_update
+from benchmarks.works import act_work
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.args import parse as parse_args
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
 
+add_options = no_options
 TOLERATED = 0.62
 _REPEATS = 25
+_ONCE, _TWICE = "ours", "ours, done twice"
 _SLICE_S = 0.03  # of processor time
 _ROWS = 20_000
 
@@ -72,12 +71,12 @@ def _decode() -> tuple[Work, Work]:
 
 
 def _act() -> tuple[Work, Work]:
-    return plain.act(), act_work(Args(learn_start=1), "auto", 1)
+    return plain.act(), act_work(Args(learn_start=1), 1)
 
 
 def _update() -> tuple[Work, Work]:
     settings = parse_args(["--preset", "cpu"], "gate", "")
-    return plain.update(settings.batch_size, settings.get("num_tau_samples")), update_work(settings)
+    return plain.update(settings.batch_size, settings.get("num_tau_samples")), rainbow_update(settings)
 
 
 PARTS = {
@@ -91,39 +90,30 @@ PARTS = {
 }
 
 
-def ratios(gate: Gate, times: Sequence[int]) -> list[float]:
-    """How ours compares with what never changes if it is done so many times, for each of these numbers."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        reference, ours = gate.works()
-        works = {"reference": reference} | {str(count): _repeated(ours, count) for count in times}
-        found = compare("gate", "1/s", works, repeats=_REPEATS, slice_s=_SLICE_S, clock=time.thread_time)
-        return [found.ratio(str(count)) for count in times]
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _repeated(work: Work, count: int) -> Work:
-    def repeated() -> None:
-        for _ in range(count):
-            work()  # its result is dropped at once: two that are held would need twice the memory, too
-
-    return repeated
-
-
-def main() -> None:
-    """Print every ratio; exit with 1 if one is too small, or would not be if the work were done twice."""
-    argparse.ArgumentParser(description="Find out whether anything has become twice as slow.").parse_args()
+def measure(_: argparse.Namespace) -> Iterator[Comparison]:
+    """Compare each part; raises RunError if one is too slow, or would pass if its work were done twice."""
     failed = []
     for name, gate in PARTS.items():
-        once, twice = ratios(gate, (1, 2))
-        failed += [f"{name} is too slow"] if once < gate.least else []
-        failed += [f"{name} might be twice as slow"] if twice >= gate.least else []
-        bounds = f"usually {gate.usual:.3g}, at least {gate.least:.3g}"
-        print(f"{name}: {once:.3g}, {bounds}; done twice: {twice:.3g}", flush=True)
-    sys.exit("; ".join(failed) or 0)
+        found = _compare(name, gate)
+        yield found
+        failed += [f"{name} is too slow"] if found.ratio(_ONCE) < gate.least else []
+        failed += [f"{name} might be twice as slow"] if found.ratio(_TWICE) >= gate.least else []
+    if failed:
+        raise RunError("; ".join(failed))
 
 
-if __name__ == "__main__":
-    main()
+def _compare(name: str, gate: Gate) -> Comparison:
+    with one_thread():
+        reference, ours = gate.works()
+        works = {"what never changes": reference, _ONCE: ours, _TWICE: _twice(ours)}
+        return compare(
+            name, "1/s", works, repeats=_REPEATS, wanted={_ONCE: gate.least}, slice_s=_SLICE_S, clock=time.thread_time
+        )
+
+
+def _twice(work: Work) -> Work:
+    def twice() -> None:
+        work()  # its result is dropped at once: two that are held would need twice the memory, too
+        work()
+
+    return twice

@@ -1,8 +1,5 @@
 """How fast a GPU learns and acts with each agent's preset: what `bash benchmarks/gpu.sh` prints.
 
-    python -m benchmarks.gpu
-    python -m benchmarks.gpu --device cpu --seconds 1
-
 An update's ratio is to its own floating-point operations in bare matrix products, in the precision of the preset.
 Updates of agents with replay are CUDA graphs on a GPU, as in the learner.
 """
@@ -13,36 +10,25 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.chunks import random_chunks
 from benchmarks.harness import Work
-from rainbow_iqn_apex.agents.interface import Agent
+from benchmarks.works import CPU, FRAMES, act_work, learner, update_work
 from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.registry import AGENTS
-from rainbow_iqn_apex.args import Args, parse
+from rainbow_iqn_apex.args import parse
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.chunk import ChunkId
-from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
-from rainbow_iqn_apex.programs.common import make_agent
-from rainbow_iqn_apex.programs.learner.buffers import make_buffer
-from rainbow_iqn_apex.programs.learner.trainer import make_trainer
-from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 
-_ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))
 _ENVIRONMENTS = 8  # that an actor plays
-_FRAMES = 4  # of an agent step
 _WARM_UP = 5  # calls, a CUDA graph's recording among them
 _MOST_S = 250  # after which no other agent begins
-_CHUNKS = 40  # of a replay
+_CHUNKS = 40  # of a replay, if an update needs no more
 
 
 def rows(args: argparse.Namespace) -> Iterator[str]:
     """Measure agent after agent; return the table's rows."""
-    device = torch.device(args.device, 0) if args.device == "cuda" else torch.device("cpu")
+    device = torch.device(args.device, 0) if args.device == "cuda" else CPU
     end = time.perf_counter() + _MOST_S
     slice_s = args.seconds / (2 * len(AGENTS) + 2)
     with torch.inference_mode():
@@ -56,16 +42,16 @@ def rows(args: argparse.Namespace) -> Iterator[str]:
         settings = parse(["--agent", name, "--preset", args.preset], "gpu", "")
         settings = replace(settings, learn_start=1, synchronize_actors_with_learner=False)
         try:
-            agent = make_agent(settings, _ENVIRONMENT, device, learns=True, seed=1)
+            agent = learner(settings, device)
         except UserError:
             yield f"| {name} | reads no pictures | | |"
             continue
-        update = _update_work(agent, settings, device)
+        round_ = settings.update_size or max(1, settings.round_steps // agent.spec.period)
+        update = update_work(agent, settings, max(round_, _CHUNKS) if agent.buffer == "replay" else round_, device)
         flops = _flops_of(update)
         updates = _rate(update, device, slice_s)
         ratio = updates * flops / products[select_precision(settings.precision, device)]
-        acting = make_agent(settings, _ENVIRONMENT, device, learns=False, seed=1)
-        frames = _rate(_act_work(acting), device, slice_s) * _FRAMES * _ENVIRONMENTS
+        frames = _rate(act_work(settings, _ENVIRONMENTS, device, 1), device, slice_s) * FRAMES * _ENVIRONMENTS
         yield f"| {name} | {updates:,.4g} | {ratio:.2g} | {frames:,.4g} |"
 
 
@@ -104,52 +90,14 @@ def _flops_of(work: Work) -> int:
     return count
 
 
-def _update_work(agent: Agent, settings: Args, device: torch.device) -> Work:
-    """Return an update, with the batch's way out of the buffer on the device."""
-    spec, round_ = agent.spec, settings.update_size or max(1, settings.round_steps // agent.spec.period)
-    count = _CHUNKS if agent.buffer == "replay" else round_
-    chunks = random_chunks("space_invaders", min(count, _CHUNKS), spec)
-    capacity = max(count, round_) * spec.period
-    generator = torch.Generator(device).manual_seed(1)
-    buffer = make_buffer(replace(settings, memory_capacity=capacity), agent, _ENVIRONMENT, generator)
-    trainer = make_trainer(agent, buffer, settings.update_size, device)
-
-    def fill() -> None:
-        for number in range(count):
-            buffer.add(ChunkId(0, number), chunks[number % len(chunks)])
-
-    def work() -> None:
-        if agent.buffer == "queue":
-            fill()
-        trainer([Turn(0.4, 1)])
-
-    if agent.buffer == "replay":
-        fill()
-    return work
-
-
-def _act_work(agent: Agent) -> Work:
-    rows = Rows(
-        obs=np.random.default_rng(0).integers(0, 256, (_ENVIRONMENTS, 84, 84), dtype=np.uint8),
-        step_type=np.full(_ENVIRONMENTS, StepType.MID, np.uint8),
-        reward=np.zeros(_ENVIRONMENTS, np.float32),
-        discount=np.ones(_ENVIRONMENTS, np.float32),
-    )
-    state: Arrays = {}
-
-    def act() -> None:
-        nonlocal state
-        _, state = agent.act(rows, state, 10)
-
-    return act
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description="Learning and acting on a GPU.")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries the table without a GPU")
-    parser.add_argument("--seconds", type=float, default=200, help="of all that is measured, about")
-    args = parser.parse_args()
+    parser.add_argument("--seconds", type=float, default=200, help="of all that is measured, about [%(default)s]")
+
+
+def measure(args: argparse.Namespace) -> tuple[()]:
+    """Print the table."""
     args.preset = "paper" if args.device == "cuda" else "cpu"
     if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit("benchmarks/gpu.sh: PyTorch finds no CUDA device here; --device cpu tries the table without")
@@ -157,7 +105,4 @@ def main() -> None:
     print(f"{place}, torch {torch.__version__}\n")
     for row in rows(args):
         print(row, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return ()

@@ -12,7 +12,7 @@ exec </dev/null
 bash make_environment.sh --dev
 readonly python=${RAINBOW_VENV:-.venv}/bin/python
 
-timeout 290 "$python" -m benchmarks.gpu "$@" || {
+timeout 290 "$python" -m benchmarks gpu "$@" || {
   status=$?
   [[ $status == 124 ]] || exit $status # that time is up is no reason to leave the tests out
 }

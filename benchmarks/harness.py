@@ -1,8 +1,7 @@
 """Compares pieces of work that are run in turn in one process, so that a machine's ups and downs meet all alike.
 
     work = {"memcpy": lambda: copy(), "ours": lambda: sample()}
-    measured = compare("replay", "1/s", work, per_call=1, repeats=7)
-    print(table(measured)); save(measured, path)
+    print(table(compare("replay", "1/s", work, per_call=1, repeats=7)))
 
 Every repeat runs each work for a while and gives one rate; a ratio is taken within a repeat, of rates that are
 neighbours in time, and reported with its smallest and largest.
@@ -13,12 +12,17 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.environment_info import machine
+from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.saber.results.run_record import commit
 
 Work = Callable[[], object]
@@ -99,39 +103,90 @@ def table(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def save(comparisons: list[Comparison], path: Path) -> None:
-    """Write the comparisons with machine and commit."""
-    found: dict[str, Any] = {"machine": machine(), "commit": commit()}
-    found["comparisons"] = [asdict(comparison) for comparison in comparisons]
-    path.write_text(json.dumps(found, indent=1) + "\n")
+def compare_threads(
+    name: str, unit: str, works: dict[str, Work], args: argparse.Namespace, *, per_call: float = 1, repeats: int = 0,
+    wanted: dict[str, float] | None = None,
+) -> Comparison:  # fmt: skip
+    """Compare by this thread's processor time, which others' processes change little; 0 repeats: as `args` has it."""
+    slice_s = 0.02 if args.quick else 0.2
+    repeats = repeats or args.repeats
+    return compare(
+        name, unit, works, per_call=per_call, repeats=repeats, wanted=wanted, slice_s=slice_s, clock=time.thread_time
+    )
 
 
-Measure = Callable[[argparse.Namespace], Iterable[Comparison]]
-
-
-def run(
-    measure: Measure,
-    description: str,
-    add_options: Callable[[argparse.ArgumentParser], None] = lambda _: None,
-) -> None:
-    """The command line of a benchmark: measures, prints tables and writes JSON."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_options(parser)
-    parser.add_argument("--repeats", type=_positive, default=7, help="rounds over all works")
-    parser.add_argument("--json", type=Path, help="file to write")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
-    args = parser.parse_args()
-    if args.json and not args.json.parent.is_dir():
-        parser.error(f"--json: there is no folder {args.json.parent}")
-    comparisons: list[Comparison] = []
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute in one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        for comparison in measure(args):
-            print(table(comparison), end="\n\n", flush=True)
-            comparisons.append(comparison)
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of a benchmark that compares."""
+    parser.add_argument("--repeats", type=_positive, default=7, help="rounds over all works [%(default)s]")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    add_json(parser)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Declare the file of results."""
+    parser.add_argument("--json", type=Path, help="file to write")
+
+
+def no_options(_: argparse.ArgumentParser) -> None:
+    """Declare nothing, for a benchmark without options."""
+
+
+def make_parser(name: str) -> argparse.ArgumentParser:
+    """Make the parser of a benchmark's command line."""
+    module = import_module(f"benchmarks.{name}")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    getattr(module, "add_options", add_options)(parser)
+    return parser
+
+
+def run(name: str, words: Sequence[str]) -> None:
+    """Run a benchmark with the words of its command line.
+
+    Its module has `measure(args)`, which returns comparisons, printed here as tables, and dictionaries of other
+    figures; `add_options(parser)`, if its options are not those of here; and a docstring, which --help shows.
+    """
+    parser = make_parser(name)
+    args = parser.parse_args(words)
+    path: Path | None = getattr(args, "json", None)
+    if path and not path.parent.is_dir():
+        parser.error(f"--json: there is no folder {path.parent}")
+    try:
+        found = _collect(import_module(f"benchmarks.{name}").measure(args))
     except KeyboardInterrupt:
         sys.exit("stopped: what was measured stands above")
-    if args.json:
-        save(comparisons, args.json)
+    except UserError as error:
+        parser.error(str(error))
+    except RunError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
+    if path:
+        path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _collect(parts: Iterable[Comparison | dict[str, Any]]) -> dict[str, Any]:
+    """Print the comparisons as they come; return everything with machine and commit."""
+    found: dict[str, Any] = {"machine": machine(), "commit": commit()}
+    for part in parts:
+        if isinstance(part, Comparison):
+            print(table(part), end="\n\n", flush=True)
+            found.setdefault("comparisons", []).append(asdict(part))
+        else:
+            found |= part
+    return found
 
 
 def _positive(text: str) -> int:

@@ -1,14 +1,10 @@
-"""What it costs to look at a run: agent steps a second with everything on, with nothing on, and before there was it.
-
-    python -m benchmarks.monitoring --before <checkout of a commit without reports>
+"""What it costs to look at a run: agent steps a second with everything on, and with nothing on.
 
 Whole runs in turn. "Everything" is the dashboard open on an actor, TensorBoard's files, and Prometheus every ten
 seconds. What is opened is asked for by HTTP as a page does, since a browser is seldom on the machine of a run.
 """
 
 import argparse
-import re
-import socket
 import tempfile
 import threading
 import time
@@ -17,12 +13,11 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from benchmarks.harness import Comparison, Rate, run
-from benchmarks.redis_server import RedisServer
-from benchmarks.system import intervals, start, wait_for
-from rainbow_iqn_apex.saber.results.run_record import ROOT
+from benchmarks.harness import Comparison, Rate
+from benchmarks.processes import Program, RedisServer, free_port
 
-_OPTIONS = "--game space_invaders --disable-cuda --preset cpu --learn-start 1000 --log-interval 500"
+_INTERVAL = 500  # agent steps
+_OPTIONS = f"--game space_invaders --disable-cuda --preset cpu --learn-start 1000 --log-interval {_INTERVAL}"
 _INTERVALS = 10
 _QUICK = 2  # intervals
 _ALLOWED = 0.98  # of the steps per second
@@ -59,55 +54,35 @@ class Reader(threading.Thread):
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
-    """One comparison: runs with nothing on, with everything on, and of another checkout if there is one."""
-    ways = {"nothing on": (ROOT, False), "everything on": (ROOT, True)}
-    if args.before:
-        ways = {"before": (args.before, False), **ways}
-    count = _QUICK if args.quick else _INTERVALS
-    measured = [{name: _speed(*way, count) for name, way in ways.items()} for _ in range(args.repeats)]
-    first = next(iter(ways))
+    """One comparison: runs with nothing on, and with everything on."""
+    nothing, everything, count = "nothing on", "everything on", _QUICK if args.quick else _INTERVALS
+    measured = [{nothing: _speed(False, count), everything: _speed(True, count)} for _ in range(args.repeats)]
     rates = [
-        Rate(name, "steps/s", tuple(m[name] for m in measured), tuple(m[name] / m[first] for m in measured))
-        for name in ways
+        Rate(name, "steps/s", tuple(m[name] for m in measured), tuple(m[name] / m[nothing] for m in measured))
+        for name in (nothing, everything)
     ]
-    return [Comparison("a run that is looked at", tuple(rates), dict.fromkeys([*ways][1:], _ALLOWED))]
+    return [Comparison("a run that is looked at", tuple(rates), {everything: _ALLOWED})]
 
 
-def _speed(root: Path, everything: bool, count: int) -> float:
+def _speed(everything: bool, count: int) -> float:
     """Return the agent steps per second of a run, over `count` log intervals after the first of learning."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_monitoring_")))
-        port, metrics, page = stack.enter_context(RedisServer()).port, _free_port(), _free_port()
+        port, metrics, page = stack.enter_context(RedisServer()).port, free_port(), free_port()
         options = [*_OPTIONS.split(), "--port-redis", str(port), "--path-to-results", str(folder / "results")]
         more = ["--tensorboard", "--metrics-port", str(metrics)] if everything else []
-        said = folder / "learner.txt"
-        learner = start(stack, ["launch_learner.py", *options, *more], said, root)
-        start(stack, ["launch_actor.py", "--id-actor", "0", *options], folder / "actor.txt", root)
-        wait_for(learner, said, 3)
+        learner = Program(stack, ["launch_learner.py", *options, *more], folder / "learner.txt")
+        Program(stack, ["launch_actor.py", "--id-actor", "0", *options], folder / "actor.txt")
+        learner.wait_for_intervals(3)
         if everything:
             where = ["--port-redis", str(port), "--path-to-results", str(folder / "results"), "--port", str(page)]
-            start(stack, ["dashboard.py", *where], folder / "dashboard.txt", root)
+            Program(stack, ["dashboard.py", *where], folder / "dashboard.txt")
             often, seldom = ([f"http://127.0.0.1:{page}/{name}" for name in names] for names in (_OFTEN, _SELDOM))
             seldom.append(f"http://127.0.0.1:{metrics}/metrics")
             reader = stack.enter_context(Reader(often, seldom))
             while reader.answers < len(often) + len(seldom):
                 time.sleep(0.1)
-        begun = len(intervals(said)) + 1  # the interval under way had another beginning
-        wait_for(learner, said, begun + count)
-        seconds = intervals(said)[begun : begun + count]
-    interval = int(re.findall(r"--log-interval (\d+)", _OPTIONS)[0])
-    return interval * len(seconds) / sum(seconds)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--before", type=Path, help="checkout of a commit without reports, to compare with")
-
-
-if __name__ == "__main__":
-    run(measure, str(__doc__), add_options=_more)
+        begun = len(learner.intervals()) + 1  # the interval under way had another beginning
+        learner.wait_for_intervals(begun + count)
+        seconds = learner.intervals()[begun : begun + count]
+    return _INTERVAL * len(seconds) / sum(seconds)

@@ -1,19 +1,21 @@
 """Makes the environment in which other systems train for a comparison, .venv-peers: the project's own stays as it is.
 
-    python -m benchmarks.peer_environment
-
 PEERS_VENV=... names another folder. Versions stand in requirements-peers.txt; those of torch, gymnasium, MuJoCo and
 ale-py are the project's, so that what is compared is the systems.
 """
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.harness import no_options
+from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 
+add_options = no_options
 _REQUIREMENTS = ROOT / "requirements-peers.txt"
 _VERSIONS = (
     "import importlib.metadata as m, json; "
@@ -22,10 +24,10 @@ _VERSIONS = (
 
 
 def peer_python() -> Path:
-    """Return the interpreter of the peers' environment; raises RuntimeError if there is none."""
+    """Return the interpreter of the peers' environment; raises RunError if there is none."""
     python = _folder() / "bin" / "python"
     if not python.exists():
-        raise RuntimeError(f"there is no {python}: run python -m benchmarks.peer_environment first")
+        raise RunError(f"there is no {python}: run python -m benchmarks peer_environment first")
     return python
 
 
@@ -45,8 +47,8 @@ def _install(python: Path, *words: str) -> bool:
     return subprocess.run(command, check=False, env=os.environ | {"PIP_USER": "0"}).returncode == 0
 
 
-def main() -> None:
-    """Make the environment; torch comes first, in its build for CPUs where that is offered."""
+def measure(_: argparse.Namespace) -> tuple[()]:
+    """Make the environment; torch comes first, in its build for CPUs where that is offered. Raises RunError."""
     folder = _folder()
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
@@ -54,9 +56,6 @@ def main() -> None:
     if not (_install(python, f"{torch}+cpu") or _install(python, torch)) or not _install(
         python, "-r", str(_REQUIREMENTS)
     ):
-        sys.exit("pip could not install the peers (its message is above)")
+        raise RunError("pip could not install the peers (its message is above)")
     print(f"{folder} is ready: {peer_versions()}")
-
-
-if __name__ == "__main__":
-    main()
+    return ()

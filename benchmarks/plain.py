@@ -1,4 +1,4 @@
-"""What PyTorch, NumPy and zstandard alone take for the works of `benchmarks.gate`.
+"""What PyTorch, NumPy and zstandard alone take for the works of `gate`.
 
 These never change. Each uses processor, caches and memory in about the proportions of the work that it is compared
 with: a busy machine then slows both down alike, and their ratio stays.
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.harness import Work
-from benchmarks.networks import product_dtype
+from benchmarks.works import product_dtype
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.replay import Replay
 

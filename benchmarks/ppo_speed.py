@@ -1,8 +1,5 @@
 """How fast PPO trains on Atari: our system as its users start it against Stable-Baselines3, in frames a second.
 
-    python -m benchmarks.peer_environment
-    python -m benchmarks.ppo_speed --json benchmarks/results/ppo_speed.json
-
 All have the network of DQN's paper with 512 features, 8 environments that play 128 steps a round, 4 epochs of 4
 updates, 18 actions, and sticky actions. They run in turn, each for a while in every repeat, as whole programs: Redis,
 learner and actors of ours, one process of the peer or nine. Only whole rounds after a warm-up count. "environment" is
@@ -10,15 +7,15 @@ our environment alone with random actions, on one core, in the same repeat.
 """
 
 import argparse
-import re
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 
 from benchmarks.environment import play_together, players
-from benchmarks.harness import Comparison, Rate, run
+from benchmarks.harness import Comparison, Rate
+from benchmarks.harness import add_options as add_common_options
 from benchmarks.peer_environment import peer_python
+from benchmarks.processes import Passed, watch_start_script
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 GAME = "space_invaders"
@@ -75,40 +72,21 @@ def peer(kind: str, warm_up_s: float, seconds: float) -> float:
 
 def ours(options: str, port: int, warm_up_s: float, seconds: float) -> float:
     """Return the frames a second of our system between two lines of its learner; the warm-up begins at the first."""
+
+    def is_over(passed: list[Passed]) -> bool:
+        return passed[-1].seconds > passed[0].seconds + warm_up_s + seconds and len(passed) >= _LEAST_LINES
+
     with tempfile.TemporaryDirectory(prefix="ppo_speed_") as folder:
         place = ["--path-to-results", folder, "--port-redis", str(port)]
-        command = ["bash", "start_learning_atari.sh", *_SYSTEM.split(), *options.split(), *place]
-        passed = _watch(command, warm_up_s + seconds)
-    begun = min(passed[0][0] + warm_up_s, passed[-2][0])  # at least one round, on a machine that is busy
-    (first_s, first), *_, (last_s, last) = [(moment, steps) for moment, steps in passed if moment >= begun]
-    return FRAMES * (last - first) / (last_s - first_s)
+        passed = watch_start_script([*_SYSTEM.split(), *options.split(), *place], is_over)
+    begun = min(passed[0].seconds + warm_up_s, passed[-2].seconds)  # at least one round, on a machine that is busy
+    first, *_, last = [line for line in passed if line.seconds >= begun]
+    return FRAMES * (last.steps - first.steps) / (last.seconds - first.seconds)
 
 
-def _watch(command: list[str], seconds: float) -> list[tuple[float, int]]:
-    """Run the start script until so many seconds after its learner's first line; return moments and agent steps."""
-    said: list[str] = []
-    passed: list[tuple[float, int]] = []
-    stopping = False
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            said.append(line)
-            if not (match := re.match(r"\[learner\] \[.*\] T = (\d+) / ", line)) or stopping:
-                continue
-            passed.append((time.monotonic(), int(match[1])))
-            if passed[-1][0] > passed[0][0] + seconds and len(passed) >= _LEAST_LINES:
-                process.terminate()
-                stopping = True
-    if not stopping:
-        raise RuntimeError(f"{' '.join(command)} has ended by itself:\n{''.join(said[-20:])}")
-    return passed
-
-
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement [60]")
-    parser.add_argument("--warm-up", type=float, default=15.0, help="seconds before each measurement [15]")
-    parser.add_argument("--port", type=int, default=6400, help="for our system's Redis server [6400]")
-
-
-if __name__ == "__main__":
-    run(measure, "Compare how fast PPO trains on Atari with Stable-Baselines3.", add_options=_add_options)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_common_options(parser)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement [%(default)s]")
+    parser.add_argument("--warm-up", type=float, default=15.0, help="seconds before each measurement [%(default)s]")
+    parser.add_argument("--port", type=int, default=6400, help="for our system's Redis server [%(default)s]")

@@ -1,11 +1,9 @@
 """How fast replay samples and takes new priorities, against a bare gather of its frames and against other replays.
 
-    python -m benchmarks.replay
-
 Like is compared with like: a sample is, for each, the stack of 4 frames at a row, the stack 3 steps later, the action
 and the weight; ours and cpprb's have the return of the 3 steps, too. The gather copies as many frames and nothing else.
-All run on one thread, as cpprb can do no other. `Replay` holds a million rows; the peers (`replay_peers`) hold fewer,
-beside which the same is measured of a `Replay` of that size.
+All run on one thread, as cpprb can do no other. `Replay` holds a million rows, which take 9 GB of memory; the peers
+(`replay_peers`) hold fewer, beside which the same is measured of a `Replay` of that size.
 """
 
 import argparse
@@ -17,23 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.harness import SLICE_S, Comparison, Work, compare, run
+from benchmarks.chunks import ATARI, SPEC
+from benchmarks.harness import SLICE_S, Comparison, Work, compare, one_thread
 from benchmarks.replay_peers import NumpyTree, Peer, peers
 from rainbow_iqn_apex.agents.ops.frames import stack_at
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
 from rainbow_iqn_apex.memory.batch import Batch, NStepRows
-from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
-from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.fast.ring import RingRows
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs import processor
 
-SPEC = ChunkSpec(
-    stack=4, burn_in=0, length=64, bootstrap_rows=3, period=64, sample_length=1
-)  # of the agents by default
-FRAME = Field((84, 84), "uint8")
-ATARI = EnvironmentSpec(FRAME, Discrete(18))
 BETA = 0.5
 PREPARED = 64  # batches whose priorities are updated in turn
 STEPS, GAMMA, CLIP = 3, 0.99, 1.0  # of the returns
@@ -89,7 +81,7 @@ def gather(replay: Replay, batch_size: int, turns: int) -> Work:
 
     def work() -> list[Tensor]:
         stacks = [frames.index_select(0, rows) for rows in next(indices)]
-        return [stack.view(batch_size, SPEC.stack, *FRAME.shape) for stack in stacks]  # each [B, S, 84, 84]
+        return [stack.view(batch_size, SPEC.stack, 84, 84) for stack in stacks]  # each [B, S, 84, 84]
 
     return work
 
@@ -190,13 +182,8 @@ def updating(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> C
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
     """Compare copying, sampling and updates, on one thread."""
-    processor.prepare()  # as in the learner: large batches would fault their memory in again each time
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return _measure(args, QUICK if args.quick else Sizes())
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _measure(args: argparse.Namespace, sizes: Sizes) -> list[Comparison]:
@@ -205,7 +192,3 @@ def _measure(args: argparse.Namespace, sizes: Sizes) -> list[Comparison]:
     found = [copying(replays.ours, sizes, args.repeats)]
     found += [sampling(replays, batch_size, sizes, args.repeats) for batch_size in SAMPLE_WANTED]
     return found + [updating(replays, batch_size, sizes, args.repeats) for batch_size in SAMPLE_WANTED]
-
-
-if __name__ == "__main__":
-    run(measure, "Compare sampling from replay with a bare gather and with other replays. Takes 9 GB of memory.")

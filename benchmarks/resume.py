@@ -1,34 +1,27 @@
 """How long a learner that resumes with a full replay takes until its first update.
 
-    python -m benchmarks.resume --repeats 3
-
 A learner is started as its users start it, one actor's log is filled with random play, and the learner is stopped with
 the replay full. Then it is started again: it loads its snapshot, reads the log, and has its replay back. A million
 transitions need 8 GB of memory for the replay; where there is less, there are fewer.
 """
 
 import argparse
-import os
-import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import IO
 
 from benchmarks.chunks import SPEC, random_chunks
-from benchmarks.harness import Comparison, Rate, run
-from benchmarks.redis_server import RedisServer
+from benchmarks.harness import Comparison, Rate
+from benchmarks.processes import Program, RedisServer, processor_s
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.run_status import read_run
 from rainbow_iqn_apex.memory.messages import encode_message
 from rainbow_iqn_apex.programs.memory_needs import available_memory
-from rainbow_iqn_apex.saber.results.run_record import ROOT
 
 _TRANSITIONS = 1_000_000
 _SHARE = 0.7  # of the memory there is, for the replay
@@ -36,7 +29,6 @@ _GAME = "space_invaders"
 _CHUNKS = 200  # different ones
 _COMMIT = 5  # chunks
 _STATE = bytes(40_000)
-_PATIENCE_S = 900.0
 _PHASES = {  # by the line that ends each
     "imports": "Budget:",
     "replay made, snapshot read": "Resuming from",
@@ -44,7 +36,6 @@ _PHASES = {  # by the line that ends each
     "log read, first update": "T = ",
 }
 _LIMIT = "limit: writing so much new memory once"
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
@@ -55,10 +46,11 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
         options = f"--game {_GAME} --disable-cuda --learn-start {chunks * SPEC.period} --nb-actor 1 --force --seed 1"
         options += f" --memory-capacity {chunks * SPEC.period} --synchronize-actors-with-learner False --queue-size 1"
         options += f" --T-max 100000000 --log-interval 4 --port-redis {server.port} --path-to-results {folder}"
-        with _learner(options, Path(folder)) as learner:
-            size = _fill(server.port, chunks, lambda: _check(learner))
-            _until(learner, Path(folder), "T = ")
-            _stop(learner)
+        with ExitStack() as stack:
+            learner = _learner(stack, options, Path(folder))
+            size = _fill(server.port, chunks, learner)
+            learner.wait_for_line("T = ")
+            learner.stop()
         repeats = range(1 if args.quick else args.repeats)
         runs = [_resume(options, Path(folder)) | {_LIMIT: _first_touch(_frames(chunks))} for _ in repeats]
     phases = {name: tuple(times[name] for times in runs) for name in [*_PHASES, "all", "processor", _LIMIT]}
@@ -75,28 +67,21 @@ def _frames(chunks: int) -> int:
     return chunks * SPEC.window * 84 * 84
 
 
-def _learner(options: str, folder: Path) -> subprocess.Popen[bytes]:
-    said: IO[bytes]
-    with _output(folder).open("wb") as said:
-        command = [sys.executable, "-u", "launch_learner.py", *options.split()]
-        return subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT)
+def _learner(stack: ExitStack, options: str, folder: Path) -> Program:
+    return Program(stack, ["launch_learner.py", *options.split()], folder / "learner.txt")
 
 
-def _output(folder: Path) -> Path:
-    return folder / "learner.txt"
-
-
-def _fill(port: int, chunks: int, check: Callable[[], None]) -> int:
+def _fill(port: int, chunks: int, learner: Program) -> int:
     """Append so many chunks as actor 0; returns their bytes."""
     different = random_chunks(_GAME, min(chunks, _CHUNKS))
     with closing(connect("127.0.0.1", port)) as client:
-        while not (record := read_run(client, _GAME)) or record.status != "running":
-            check()
-            time.sleep(0.1)
-        with ActorClient(client, _GAME, record.run_id, 0, threading.Event()) as link:
+        learner.wait_until(lambda: bool((record := read_run(client, _GAME)) and record.status == "running"))
+        record = read_run(client, _GAME)
+        assert record
+        with ActorClient(client, _GAME, record.run_id, 0, threading.Event()) as actor:
             for first in range(0, chunks, _COMMIT):
                 numbers = range(first, min(first + _COMMIT, chunks))
-                link.commit([different[i % len(different)] for i in numbers], _STATE)
+                actor.commit([different[i % len(different)] for i in numbers], _STATE)
     sizes = [len(encode_message(chunk)) for chunk in different]
     return sum(sizes[i % len(sizes)] for i in range(chunks))
 
@@ -105,13 +90,14 @@ def _resume(options: str, folder: Path) -> dict[str, float]:
     """Seconds by phase."""
     start = before = time.monotonic()
     times: dict[str, float] = {}
-    with _learner(options, folder) as learner:
+    with ExitStack() as stack:
+        learner = _learner(stack, options, folder)
         for phase, line in _PHASES.items():
-            _until(learner, folder, line)
+            learner.wait_for_line(line)
             times[phase] = time.monotonic() - before
             before = time.monotonic()
-        processor = _processor_s(learner.pid)
-        _stop(learner)
+        processor = processor_s(learner.pid)
+        learner.stop()
     return times | {"all": before - start, "processor": processor}
 
 
@@ -122,32 +108,3 @@ def _first_touch(size: int) -> float:
     )
     command = [sys.executable, "-c", f"{program}; print(time.monotonic() - t)", str(size)]
     return float(subprocess.run(command, check=True, capture_output=True).stdout)
-
-
-def _processor_s(pid: int) -> float:
-    """Processor seconds of a process so far, in all its threads (Linux)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def _until(learner: subprocess.Popen[bytes], folder: Path, line: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not re.search(rf"^(\[.*\] )?{line}", _output(folder).read_text(), re.MULTILINE):
-        if time.monotonic() > deadline or learner.poll() is not None:
-            raise RuntimeError(f"the learner did not get so far; it said:\n{_output(folder).read_text()}")
-        time.sleep(0.01)
-
-
-def _check(learner: subprocess.Popen[bytes]) -> None:
-    if learner.poll() is not None:
-        raise RuntimeError(f"the learner ended with {learner.returncode}")
-
-
-def _stop(learner: subprocess.Popen[bytes]) -> None:
-    learner.terminate()
-    if learner.wait(_PATIENCE_S) != 0:
-        raise RuntimeError(f"the learner ended with {learner.returncode}")
-
-
-if __name__ == "__main__":
-    run(measure, "A learner that resumes with a full replay.")

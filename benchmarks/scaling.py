@@ -1,35 +1,29 @@
 """What actors cost Redis, the learner and themselves: throughput with more and more of them, and a fit.
 
-    python -m benchmarks.scaling --json benchmarks/results/scaling.json
-
 Synthetic actors append chunks of random play that they have made before, so that a machine can run more of them than it
-could play for: first as fast as they can, then at fixed rates, in different portions, so that nobody waits. To these
+could play for: first as fast as they can, then at fixed rates, in different portions, so that none waits. To these
 the processor time of Redis, the learner's end and the actors is fitted by a constant, one for each actor, one for each
 commit (a script call with the actor's state) and one for each chunk of 64 transitions.
 """
 
 import argparse
-import json
-import os
 import resource
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.chunks import SPEC
-from benchmarks.environment_info import machine
-from benchmarks.harness import Work
-from benchmarks.redis_server import RedisServer
+from benchmarks.harness import Work, add_json
+from benchmarks.processes import RedisServer, processor_s
 from benchmarks.transport import System, Writers, empty_replay, running, take_in
 from rainbow_iqn_apex.agents.networks.duelling import NetworkSpec, QuantileNetwork
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.environment_spec import Field
-from rainbow_iqn_apex.saber.results.run_record import commit
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _WINDOW_S = 4.0
 _TRANSFERS = 50  # of weights
 _FREE = [Writers(number) for number in (1, 2, 4, 8)]
@@ -65,12 +59,17 @@ class Fit:
     error: float  # root mean square, of what is explained
 
 
-def main() -> None:
-    """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, help="file to write")
-    args = parser.parse_args()
-    free, paced = ([_point(writers) for writers in group] for group in (_FREE, _PACED))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--quick", action="store_true", help="few actors, to see that it runs")
+    add_json(parser)
+
+
+def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measure and print."""
+    most = 2 if args.quick else 32
+    groups = [[writers for writers in group if writers.number <= most] for group in (_FREE, _PACED)]
+    free, paced = ([_point(writers) for writers in group] for group in groups)
     fits = {who: _fit(paced, who) for who in ("redis", "learner", "actor")}
     weights = _weights()
     for who, fit in fits.items():
@@ -78,10 +77,11 @@ def main() -> None:
         said = "{:.0f} us a second, {:.0f} us an actor and second, {:.0f} us a commit, {:.0f} us a chunk"
         print(f"{who}: {said.format(*(1e6 * cost for cost in costs))}; root mean square error {fit.error:.1%}")
     print(", ".join(f"{name} {value:.4g}" for name, value in weights.items()))
-    if args.json:
-        found = {"machine": machine(), "commit": commit(), "points": [asdict(point) for point in free + paced]}
-        found |= {"fits": {who: asdict(fit) for who, fit in fits.items()}, "weights": weights}
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+    yield {
+        "points": [asdict(point) for point in free + paced],
+        "fits": {who: asdict(fit) for who, fit in fits.items()},
+        "weights": weights,
+    }
 
 
 def _point(writers: Writers) -> Point:
@@ -104,12 +104,7 @@ def _point(writers: Writers) -> Point:
 
 def _processor_s(system: System) -> tuple[float, float, float]:
     own = resource.getrusage(resource.RUSAGE_SELF)
-    return _of(system.redis), own.ru_utime + own.ru_stime, sum(_of(pid) for pid in system.writers)
-
-
-def _of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return processor_s(system.redis), own.ru_utime + own.ru_stime, sum(processor_s(pid) for pid in system.writers)
 
 
 def _fit(points: list[Point], who: str) -> Fit:
@@ -140,9 +135,9 @@ def _weights() -> dict[str, float]:
         }
         found: dict[str, float] = {"bytes": len(packet)}
         for name, work in works.items():
-            before = _of(server.process.pid)
+            before = processor_s(server.process.pid)
             found[f"{name}_s"] = float(np.median([_took(work) for _ in range(_TRANSFERS)]))
-            found[f"{name}_redis_s"] = (_of(server.process.pid) - before) / _TRANSFERS
+            found[f"{name}_redis_s"] = (processor_s(server.process.pid) - before) / _TRANSFERS
     return found
 
 
@@ -155,7 +150,3 @@ def _took(work: Work) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
-
-
-if __name__ == "__main__":
-    main()

@@ -2,33 +2,32 @@
 
 import argparse
 import itertools
-import time
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.harness import Comparison, Work, compare
+from benchmarks.chunks import ATARI
+from benchmarks.harness import Comparison, Work, compare_threads
 from benchmarks.replay_peers import sequence_peers
+from benchmarks.works import CPU
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.args import parse
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId, ChunkSpec
-from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Array, StepType
 from rainbow_iqn_apex.programs.common import make_agent
 
-_CPU = torch.device("cpu")
-_ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))
 UNROLLS = 32  # of a batch from the queue
 SEQUENCES = 64  # of a batch from replay
 QUEUED_WANTED = 100_000  # rows a second
 SAMPLE_WANTED = 0.8  # least ratio to the faster copy of as many frames
 
 
-def measure(args: argparse.Namespace) -> list[Comparison]:
+def compare_sequences(args: argparse.Namespace) -> list[Comparison]:
     """Compare the queue and the sampling of sequences with bare copies of their frames."""
     batches, sequences = (2, SEQUENCES) if args.quick else (20, 500)  # more than caches hold
     queued = _queue(batches, args)
@@ -38,7 +37,7 @@ def measure(args: argparse.Namespace) -> list[Comparison]:
 
 
 def _agent(words: str) -> Agent:
-    return make_agent(parse(words.split(), "sequences", ""), _ENVIRONMENT, _CPU, learns=False, seed=1)
+    return make_agent(parse(words.split(), "sequences", ""), ATARI, CPU, learns=False, seed=1)
 
 
 def _chunks(spec: ChunkSpec, count: int) -> list[Chunk]:
@@ -50,7 +49,7 @@ def _chunks(spec: ChunkSpec, count: int) -> list[Chunk]:
 
     chunks = []
     for _ in range(count):
-        rows = {name: array(field, spec.window) for name, field in spec.row_fields(_ENVIRONMENT).items()}
+        rows = {name: array(field, spec.window) for name, field in spec.row_fields(ATARI).items()}
         rows["step_type"][:] = StepType.MID
         priorities = rng.random(spec.samples).astype(np.float32) if spec.prioritised else None
         chunks.append(Chunk(0, 0, rows, {name: array(field) for name, field in spec.state}, priorities))
@@ -61,7 +60,7 @@ def _queue(batches: int, args: argparse.Namespace) -> Comparison:
     """Rows that may be learned from and come in and out again, a second."""
     spec = _agent("--agent impala").spec
     chunks = _chunks(spec, batches * UNROLLS)
-    queue = Queue(spec, UNROLLS * spec.period, UNROLLS, torch.Generator().manual_seed(1), _CPU)
+    queue = Queue(spec, UNROLLS * spec.period, UNROLLS, torch.Generator().manual_seed(1), CPU)
     batch = np.empty((spec.window, UNROLLS, 84, 84), np.uint8)
     given = [chunks[start : start + UNROLLS] for start in range(0, len(chunks), UNROLLS)]
     turns, others = itertools.cycle(given), itertools.cycle(given)
@@ -77,13 +76,13 @@ def _queue(batches: int, args: argparse.Namespace) -> Comparison:
 
     works: dict[str, Work] = {"copy of the frames alone": copy, "queue": ours}
     rows = UNROLLS * spec.length
-    return _compare(f"queue, batches of {UNROLLS} x {spec.length} rows", "rows/s", works, args, per_call=rows)
+    return compare_threads(f"queue, batches of {UNROLLS} x {spec.length} rows", "rows/s", works, args, per_call=rows)
 
 
 def _sampling(sequences: int, args: argparse.Namespace) -> Comparison:
     spec = _agent("--agent r2d2").spec
     chunks = _chunks(spec, sequences)
-    replay = Replay(spec, _ENVIRONMENT, sequences * spec.period, torch.Generator().manual_seed(1), _CPU)
+    replay = Replay(spec, ATARI, sequences * spec.period, torch.Generator().manual_seed(1), CPU)
     for number, chunk in enumerate(chunks):
         replay.add(ChunkId(0, number), chunk)
     frames, generator = replay.ring.rows["obs"], torch.Generator().manual_seed(2)
@@ -105,15 +104,4 @@ def _sampling(sequences: int, args: argparse.Namespace) -> Comparison:
     }
     works |= {f"{peer.name}, all fields": partial(peer.sample, SEQUENCES) for peer in sequence_peers(chunks)}
     name = f"sample {SEQUENCES} x {spec.window} rows"
-    return _compare(name, "1/s", works, args, wanted={"ours, all fields": SAMPLE_WANTED})
-
-
-def _compare(
-    name: str, unit: str, works: dict[str, Work], args: argparse.Namespace, *, per_call: float = 1,
-    wanted: dict[str, float] | None = None,
-) -> Comparison:  # fmt: skip
-    slice_s = 0.02 if args.quick else 0.4
-    return compare(
-        name, unit, works, per_call=per_call, repeats=args.repeats, wanted=wanted, slice_s=slice_s,
-        clock=time.thread_time,
-    )  # fmt: skip
+    return compare_threads(name, "1/s", works, args, wanted={"ours, all fields": SAMPLE_WANTED})

@@ -1,25 +1,21 @@
 """Whether memory and file descriptors stay flat: a run at a high rate for an hour, looked at every few seconds.
 
-    python -m benchmarks.soak --minutes 60 --json benchmarks/results/soak.json
-
 Redis, a learner and two actors without lockstep; the replay is small, so that it is soon full and turns over all the
 time. The slope is that of a line through the second half of the time, when everything has been allocated.
 """
 
 import argparse
-import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.environment_info import machine
-from benchmarks.redis_server import RedisServer
-from benchmarks.system import start
-from rainbow_iqn_apex.saber.results.run_record import commit
+from benchmarks.harness import add_json
+from benchmarks.processes import Program, RedisServer
 
 _OPTIONS = (
     "--preset cpu --game pong --hidden-size 32 --nb-actor 2 --synchronize-actors-with-learner False "
@@ -30,23 +26,21 @@ _PERIOD_S = 5.0
 Sample = tuple[float, int, int]  # seconds since the start, resident bytes, open file descriptors
 
 
-def main() -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--minutes", type=float, default=60.0, help="length [%(default)s]")
+    add_json(parser)
+
+
+def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Run, look, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60.0, help="length [default: 60]")
-    parser.add_argument("--json", type=Path, help="file to write")
-    args = parser.parse_args()
     seen, rows = _soak(60 * args.minutes)
     found = {who: _summary(samples) for who, samples in seen.items()}
     for who, numbers in found.items():
         print(f"{who}: " + ", ".join(f"{name} {value:,.4g}" for name, value in numbers.items()))
     print(f"{rows:,.0f} transitions a second")
-    if args.json:
-        result = {"machine": machine(), "commit": commit(), "minutes": args.minutes, "transitions": rows}
-        each_minute = {
-            who: [round(resident / 1e6, 1) for _, resident, _ in samples[::12]] for who, samples in seen.items()
-        }
-        args.json.write_text(json.dumps(result | {"processes": found, "MB each minute": each_minute}) + "\n")
+    each_minute = {who: [round(resident / 1e6, 1) for _, resident, _ in samples[::12]] for who, samples in seen.items()}
+    yield {"minutes": args.minutes, "transitions": rows, "processes": found, "MB each minute": each_minute}
 
 
 def _soak(seconds: float) -> tuple[Mapping[str, list[Sample]], float]:
@@ -55,10 +49,10 @@ def _soak(seconds: float) -> tuple[Mapping[str, list[Sample]], float]:
         server = stack.enter_context(RedisServer())
         options = [*_OPTIONS.split(), "--port-redis", str(server.port), "--path-to-results", str(folder)]
         pids = {"Redis": server.process.pid}
-        pids["learner"] = start(stack, ["launch_learner.py", *options], folder / "learner.txt").pid
+        pids["learner"] = Program(stack, ["launch_learner.py", *options], folder / "learner.txt").pid
         for actor in range(2):
             words = ["launch_actor.py", "--id-actor", str(actor), *options]
-            pids[f"actor {actor}"] = start(stack, words, folder / f"actor{actor}.txt").pid
+            pids[f"actor {actor}"] = Program(stack, words, folder / f"actor{actor}.txt").pid
         seen: dict[str, list[Sample]] = {who: [] for who in pids}
         begun = time.monotonic()
         while (now := time.monotonic() - begun) < seconds:
@@ -92,7 +86,3 @@ def _summary(samples: list[Sample]) -> dict[str, float]:
         "descriptors an hour": float(np.polyfit(hours, descriptors, 1)[0]),
         "most descriptors": float(max(count for _, _, count in samples)),
     }
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 """How fast experience gets from actors through Redis into the replay, and how many bytes it takes.
 
-    python -m benchmarks.transport
-
 Writers append what actors would, as fast as the rate limiter allows, in processes of their own; the learner's inbox and
 replay take it in here. One core of each process, and Redis, share the machine.
 """
@@ -22,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.chunks import GAMES, SPEC, random_chunks
-from benchmarks.harness import Comparison, Rate, Work, compare, run
-from benchmarks.redis_server import RedisServer
+from benchmarks.chunks import ATARI, GAMES, SPEC, random_chunks
+from benchmarks.harness import Comparison, Rate, Work, compare
+from benchmarks.processes import RedisServer
 from benchmarks.transport_writer import NAME, RUN
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.connection import connect
@@ -32,13 +30,11 @@ from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
-from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 
-_ENVIRONMENT = EnvironmentSpec(Field((84, 84), "uint8"), Discrete(18))
 _COMMIT = 4  # chunks of a commit
 _CHUNKS = 12  # of each game
 _WANTED = 100_000  # transitions a second through Redis
@@ -103,7 +99,7 @@ def _parts(chunks: list[Chunk], slots: int, repeats: int) -> Comparison:
 
 def empty_replay(slots: int) -> Replay:
     """Room for so many chunks."""
-    return Replay(SPEC, _ENVIRONMENT, slots * SPEC.period, torch.Generator().manual_seed(0), torch.device("cpu"))
+    return Replay(SPEC, ATARI, slots * SPEC.period, torch.Generator().manual_seed(0), torch.device("cpu"))
 
 
 def _through_redis(args: argparse.Namespace, slots: int) -> Comparison:
@@ -148,7 +144,7 @@ def running(writers: Writers) -> Iterator[System]:
         server = stack.enter_context(RedisServer())
         link = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, writers.number))
         link.lead(RUN)
-        decode = MessageDecoder(SPEC, _ENVIRONMENT, nb_env=1)
+        decode = MessageDecoder(SPEC, ATARI, nb_env=1)
         inbox = link.inbox(decode, threading.Event(), lambda: UNBOUNDED)
         stack.callback(inbox.close)
         link.write_progress("running", 0, 0, inbox.read)
@@ -164,7 +160,3 @@ def running(writers: Writers) -> Iterator[System]:
             stack.callback(process.kill)
             pids.append(process.pid)
         yield System(server.process.pid, pids, link, inbox)
-
-
-if __name__ == "__main__":
-    run(measure, "Experience through Redis into the replay.")

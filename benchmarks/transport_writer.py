@@ -1,4 +1,4 @@
-"""An actor without a game, for `benchmarks.transport`: appends chunks that were made before.
+"""An actor without a game, for transport.py: appends chunks that were made before.
 
 python -m benchmarks.transport_writer <folder of messages> <port> <actor> <chunks of a commit> <chunks a second>
 """

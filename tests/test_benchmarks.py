@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.learning import main, summary, thinned
+from benchmarks import harness
+from benchmarks.__main__ import TABLE
 from benchmarks.learning_plot import LAST, MOST, curve, draw, few
 from benchmarks.learning_report import comparison, report, welch
+from benchmarks.learning_runs import summary, thinned
 from benchmarks.learning_tasks import CONFIGURATIONS, GAMES, TASKS, environment_of
 from benchmarks.peer_tasks import PEERS, PeerRun
 from benchmarks.policies import play, random_policy
@@ -193,28 +195,50 @@ def test_policies_play_whole_episodes_and_repeat_themselves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        (["run", "gpu", "--game", "pong"], "invalid choice"),
-        (["run", "cpu", "--game", "pong"], "road_runner"),
-        (["run", "cpu"], "--game"),
-        (["baselines", "--game", "spce_invaders"], "space_invaders"),
+        (["learning", "run", "gpu", "--game", "pong"], "invalid choice"),
+        (["learning", "run", "cpu", "--game", "pong"], "road_runner"),
+        (["learning", "run", "sb3-sac", "--game", "pong"], "sb3-sac is for pendulum, halfcheetah"),
+        (["learning", "run", "cpu"], "--game"),
+        (["learning", "baselines", "--game", "spce_invaders"], "space_invaders"),
+        (["replay", "--repeats", "0"], "must be above 0"),
+        (["replay", "--json", "nowhere/found.json"], "--json: there is no folder nowhere"),
     ],
 )
 def test_a_wrong_command_is_refused_in_one_line(
-    words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["learning.py", *words])
     with pytest.raises(SystemExit) as ended:
-        main()
+        harness.run(words[0], words[1:])
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err.splitlines()[-1]
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_table_lists_every_benchmark_and_is_what_the_program_shows() -> None:
+    modules = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef measure(" in path.read_text()}
+    assert set(TABLE) == modules
+    code, out, _ = run("-m", "benchmarks")
+    assert code == 0 and all(f"{name} " in out and sentence in out for name, sentence in TABLE.items())
 
 
 def test_a_wrong_command_is_refused_by_the_program() -> None:
-    code, _, errors = run("-m", "benchmarks.learning", "run", "cpu", "--game", "pong")
-    assert code == 2
-    assert "road_runner" in errors.splitlines()[-1]
+    for words, message in (
+        (["learning", "run", "cpu", "--game", "pong"], "road_runner"),
+        (["spede"], "invalid choice"),
+    ):
+        code, _, errors = run("-m", "benchmarks", *words)
+        assert code == 2
+        assert message in errors.splitlines()[-1]
+
+
+def test_idle_threads_are_settled_before_torch_is_imported() -> None:
+    # Mutation: import the harness at the top of benchmarks/__main__.py.
+    program = (
+        "import sys; from rainbow_iqn_apex.programs import processor; from benchmarks import __main__ as program; "
+        "processor.prepare = lambda: sys.exit(str('torch' in sys.modules)); program.main()"
+    )
+    assert run("-c", program)[2].strip() == "False"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

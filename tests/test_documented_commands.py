@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from benchmarks.__main__ import TABLE
+from benchmarks.harness import make_parser
 from rainbow_iqn_apex import args, run_status, saber_report
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options import completion
@@ -104,23 +106,19 @@ def redis_users(words: tuple[str, ...], place: Workplace) -> None:
     assert make_users(place.folder / words[2], *words[3:])
 
 
+def benchmark(words: tuple[str, ...], _: Workplace) -> None:
+    if name := next(iter(words[3:]), None):
+        assert name in TABLE
+        make_parser(name).parse_args(words[4:])
+
+
 def own_module(words: tuple[str, ...], _: Workplace) -> None:
     """A module of the repository whose text names the options and the words given."""
     module, given = words[words.index("-m") + 1], words[words.index("-m") + 2 :]
     path = ROOT / module.replace(".", "/")
     place = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
     texts = [path.read_text() for path in (place.parent.glob("*.py") if given else [place])]
-    unknown = [word for word in given if word.startswith("--") and not any(f'"{word}"' in text for text in texts)]
-    assert [word for word in unknown if not is_option(word)] == []
-
-
-def is_option(word: str) -> bool:
-    """Whether learner and actors have an option; benchmarks hand theirs on."""
-    try:
-        args.parse([word, "1"], "", "")
-    except UserError as error:
-        return "no such option" not in str(error)
-    return True
+    assert [word for word in given if word.startswith("--") and not any(f'"{word}"' in text for text in texts)] == []
 
 
 def pytest_arguments(words: tuple[str, ...], _: Workplace) -> None:
@@ -187,7 +185,8 @@ RULES: list[tuple[str, Check | str]] = [
     (r"apex-", installed),
     (r"(uv )?pip install \.", "tests/test_installed.py does it, in an environment of its own"),
     (r"python programs/make_redis_users\.py", redis_users),
-    (r"python -m (benchmarks|rainbow_iqn_apex|tests\.fuzz)", own_module),
+    (r"python -m benchmarks( |$)", benchmark),
+    (r"python -m (rainbow_iqn_apex|tests\.fuzz)", own_module),
     (r"([A-Z_]+=\d+ )*python -m pytest|bash run_tests\.sh", pytest_arguments),
     (r"bash make_environment\.sh", make_environment),
     (r"bash benchmarks/gpu\.sh( --device cpu --seconds \d+)?$", "tests/test_benchmarks.py does it"),
@@ -258,7 +257,8 @@ def test_programs_take_the_commands_of_a_document(document: str, place: Workplac
         ".venv/bin/pip install -r requirements-more.txt",
         "apex-actor --nb-actor 2",
         "python launch_learner.py --config --game pong",
-        "python -m benchmarks.learning run cpu --gmae pong",
+        "python -m benchmarks learnign report",
+        "python -m benchmarks learning run cpu --gmae pong",
         "python -m tests.fuzz --case 5",
         "STOPPED=3 python -m pytest tests/test_stops.py -s",
         "bash run_tests.sh tests/memories",

@@ -1,0 +1,82 @@
+"""Works that several benchmarks measure: acting, updates of the learner, and bare matrix products."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from benchmarks.chunks import ATARI, random_chunks
+from benchmarks.harness import Work
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.precision import computes_in_bfloat16
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
+from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.learner.buffers import make_buffer
+from rainbow_iqn_apex.programs.learner.trainer import make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import Turn
+
+CPU = torch.device("cpu")
+PERIOD = 4  # agent steps of an actor's noise draw, by default
+FRAMES = 4  # of an agent step
+_GAME = "space_invaders"
+_DIFFERENT = 40  # chunks of a buffer, at most
+
+
+def act_work(settings: Args, environments: int, device: torch.device = CPU, calls: int = PERIOD) -> Work:
+    """Agent steps in each environment, as many as stand for a noise draw by default."""
+    agent = make_agent(settings, ATARI, device, learns=False, seed=1)
+    frames = np.random.default_rng(0).integers(0, 256, (environments, 84, 84), dtype=np.uint8)
+    rows = Rows(
+        obs=frames,
+        step_type=np.full(environments, StepType.MID, np.uint8),
+        reward=np.zeros(environments, np.float32),
+        discount=np.ones(environments, np.float32),
+    )
+    state: Arrays = {}
+
+    def act() -> None:
+        nonlocal state
+        for _ in range(calls):
+            _, state = agent.act(rows, state, 10)
+
+    return act
+
+
+def update_work(agent: Agent, settings: Args, count: int, device: torch.device = CPU) -> Work:
+    """An update of the learner, with its batch's way out of a buffer of `count` chunks; a queue is filled before it."""
+    chunks = random_chunks(_GAME, min(count, _DIFFERENT), agent.spec)
+    settings = replace(settings, memory_capacity=count * agent.spec.period)
+    buffer = make_buffer(settings, agent, ATARI, torch.Generator(device).manual_seed(1))
+    trainer = make_trainer(agent, buffer, settings.update_size, device)
+
+    def fill() -> None:
+        for number in range(count):
+            buffer.add(ChunkId(0, number), chunks[number % len(chunks)])
+
+    def work() -> None:
+        if agent.buffer == "queue":
+            fill()
+        trainer([Turn(0.4, 1)])
+
+    if agent.buffer == "replay":
+        fill()
+    return work
+
+
+def learner(settings: Args, device: torch.device = CPU) -> Agent:
+    """Make an agent that learns Atari."""
+    return make_agent(settings, ATARI, device, learns=True, seed=1)
+
+
+def product_dtype() -> torch.dtype:
+    """Return the precision of large products on this machine, by default."""
+    return torch.bfloat16 if computes_in_bfloat16(CPU) else torch.float32
+
+
+def product_work(rows: int, inner: int, columns: int) -> Work:
+    """A matrix product, in bfloat16 where the processor has it."""
+    dtype = product_dtype()
+    a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
+    return lambda: a @ b
