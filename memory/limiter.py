@@ -21,7 +21,11 @@ Without lockstep actors come and go at any time.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta
+
+from rainbow_iqn_apex.common.schema import Whole, parse
 
 MAX_ACTORS = 4096  # of a run: nobody who may write to Redis can make the learner read more logs than these
 
@@ -33,10 +37,10 @@ class Crew(NamedTuple):
     each round.
     """
 
-    first_round: int
-    first_step: int
-    nb_actor: int
-    env_steps: int
+    first_round: Whole
+    first_step: Whole
+    nb_actor: Annotated[int, Meta(ge=1, le=MAX_ACTORS)]
+    env_steps: Annotated[int, Meta(ge=1, lt=2**53)]
 
 
 @dataclass(frozen=True)
@@ -125,13 +129,10 @@ class RateLimiter:
 
 def check_crews(rows: Any) -> tuple[Crew, ...]:
     """Return crews as they were stored; raises ValueError for anything that no run can have stored."""
-    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == len(Crew._fields) for row in rows):
-        raise ValueError("its crews are no lists of numbers")
-    if not all(type(number) is int and 0 <= number < 2**53 for row in rows for number in row):
-        raise ValueError("a number of its crews is no whole number")
-    crews = tuple(Crew(*row) for row in rows)
-    if not all(0 < crew.nb_actor <= MAX_ACTORS and crew.env_steps for crew in crews):
-        raise ValueError("a crew has no actors, or too many, or plays no step")
+    try:
+        crews = parse(rows, tuple[Crew, ...])
+    except ValueError as error:
+        raise ValueError(f"its crews are wrong ({error})") from error
     firsts = [crew.first_round for crew in crews]
     if firsts != sorted(set(firsts)) or firsts[:1] not in ([], [0]):
         raise ValueError("its crews are not in the order of their rounds")

@@ -5,38 +5,48 @@ All messages of an actor are in one ordered log, so none overtakes another, and 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
+from msgspec import Meta, Struct
+
+from rainbow_iqn_apex.common.schema import parse
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.rows import section
 from rainbow_iqn_apex.memory.wire import Packet, Tag, WireError
+
+MOST = 10**15  # beyond any round, version or environment
+Number = Annotated[int, Meta(ge=0, lt=MOST)]
+Record = dict[str, bool | int | float | str]
 
 
 @dataclass(frozen=True)
 class Episode:
     """A finished training episode; `record` holds its scores by name (numbers and short texts)."""
 
-    record: dict[str, int | float | str]
+    record: Record
 
 
 @dataclass(frozen=True)
 class Joined:
     """The actor starts without a saved state, at this round."""
 
-    round: int
+    round: Number
 
 
 @dataclass(frozen=True)
 class RoundEnd:
     """The actor has played this round and everything of it is in the log."""
 
-    round: int
+    round: Number
 
 
 Message = Chunk | Episode | Joined | RoundEnd
 
-MOST = 10**15  # beyond any round, version or environment
+
+class _ChunkMeta(Struct):
+    env: Number
+    version: Number
 
 
 def encode_message(message: Message) -> bytes:
@@ -65,34 +75,22 @@ def decode_message(data: bytes, max_payload: int) -> Message:
             case Tag.CHUNK:
                 return _chunk(packet)
             case Tag.EPISODE:
-                return Episode(_record(packet.meta))
+                return Episode(parse(packet.meta, Record))
             case Tag.JOINED:
-                return Joined(_integer(packet.meta["round"]))
+                return parse(packet.meta, Joined)
             case Tag.ROUND_END:
-                return RoundEnd(_integer(packet.meta["round"]))
-    except KeyError as error:
-        raise WireError(f"{packet.tag.name} message without {error}") from error
+                return parse(packet.meta, RoundEnd)
+    except ValueError as error:
+        raise WireError(f"{packet.tag.name} message: {error}") from error
     raise WireError(f"a {packet.tag.name} message does not belong into an actor's stream")
 
 
 def _chunk(packet: Packet) -> Chunk:
-    meta = packet.meta
+    meta = parse(packet.meta, _ChunkMeta)
     return Chunk(
-        env=_integer(meta["env"]),
-        version=_integer(meta["version"]),
+        env=meta.env,
+        version=meta.version,
         rows=section(packet.arrays, "rows."),
         state=section(packet.arrays, "state."),
         priorities=packet.arrays.get("priorities"),
     )
-
-
-def _integer(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < MOST:
-        raise WireError("expected a whole number from 0 to below 10^15")  # not shown: it may be long, or deeply nested
-    return value
-
-
-def _record(meta: dict[str, Any]) -> dict[str, int | float | str]:
-    if not all(isinstance(value, int | float | str) for value in meta.values()):
-        raise WireError("an episode's record holds numbers and texts only")
-    return meta

@@ -7,17 +7,21 @@ import json
 import math
 import time
 from collections import deque
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, NamedTuple, cast, get_args
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Literal, NamedTuple
 
+from msgspec import Meta
+
+from rainbow_iqn_apex.common.schema import MOST, Moment, Number, read_record
 from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
-from rainbow_iqn_apex.monitoring.bounded import MOST, moment, number, read_object
 from rainbow_iqn_apex.monitoring.metrics import METRICS, PRIORITY_BOUNDS, check_names, known
 
 MAX_BYTES = 1 << 16  # of a report
 MAX_EVENTS = 20
 _MAX_TEXT = 200  # characters
+_Text = Annotated[str, Meta(max_length=_MAX_TEXT)]
+_Bin = Annotated[float, Meta(ge=0, le=MOST)]
 
 Role = Literal["learner", "actor", "evaluation actor"]
 
@@ -34,8 +38,8 @@ class ReportError(ValueError):
 class Event(NamedTuple):
     """Something that happened to a process, such as a checkpoint."""
 
-    at: float  # seconds since 1970
-    text: str
+    at: Moment  # seconds since 1970
+    text: _Text
     is_alarm: bool = False  # whether a person should look at it
 
 
@@ -59,16 +63,16 @@ class Report:
     """Holds what one process has written of itself."""
 
     role: Role
-    number: int  # of the actor; 0 of the learner
-    host: str
-    process: int
-    began: float  # seconds since 1970, by the clock of the process's machine, as all times here
-    written: float
+    number: Annotated[int, Meta(ge=0, le=MAX_ACTORS)]  # of the actor; 0 of the learner
+    host: _Text
+    process: Annotated[int, Meta(ge=0, le=10**10)]
+    began: Moment  # seconds since 1970, by the clock of the process's machine, as all times here
+    written: Moment
     ended: bool = False  # the process has left in good order
-    waits_for: str = ""  # empty: it waits for nothing
-    values: dict[str, float] = field(default_factory=dict)  # by the names of monitoring.metrics
-    histograms: dict[str, list[float]] = field(default_factory=dict)  # counts of the bins, by the names of METRICS
-    events: tuple[Event, ...] = ()
+    waits_for: _Text = ""  # empty: it waits for nothing
+    values: dict[str, Number] = field(default_factory=dict)  # by the names of monitoring.metrics
+    histograms: dict[str, list[_Bin]] = field(default_factory=dict)  # counts of the bins, by the names of METRICS
+    events: Annotated[tuple[Event, ...], Meta(max_length=MAX_EVENTS)] = ()
 
     def value(self, name: str) -> float | None:
         """Return a metric, None if the process has not reported it; raises ValueError for an unknown name."""
@@ -88,63 +92,18 @@ def encode(report: Report) -> bytes:
 def decode(data: bytes) -> Report:
     """Parse a report; raises ReportError for anything that `encode` cannot have made."""
     try:
-        return _report(read_object(data, MAX_BYTES, {f.name for f in fields(Report)}))
+        report = read_record(data, Report, MAX_BYTES)
     except ValueError as error:
-        raise ReportError(f"a report {error}") from error
-
-
-def _report(content: dict[str, Any]) -> Report:
-    values, histograms = content["values"], content["histograms"]
-    if not isinstance(values, dict) or not isinstance(histograms, dict):
-        raise ValueError("has metrics that are none")
+        raise ReportError(f"a damaged report ({error})") from error
     # A newer release may report metrics that this one does not know.
-    sound = {name: number(values[name]) for name in known(values)}
-    counts = {name: _counts(bins) for name, bins in histograms.items() if name in METRICS}
-    return Report(
-        _role(content["role"]),
-        _whole(content["number"], MAX_ACTORS),
-        _text(content["host"]),
-        _whole(content["process"], 10**10),
-        moment(content["began"]),
-        moment(content["written"]),
-        content["ended"] is True,
-        _text(content["waits_for"]),
-        sound,
-        counts,
-        _events(content["events"]),
+    histograms = {name: bins for name, bins in report.histograms.items() if name in METRICS}
+    if any(len(bins) != len(PRIORITY_BOUNDS) + 1 for bins in histograms.values()):
+        raise ReportError("a report with a histogram of other bins")
+    return replace(
+        report,
+        host=printable(report.host),
+        waits_for=printable(report.waits_for),
+        values={name: report.values[name] for name in known(report.values)},
+        histograms=histograms,
+        events=tuple(event._replace(text=printable(event.text)) for event in report.events),
     )
-
-
-def _role(value: Any) -> Role:
-    if value not in get_args(Role):
-        raise ValueError("has an unknown role")
-    return cast(Role, value)
-
-
-def _whole(value: Any, most: int) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError("has a count that is none, or is too large")
-    return value
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str or len(value) > _MAX_TEXT:
-        raise ValueError("has a text that is none, or is too long")
-    return printable(value)
-
-
-def _counts(value: Any) -> list[float]:
-    if not isinstance(value, list) or len(value) != len(PRIORITY_BOUNDS) + 1:
-        raise ValueError("has a histogram of other bins")
-    counts = [number(count) for count in value]
-    if min(counts) < 0:
-        raise ValueError("has a histogram with a negative count")
-    return counts
-
-
-def _events(value: Any) -> tuple[Event, ...]:
-    if not isinstance(value, list) or len(value) > MAX_EVENTS:
-        raise ValueError("has no list of events, or too many")
-    if not all(isinstance(pair, list) and len(pair) == 3 for pair in value):
-        raise ValueError("has an event that is none")
-    return tuple(Event(moment(at), _text(text), alarm is True) for at, text, alarm in value)

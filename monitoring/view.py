@@ -4,18 +4,18 @@ Views travel as JSON. Whoever may publish in Redis may have made one, so `decode
 """
 
 import base64
-import binascii
 import json
 import math
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta, Struct, to_builtins
 
+from rainbow_iqn_apex.common.schema import Moment, Number, read_record
 from rainbow_iqn_apex.memory.environment_spec import Part
 from rainbow_iqn_apex.memory.rows import Array
-from rainbow_iqn_apex.monitoring.bounded import moment, number, read_object
 
 MAX_BYTES = 1 << 19  # of a view
 _MAX_SIDE = 256  # pixels of a picture; a larger one is left out
@@ -24,11 +24,6 @@ _MAX_NAME = 80  # characters of a part's name; the others are left out
 _MAX_ACTIONS, _MAX_PLACES = 512, 256
 _MAX_CURVES = 1 << 13  # numbers of all actions together; more are left out
 _NB_QUANTILES = 5  # of each number of "intervals": the page draws two ranges around a median
-_KINDS = ("", "quantiles", "atoms", "probabilities", "values", "choices", "intervals")
-_FIELDS = {
-    "at", "step", "version", "frame", "numbers", "parts", "more_numbers",
-    "kind", "actions", "value", "places", "curves", "more_actions",
-}  # fmt: skip
 
 
 class ViewError(ValueError):
@@ -115,77 +110,55 @@ def _plain(values: Any) -> list[float]:
     return [float(f"{value:.4g}") if math.isfinite(value) else 0.0 for value in values]
 
 
-def decode(data: bytes) -> dict[str, Any]:
-    """Parse a view into plain values for the page; raises ViewError for anything that `encode` cannot have made."""
-    try:
-        return _view(read_object(data, MAX_BYTES, _FIELDS))
-    except ValueError as error:
-        raise ViewError(f"a view {error}") from error
+class _Frame(Struct, forbid_unknown_fields=True):
+    height: Annotated[int, Meta(ge=1, le=_MAX_SIDE)]
+    width: Annotated[int, Meta(ge=1, le=_MAX_SIDE)]
+    pixels: str
+
+    def __post_init__(self) -> None:
+        size = len(base64.b64decode(self.pixels, validate=True))
+        if size not in (self.height * self.width, 3 * self.height * self.width):
+            raise ValueError("a frame of another size")
 
 
-def _view(content: dict[str, Any]) -> dict[str, Any]:
-    if content["kind"] not in _KINDS:
-        raise ValueError("has an unknown kind")
-    actions, places = _numbers(content["actions"], _MAX_ACTIONS), _numbers(content["places"], _MAX_PLACES)
-    curves = content["curves"]
-    if not isinstance(curves, list) or len(curves) not in (0, len(actions)):
-        raise ValueError("has no curve for each action")
-    if content["kind"] == "intervals" and (len(places) != _NB_QUANTILES or not curves):
-        raise ValueError("has other quantiles than this release writes")
-    if content["kind"] == "choices":
-        _check_counts(places, len(actions))
-    numbers = _numbers(content["numbers"], _MAX_NUMBERS)
-    return {
-        "at": moment(content["at"]),
-        "step": number(content["step"]),
-        "version": number(content["version"]),
-        "frame": _frame(content["frame"]),
-        "numbers": numbers,
-        "parts": _parts(content["parts"], len(numbers)),
-        "more_numbers": number(content["more_numbers"]),
-        "kind": content["kind"],
-        "actions": actions,
-        "value": None if content["value"] is None else number(content["value"]),
-        "places": places,
-        "curves": [_numbers(curve, len(places), least=len(places)) for curve in curves],
-        "more_actions": number(content["more_actions"]),
-    }
+@dataclass(frozen=True)
+class _Sent:
+    """A view as `encode` writes it."""
 
+    at: Moment
+    step: Number
+    version: Number
+    frame: _Frame | None
+    numbers: Annotated[list[Number], Meta(max_length=_MAX_NUMBERS)]
+    parts: list[tuple[Annotated[str, Meta(max_length=_MAX_NAME)], Number]]  # names, and how many numbers each names
+    more_numbers: Number
+    kind: Literal["", "quantiles", "atoms", "probabilities", "values", "choices", "intervals"]
+    actions: Annotated[list[Number], Meta(max_length=_MAX_ACTIONS)]
+    value: Number | None
+    places: Annotated[list[Number], Meta(max_length=_MAX_PLACES)]
+    curves: list[list[Number]]  # one for each action, or none
+    more_actions: Number
 
-def _parts(value: Any, total: int) -> list[list[Any]]:
-    """Return names, and how many numbers each names: all numbers, or there are no names."""
-    if not isinstance(value, list) or not all(isinstance(part, list) and len(part) == 2 for part in value):
-        raise ValueError("has parts that are none")
-    if not all(isinstance(name, str) and len(name) <= _MAX_NAME for name, _ in value):
-        raise ValueError("has a name that is none, or is too long")
-    if value:
-        _check_counts([number(count) for _, count in value], total)
-    return value
+    def __post_init__(self) -> None:
+        if len(self.curves) not in (0, len(self.actions)) or {*map(len, self.curves)} - {len(self.places)}:
+            raise ValueError("no curve for each action")
+        if self.kind == "intervals" and (len(self.places) != _NB_QUANTILES or not self.curves):
+            raise ValueError("other quantiles than this release writes")
+        if self.kind == "choices":
+            _check_counts(self.places, len(self.actions))
+        if self.parts:
+            _check_counts([count for _, count in self.parts], len(self.numbers))
 
 
 def _check_counts(counts: list[float], total: int) -> None:
     if not all(count >= 1 and count.is_integer() for count in counts) or sum(counts) != total:
-        raise ValueError("has counts that do not add up")
+        raise ValueError("counts that do not add up")
 
 
-def _frame(value: Any) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    if not isinstance(value, dict) or value.keys() != {"height", "width", "pixels"}:
-        raise ValueError("has a frame that is none")
-    sides = (value["height"], value["width"])
-    if not all(type(side) is int and 0 < side <= _MAX_SIDE for side in sides):
-        raise ValueError("has a frame of another size")
+def decode(data: bytes) -> dict[str, Any]:
+    """Parse a view into plain values for the page; raises ViewError for anything that `encode` cannot have made."""
     try:
-        pixels = base64.b64decode(value["pixels"], validate=True)
-    except (TypeError, ValueError, binascii.Error) as error:
-        raise ValueError("has a frame that is no base64") from error
-    if len(pixels) not in (sides[0] * sides[1], 3 * sides[0] * sides[1]):
-        raise ValueError("has a frame of another size")
-    return value
-
-
-def _numbers(value: Any, most: int, least: int = 0) -> list[float]:
-    if not isinstance(value, list) or not least <= len(value) <= most:
-        raise ValueError("has other numbers than this release writes")
-    return [number(one) for one in value]
+        sent: dict[str, Any] = to_builtins(read_record(data, _Sent, MAX_BYTES))
+    except ValueError as error:
+        raise ViewError(f"a damaged view ({error})") from error
+    return sent

@@ -11,8 +11,9 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
+from rainbow_iqn_apex.common.schema import MOST_SECONDS
+
 MAX_HOST = 253  # characters of a host's name, as DNS has it
-_MOMENTS = 1 << 37  # seconds since 1970, until the year 6325: datetime can show these
 _NAME = re.compile(rb"[^|]*\|([0-9]{1,10})\|([0-9]{1,12})\|([!-{}~]{1,%d})" % MAX_HOST)
 
 
@@ -48,7 +49,7 @@ def this_host() -> str:
 
 def is_moment(seconds: int) -> bool:
     """Return whether `local_time` can show this time."""
-    return 0 <= seconds < _MOMENTS
+    return 0 <= seconds < MOST_SECONDS
 
 
 def local_time(seconds: int) -> str:

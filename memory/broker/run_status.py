@@ -5,9 +5,12 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
+
+from msgspec import Meta
 
 from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.schema import Number, parse, parse_json
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.connection import Client, PlainClient
 from rainbow_iqn_apex.memory.broker.lease_owner import MAX_HOST, is_moment, local_time, printable, this_host
@@ -15,7 +18,7 @@ from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")
-_MOST = 1e300  # of a setting, so that anybody can compute with it
+_Setting = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | Number | str | None
 _MAX_FOLDER = 4096  # bytes of a path, as Linux has it
 _FIELDS = (
     "run_id",
@@ -116,7 +119,7 @@ def _record(values: dict[str, bytes | None]) -> RunStatus:
         settings=_settings(values["settings"]),
         t_learner=whole_number(values["t_learner"]),
         t_actors=whole_number(values["t_actors"]),
-        crews=check_crews(_json(values["crews"] or b"", "crews")),
+        crews=check_crews(parse_json(values["crews"] or b"")),
         saves=whole_number(values["saves"]),
     )
 
@@ -140,22 +143,10 @@ def _moment(text: bytes | None) -> int | None:
 
 
 def _settings(text: bytes | None) -> dict[str, Any]:
-    settings = _json(text or b"", "settings")
-    if not isinstance(settings, dict) or not all(map(_is_plain, settings.values())):
-        raise ValueError("its settings are no JSON object of plain values, or one of them is too large")
-    return settings
-
-
-def _is_plain(value: Any) -> bool:
-    is_number = isinstance(value, int | float)
-    return abs(value) <= _MOST if is_number else isinstance(value, str | None)  # not so of NaN, either
-
-
-def _json(text: bytes, what: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"its {what} are no JSON") from error
+        return parse(parse_json(text or b""), dict[str, _Setting])
+    except ValueError as error:
+        raise ValueError(f"its settings are no plain values ({error})") from error
 
 
 def whole_number(text: bytes | None) -> int:

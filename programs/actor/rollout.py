@@ -1,16 +1,18 @@
 """The playing part of an actor: one policy in several environments, whose rows become messages for the learner."""
 
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from msgspec import Struct
 
 from rainbow_iqn_apex.agents.interface import ActorOutput, Policy
 from rainbow_iqn_apex.agents.randomness import restore_generator
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.common.schema import Count, parse
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
@@ -33,6 +35,15 @@ _DAMAGED = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError,
 
 _DRAWN = "part.generator.state"  # where the random numbers of the policy are
 PARTS = ("act", "environment", "pack")  # of a clock
+
+
+class _Counts(Struct):
+    """What a saved state holds beside its arrays."""
+
+    step: Count
+    first_episode: Count
+    round: Count
+    round_step: Count
 
 
 class ResumePoint(NamedTuple):
@@ -153,8 +164,7 @@ class Rollout:
 
     def _restore(self, saved: Saved) -> ResumePoint:
         packet = wire.decode(saved.state, self._most_bytes())
-        names = ("step", "first_episode", "round", "round_step")
-        step, first_episode, *point = (_count(packet.meta, name) for name in names)
+        counts = parse(packet.meta, _Counts)
         arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
         begun, (output, state) = forms(self._rows._asdict()), self.policy.act(self._rows, {}, None)
         own, rows = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
@@ -168,18 +178,11 @@ class Rollout:
             assembler.restore(section(arrays, f"rows{env}."), fields)
         if self.policy.generator is not None:
             restore_generator(self.policy.generator, torch.from_numpy(arrays[_DRAWN]))
-        self.step, self.first_episode = step, first_episode
-        return ResumePoint(*point)
+        self.step, self.first_episode = counts.step, counts.first_episode
+        return ResumePoint(counts.round, counts.round_step)
 
     def _most_bytes(self) -> int:
         """Return the most bytes of a state: the rows of a window, and some megabytes for the environment."""
         environments = self._environments.environments
         row = row_bytes(environments[0].spec.observation)
         return len(environments) * (4 * self.policy.spec.window * row + _ENVIRONMENT_BYTES)
-
-
-def _count(meta: dict[str, Any], name: str) -> int:
-    value = meta.get(name)
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise wire.WireError(f"its {name} is no whole number")
-    return value

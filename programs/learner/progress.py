@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.schema import Count, Word
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 
@@ -13,11 +14,11 @@ _UNRECORDED_ROUNDS = 100  # most rounds that actors can play in the seconds that
 class Progress:
     """Where a run stands; checkpoints and snapshots hold it. Each field has one writer."""
 
-    run_id: str
-    round: int = 0  # written by the loop
-    T_actors: int = 0  # agent steps in the log; by `Ingest`
-    T_learner: int = 0  # agent steps that the updates stand for, 0 before learning; by the loop
-    round_end: int = 0  # T_learner at which the round's training is done; by `Pace`
+    run_id: Word
+    round: Count = 0  # written by the loop
+    T_actors: Count = 0  # agent steps in the log; by `Ingest`
+    T_learner: Count = 0  # agent steps that the updates stand for, 0 before learning; by the loop
+    round_end: Count = 0  # T_learner at which the round's training is done; by `Pace`
 
 
 def bound_of_earlier(args: Args, progress: Progress, limiter: RateLimiter, recorded: int) -> ProgressBound:

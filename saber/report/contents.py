@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from msgspec import to_builtins
+
 from rainbow_iqn_apex.environments.scores import MARKS, SCORE_EPISODES
 from rainbow_iqn_apex.saber.report.aggregates import CONFIDENCE, RESAMPLES, TRIMMED, Aggregate, Profile
 from rainbow_iqn_apex.saber.report.descriptions import notes
@@ -139,7 +141,7 @@ def _run(agent: Agent, run: Run) -> dict[str, Any]:
         "frames": run.reached,
         "episodes": len(run.frames),
         "changed": run.changed,
-        "starts": [asdict(start) for start in run.record.starts] if run.record else None,
+        "starts": [to_builtins(start) for start in run.record.starts] if run.record else None,
     }
 
 

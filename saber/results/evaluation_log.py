@@ -12,11 +12,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
+from msgspec import Meta
+
+from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.run_record import finite_number, is_count
 from rainbow_iqn_apex.saber.results.training_log import Cell, format_cell, parse_csv
 
 HEADER = "episode,seed,score_5min,score_30min,score_saber,length,end"
@@ -43,8 +46,12 @@ class EvaluationRecord:
     device: str
     versions: dict[str, str]  # of Python and packages
     commits: list[str]  # of the programs that played, in turn
-    episodes: int  # asked for; the CSV has fewer of them until all have ended
-    trained_steps: int | None = None  # agent steps that the snapshot was trained for, if it holds them
+    episodes: Annotated[int, Meta(ge=1, le=2**63 - 1)]  # asked for; the CSV has fewer of them until all have ended
+    trained_steps: Count | None = None  # agent steps that the snapshot was trained for, if it holds them
+
+    def __post_init__(self) -> None:
+        if b"\0" in os.fsencode(self.model):
+            raise ValueError("model is no path")
 
     @property
     def decisive(self) -> dict[str, Any]:
@@ -155,38 +162,11 @@ def _line(episode: EvaluatedEpisode) -> str:
 
 def read_evaluation_record(path: Path) -> EvaluationRecord:
     """Read the JSON of an evaluation; raises ValueError for any other file, OSError if it cannot be read."""
+    content = path.read_bytes()
     try:
-        values = json.loads(path.read_bytes(), parse_constant=finite_number, parse_float=finite_number)
-        record = EvaluationRecord(**values)
-    except (TypeError, ValueError) as error:
+        return schema.parse_record(schema.parse_json(content), EvaluationRecord)
+    except ValueError as error:
         raise ValueError(f"{path}: not an evaluation's record ({error})") from error
-    if wrong := [name for name, holds in _HOLDS.items() if not holds(getattr(record, name))]:
-        raise ValueError(f"{path}: not an evaluation's record ({', '.join(wrong)})")
-    return record
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_path(value: object) -> bool:
-    try:
-        return isinstance(value, str) and b"\0" not in os.fsencode(value)
-    except UnicodeEncodeError:
-        return False
-
-
-_HOLDS: dict[str, Callable[[Any], bool]] = {  # what a record must be, by field
-    "model": _is_path,
-    "weights": _is_text,
-    "seed": lambda seed: type(seed) is int,
-    "settings": lambda settings: isinstance(settings, dict),
-    "device": _is_text,
-    "versions": lambda versions: isinstance(versions, dict),
-    "commits": lambda commits: isinstance(commits, list),
-    "episodes": lambda episodes: is_count(episodes, 1),
-    "trained_steps": lambda steps: steps is None or is_count(steps, 0),
-}
 
 
 def _write_record(path: Path, record: EvaluationRecord) -> None:

@@ -5,24 +5,26 @@ resumed run adds a start if anything has changed, such as the commit.
 """
 
 import json
-import math
 import os
 import platform
 import subprocess
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta, Struct, to_builtins
+
+from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.schema import Count
 from rainbow_iqn_apex.saber.results.task import Task
 
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("ale-py", "gymnasium", "numpy", "opencv-python-headless", "torch")  # what scores may depend on
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(Struct, frozen=True, forbid_unknown_fields=True):
     """A start of the learner that differs from the one before."""
 
     settings: dict[str, Any]  # of the command line, by name; plain values, with "device" and the precision in use
@@ -35,9 +37,9 @@ class RunRecord:
     """How a run was made."""
 
     game: str  # or another environment's name, as in the names of files
-    action_repeat: int  # frames per agent step
-    reached: int  # agent steps that the run has made
-    starts: tuple[Start, ...]  # at least one
+    action_repeat: Annotated[int, Meta(ge=1, le=2**63 - 1)]  # frames per agent step
+    reached: Count  # agent steps that the run has made
+    starts: Annotated[tuple[Start, ...], Meta(min_length=1)]
 
     @property
     def task(self) -> Task:
@@ -57,46 +59,17 @@ def present_start(settings: dict[str, Any]) -> Start:
 def write_record(path: Path, record: RunRecord) -> None:
     """Replace the record at `path`, all or nothing; raises OSError."""
     with replace_file(path) as file:
-        file.write(f"{json.dumps(asdict(record), indent=1)}\n".encode())
+        file.write(f"{json.dumps(to_builtins(record), indent=1)}\n".encode())
 
 
 def read_record(path: Path) -> RunRecord | None:
     """Read a record; None if there is no file. Raises ValueError if the file holds no record."""
     try:
-        values = json.loads(path.read_bytes(), parse_constant=finite_number, parse_float=finite_number)
+        return schema.parse_record(schema.parse_json(path.read_bytes()), RunRecord)
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise ValueError(f"{path}: not a run's record ({error})") from error
-    try:
-        starts = tuple(_start(**start) for start in values.pop("starts"))
-        record = RunRecord(**values, starts=starts)
-        right = isinstance(record.game, str) and starts and is_count(record.reached, 0)
-        if not (right and is_count(record.action_repeat, 1)):
-            raise ValueError("a value is missing or of another kind")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: not a run's record ({error})") from error
-    return record
-
-
-def finite_number(text: str) -> float:
-    """Read a number of JSON; raises ValueError for NaN and infinities, which Python would accept."""
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text} is no number of JSON")
-    return number
-
-
-def _start(settings: Any, versions: Any, commit: Any) -> Start:
-    if not (isinstance(settings, dict) and isinstance(versions, dict) and isinstance(commit, str)):
-        raise ValueError("settings and versions must be objects and commit a text")
-    if not all(isinstance(text, str) for text in versions.values()):
-        raise ValueError("a version must be a text")
-    return Start(settings, versions, commit)
-
-
-def is_count(value: object, least: int) -> bool:
-    """Return whether a value is a whole number, from `least` to the greatest that an array can hold."""
-    return type(value) is int and least <= value < 2**63
 
 
 def versions() -> dict[str, str]:

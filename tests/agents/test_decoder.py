@@ -138,6 +138,6 @@ def test_a_log_that_holds_more_is_refused_and_stays(tmp_path: Path, wrong: dict[
     path = tmp_path / "pong.csv"
     path.write_text(HEADER + "\n" + "".join(map(format_record, [RECORD, replace(RECORD, **wrong)])))
     content = path.read_bytes()
-    with pytest.raises(ValueError, match="line 3: .* is not an episode"):
+    with pytest.raises(ValueError, match=r"line 3: .* is not an episode"):
         TrainingLog(path)
     assert path.read_bytes() == content

@@ -64,7 +64,7 @@ def with_any_state(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_any_field(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(messages, "_integer", lambda value: value + 1)
+    patch.setattr(messages, "parse", lambda meta, kind: kind(**meta))
 
 
 def with_pickles(patch: pytest.MonkeyPatch) -> None:

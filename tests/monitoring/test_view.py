@@ -50,7 +50,7 @@ def test_names_of_numbers_arrive_with_them() -> None:
     # Mutation: send the parts of numbers that are left out.
     parts = (Part("arm" * 100, 0, 3), Part("goal", 3, 700), Part("unseen", 700, 705))
     shown = decode(encode(View(5.0, 7, 3, np.zeros(705, np.float32), parts=parts)))
-    assert shown["parts"] == [[("arm" * 100)[:80], 3], ["goal", 509]]
+    assert shown["parts"] == [(("arm" * 100)[:80], 3), ("goal", 509)]
     assert (len(shown["numbers"]), shown["more_numbers"]) == (512, 193)
 
 

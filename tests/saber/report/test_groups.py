@@ -25,11 +25,12 @@ from tests.saber.report.logs import write_log, write_run
 
 REACHED = 2_500_000  # agent steps: 10 M frames
 IQN: dict[str, Any] = {"agent": "rainbow_iqn", "preset": "cpu", "lr_IQN": 1e-4, "nb_actor": 1}
+OPTIONS = {"rainbow_iqn": frozenset({"lr_IQN"}), "rainbow": frozenset({"lr_Rainbow"})}
 RAINBOW: dict[str, Any] = {"agent": "rainbow", "preset": "cpu", "lr_Rainbow": 1e-5, "nb_actor": 4}
 
 
 def names_of(folder: Path, labels: tuple[Label, ...] = ()) -> list[str]:
-    return [group.name for group in group_runs(read_inputs([folder], labels).runs)]
+    return [group.name for group in group_runs(read_inputs([folder], labels).runs, OPTIONS)]
 
 
 def test_agents_are_named_by_algorithm_and_preset(tmp_path: Path) -> None:
@@ -38,7 +39,7 @@ def test_agents_are_named_by_algorithm_and_preset(tmp_path: Path) -> None:
         for game in ("pong", "alien"):
             write_run(tmp_path / "a" / str(seed), game, seed, 5000, **IQN, T_max=seed)
             write_run(tmp_path / "b" / str(seed), game, seed, 5000, **RAINBOW)
-    groups = group_runs(read_inputs([tmp_path / "b", tmp_path / "a"]).runs)
+    groups = group_runs(read_inputs([tmp_path / "b", tmp_path / "a"]).runs, OPTIONS)
     assert [group.name for group in groups] == ["Rainbow, cpu", "Rainbow-IQN, cpu"], "in the order of the command"
     assert [len(group.runs) for group in groups] == [4, 4]
     assert differences(groups) == {
