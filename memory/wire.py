@@ -47,6 +47,7 @@ class Tag(IntEnum):
     ROUND_END = 4
     STATE = 5
     WEIGHTS = 6
+    FILM = 7
 
 
 class Packet(NamedTuple):
@@ -101,6 +102,17 @@ def decode_meta(data: bytes) -> dict[str, Any]:
     return _read_frame(data, MAX_PAYLOAD_BYTES).meta
 
 
+def peek_meta(data: bytes) -> dict[str, Any]:
+    """Decode the metadata of a message of which these are the first bytes, unchecked; raises WireError as `decode`."""
+    if len(data) < _PREFIX.size:
+        raise WireError(f"message of {len(data)} bytes is shorter than its frame")
+    magic, version, _, _, header_length, _ = _PREFIX.unpack_from(data)
+    _check_version(magic, version)
+    if header_length > len(data) - _PREFIX.size:
+        raise WireError(f"message claims a header of {header_length} bytes")
+    return _read_header(data[_PREFIX.size :][:header_length])[0]
+
+
 def other_version(version: int) -> str:
     """Explain that a peer uses another version of the wire, and what to do about it."""
     if version < VERSION:
@@ -112,10 +124,7 @@ def _read_frame(data: bytes, max_payload: int) -> _Frame:
     if len(data) < _PREFIX.size + _CRC.size:
         raise WireError(f"message of {len(data)} bytes is shorter than its frame")
     magic, version, kind, flags, header_length, size = _PREFIX.unpack_from(data)
-    if magic != MAGIC:
-        raise WireError("not a message of this project (wrong magic)")
-    if version != VERSION:
-        raise WireError(other_version(version))
+    _check_version(magic, version)
     if zlib.crc32(memoryview(data)[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
         raise WireError("checksum differs: the message was damaged")
     if size > max_payload or header_length > min(MAX_HEADER_BYTES, len(data) - _PREFIX.size - _CRC.size):
@@ -131,6 +140,13 @@ def _read_frame(data: bytes, max_payload: int) -> _Frame:
     meta, table = _read_header(data[_PREFIX.size : _PREFIX.size + header_length])
     body = data[_PREFIX.size + header_length : -_CRC.size]
     return _Frame(tag, meta, table, bool(flags & COMPRESSED), size, body)
+
+
+def _check_version(magic: bytes, version: int) -> None:
+    if magic != MAGIC:
+        raise WireError("not a message of this project (wrong magic)")
+    if version != VERSION:
+        raise WireError(other_version(version))
 
 
 def _dtype_name(name: str, array: Array) -> str:

@@ -183,8 +183,8 @@ def test_the_lie_check_notices_another_exception() -> None:
     def careless(data: bytes) -> Packet:
         return Packet(Tag(data[5]), {}, {})
 
-    with pytest.raises(ValueError, match="7"):
-        check_refused_or_right(frame(b"{}", b"", kind=7), careless)
+    with pytest.raises(ValueError, match="8"):
+        check_refused_or_right(frame(b"{}", b"", kind=8), careless)
 
 
 GOOD = header_of({}, [["a", "uint8", [4]]])
@@ -193,7 +193,7 @@ REFUSED = {
     "version 0": frame(GOOD, bytes(4), version=0),
     "version 2": frame(GOOD, bytes(4), version=2),
     "kind 0": frame(GOOD, bytes(4), kind=0),
-    "kind 7": frame(GOOD, bytes(4), kind=7),
+    "kind 8": frame(GOOD, bytes(4), kind=8),
     "unknown flag": frame(GOOD, bytes(4), flags=2),
     "payload too long": frame(GOOD, bytes(5)),
     "payload too short": frame(GOOD, bytes(3)),

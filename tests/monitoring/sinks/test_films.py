@@ -11,7 +11,7 @@ import pytest
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.transport import Keys
-from rainbow_iqn_apex.monitoring.film import HEADER_BYTES, MAX_BYTES, Film, FilmSlot, encode
+from rainbow_iqn_apex.monitoring.film import MAX_BYTES, Film, FilmSlot, encode
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.report import Report
 from rainbow_iqn_apex.monitoring.sinks.feeder import Feeder
@@ -195,7 +195,3 @@ def test_a_film_that_cannot_be_written_ends_nothing(tmp_path: Path, capsys: pyte
     folder.mkdir()
     sink.take(moment(4, films={"best": film(**LARGE)}))
     assert json.loads((folder / "pong_films.json").read_text())["best"]["score"] == 12.5
-
-
-def test_the_header_is_short() -> None:
-    assert HEADER_BYTES < 100
