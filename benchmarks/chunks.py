@@ -22,7 +22,7 @@ SPEC = ChunkSpec(
 
 @cache
 def random_chunks(game: str, count: int, spec: ChunkSpec = SPEC) -> tuple[Chunk, ...]:
-    """The first chunks of one environment under random actions; priorities are random, extras and states are 0."""
+    """Return the first chunks of a game under random actions; priorities are random, extras and states are 0."""
     rng = random.Random(0)
     priorities = np.random.default_rng(0)
     environment = make_environment(EnvironmentSettings(game=game), seed=0)

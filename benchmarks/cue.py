@@ -1,7 +1,7 @@
 """A task that cannot be solved without memory, as a Gymnasium environment: `--env gymnasium:benchmarks.cue:Cue-v0`.
 
 The first observation shows one of four cues, the next ones nothing; 20 steps later a signal asks for the action that
-the cue names. Only the action at the signal counts: 1 if it is the right one, else 0. Who remembers nothing gets 0.25
+the cue names. Only the action at the signal counts: 1 if it is the right one, else 0. An agent without memory gets 0.25
 on average.
 """
 
@@ -15,7 +15,7 @@ CUES = 4
 
 
 class Cue(gymnasium.Env[np.ndarray, np.int64]):
-    """Observations [5] float32: a one-hot cue, and 1 at the signal."""
+    """Shows observations [5] float32: a one-hot cue, and 1 at the signal."""
 
     def __init__(self) -> None:
         self.observation_space = gymnasium.spaces.Box(0, 1, (CUES + 1,), np.float32)
@@ -32,7 +32,7 @@ class Cue(gymnasium.Env[np.ndarray, np.int64]):
         return self._observation(), {}
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Go on; the episode ends with the action at the signal."""
+        """Take a step; the episode ends with the action at the signal."""
         is_over = self._step == DELAY
         reward = float(is_over and int(action) == self._cue)
         self._step += 1

@@ -31,7 +31,7 @@ CHILD_STEPS = 10  # between two looks at the clock
 
 @dataclass(frozen=True)
 class Sizes:
-    """How long is played."""
+    """Holds how long is played."""
 
     steps: int = 200  # a call
     slice_s: float = SLICE_S  # of each work in a repeat
@@ -42,7 +42,7 @@ QUICK = Sizes(steps=20, slice_s=0.02, window_s=0.1)
 
 
 def emulator(steps: int) -> Work:
-    """Plays frames and resets, and does nothing with them."""
+    """Return a work that plays frames and resets, and does nothing with them."""
     ale, turns = open_emulator(SETTINGS, 1), itertools.cycle(ACTIONS)
 
     def work() -> None:
@@ -56,7 +56,7 @@ def emulator(steps: int) -> Work:
 
 
 def ours(steps: int) -> Work:
-    """Plays steps."""
+    """Return a work that plays steps."""
     environment, turns = make_environment(SETTINGS, 1), itertools.cycle(ACTIONS)
     environment.reset()
 
@@ -72,7 +72,7 @@ def ours(steps: int) -> Work:
 
 
 def serve(connection: Connection) -> None:
-    """In a process of its own: answers each window of time with the frames a second that it played there."""
+    """Answer each window of time with the frames a second played in it; for a process of its own."""
     work = ours(CHILD_STEPS)
     work()
     connection.send("ready")
@@ -81,7 +81,7 @@ def serve(connection: Connection) -> None:
 
 
 def rate_between(work: Work, start: float, end: float) -> float:
-    """Frames a second played between two moments of the clock that all processes share."""
+    """Return the frames a second played between two moments of the clock that all processes share."""
     time.sleep(max(0.0, start - time.monotonic()))
     begun, calls = time.monotonic(), 0
     while (now := time.monotonic()) < end:
@@ -92,7 +92,7 @@ def rate_between(work: Work, start: float, end: float) -> float:
 
 @contextmanager
 def players(number: int) -> Iterator[list[Connection]]:
-    """Processes that `serve`, and are ready."""
+    """Start processes that `serve`, and wait until they are ready."""
     context = multiprocessing.get_context("spawn")
     pairs = [context.Pipe() for _ in range(number)]
     processes = [context.Process(target=serve, args=(theirs,), daemon=True) for _, theirs in pairs]
@@ -109,7 +109,7 @@ def players(number: int) -> Iterator[list[Connection]]:
 
 
 def play_together(connections: list[Connection], window_s: float) -> float:
-    """Frames a second of all processes together, in one window of time."""
+    """Return the frames a second of all processes together, in one window of time."""
     start = time.monotonic() + 0.05
     for connection in connections:
         connection.send((start, start + window_s))
@@ -118,7 +118,7 @@ def play_together(connections: list[Connection], window_s: float) -> float:
 
 
 def parallel(window_s: float, repeats: int) -> Comparison:
-    """Two processes at the same time against one of them."""
+    """Compare two processes at the same time with one of them."""
     one, two, unit = "ours, one process", "ours, two processes", "frames/s"
     with players(2) as connections:
         measured = [

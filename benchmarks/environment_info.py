@@ -8,7 +8,7 @@ import torch
 
 
 def machine() -> dict[str, str | int]:
-    """Processor, cores this process may use, GPU if there is one, and versions."""
+    """Return the processor, the cores this process may use, the GPU if there is one, and versions."""
     return {
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0,

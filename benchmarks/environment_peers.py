@@ -19,7 +19,7 @@ _NO_LIMIT = 10**9  # frames
 
 
 def ale_vector(game: str, actions: Sequence[int], steps: int) -> Work:
-    """ale-py's environment in C++, with one game and one thread, and no stack."""
+    """Return a work of ale-py's environment in C++, with one game and one thread, and no stack."""
     environment = AtariVectorEnv(
         game,
         num_envs=1,
@@ -43,7 +43,7 @@ def ale_vector(game: str, actions: Sequence[int], steps: int) -> Work:
 
 
 def atari_preprocessing(game: str, actions: Sequence[int], steps: int) -> Work:
-    """gymnasium's wrapper in Python around ale-py's environment."""
+    """Return a work of gymnasium's wrapper in Python around ale-py's environment."""
     gymnasium.register_envs(ale_py)
     name = game.title().replace("_", "")
     played = gymnasium.make(

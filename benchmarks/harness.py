@@ -33,7 +33,7 @@ SLICE_S = 0.4  # of one work in one repeat
 
 @dataclass(frozen=True)
 class Rate:
-    """How often a work was done, over the repeats."""
+    """Holds how often a work was done, over the repeats."""
 
     name: str
     unit: str
@@ -42,25 +42,25 @@ class Rate:
 
     @property
     def median(self) -> float:
-        """Of the rates."""
+        """Return the median of the rates."""
         return statistics.median(self.rates)
 
     @property
     def ratio(self) -> float:
-        """Median of the ratios."""
+        """Return the median of the ratios."""
         return statistics.median(self.ratios)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Works compared with the first of them, which is what the machine can do at best."""
+    """Compares works with the first of them, which is what the machine can do at best."""
 
     name: str
     rates: tuple[Rate, ...]
     wanted: dict[str, float]  # least ratio to the first, by the work's name
 
     def ratio(self, name: str) -> float:
-        """Median ratio of a work to the first."""
+        """Return the median ratio of a work to the first."""
         return next(rate.ratio for rate in self.rates if rate.name == name)
 
 
@@ -81,7 +81,7 @@ def compare(
 
 
 def _rate(work: Work, slice_s: float, clock: Clock) -> float:
-    """Calls a second: of the median call, as a shared machine stalls now and then. The slice is one of `clock`."""
+    """Return calls a second, of the median call: a shared machine stalls now and then. The slice is one of `clock`."""
     took: list[float] = []
     end = clock() + slice_s
     while len(took) < 3 or clock() < end:
@@ -92,7 +92,7 @@ def _rate(work: Work, slice_s: float, clock: Clock) -> float:
 
 
 def table(comparison: Comparison) -> str:
-    """Markdown: rate, time of one call, ratio with its spread, and the wanted ratio."""
+    """Write Markdown: the rate, its ratio with the spread, and the wanted ratio."""
     repeats = len(comparison.rates[0].rates)
     lines = [f"| {comparison.name} | rate | ratio to the first (smallest to largest of {repeats}) | wanted |"]
     lines.append("|---|---|---|---|")

@@ -76,7 +76,7 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _baselines(game: str) -> dict[str, Any]:
-    """Score of the random policy and of the best constant action."""
+    """Measure the scores of the random policy and of the best constant action."""
     seed = 123
     try:
         settings = environment_of(game)

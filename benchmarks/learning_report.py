@@ -91,7 +91,7 @@ def _number(value: float) -> str:
 
 
 def welch(score: Score, other: Score) -> float:
-    """Difference of two means in Welch standard errors; not a number if one is of a single episode."""
+    """Return the difference of two means in Welch standard errors; not a number if one is of a single episode."""
     if score["standard_error"] is None or other["standard_error"] is None:
         return math.nan
     error = math.hypot(score["standard_error"], other["standard_error"])

@@ -87,6 +87,8 @@ def _about(name: str, game: str, seed: int, steps: int, command: str, settings: 
 
 
 def _outcome(seconds: float, episodes: list[list[float]], last: int, clock: list[Any]) -> dict[str, Any]:
+    if not episodes:
+        raise RunError("no episode has ended; --steps: give more of them")
     return {
         "wall_clock_s": round(seconds, 1),
         "last_episodes": summary([score for _, score, _ in episodes[-last:]]),
@@ -101,7 +103,7 @@ def _clock(passed: list[Passed]) -> list[tuple[int, float]]:
 
 
 def summary(scores: Sequence[float]) -> Score:
-    """Mean of some episodes, and its standard error: None if there is but one."""
+    """Return the mean of some episodes, and its standard error: None if there is but one."""
     return {
         "episodes": len(scores),
         "mean": statistics.mean(scores),

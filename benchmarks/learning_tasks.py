@@ -23,7 +23,7 @@ GAMES = ("road_runner", "kung_fu_master", "krull", "crazy_climber", "ms_pacman",
 
 @dataclass(frozen=True)
 class Configuration:
-    """Options of a run, its agent steps per task, and how many of its last episodes make its score."""
+    """Holds the options of a run, its agent steps per task, and how many of its last episodes make its score."""
 
     options: tuple[str, ...]
     steps: dict[str, int]

@@ -44,7 +44,7 @@ class Reader(threading.Thread):
         self.join()
 
     def run(self) -> None:
-        """Ask."""
+        """Ask until the block has ended."""
         second = 0
         while not self._left.wait(1.0):
             second += 1
@@ -54,7 +54,7 @@ class Reader(threading.Thread):
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
-    """One comparison: runs with nothing on, and with everything on."""
+    """Compare runs with nothing on, and with everything on."""
     nothing, everything, count = "nothing on", "everything on", _QUICK if args.quick else _INTERVALS
     measured = [{nothing: _speed(False, count), everything: _speed(True, count)} for _ in range(args.repeats)]
     rates = [

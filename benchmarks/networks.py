@@ -18,7 +18,7 @@ _UPDATE_FLOP = 65.5e9
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
-    """Acting for 1 and 8 environments on one thread; updates on all cores."""
+    """Compare acting for 1 and 8 environments on one thread, and updates on all cores."""
     settings = _settings(args)
     with one_thread():
         comparisons = [_acting(settings, environments, args) for environments in (1, 8)]
@@ -62,7 +62,7 @@ def _updates(settings: Args, args: argparse.Namespace) -> Comparison:
 
 
 def _products(columns: int) -> Work:
-    """As many operations as an update's, in products of its widest layer's size."""
+    """Return as many operations as an update's, in products of its widest layer's size."""
     product = product_work(2048, 3136, columns)
     times = round(_UPDATE_FLOP * columns / 1024 / (2 * 2048 * 3136 * columns))
 
@@ -74,5 +74,5 @@ def _products(columns: int) -> Work:
 
 
 def rainbow_update(settings: Args) -> Work:
-    """An update of an agent that replays single transitions."""
+    """Return an update of an agent that replays single transitions."""
     return update_work(learner(settings), settings, _CHUNKS)

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PeerRun:
-    """One algorithm on one task; `ours` is the configuration to compare with, if there is one."""
+    """Names one algorithm on one task; `ours` is the configuration to compare with, if there is one."""
 
     algorithm: str
     steps: int

@@ -22,13 +22,13 @@ _ACTIONS = 18
 
 
 def compress(chunks: Sequence[Chunk]) -> Work:
-    """Pack the arrays of each chunk, which are in one piece."""
+    """Return a work that packs the arrays of each chunk, which are in one piece."""
     payloads = _payloads(chunks)
     return lambda: [(zstandard.ZstdCompressor(level=1).compress(payload), zlib.crc32(payload)) for payload in payloads]
 
 
 def decompress(chunks: Sequence[Chunk]) -> Work:
-    """Unpack what `compress` has packed."""
+    """Return a work that unpacks what `compress` has packed."""
     packed = [zstandard.ZstdCompressor(level=1).compress(payload) for payload in _payloads(chunks)]
     return lambda: [zstandard.ZstdDecompressor().decompress(frame) for frame in packed]
 
@@ -38,7 +38,7 @@ def _payloads(chunks: Sequence[Chunk]) -> list[bytes]:
 
 
 def uniform_sample(replay: Replay, batch_size: int) -> Work:
-    """Copy the windows of rows drawn without priorities."""
+    """Return a work that copies the windows of rows drawn without priorities."""
     window = torch.arange(replay.spec.sample_window)[:, None]  # [T, 1]
     columns = list(replay.ring.rows.values())
     last = len(columns[0]) - replay.spec.sample_window
@@ -51,7 +51,7 @@ def uniform_sample(replay: Replay, batch_size: int) -> Work:
 
 
 def act() -> Work:
-    """Four agent steps of a network as wide as the paper's, with 32 rows in its hidden layer and one draw of noise."""
+    """Return four steps of a network as wide as the paper's, with 32 rows in its hidden layer and one draw of noise."""
     dtype = product_dtype()
     trunk = nn.Sequential(
         nn.Conv2d(4, 32, 8, 4, 1), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU()
@@ -73,12 +73,12 @@ def act() -> Work:
 
 
 def _pieces(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
-    """Rows of all tensors that stay in a cache together."""
+    """Split all tensors into rows that stay in a cache together."""
     return list(zip(*(torch.split(tensor, 83) for tensor in tensors), strict=True))
 
 
 def update(batch_size: int, quantiles: int) -> Work:
-    """A step of Adam on the network of `--preset cpu`, without noise, after two forward passes for its targets."""
+    """Return a step of Adam on the network of `--preset cpu`, without noise, and two forward passes for its targets."""
     dtype = product_dtype()
     trunk = nn.Sequential(nn.Conv2d(4, 32, 5, 5), nn.ReLU(), nn.Conv2d(32, 64, 5, 5), nn.ReLU(), nn.Flatten())
     head = nn.Sequential(nn.Linear(576, 512), nn.ReLU(), nn.Linear(512, _ACTIONS))

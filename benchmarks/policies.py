@@ -23,7 +23,7 @@ Action: TypeAlias = int | Array
 def play(
     settings: EnvironmentSettings, seed: int, episodes: int, choose: Callable[[ActionSpec], Action]
 ) -> list[float]:
-    """Scores of consecutive episodes, of Atari under SABER's rules; `choose` gets what the actions are."""
+    """Return the scores of consecutive episodes, of Atari under SABER's rules; `choose` gets what the actions are."""
     environment = make_environment(settings, seed)
     scores = []
     for _ in range(episodes):
@@ -46,7 +46,7 @@ def random_action(action: ActionSpec, generator: np.random.Generator) -> Action:
 
 
 def random_policy(settings: EnvironmentSettings, seed: int, episodes: int) -> list[float]:
-    """Scores under uniformly random actions."""
+    """Return scores under uniformly random actions."""
     generator = np.random.default_rng(seed)
     return play(settings, seed, episodes, lambda action: random_action(action, generator))
 
@@ -66,7 +66,7 @@ def constant_actions(action: ActionSpec) -> list[Action]:
 
 
 def best_constant_action(settings: EnvironmentSettings, seed: int, episodes: int) -> tuple[Action, list[float]]:
-    """The action that scores most when it is always taken, and its scores in new episodes."""
+    """Return the action that scores most when it is always taken, and its scores in new episodes."""
     with closing(make_environment(settings, seed)) as environment:
         actions = constant_actions(environment.spec.action)
     trials = [statistics.mean(play(settings, seed, _TRIALS, _always(action))) for action in actions]

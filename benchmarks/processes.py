@@ -23,7 +23,7 @@ _INTERVAL = r"log_interval for learner \(([\d.]+) sec\)"
 
 
 class RedisServer:
-    """A server with the project's settings, a free port and a folder that is removed; a context manager."""
+    """Runs with the project's settings, a free port and a folder that is removed; a context manager."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -49,7 +49,7 @@ class RedisServer:
 
 
 class Program:
-    """A program of the project, with its output in a file; ended with the stack."""
+    """Runs a program of the project, with its output in a file; ended with the stack."""
 
     def __init__(self, stack: ExitStack, words: Sequence[str], output: Path) -> None:
         self._output = output
@@ -92,7 +92,7 @@ class Program:
 
 
 class Passed(NamedTuple):
-    """A line of the learner's log."""
+    """Holds what a line of the learner's log reports."""
 
     seconds: float  # since the start
     steps: int  # agent steps

@@ -69,7 +69,7 @@ def _convolution(
         return [forward]
     way_back: Any = torch.ops.aten.convolution_backward
     given = random(*forward().shape)
-    wanted = [not first, True, False]  # nobody needs the gradient of frames
+    wanted = [not first, True, False]  # the gradient of frames is of no use
     return [forward, partial(way_back, given, x, weight, None, stride, padding, [1, 1], False, [0, 0], 1, wanted)]
 
 

@@ -35,7 +35,7 @@ UPDATE_WANTED = 10.0  # least ratio of `Replay.learned` to a batch of transition
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is stored, and for how long each work runs in a repeat."""
+    """Holds how much is stored, and for how long each work runs in a repeat."""
 
     rows: int = 1_000_000
     peer_rows: int = 100_000  # a replay that stores a frame twice has no room for more beside ours
@@ -48,7 +48,7 @@ QUICK = Sizes(rows=4000, peer_rows=2000, turns=1024, slice_s=0.02)
 
 @dataclass(frozen=True)
 class Replays:
-    """A full replay to compare with others."""
+    """Holds a full replay and others to compare it with."""
 
     ours: Replay
     small: Replay  # ours with as many rows as the peers
@@ -57,7 +57,7 @@ class Replays:
 
 
 def filled(rows: int) -> Replay:
-    """A replay full of one random chunk, with random priorities."""
+    """Return a replay full of one random chunk, with random priorities."""
     generator = np.random.default_rng(1)
     arrays = {
         name: generator.integers(100, size=(SPEC.window, *field.shape)).astype(field.dtype)
@@ -72,7 +72,7 @@ def filled(rows: int) -> Replay:
 
 
 def gather(replay: Replay, batch_size: int, turns: int) -> Work:
-    """Copies the frames of both stacks at random rows and nothing else."""
+    """Return a work that copies the frames of both stacks at random rows and nothing else."""
     frames = replay.ring.rows["obs"]  # the same memory: a ring of its own would take 8 GB more
     generator = torch.Generator().manual_seed(1)
     first = torch.randint(len(frames) - SPEC.sample_window, (turns // batch_size, batch_size, 1), generator=generator)
@@ -87,7 +87,7 @@ def gather(replay: Replay, batch_size: int, turns: int) -> Work:
 
 
 def our_sample(replay: Replay, batch_size: int) -> Work:
-    """Draws a batch and cuts its transitions, as an update does."""
+    """Return a work that draws a batch and cuts its transitions, as an update does."""
 
     def work() -> tuple[Batch, NStepRows]:
         batch = replay.sample(batch_size, BETA)
@@ -98,7 +98,7 @@ def our_sample(replay: Replay, batch_size: int) -> Work:
 
 
 def our_windows(replay: Replay, batch_size: int) -> Work:
-    """The same by way of windows and torch, as on a GPU."""
+    """Return the same by way of windows and torch, as on a GPU."""
     now = torch.full((batch_size,), SPEC.prefix)
 
     def work() -> tuple[Batch, NStep, list[Tensor]]:
@@ -114,7 +114,7 @@ def our_windows(replay: Replay, batch_size: int) -> Work:
 
 
 def our_update(replay: Replay, batch_size: int) -> Work:
-    """Gives new priorities to prepared batches, in turn."""
+    """Return a work that gives new priorities to prepared batches, in turn."""
     batch, shape = replay.sample(batch_size, BETA), (PREPARED, batch_size)
     indices = torch.randint(replay.slots * SPEC.samples, shape, generator=replay.generator)
     generations = indices // SPEC.samples  # as `filled` has it
@@ -124,14 +124,14 @@ def our_update(replay: Replay, batch_size: int) -> Work:
 
 
 def peer_update(peer: Peer, batch_size: int) -> Work:
-    """The same for a peer."""
+    """Return the same for a peer."""
     places = [peer.sample(batch_size) for _ in range(PREPARED)]
     turns = itertools.cycle(zip(places, np.random.default_rng(1).random((PREPARED, batch_size)), strict=True))
     return lambda: peer.update(*next(turns))
 
 
 def tree_update(leaves: int, batch_size: int) -> Work:
-    """The same for a plain sum tree."""
+    """Return the same for a plain sum tree."""
     generator = np.random.default_rng(1)
     tree = NumpyTree(leaves)
     places = generator.integers(leaves, size=(PREPARED, batch_size))
@@ -140,7 +140,7 @@ def tree_update(leaves: int, batch_size: int) -> Work:
 
 
 def copying(replay: Replay, sizes: Sizes, repeats: int) -> Comparison:
-    """Gigabytes a second of a plain copy, the physical limit, and of the gather."""
+    """Compare the gigabytes a second of a plain copy, the physical limit, and of the gather."""
     batch_size, gathers = 512, 4
     source = torch.ones(gathers * batch_size * 2 * SPEC.stack * 84 * 84, dtype=torch.uint8)
     target = torch.empty_like(source)
@@ -153,7 +153,7 @@ def copying(replay: Replay, sizes: Sizes, repeats: int) -> Comparison:
 
 
 def sampling(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> Comparison:
-    """Batches of transitions a second, with their weights."""
+    """Compare batches of transitions a second, with their weights."""
     name = f"sample {batch_size}"
     works: dict[str, Work] = {
         "gather alone": gather(replays.ours, batch_size, sizes.turns),
@@ -167,7 +167,7 @@ def sampling(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> C
 
 
 def updating(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> Comparison:
-    """Updates of the priorities of a batch a second."""
+    """Compare updates of the priorities of a batch a second."""
     name = f"update {batch_size}"
     works: dict[str, Work] = {
         "ours, sample": our_sample(replays.ours, batch_size),

@@ -24,7 +24,7 @@ _EPISODE = 1000  # rows
 
 
 class Peer(NamedTuple):
-    """Another replay, full of frames."""
+    """Holds another replay, full of frames."""
 
     name: str
     sample: Callable[[int], Array]  # draws a batch of this size; where its samples came from
@@ -32,19 +32,19 @@ class Peer(NamedTuple):
 
 
 def peers(rows: int) -> list[Peer]:
-    """Every replay that is installed, with so many rows and random priorities."""
+    """Return every replay that is installed, with so many rows and random priorities."""
     made = {"cpprb": _cpprb, "tianshou": _tianshou}
     return [make(rows) for package, make in made.items() if importlib.util.find_spec(package)]
 
 
 def _stacks() -> Array:
-    """The stacks of an episode, without a copy: [rows + 3, 84, 84, 4] uint8."""
+    """Return the stacks of an episode, without a copy: [rows + 3, 84, 84, 4] uint8."""
     frames = np.random.default_rng(1).integers(256, size=(_EPISODE + 6, 84, 84), dtype=np.uint8)
     return np.lib.stride_tricks.sliding_window_view(frames, 4, axis=0)
 
 
 def _episodes(rows: int) -> Iterator[Array]:
-    """For each episode, which of its rows is the last."""
+    """Yield, for each episode, which of its rows is the last."""
     for start in range(0, rows, _EPISODE):
         done = np.zeros(min(_EPISODE, rows - start), np.bool_)
         done[-1] = True
@@ -119,7 +119,7 @@ def _tianshou_sequences(contents: list[Arrays]) -> Peer:
 
 
 class NumpyTree:
-    """The sum tree that most implementations have: binary, in a NumPy array, a level of a batch at a time."""
+    """Sums priorities as most implementations do: binary, in a NumPy array, a level of a batch at a time."""
 
     def __init__(self, leaves: int) -> None:
         self._first = 1 << (leaves - 1).bit_length()

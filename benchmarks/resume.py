@@ -39,7 +39,7 @@ _LIMIT = "limit: writing so much new memory once"
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
-    """Seconds of each phase and of all, and of processors in all: others may use them, too."""
+    """Measure the seconds of each phase and of all, and of processors in all: others may use them, too."""
     room = int(available_memory() * _SHARE) // _frames(1)
     chunks = min(room, (2_000 if args.quick else _TRANSITIONS) // SPEC.period)
     with RedisServer() as server, tempfile.TemporaryDirectory(prefix="benchmark_resume_") as folder:
@@ -87,7 +87,7 @@ def _fill(port: int, chunks: int, learner: Program) -> int:
 
 
 def _resume(options: str, folder: Path) -> dict[str, float]:
-    """Seconds by phase."""
+    """Return the seconds by phase."""
     start = before = time.monotonic()
     times: dict[str, float] = {}
     with ExitStack() as stack:
@@ -102,7 +102,7 @@ def _resume(options: str, folder: Path) -> dict[str, float]:
 
 
 def _first_touch(size: int) -> float:
-    """Seconds that the operating system takes to give a new process so many bytes, written by one thread."""
+    """Return the seconds that the operating system takes to give a new process so many bytes, written by one thread."""
     program = (
         "import sys, time, numpy; memory = numpy.empty(int(sys.argv[1]), 'u1'); t = time.monotonic(); memory.fill(1)"
     )

@@ -25,7 +25,7 @@ _STICKY = 0.25
 
 
 class AleVectorEnv(VecEnv):  # type: ignore[misc]
-    """ale-py's environments in C++ behind the interface of Stable-Baselines3, with as little around as that needs."""
+    """Puts ale-py's environments in C++ behind the interface of Stable-Baselines3."""
 
     def __init__(self, game: str, seed: int) -> None:
         self._environments = AtariVectorEnv(

@@ -27,7 +27,7 @@ from rainbow_iqn_apex.memory.environment_spec import Field
 _WINDOW_S = 4.0
 _TRANSFERS = 50  # of weights
 _FREE = [Writers(number) for number in (1, 2, 4, 8)]
-# Actors, chunks of a commit, chunks a second of each: what costs by the actor, the commit and the chunk is told apart.
+# Actors, chunks of a commit, chunks a second of each: so the costs of an actor, a commit and a chunk can be separated.
 _PACES = (
     (1, 1, 200), (1, 8, 400), (2, 1, 100), (2, 2, 200), (4, 2, 50), (4, 6, 100), (8, 1, 25), (8, 4, 50), (16, 1, 5),
     (16, 6, 24), (32, 1, 3), (32, 6, 12),
@@ -37,7 +37,7 @@ _PACED = [Writers(number, chunks, rate) for number, chunks, rate in _PACES]
 
 @dataclass(frozen=True)
 class Point:
-    """One measurement."""
+    """Holds one measurement."""
 
     actors: int
     chunks_each: int  # of a commit
@@ -50,7 +50,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Fit:
-    """Processor seconds."""
+    """Holds processor seconds."""
 
     second: float  # whatever comes
     actor_second: float
@@ -70,16 +70,16 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     most = 2 if args.quick else 32
     groups = [[writers for writers in group if writers.number <= most] for group in (_FREE, _PACED)]
     free, paced = ([_point(writers) for writers in group] for group in groups)
-    fits = {who: _fit(paced, who) for who in ("redis", "learner", "actor")}
+    fits = {process: _fit(paced, process) for process in ("redis", "learner", "actor")}
     weights = _weights()
-    for who, fit in fits.items():
+    for process, fit in fits.items():
         costs = (fit.second, fit.actor_second, fit.commit, fit.chunk)
-        said = "{:.0f} us a second, {:.0f} us an actor and second, {:.0f} us a commit, {:.0f} us a chunk"
-        print(f"{who}: {said.format(*(1e6 * cost for cost in costs))}; root mean square error {fit.error:.1%}")
+        text = "{:.0f} us a second, {:.0f} us an actor and second, {:.0f} us a commit, {:.0f} us a chunk"
+        print(f"{process}: {text.format(*(1e6 * cost for cost in costs))}; root mean square error {fit.error:.1%}")
     print(", ".join(f"{name} {value:.4g}" for name, value in weights.items()))
     yield {
         "points": [asdict(point) for point in free + paced],
-        "fits": {who: asdict(fit) for who, fit in fits.items()},
+        "fits": {process: asdict(fit) for process, fit in fits.items()},
         "weights": weights,
     }
 
@@ -107,10 +107,10 @@ def _processor_s(system: System) -> tuple[float, float, float]:
     return processor_s(system.redis), own.ru_utime + own.ru_stime, sum(processor_s(pid) for pid in system.writers)
 
 
-def _fit(points: list[Point], who: str) -> Fit:
-    """Least squares without negative costs."""
+def _fit(points: list[Point], process: str) -> Fit:
+    """Fit by least squares without negative costs."""
     causes = np.array([[1, p.actors, p.commits, p.commits * p.chunks_each] for p in points])
-    seconds = np.array([getattr(p, who) for p in points])
+    seconds = np.array([getattr(p, process) for p in points])
     scale = 1 / np.maximum(seconds, 0.01)  # relative errors count
     costs, some = np.zeros(4), np.arange(4)
     while len(some):
@@ -124,7 +124,7 @@ def _fit(points: list[Point], who: str) -> Fit:
 
 
 def _weights() -> dict[str, float]:
-    """Bytes of the paper network's weights, and what it takes to publish and to fetch them."""
+    """Measure the bytes of the paper network's weights, and what it takes to publish and to fetch them."""
     network = QuantileNetwork(NetworkSpec(Field((84, 84), "uint8"), 4, 18, 512, 0.1), 64)
     packet = weights_packet.pack({n: p.detach().bfloat16() for n, p in network.named_parameters()}, 1)
     with RedisServer() as server:

@@ -57,7 +57,7 @@ def _chunks(spec: ChunkSpec, count: int) -> list[Chunk]:
 
 
 def _queue(batches: int, args: argparse.Namespace) -> Comparison:
-    """Rows that may be learned from and come in and out again, a second."""
+    """Compare how many rows that may be learned from come in and out again, a second."""
     spec = _agent("--agent impala").spec
     chunks = _chunks(spec, batches * UNROLLS)
     queue = Queue(spec, UNROLLS * spec.period, UNROLLS, torch.Generator().manual_seed(1), CPU)

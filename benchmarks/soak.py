@@ -33,13 +33,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Run, look, and print."""
+    """Let the run go on, look at it, and print what was seen."""
     seen, rows = _soak(60 * args.minutes)
-    found = {who: _summary(samples) for who, samples in seen.items()}
-    for who, numbers in found.items():
-        print(f"{who}: " + ", ".join(f"{name} {value:,.4g}" for name, value in numbers.items()))
+    found = {process: _summary(samples) for process, samples in seen.items()}
+    for process, numbers in found.items():
+        print(f"{process}: " + ", ".join(f"{name} {value:,.4g}" for name, value in numbers.items()))
     print(f"{rows:,.0f} transitions a second")
-    each_minute = {who: [round(resident / 1e6, 1) for _, resident, _ in samples[::12]] for who, samples in seen.items()}
+    each_minute = {
+        process: [round(resident / 1e6, 1) for _, resident, _ in samples[::12]] for process, samples in seen.items()
+    }
     yield {"minutes": args.minutes, "transitions": rows, "processes": found, "MB each minute": each_minute}
 
 
@@ -53,11 +55,11 @@ def _soak(seconds: float) -> tuple[Mapping[str, list[Sample]], float]:
         for actor in range(2):
             words = ["launch_actor.py", "--id-actor", str(actor), *options]
             pids[f"actor {actor}"] = Program(stack, words, folder / f"actor{actor}.txt").pid
-        seen: dict[str, list[Sample]] = {who: [] for who in pids}
+        seen: dict[str, list[Sample]] = {process: [] for process in pids}
         begun = time.monotonic()
         while (now := time.monotonic() - begun) < seconds:
-            for who, pid in pids.items():
-                seen[who].append((now, _resident_bytes(pid), len(list(Path(f"/proc/{pid}/fd").iterdir()))))
+            for process, pid in pids.items():
+                seen[process].append((now, _resident_bytes(pid), len(list(Path(f"/proc/{pid}/fd").iterdir()))))
             time.sleep(_PERIOD_S)
         lines = (folder / "pong.csv").read_text().splitlines()
         print((folder / "learner.txt").read_text()[-600:])
@@ -65,7 +67,7 @@ def _soak(seconds: float) -> tuple[Mapping[str, list[Sample]], float]:
 
 
 def _steps(lines: list[str]) -> float:
-    """Agent steps of all actors when the last episode ended."""
+    """Return the agent steps of all actors when the last episode ended."""
     at = lines[0].split(",").index("T_actors")
     return max(float(line.split(",")[at]) for line in lines[1:])
 

@@ -17,7 +17,7 @@ from benchmarks.processes import Program, RedisServer, processor_s
 
 @dataclass(frozen=True)
 class Configuration:
-    """Settings, and what was wanted of them."""
+    """Holds settings, and what was wanted of them."""
 
     options: str
     interval: int  # agent steps of a measured interval: some seconds
@@ -35,7 +35,7 @@ _QUICK = {"--preset cpu": Configuration("--preset cpu --learn-start 400", 400, 0
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
-    """One comparison a configuration, with one rate."""
+    """Make one comparison a configuration, with one rate."""
     return [_measure(name, it, args.repeats) for name, it in (_QUICK if args.quick else CONFIGURATIONS).items()]
 
 

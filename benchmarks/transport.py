@@ -42,7 +42,7 @@ _WANTED = 100_000  # transitions a second through Redis
 
 @dataclass(frozen=True)
 class Writers:
-    """Processes that append what actors would."""
+    """Describes processes that append what actors would."""
 
     number: int
     chunks: int = _COMMIT  # of a commit
@@ -52,16 +52,16 @@ class Writers:
 
 @dataclass(frozen=True)
 class System:
-    """A Redis server, writers, and the learner's end, which is here."""
+    """Holds a Redis server, writers, and the learner's end, which is here."""
 
     redis: int  # process id
     writers: list[int]  # process ids
-    link: LearnerClient
+    client: LearnerClient
     inbox: ExperienceReader
 
 
 def measure(args: argparse.Namespace) -> list[Comparison]:
-    """Bytes of each game's chunks, the speed of each part, and of all of it through Redis."""
+    """Measure the bytes of each game's chunks, the speed of each part, and of all of it through Redis."""
     games = GAMES[:2] if args.quick else GAMES
     chunks = [chunk for game in games for chunk in random_chunks(game, _CHUNKS)]
     sizes = {game: _bytes_each(random_chunks(game, _CHUNKS)) for game in games}
@@ -98,7 +98,7 @@ def _parts(chunks: list[Chunk], slots: int, repeats: int) -> Comparison:
 
 
 def empty_replay(slots: int) -> Replay:
-    """Room for so many chunks."""
+    """Return a replay with room for so many chunks."""
     return Replay(SPEC, ATARI, slots * SPEC.period, torch.Generator().manual_seed(0), torch.device("cpu"))
 
 
@@ -122,8 +122,8 @@ def _flow(writers: int, args: argparse.Namespace, slots: int) -> list[float]:
 
 
 def take_in(replay: Replay, system: System, seconds: float) -> float:
-    """Transitions a second that get into the replay, with the log trimmed as a learner does."""
-    link, inbox, end = system.link, system.inbox, time.monotonic() + seconds
+    """Return the transitions a second that get into the replay, with the log trimmed as a learner does."""
+    client, inbox, end = system.client, system.inbox, time.monotonic() + seconds
     start, before, next_report = time.monotonic(), replay.inserted, 0.0
     while (now := time.monotonic()) < end:
         inbox.wait(WaitReporter("the writers"))
@@ -131,23 +131,23 @@ def take_in(replay: Replay, system: System, seconds: float) -> float:
             if isinstance(message, Chunk):
                 replay.add(chunk_id, message)
         if now >= next_report:
-            link.write_progress("running", 0, 0, inbox.read)
-            link.trim(replay.oldest())
+            client.write_progress("running", 0, 0, inbox.read)
+            client.trim(replay.oldest())
             next_report = now + 0.02
     return (replay.inserted - before) * SPEC.period / (time.monotonic() - start)
 
 
 @contextmanager
 def running(writers: Writers) -> Iterator[System]:
-    """Starts everything, and ends it."""
+    """Start everything, and end it."""
     with ExitStack() as stack:
         server = stack.enter_context(RedisServer())
-        link = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, writers.number))
-        link.lead(RUN)
+        client = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, writers.number))
+        client.lead(RUN)
         decode = MessageDecoder(SPEC, ATARI, nb_env=1)
-        inbox = link.inbox(decode, threading.Event(), lambda: UNBOUNDED)
+        inbox = client.inbox(decode, threading.Event(), lambda: UNBOUNDED)
         stack.callback(inbox.close)
-        link.write_progress("running", 0, 0, inbox.read)
+        client.write_progress("running", 0, 0, inbox.read)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))
         for number in range(_CHUNKS * writers.games):
             chunk = random_chunks(GAMES[number % writers.games], _CHUNKS)[number // writers.games]
@@ -159,4 +159,4 @@ def running(writers: Writers) -> Iterator[System]:
             stack.callback(process.wait)
             stack.callback(process.kill)
             pids.append(process.pid)
-        yield System(server.process.pid, pids, link, inbox)
+        yield System(server.process.pid, pids, client, inbox)

@@ -24,14 +24,14 @@ def write(folder: Path, port: int, actor: int, chunks: int, rate: float) -> None
     """Append until the learner is gone."""
     made = [decode_message(path.read_bytes(), 10**7) for path in sorted(folder.iterdir())]
     state = np.random.default_rng(0).bytes(_STATE_BYTES)
-    with ActorClient(connect("127.0.0.1", port), NAME, RUN, actor, threading.Event()) as link:
+    with ActorClient(connect("127.0.0.1", port), NAME, RUN, actor, threading.Event()) as client:
         start = time.monotonic()
         for at in itertools.count(step=chunks):
-            link.commit([made[(at + i) % len(made)] for i in range(chunks)], state)
+            client.commit([made[(at + i) % len(made)] for i in range(chunks)], state)
             time.sleep(max(0.0, start + at / rate - time.monotonic()))
             try:
-                while link.unread() > _UNREAD:
-                    link.record()
+                while client.unread() > _UNREAD:
+                    client.record()
                     time.sleep(0.001)
             except RunOver:
                 return

@@ -25,7 +25,7 @@ _DIFFERENT = 40  # chunks of a buffer, at most
 
 
 def act_work(settings: Args, environments: int, device: torch.device = CPU, calls: int = PERIOD) -> Work:
-    """Agent steps in each environment, as many as stand for a noise draw by default."""
+    """Return agent steps in each environment, as many as stand for a noise draw by default."""
     agent = make_agent(settings, ATARI, device, learns=False, seed=1)
     frames = np.random.default_rng(0).integers(0, 256, (environments, 84, 84), dtype=np.uint8)
     rows = Rows(
@@ -45,7 +45,7 @@ def act_work(settings: Args, environments: int, device: torch.device = CPU, call
 
 
 def update_work(agent: Agent, settings: Args, count: int, device: torch.device = CPU) -> Work:
-    """An update of the learner, with its batch's way out of a buffer of `count` chunks; a queue is filled before it."""
+    """Return an update, with its batch's way out of a buffer of `count` chunks; a queue is filled before each."""
     chunks = random_chunks(_GAME, min(count, _DIFFERENT), agent.spec)
     settings = replace(settings, memory_capacity=count * agent.spec.period)
     buffer = make_buffer(settings, agent, ATARI, torch.Generator(device).manual_seed(1))
@@ -76,7 +76,7 @@ def product_dtype() -> torch.dtype:
 
 
 def product_work(rows: int, inner: int, columns: int) -> Work:
-    """A matrix product, in bfloat16 where the processor has it."""
+    """Return a matrix product, in bfloat16 where the processor has it."""
     dtype = product_dtype()
     a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
     return lambda: a @ b
