@@ -103,7 +103,7 @@ def table(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def compare_threads(
+def compare_thread_time(
     name: str, unit: str, works: dict[str, Work], args: argparse.Namespace, *, per_call: float = 1, repeats: int = 0,
     wanted: dict[str, float] | None = None,
 ) -> Comparison:  # fmt: skip

@@ -18,8 +18,6 @@ from torch import Tensor
 from benchmarks.chunks import ATARI, SPEC
 from benchmarks.harness import SLICE_S, Comparison, Work, compare, one_thread
 from benchmarks.replay_peers import NumpyTree, Peer, peers
-from rainbow_iqn_apex.agents.ops.frames import stack_at
-from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
 from rainbow_iqn_apex.memory.batch import Batch, NStepRows
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.fast.ring import RingRows
@@ -97,22 +95,6 @@ def our_sample(replay: Replay, batch_size: int) -> Work:
     return work
 
 
-def our_windows(replay: Replay, batch_size: int) -> Work:
-    """Return the same by way of windows and torch, as on a GPU."""
-    now = torch.full((batch_size,), SPEC.prefix)
-
-    def work() -> tuple[Batch, NStep, list[Tensor]]:
-        batch = replay.sample(batch_size, BETA)
-        reward, discount, step_type = (batch.rows[name] for name in ("reward", "discount", "step_type"))
-        ahead = n_step(
-            reward[SPEC.prefix :].clamp(-CLIP, CLIP), discount[SPEC.prefix :], step_type[SPEC.prefix :], GAMMA
-        )
-        ends = (now, now + ahead.steps)
-        return batch, ahead, [stack_at(batch.rows["obs"], step_type, end, SPEC.stack) for end in ends]
-
-    return work
-
-
 def our_update(replay: Replay, batch_size: int) -> Work:
     """Return a work that gives new priorities to prepared batches, in turn."""
     batch, shape = replay.sample(batch_size, BETA), (PREPARED, batch_size)
@@ -158,7 +140,6 @@ def sampling(replays: Replays, batch_size: int, sizes: Sizes, repeats: int) -> C
     works: dict[str, Work] = {
         "gather alone": gather(replays.ours, batch_size, sizes.turns),
         "ours": our_sample(replays.ours, batch_size),
-        "ours, windows cut by torch": our_windows(replays.ours, batch_size),
         f"ours{replays.fewer}": our_sample(replays.small, batch_size),
     }
     works |= {f"{peer.name}{replays.fewer}": partial(peer.sample, batch_size) for peer in replays.peers}

@@ -5,8 +5,6 @@ Each holds frames [84, 84] and gives, for a sample, a stack of 4 frames, the sta
 - cpprb with `stack_compress` for both stacks (its `next_of` does not go together with `Nstep`) and returns of 3 steps;
 - tianshou with `stack_num=4`, `ignore_obs_next` and `save_only_last_obs`; 1 step, as its algorithms sum up returns.
 
-`sequence_peers` hold whole sequences, each as one transition: none of the two gives 128 rows in a row.
-
 torchrl 0.14.1 is not among them: its compiled segment trees do not load with the pinned torch.
 """
 
@@ -17,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rainbow_iqn_apex.memory.chunk import Chunk
-from rainbow_iqn_apex.memory.rows import Array, Arrays
+from rainbow_iqn_apex.memory.rows import Array
 
 _EPISODE = 1000  # rows
 
@@ -84,38 +81,6 @@ def _tianshou(rows: int) -> Peer:
             buffer.add(data.Batch(**row, terminated=last, truncated=False))
     buffer.update_weight(np.arange(rows), _priorities(rows))
     return Peer("tianshou", lambda batch_size: buffer.sample(batch_size)[1], buffer.update_weight)
-
-
-def sequence_peers(chunks: list[Chunk]) -> list[Peer]:
-    """Return every replay that is installed, with these chunks as its transitions."""
-    made = {"cpprb": _cpprb_sequences, "tianshou": _tianshou_sequences}
-    contents = [chunk.rows | chunk.state for chunk in chunks]
-    return [make(contents) for package, make in made.items() if importlib.util.find_spec(package)]
-
-
-def _cpprb_sequences(contents: list[Arrays]) -> Peer:
-    forms = {name: {"shape": array.shape or 1, "dtype": array.dtype} for name, array in contents[0].items()}
-    buffer: Any = import_module("cpprb").PrioritizedReplayBuffer(len(contents), forms)
-    for arrays in contents:
-        buffer.add(**arrays)
-    buffer.update_priorities(np.arange(len(contents)), _priorities(len(contents)))
-    return Peer("cpprb", lambda batch_size: buffer.sample(batch_size, beta=0.6)["indexes"], buffer.update_priorities)
-
-
-def _tianshou_sequences(contents: list[Arrays]) -> Peer:
-    data: Any = import_module("tianshou.data")
-    buffer = data.PrioritizedReplayBuffer(len(contents), alpha=0.5, beta=0.6, ignore_obs_next=True)
-    for arrays in contents:
-        row = {"obs": data.Batch(**arrays), "act": 0, "rew": 1.0, "info": {}}
-        buffer.add(data.Batch(**row, terminated=False, truncated=False))
-    buffer.update_weight(np.arange(len(contents)), _priorities(len(contents)))
-
-    def sample(batch_size: int) -> Array:
-        indices: Array = buffer.sample_indices(batch_size)
-        buffer.get(indices, "obs"), buffer.get_weight(indices)  # `sample` would copy what follows, too
-        return indices
-
-    return Peer("tianshou", sample, buffer.update_weight)
 
 
 class NumpyTree:

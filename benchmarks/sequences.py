@@ -2,15 +2,13 @@
 
 import argparse
 import itertools
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.chunks import ATARI
-from benchmarks.harness import Comparison, Work, compare_threads
-from benchmarks.replay_peers import sequence_peers
+from benchmarks.harness import Comparison, Work, compare_thread_time
 from benchmarks.works import CPU
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.args import parse
@@ -76,7 +74,9 @@ def _queue(batches: int, args: argparse.Namespace) -> Comparison:
 
     works: dict[str, Work] = {"copy of the frames alone": copy, "queue": ours}
     rows = UNROLLS * spec.length
-    return compare_threads(f"queue, batches of {UNROLLS} x {spec.length} rows", "rows/s", works, args, per_call=rows)
+    return compare_thread_time(
+        f"queue, batches of {UNROLLS} x {spec.length} rows", "rows/s", works, args, per_call=rows
+    )
 
 
 def _sampling(sequences: int, args: argparse.Namespace) -> Comparison:
@@ -102,6 +102,5 @@ def _sampling(sequences: int, args: argparse.Namespace) -> Comparison:
         "rows alone, time-major": lambda: frames.index_select(0, (drawn() * spec.window + rows).flatten()),
         "ours, all fields": ours,
     }
-    works |= {f"{peer.name}, all fields": partial(peer.sample, SEQUENCES) for peer in sequence_peers(chunks)}
     name = f"sample {SEQUENCES} x {spec.window} rows"
-    return compare_threads(name, "1/s", works, args, wanted={"ours, all fields": SAMPLE_WANTED})
+    return compare_thread_time(name, "1/s", works, args, wanted={"ours, all fields": SAMPLE_WANTED})
