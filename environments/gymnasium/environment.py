@@ -2,8 +2,8 @@
 
 The id is Gymnasium's own, version included; an environment that another package registers has the package's module in
 front, as in gymnasium:ale_py:ALE/Pong-v5. An episode that Gymnasium calls truncated ends as "time_limit", whatever the
-reason was. An episode that is both truncated and terminated is over ("game_over"). `saber.gymnasium_spaces` tells what
-becomes of observations and actions.
+reason was. An episode that is both truncated and terminated is over ("game_over"). See `spaces` for what becomes of
+observations and actions.
 """
 
 import difflib
@@ -23,75 +23,50 @@ from rainbow_iqn_apex.environments.gymnasium.extras import DM_CONTROL, missing
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
 from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, view_of
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
-from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
+from rainbow_iqn_apex.memory.rows import Array, Row, StepType
 
 
-class GymnasiumEnvironment:
+class GymnasiumEnvironment(ReplayedEnvironment):
     """One environment of Gymnasium.
 
     The environment has its own time step: `action_repeat` is 1 whatever the settings are, and nothing is sticky.
-
-    Gymnasium promises that `reset(seed=...)` decides all that follows, and can save no state. So each episode gets a
-    seed of its own, made from the environment's seed and the episode's number. `snapshot` saves these two together with
-    the actions since the reset, and `restore` plays the actions again. Such a state is short, mostly a byte per choice,
-    and four per number of a Box. It does not depend on where random numbers come from. Restoring takes as long as the
-    episode has taken to play: some 10 µs per step of CartPole, 50 to 230 µs of MuJoCo. `restore` raises RunError if
-    the promise is not kept: by an environment that draws from elsewhere, or carries something over from one episode to
-    the next, or by one whose rounding errors grow, as those of MuJoCo do, on a machine that rounds in another way.
+    Gymnasium promises that `reset(seed=...)` decides all that follows, and can save no state. Restoring takes some 10
+    µs per step of CartPole, 50 to 230 µs of MuJoCo.
     """
 
     action_repeat = 1
 
     def __init__(self, settings: EnvironmentSettings, seed: int) -> None:
-        self._id = settings.env.partition(":")[2]
-        self._environment = _open(self._id, settings)
+        super().__init__(settings.env.partition(":")[2], seed)
+        self._environment = _open(self.name, settings)
         self._record = settings.record
         self.pictures_per_second = float(self._environment.metadata.get("render_fps") or 30)
         try:
             view = view_of(self._environment.observation_space)
             self._choice = actions_of(self._environment.action_space)
         except ValueError as error:
-            raise ValueError(f"{self._id} cannot be played: {error}") from error
+            raise ValueError(f"{self.name} cannot be played: {error}") from error
         self.spec = EnvironmentSpec(Field(view.shape, view.dtype.name), self._choice.spec, view.parts)
         self.judge = judge_of(self._environment)
         self._show = view.show
-        self._seed = seed % 2**63
-        self._episode = 0  # number of the running episode, from 1; 0: none has begun
-        self._actions: list[Any] = []  # of this episode, as the agent chose them
-        self._obs = np.zeros(view.shape, view.dtype)  # the newest
-        self.end = ""
         if settings.render or settings.record:
             self._try_to_draw()
 
-    def reset(self) -> Row:
-        """Begin an episode, with a seed of its own."""
-        self._episode += 1
-        return self._begin()
+    def begin(self, seed: int) -> Row:
+        """Begin the episode that a seed decides."""
+        obs, _ = self._environment.reset(seed=seed)
+        return Row(self._seen(obs), StepType.FIRST, 0.0, 1.0)
 
-    def _begin(self) -> Row:
-        obs, _ = self._environment.reset(seed=self._episode_seed())
-        self._actions = []
-        self.end = ""
-        self._obs = self._seen(obs)
-        return Row(self._obs, StepType.FIRST, 0.0, 1.0)
-
-    def _episode_seed(self) -> int:
-        draw = np.random.SeedSequence([self._seed, self._episode]).generate_state(1)[0]
-        return int(draw) >> 1  # 31 bits: simulators written in C accept no more
-
-    def step(self, action: int | Array) -> Row:
+    def play(self, action: int | Array) -> Row:
         """Act for one of the environment's own time steps."""
-        if self.end or not self._episode:
-            raise ValueError("no episode is running: reset first")
-        chosen = self._choice.read(action)
-        obs, reward, terminated, truncated, _ = self._environment.step(self._choice.native(chosen))
-        self._actions.append(chosen)
-        self._obs = self._seen(obs)
+        obs, reward, terminated, truncated, _ = self._environment.step(self._choice.native(self._choice.read(action)))
+        shown = self._seen(obs)
         self.end = "game_over" if terminated else "time_limit" if truncated else ""
         step_type = StepType.LAST if self.end else StepType.MID
-        return Row(self._obs, step_type, self._gained(reward), 0.0 if terminated else 1.0)
+        return Row(shown, step_type, self._gained(reward), 0.0 if terminated else 1.0)
 
     def _seen(self, obs: Any) -> Array:
         """Return an observation as the network gets it; raises RunError for numbers that no replay takes."""
@@ -107,42 +82,8 @@ class GymnasiumEnvironment:
         return gained
 
     def _refuse(self, what: str) -> None:
-        where = f"step {len(self._actions)} of episode {self._episode}"
-        raise RunError(f"{self._id}: at {where} {what}; expected finite numbers up to {MOST:g}, mend the environment")
-
-    def snapshot(self) -> Arrays:
-        """Return `episode` [2] int64, seed and number; `actions` [steps, ...] as the agent chose them; `obs`.
-
-        The actions are uint8 or float32; int32 if one is a choice among more than 256.
-        """
-        return {
-            "episode": np.array([self._seed, self._episode], np.int64),
-            "actions": self._choice.stored(self._actions),
-            "obs": self._obs.copy(),
-        }
-
-    def restore(self, arrays: Arrays) -> None:
-        """Play the saved episode again; raises RunError if that leads elsewhere."""
-        begun = self._episode
-        self._seed, self._episode = arrays["episode"].tolist()
-        if not self._episode:
-            if begun:
-                raise ValueError("a snapshot from before the first episode")
-            return
-        self._begin()
-        for action in arrays["actions"]:
-            if self.end:
-                self._deny(f"ended after {len(self._actions)} of {len(arrays['actions'])} steps")
-            self.step(action)
-        # Not to the last bit: on another machine, a sine may be rounded differently.
-        if not np.allclose(self._obs, arrays["obs"], rtol=1e-3, atol=1e-4, equal_nan=True):
-            self._deny(f"led elsewhere within {len(self._actions)} steps")
-
-    def _deny(self, what: str) -> None:
-        raise RunError(
-            f"{self._id} cannot be continued: played again with the same seed and actions, the episode {what}; "
-            "the environment is another version of itself, or its seed does not decide everything"
-        )
+        where = f"step {self.steps} of episode {self.episode}"
+        raise RunError(f"{self.name}: at {where} {what}; expected finite numbers up to {MOST:g}, mend the environment")
 
     def pictures(self) -> list[Array]:
         """Return one picture, of what the last step led to."""
@@ -154,10 +95,10 @@ class GymnasiumEnvironment:
             self._environment.reset(seed=0)
             picture: Any = self._environment.render() if self._record else None
             if self._record and np.ndim(picture) != 3:
-                raise RuntimeError(f"cannot record {self._id}: it draws no pictures in colour")
+                raise RuntimeError(f"cannot record {self.name}: it draws no pictures in colour")
         except (gymnasium.error.Error, ImportError) as error:
             doing = "record" if self._record else "render"
-            raise RuntimeError(f"cannot {doing} {self._id}: {one_line(error)}") from error
+            raise RuntimeError(f"cannot {doing} {self.name}: {one_line(error)}") from error
 
     def close(self) -> None:
         """Close Gymnasium's environment, and its window."""

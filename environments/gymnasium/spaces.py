@@ -42,13 +42,8 @@ class Actions(NamedTuple):
     """Actions of a space as an agent chooses them."""
 
     spec: ActionSpec
-    dtype: np.dtype[Any]  # of few bytes, which hold an action exactly
     read: Callable[[Any], Any]  # what an agent chose, as an int or a new array; ValueError for what it cannot choose
     native: Callable[[Any], Any]  # what `read` returned, as the environment takes it
-
-    def stored(self, actions: list[Any]) -> Array:
-        """Return what `read` returned as one array [steps, ...]."""
-        return np.array(actions, self.dtype).reshape(len(actions), *self.spec.field.shape)
 
 
 # --- observations ---
@@ -196,11 +191,7 @@ def _choice(first: int, count: int) -> Actions:
             raise ValueError(f"no such action: {number}")
         return number
 
-    return Actions(Discrete(count), _whole(count), read, lambda number: first + number)
-
-
-def _whole(count: int) -> np.dtype[Any]:
-    return np.dtype(np.uint8 if count <= 256 else np.int32)
+    return Actions(Discrete(count), read, lambda number: first + number)
 
 
 def _choices(space: spaces.Space[Any], first: Array, counts: Array) -> Actions:
@@ -216,7 +207,7 @@ def _choices(space: spaces.Space[Any], first: Array, counts: Array) -> Actions:
     def native(numbers: Array) -> Array:
         return (first + numbers.reshape(first.shape)).astype(space.dtype)
 
-    return Actions(spec, _whole(max(spec.counts)), read, native)
+    return Actions(spec, read, native)
 
 
 def _scaled(space: spaces.Box) -> Actions:
@@ -242,4 +233,4 @@ def _scaled(space: spaces.Box) -> Actions:
         value = np.where(share < 1, low + share * span, high)
         return (np.rint(value) if is_whole else value).astype(space.dtype)
 
-    return Actions(spec, _NUMBER, read, native)
+    return Actions(spec, read, native)

@@ -85,7 +85,7 @@ def test_rows_are_those_of_gymnasium_s_own_loop() -> None:
     own: Any = gymnasium.make("CartPole-v1")
     for _ in range(5):
         row = environment.reset()
-        assert np.array_equal(row.obs, own.reset(seed=environment._episode_seed())[0])
+        assert np.array_equal(row.obs, own.reset(seed=environment._environment.unwrapped.np_random_seed)[0])
         while row.step_type != StepType.LAST:
             row = environment.step(int(row.obs[2] > 0))
             obs, reward, terminated, truncated, _ = own.step(int(own.unwrapped.state[2] > 0))

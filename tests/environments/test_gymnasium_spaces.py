@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from rainbow_iqn_apex.environments.gymnasium.spaces import Actions, actions_of, flaw, view_of
-from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec, Field, MultiDiscrete, Part
+from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
+from rainbow_iqn_apex.memory.environment_spec import (
+    ActionSpec,
+    Box,
+    Discrete,
+    EnvironmentSpec,
+    Field,
+    MultiDiscrete,
+    Part,
+)
+from rainbow_iqn_apex.memory.rows import Row, StepType
 
 SIZES = array_shapes(max_dims=3, max_side=4)
 IMAGE = spaces.Box(0, 255, (16, 17, 3), np.uint8)
@@ -249,6 +259,20 @@ def test_what_no_agent_can_choose_from_is_refused(space: spaces.Space[Any], told
     assert "\n" not in str(raised.value)
 
 
+class Still(ReplayedEnvironment):
+    """Nothing ever happens in it."""
+
+    def __init__(self, action: ActionSpec) -> None:
+        super().__init__("still", 0)
+        self.spec = EnvironmentSpec(Field((1,), "float32"), action)
+
+    def begin(self, seed: int) -> Row:  # noqa: ARG002
+        return Row(np.zeros(1, np.float32), StepType.FIRST, 0.0, 1.0)
+
+    def play(self, action: Any) -> Row:  # noqa: ARG002
+        return Row(np.zeros(1, np.float32), StepType.MID, 0.0, 1.0)
+
+
 @settings(deadline=None)
 @given(space=st.one_of(LEAVES, st.just(spaces.Discrete(1000))), seed=st.integers(0, 99), steps=st.integers(0, 5))
 def test_stored_actions_are_what_was_chosen(space: spaces.Space[Any], seed: int, steps: int) -> None:
@@ -263,8 +287,12 @@ def test_stored_actions_are_what_was_chosen(space: spaces.Space[Any], seed: int,
         else random.integers(spec.counts)
         for _ in range(steps)
     ]
+    environment = Still(spec)
+    environment.reset()
+    for action in drawn:
+        environment.step(action)
     chosen = [actions.read(action) for action in drawn]
-    stored = actions.stored(chosen)
+    stored = environment.snapshot()["actions"]
     assert stored.shape == (steps, *spec.field.shape)
     assert stored.dtype == (np.float32 if isinstance(spec, Box) else np.int32 if spec == Discrete(1000) else np.uint8)
     for action, kept in zip(chosen, stored, strict=True):

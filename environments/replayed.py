@@ -1,0 +1,111 @@
+"""The base of environments that can save no state: an episode is its seed and the actions since its reset."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, MultiDiscrete
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
+
+
+class ReplayedEnvironment(ABC):
+    """Saves and restores by playing an episode's actions again.
+
+    A class that derives from this one sets `spec`, and defines `begin` and `play`. `begin(seed)` must decide all that
+    follows. Each episode gets a seed of its own, made from the environment's seed and the episode's number. `snapshot`
+    saves these two together with the actions since the reset, and `restore` plays the actions again. Such a state is
+    short, mostly a byte per choice, and four per number of a Box. It does not depend on where random numbers come from.
+    Restoring takes as long as the episode has taken to play. `restore` raises RunError if `begin` does not keep its
+    promise: in an environment that draws from elsewhere, or carries something over from one episode to the next, or in
+    one whose rounding errors grow, as those of MuJoCo do, on a machine that rounds in another way.
+    """
+
+    spec: EnvironmentSpec
+    end: str = ""
+
+    def __init__(self, name: str, seed: int) -> None:
+        self.name = name  # in messages
+        self.episode = 0  # number of the running episode, from 1; 0: none has begun
+        self.steps = 0  # since the reset
+        self._seed = seed % 2**63
+        self._actions: list[Any] = []  # of this episode, as the agent chose them
+        self._obs = np.zeros(0)  # the newest
+
+    @abstractmethod
+    def begin(self, seed: int) -> Row:
+        """Begin the episode that a seed of 31 bits decides."""
+
+    @abstractmethod
+    def play(self, action: Any) -> Row:
+        """Act once, and set `end` if that ends the episode."""
+
+    def reset(self) -> Row:
+        """Begin an episode, with a seed of its own."""
+        self.episode += 1
+        return self._begin()
+
+    def _begin(self) -> Row:
+        self._actions, self.steps, self.end = [], 0, ""
+        draw = np.random.SeedSequence([self._seed, self.episode]).generate_state(1)[0]
+        row = self.begin(int(draw) >> 1)  # 31 bits: simulators written in C accept no more
+        self._obs = row.obs
+        return row
+
+    def step(self, action: int | Array) -> Row:
+        """Act once; raises ValueError where no episode is running, or for what is no action."""
+        if self.end or not self.episode:
+            raise ValueError("no episode is running: reset first")
+        self.steps += 1
+        row = self.play(action)
+        self._actions.append(np.array(action, self.spec.action.field.dtype))
+        self._obs = row.obs
+        return row
+
+    def snapshot(self) -> Arrays:
+        """Return `episode` [2] int64, seed and number; `actions` [steps, ...] as the agent chose them; `obs`.
+
+        The actions are uint8 or float32; int32 if one is a choice among more than 256.
+        """
+        shape = (len(self._actions), *self.spec.action.field.shape)
+        return {
+            "episode": np.array([self._seed, self.episode], np.int64),
+            "actions": np.array(self._actions, _stored(self.spec)).reshape(shape),
+            "obs": self._obs.copy() if self.episode else np.zeros(*self.spec.observation),
+        }
+
+    def restore(self, arrays: Arrays) -> None:
+        """Play the saved episode again; raises RunError if that leads elsewhere."""
+        begun = self.episode
+        self._seed, self.episode = arrays["episode"].tolist()
+        if not self.episode:
+            if begun:
+                raise ValueError("a snapshot from before the first episode")
+            return
+        self._begin()
+        for action in arrays["actions"]:
+            if self.end:
+                self._deny(f"ended after {self.steps} of {len(arrays['actions'])} steps")
+            self.step(action)
+        # Not to the last bit: on another machine, a sine may be rounded differently.
+        if not np.allclose(self._obs, arrays["obs"], rtol=1e-3, atol=1e-4, equal_nan=True):
+            self._deny(f"led elsewhere within {self.steps} steps")
+
+    def _deny(self, what: str) -> None:
+        raise RunError(
+            f"{self.name} cannot be continued: played again with the same seed and actions, the episode {what}; "
+            "the environment is another version of itself, or its seed does not decide everything"
+        )
+
+
+def _stored(spec: EnvironmentSpec) -> np.dtype[Any]:
+    """Return a dtype of few bytes that holds an action exactly."""
+    match spec.action:
+        case Discrete(count):
+            most = count
+        case MultiDiscrete(counts):
+            most = max(counts)
+        case _:
+            return np.dtype(np.float32)
+    return np.dtype(np.uint8 if most <= 256 else np.int32)
