@@ -10,21 +10,24 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rainbow_iqn_apex.agents.registry import AGENTS, agent_names, find_agent
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.registry import observes_pictures
+from rainbow_iqn_apex.common.option import bounds_errors, flag_of, option
+from rainbow_iqn_apex.environments.interface import OwnOptions
+from rainbow_iqn_apex.environments.registry import observes_pictures, own_options
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
 from rainbow_iqn_apex.options.environment_names import environment_errors, task_name
 from rainbow_iqn_apex.options.lockstep import lockstep_errors
-from rainbow_iqn_apex.options.option import bounds_errors, flag_of, option
 from rainbow_iqn_apex.options.presets import PRESETS, preset_of
 from rainbow_iqn_apex.options.redis_options import named_twice, server_errors
 from rainbow_iqn_apex.options.run_options import EnvironmentOptions, MachineOptions, ReplayOptions, ResultOptions
 from rainbow_iqn_apex.options.sink_options import SinkOptions
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,10 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOptions, EnvironmentOptions, RunOptions):
-    """All settings of a process; `own` holds the agent's."""
+    """All settings of a process; `own` holds the agent's, and `environment` the environment's."""
 
     own: AgentOptions = AGENTS[RunOptions.agent].options()
+    environment: OwnOptions = OwnOptions()
     given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)  # names, by command line or file
     file_keys: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)  # of those that --config gave
     unused: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)  # given, which other agents use
@@ -90,7 +94,12 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
     @property
     def sees_pictures(self) -> bool:
         """Whether the agent's settings are those for pictures, not for vectors."""
-        return _sees_pictures(type(self.own), {"env": self.env})
+        return _sees_pictures(type(self.own), self.env, self.environment)
+
+    @property
+    def parts(self) -> tuple[Any, Any, Any]:
+        """The settings by whose they are: all agents' and environments', the agent's, the environment's."""
+        return self, self.own, self.environment
 
     @property
     def nb_env(self) -> int:
@@ -117,22 +126,24 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
     def settings(self) -> dict[str, Any]:
         """The settings that a result depends on, by name: the shared ones and the learner's own."""
         names = [f.name for group in (ReplayOptions, LearningOptions) for f in dataclasses.fields(group)]
-        own = {f.name: getattr(self.own, f.name) for f in dataclasses.fields(self.own)}
+        own = dataclasses.asdict(self.own) | dataclasses.asdict(self.environment)
         rest = {name: getattr(self, name) for name in (*names, "model", "nb_actor", "learner_threads")}
         return self.shared | rest | own
 
     def marked(self, mark: str) -> dict[str, Any]:
-        """Return the settings, common ones and the agent's, whose options have a mark: "shared" or "policy"."""
+        """Return the settings whose options have a mark: "shared" or "policy"; the environment's have every mark."""
         return {
-            f.name: getattr(options, f.name)
-            for options in (self, self.own)
-            for f in dataclasses.fields(options)
-            if f.metadata.get(mark)
+            f.name: getattr(part, f.name)
+            for part in self.parts
+            for f in dataclasses.fields(part)
+            if f.metadata.get(mark) or part is self.environment
         }
 
     def get(self, name: str) -> Any:
-        """Return a setting, common or the agent's; None if there is none of this name."""
-        return getattr(self, name, None) if name in _COMMON else getattr(self.own, name, None)
+        """Return a setting, whosever it is; None if there is none of this name."""
+        if name in _COMMON:
+            return getattr(self, name)
+        return getattr(self.own, name, getattr(self.environment, name, None))
 
     def not_used(self) -> str:
         """Return a line about the options given that the agent does not use; empty if there are none."""
@@ -145,16 +156,16 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
         return "\n".join(lines)
 
     def replace(self, **values: Any) -> "Args":
-        """Return the settings with other values, common ones or the agent's; other agents' are left out."""
+        """Return the settings with other values; those of other agents and environments are left out."""
         common = {name: value for name, value in values.items() if name in _COMMON}
         if "agent" not in common and "rainbow_only" in common:
             common["agent"] = "rainbow" if common["rainbow_only"] else RunOptions.agent
         agent = find_agent(common.get("agent", self.agent)).options
-        names = {f.name for f in dataclasses.fields(agent)}
-        before = {name: getattr(self.own, name, self.unused.get(name)) for name in names}
-        before = {name: value for name, value in before.items() if value is not None}
-        own = agent(**before | {name: value for name, value in values.items() if name in names})
-        return dataclasses.replace(self, **common | {"rainbow_only": agent is AGENTS["rainbow"].options}, own=own)
+        common["rainbow_only"] = agent is AGENTS["rainbow"].options
+        before = self.unused | vars(self.own) | vars(self.environment)
+        environment = own_options(common.get("env", self.env))
+        common |= {"own": _made(agent, before | values), "environment": _made(environment, before | values)}
+        return dataclasses.replace(self, **common)
 
 
 GROUPS: tuple[type, ...] = (
@@ -175,7 +186,9 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
     agent = _agent(given.values, errors)
     if command_line.asks_for_help(argv) and not errors:
         options = find_agent(agent).options
-        command_line.print_help((*GROUPS, options), program, description, _defaults(options, given.values))
+        environment = _environment(given.values)
+        groups = (*GROUPS, options, type(environment))
+        command_line.print_help(groups, program, description, _defaults(options, given.values, environment))
     args = _args(agent, given)
     errors += _unused_errors(args) + verify(args) + named_twice(args, args.given)
     if errors or given.errors:
@@ -185,10 +198,10 @@ def parse(argv: Sequence[str] | None, program: str, description: str) -> Args:
 
 def read(argv: Sequence[str] | None) -> config_file.Settings:
     """Read what a command line and its configuration file give, of the options of all agents."""
-    agent = config_file.read((RunOptions,), argv).values.get("agent", RunOptions.agent)
-    groups = ALL_GROUPS
+    first = config_file.read((RunOptions, EnvironmentOptions), argv).values
+    groups = (*ALL_GROUPS, own_options(first.get("env", EnvironmentOptions.env)))
     with suppress(UserError):  # `parse` names the mistake
-        groups = (*ALL_GROUPS, find_agent(agent).options)
+        groups = (*groups, find_agent(first.get("agent", RunOptions.agent)).options)
     return config_file.read(groups, argv)
 
 
@@ -209,29 +222,49 @@ def _agent(values: dict[str, Any], errors: list[str]) -> str:
 
 def _args(agent: str, given: config_file.Settings) -> Args:
     values = given.values
-    options = find_agent(agent).options
-    named = preset_of(values.get("preset", "paper"), options, pictures=_sees_pictures(options, values))
+    options, environment = find_agent(agent).options, _environment(values)
+    pictures = _sees_pictures(options, values.get("env", EnvironmentOptions.env), environment)
+    named = preset_of(values.get("preset", "paper"), options, pictures=pictures)
     preset = {name: value for name, (value, _) in named.items()}
-    chosen = _defaults(options, values) | preset | {name: values[name] for name in values.keys() - options.UNUSED}
-    own = {f.name for f in dataclasses.fields(options)}
+    chosen = (
+        _defaults(options, values, environment)
+        | preset
+        | {name: values[name] for name in values.keys() - options.UNUSED}
+    )
+    own = _names(options) | _names(type(environment))
     common = {name: value for name, value in chosen.items() if name in _COMMON}
     return Args(
         **common | {"agent": values.get("agent", agent), "rainbow_only": agent == "rainbow"},
-        own=options(**{name: value for name, value in chosen.items() if name in own}),
+        own=_made(options, chosen),
+        environment=environment,
         given=frozenset(values),
         file_keys=given.keys,
         unused={name: value for name, value in values.items() if name not in _COMMON - options.UNUSED | own},
     )
 
 
-def _defaults(options: type[AgentOptions], values: dict[str, Any]) -> dict[str, Any]:
+def _names(options: type) -> set[str]:
+    return {f.name for f in dataclasses.fields(options)}
+
+
+def _made(options: type[T], values: dict[str, Any]) -> T:
+    """Return options with those of the values that are theirs."""
+    return options(**{name: values[name] for name in values.keys() & _names(options)})
+
+
+def _environment(values: dict[str, Any]) -> OwnOptions:
+    return _made(own_options(values.get("env", EnvironmentOptions.env)), values)
+
+
+def _defaults(options: type[AgentOptions], values: dict[str, Any], environment: OwnOptions) -> dict[str, Any]:
     """Return the agent's defaults that are not those of the options themselves."""
-    return options.DEFAULTS | ({} if _sees_pictures(options, values) else options.VECTORS)
+    env = values.get("env", EnvironmentOptions.env)
+    return options.DEFAULTS | ({} if _sees_pictures(options, env, environment) else options.VECTORS)
 
 
-def _sees_pictures(options: type[AgentOptions], values: dict[str, Any]) -> bool:
+def _sees_pictures(options: type[AgentOptions], env: str, environment: OwnOptions) -> bool:
     """Return whether settings are those for pictures; opens no environment for an agent that makes no difference."""
-    return not options.VECTORS or observes_pictures(values.get("env", EnvironmentOptions.env))
+    return not options.VECTORS or observes_pictures(env, environment)
 
 
 def _unused_errors(args: Args) -> list[str]:
@@ -242,9 +275,15 @@ def _unused_errors(args: Args) -> list[str]:
 
 def verify(args: Args) -> list[str]:
     """Everything that is wrong with the settings, alone or together; one line each, naming the option."""
-    alone = bounds_errors(args) + bounds_errors(args.own)
+    alone = [error for part in args.parts for error in bounds_errors(part)]
     environment, server = environment_errors(args.env, args.game), server_errors(args.host_redis, args.redis_url)
-    return alone + environment + server + args.own.errors() + _combinations(args)
+    own = args.own.errors() + args.environment.errors()
+    return alone + environment + server + own + _same_names(args) + _combinations(args)
+
+
+def _same_names(args: Args) -> list[str]:
+    same = _names(type(args.environment)) & (_COMMON | _names(type(args.own)))
+    return [f"--env: {args.env} has an option {flag_of(name)}, which --agent {args.agent} has, too" for name in same]
 
 
 def _combinations(args: Args) -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rainbow_iqn_apex.agents.networks.duelling import PUBLISHED
 from rainbow_iqn_apex.agents.networks.trunks import TRUNKS
-from rainbow_iqn_apex.options.option import flag_of
+from rainbow_iqn_apex.common.option import flag_of
 
 Sizes = dict[str, Any]  # settings by name, and "nb_actions", which is none
 ADAM, RMSPROP = ("exp_avg", "exp_avg_sq"), ("square_avg",)  # moments; the last one is the mean of squares

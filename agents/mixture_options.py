@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rainbow_iqn_apex.agents.sequence_options import SequenceOptions
+from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.memory.mixture.spec import (
     ATTENTIVE,
     DISTANCES,
@@ -13,7 +14,6 @@ from rainbow_iqn_apex.memory.mixture.spec import (
     counts,
     parse_mix,
 )
-from rainbow_iqn_apex.options.option import option
 
 _MIXING = frozenset({"queue_size", "replay_device"})  # batches prepared ahead, and tables that may be on the GPU
 _ELITE = frozenset({"elite_strategy", "elite_insertion"})

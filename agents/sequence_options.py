@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import AgentOptions
-from rainbow_iqn_apex.options.option import option
 
 
 @dataclass(frozen=True)

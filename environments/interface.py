@@ -6,7 +6,7 @@
         row = environment.step(choose(row))     # MID ..., LAST
     print(environment.end)                      # "game_over", "stuck" or "time_limit"
 
-A new environment is one file and one line in `environments.registry`.
+A new environment is a folder and one line in `environments.registry`.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,19 @@ from typing import Protocol
 
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """options of the environment"""
+
+    # A class that derives from this one has a field per option, made by `common.option.option`, and this docstring's
+    # place in --help. The options belong to what is played: all processes share them, and an evaluation takes them
+    # from the snapshot.
+
+    def errors(self) -> list[str]:
+        """Return what is wrong with the options together, one line each."""
+        return []
 
 
 @dataclass(frozen=True)
@@ -27,6 +40,7 @@ class EnvironmentSettings:
     saber_mode: bool = True  # False: episodes are cut at 30 minutes, and no episode is stuck
     render: bool = False  # show the game in a window
     record: bool = False  # keep the pictures of each step, for a video
+    own: OwnOptions = OwnOptions()  # of the type that the environment declares
 
 
 class Environment(Protocol):

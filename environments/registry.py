@@ -1,36 +1,39 @@
-"""Environments by name. A new environment is one file and one line here.
+"""Environments by name. A new environment is a folder with its options, and one line here.
 
 Environments of other packages need no line: `--env package.module:make` names a function of `EnvironmentSettings` and a
 seed that returns an `Environment`. So does an entry point of the group `rainbow_iqn_apex.environments`; what follows a
 colon after its name is the environment's own, as in gymnasium:<id>.
 """
 
-import importlib
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
+from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, OwnOptions
 
 GROUP = "rainbow_iqn_apex.environments"  # of entry points
 Make = Callable[[EnvironmentSettings, int], Environment]
 
 
-def _class(module: str, name: str) -> Make:
-    """Return a function that imports an environment's class when it is made: others need not its libraries."""
+class Entry(NamedTuple):
+    """An environment: what makes it, as package.module:name, and the options that it has besides those of all."""
 
-    def make(settings: EnvironmentSettings, seed: int) -> Environment:
-        environment: Environment = getattr(importlib.import_module(module), name)(settings, seed)
-        return environment
+    place: str
+    options: type[OwnOptions] = OwnOptions
 
-    return make
+    def load(self) -> Make:
+        """Import what makes it; raises UserError if that fails."""
+        make: Make = plugins.load("--env", self.place)
+        return make
 
 
-ENVIRONMENTS: dict[str, Make] = {
-    "atari": _class("rainbow_iqn_apex.saber.atari", "AtariEnvironment"),
-    "gymnasium": _class("rainbow_iqn_apex.environments.gymnasium.environment", "GymnasiumEnvironment"),
+ENVIRONMENTS = {
+    "atari": Entry("rainbow_iqn_apex.saber.atari:AtariEnvironment"),
+    "gymnasium": Entry("rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment"),
 }
 
 
@@ -48,21 +51,34 @@ def named_module(env: str) -> str:
     return "" if kind in plugins.offered(GROUP) else kind
 
 
-def find_environment(env: str) -> Make | None:
-    """Return what makes the environment that `--env` names, None if there is none.
+def find_environment(env: str) -> Entry | None:
+    """Return the environment that `--env` names, None if there is none.
 
-    Raises UserError if the environment's module cannot be imported.
+    Raises UserError if the environment's module cannot be imported, or makes none.
     """
     if not (place := outside(env)):
         return ENVIRONMENTS[env.partition(":")[0]]
     if not plugins.module_exists(place):
         return None
-    make: Make = plugins.load("--env", place)
-    return make
+    make = plugins.load("--env", place)
+    if not callable(make):
+        raise UserError(f"--env: {env} is no function that makes an environment")
+    options = getattr(make, "options_type", OwnOptions)
+    if not (isinstance(options, type) and issubclass(options, OwnOptions)):
+        raise UserError(f"--env: expected options_type of {env} to be derived from OwnOptions, got {options!r}")
+    return Entry(place, options)
+
+
+def own_options(env: str) -> type[OwnOptions]:
+    """Return the options of the environment that `--env` names; none besides those of all if it cannot be found."""
+    with suppress(UserError):  # `environments.names` names the mistake
+        if entry := find_environment(env):
+            return entry.options
+    return OwnOptions
 
 
 @lru_cache
-def observes_pictures(env: str) -> bool:
+def observes_pictures(env: str, own: OwnOptions) -> bool:
     """Return whether the environment that `--env` names shows pictures; one that cannot be made shows none.
 
     Others than Atari's are opened to see.
@@ -70,7 +86,7 @@ def observes_pictures(env: str) -> bool:
     if env == EnvironmentSettings.env:
         return True
     try:
-        with closing(make_environment(EnvironmentSettings(env=env), 0)) as environment:
+        with closing(make_environment(EnvironmentSettings(env=env, own=own), 0)) as environment:
             return environment.spec.observation.is_picture
     except (UserError, ValueError, RuntimeError):  # the program that plays it names the mistake
         return False
@@ -78,6 +94,8 @@ def observes_pictures(env: str) -> bool:
 
 def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
     """Make the environment that `settings.env` names; `seed` decides all its randomness."""
-    if make := find_environment(settings.env):
-        return make(settings, seed)
-    raise ValueError(f"unknown environment {settings.env!r}; there are: {', '.join(sorted(ENVIRONMENTS))}")
+    if (entry := find_environment(settings.env)) is None:
+        raise ValueError(f"unknown environment {settings.env!r}; there are: {', '.join(sorted(ENVIRONMENTS))}")
+    if not isinstance(settings.own, entry.options):
+        settings = replace(settings, own=entry.options())
+    return entry.load()(settings, seed)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rainbow_iqn_apex.options.option import option
+from rainbow_iqn_apex.common.option import option
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.memory.broker.access import hide_passwords
 from rainbow_iqn_apex.options import completion, version
-from rainbow_iqn_apex.options.option import flag_of
 from rainbow_iqn_apex.options.parser import Parser
 
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}

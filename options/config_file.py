@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.options import command_line
-from rainbow_iqn_apex.options.option import flag_of
 
 if TYPE_CHECKING:
     import yaml

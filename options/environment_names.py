@@ -37,12 +37,10 @@ def environment_errors(environment: str, game: str) -> list[str]:
 
 def _outside_errors(environment: str) -> list[str]:
     try:
-        make = find_environment(environment)
+        found = find_environment(environment)
     except UserError as error:
         return [str(error)]
-    if make is None:
-        return [f"--env: there is no environment {environment!r}; {_meant(environment)}"]
-    return [] if callable(make) else [f"--env: {environment} is no function that makes an environment"]
+    return [] if found else [f"--env: there is no environment {environment!r}; {_meant(environment)}"]
 
 
 def _meant(environment: str) -> str:

@@ -6,9 +6,9 @@ Here stand those that suit every agent. An agent's own, and those that it needs 
 from collections.abc import Callable
 from typing import Any
 
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.options.agent_options import AgentOptions, Preset
-from rainbow_iqn_apex.options.option import flag_of
 
 PRESETS: dict[str, Preset] = {
     "paper": {},

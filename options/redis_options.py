@@ -4,8 +4,8 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.memory.broker import access
-from rainbow_iqn_apex.options.option import option
 
 
 @dataclass(frozen=True)

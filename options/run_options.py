@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rainbow_iqn_apex.options.option import option
+from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.redis_options import RedisOptions
 
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.options.option import option
+from rainbow_iqn_apex.common.option import option
 
 PACKAGES = {  # by option: the module to import, and what to install
     "tensorboard": ("rainbow_iqn_apex.monitoring.sinks.tensorboard", "tensorboard>=2.21"),

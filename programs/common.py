@@ -25,7 +25,7 @@ from rainbow_iqn_apex.options import command_line
 def launch_command(args: Args, id_actor: int) -> str:
     """Return the command that starts an actor of this run, or its LEARNER, with the options given to this process."""
     own = {"id_actor", "id_eval_actor", "gpu_number", "render", "model", "abandon_other_run", "verbose"}
-    named = (f.name for options in (args, args.own) for f in dataclasses.fields(options))
+    named = (f.name for part in args.parts for f in dataclasses.fields(part))
     given = {name: args.get(name) for name in named if name in args.given - own - args.file_keys.keys()}
     program, number = ("launch_learner.py", {}) if id_actor == LEARNER else ("launch_actor.py", {"id_actor": id_actor})
     return command_line.compose(program, number | given)
@@ -65,6 +65,7 @@ def open_environment(args: Args, seed: int, *, recorded_by: str = "") -> Environ
         saber_mode=not args.disable_SABER_mode,
         render=args.render and not recorded_by,
         record=bool(recorded_by),
+        own=args.environment,
     )
     try:
         return make_environment(settings, seed)

@@ -13,8 +13,8 @@ from typing import Any
 import rainbow_iqn_apex
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.options.option import flag_of
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
 from rainbow_iqn_apex.programs.evaluation.program import run_evaluation

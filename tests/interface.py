@@ -9,7 +9,7 @@ import pytest
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import Args, parse
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.options.option import flag_of
+from rainbow_iqn_apex.common.option import flag_of
 
 # The table of the outward interface: option, default.
 INTERFACE: list[tuple[str, Any]] = [

@@ -8,7 +8,7 @@ import pytest
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.args import GROUPS, Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.options.option import flag_of
+from rainbow_iqn_apex.common.option import flag_of
 from tests.interface import FLAGS, INTERFACE, agent_of, read
 from tests.processes import run
 
@@ -28,7 +28,9 @@ def test_help_mentions_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.endswith("1 cannot go on; 2 bad command, or diverged.")
     assert "papers give frames" in text  # the unit that everybody trips over
     options = {f.name for group in GROUPS for f in dataclasses.fields(group)}
-    assert options | {"own", "given", "file_keys", "unused"} == {f.name for f in dataclasses.fields(Args)}
+    assert options | {"own", "environment", "given", "file_keys", "unused"} == {
+        f.name for f in dataclasses.fields(Args)
+    }
     assert "--atoms" not in text, "an option of another agent"
     assert "evaluations/<game>_<snapshot>_seed<seed>.csv" in text
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from rainbow_iqn_apex.agents.sequence_options import SequenceOptions
+from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import Preset
-from rainbow_iqn_apex.options.option import option
 
 _PICTURES: dict[str, Any] = {
     "learn_start": 1, "memory_capacity": 2048, "nb_env_per_actor": 8, "max_gradient_norm": 0.5,

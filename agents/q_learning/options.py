@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rainbow_iqn_apex.common.option import option
 from rainbow_iqn_apex.options.agent_options import AgentOptions, Preset
-from rainbow_iqn_apex.options.option import option
 
 
 @dataclass(frozen=True)

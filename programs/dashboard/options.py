@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.option import bounds_errors, option
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.options import command_line, version
-from rainbow_iqn_apex.options.option import bounds_errors, option
 from rainbow_iqn_apex.options.redis_options import RedisOptions, named_twice, server_errors
 
 PROGRAM = "dashboard.py"

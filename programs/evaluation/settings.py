@@ -12,8 +12,8 @@ from rainbow_iqn_apex.agents.precision import precision_in_use
 from rainbow_iqn_apex.agents.registry import agent_names, find_agent
 from rainbow_iqn_apex.args import Args, verify
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.environments.registry import named_module
-from rainbow_iqn_apex.options.option import flag_of
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.saber.games import check_game
 
@@ -45,12 +45,12 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     """
     sizes = _sizes(args, saved)
     learner = args.replace(agent=sizes["agent"])
-    settings = _settings(learner, saved)
+    asked = _with_game(learner, _settings(learner, saved))
+    settings = _settings(asked, saved)
     stack = settings.get("history_length")
     if stack and sizes.get("history_length", 0) % stack == 0:  # the shapes tell a stack's channels, each of its colours
         sizes["history_length"] = stack
-    of_policy = {name: settings[name] for name in learner.marked("policy") if name in settings} | sizes
-    asked = _with_game(learner, settings)
+    of_policy = {name: settings[name] for name in asked.marked("policy") if name in settings} | sizes
     if errors := _other_games(args, asked, settings) + _other_networks(args, of_policy, sizes):
         raise UserError("\n".join(errors))
     kept = args.given & of_policy.keys() if args.force else frozenset()
@@ -81,7 +81,7 @@ def _sizes(args: Args, saved: dict[str, Any]) -> dict[str, Any]:
 def _with_game(args: Args, settings: dict[str, Any]) -> Args:
     """Return the settings with environment and game of the snapshot where the command names none."""
     given = args.given | ({"env"} if "game" in args.given else set())  # a game alone is one of Atari
-    return replace(args, **{name: value for name, value in _learned(settings).items() if name not in given})
+    return args.replace(**{name: value for name, value in _learned(settings).items() if name not in given})
 
 
 def _learned(settings: dict[str, Any]) -> dict[str, Any]:

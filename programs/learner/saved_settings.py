@@ -24,7 +24,7 @@ def write_settings(path: Path, args: Args) -> None:
     """Replace the configuration file at `path`, all or nothing; raises OSError."""
     saved = saved_settings(args)
     lines = [f"# The settings of the run at the last start of its learner: --config {path.name} repeats them."]
-    for group in (*GROUPS, type(args.own)):
+    for group in (*GROUPS, type(args.own), type(args.environment)):
         values = {f.name: saved[f.name] for f in dataclasses.fields(group) if f.name in saved}
         if values:
             text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=10_000)
@@ -36,7 +36,7 @@ def write_settings(path: Path, args: Args) -> None:
 def saved_settings(args: Args) -> dict[str, Any]:
     """Return the settings that the file holds, by option: texts, numbers and booleans."""
     left_out = _OF_A_PROCESS | _IN_ANOTHER | ((_SERVER | args.own.unused) - args.given)
-    names = [f.name for group in (*GROUPS, type(args.own)) for f in dataclasses.fields(group)]
+    names = [f.name for group in (*GROUPS, type(args.own), type(args.environment)) for f in dataclasses.fields(group)]
     values = {name: args.get(name) for name in names if name not in left_out}
     return {
         name: str(value) if isinstance(value, Path) else value for name, value in values.items() if value is not None

@@ -14,7 +14,8 @@ import json
 
 import numpy as np
 
-from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
+from rainbow_iqn_apex.environments.interface import EnvironmentSettings
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, Entry
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, StepType
 
@@ -72,4 +73,9 @@ def one_hot(state: int) -> Array:
     return row
 
 
-ENVIRONMENTS["chain"] = lambda _settings, seed: ChainEnvironment(seed)
+def make(_settings: EnvironmentSettings, seed: int) -> ChainEnvironment:
+    """Make one, as `ENVIRONMENTS` asks for."""
+    return ChainEnvironment(seed)
+
+
+ENVIRONMENTS["chain"] = Entry("tests.chain.environment:make")

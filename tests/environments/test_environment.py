@@ -8,7 +8,7 @@ import pytest
 
 from rainbow_iqn_apex.environments.display import check_display
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
-from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, make_environment
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, Entry, make_environment
 from rainbow_iqn_apex.memory.rows import StepType
 from tests.processes import ROOT, run
 from tests.specs import discrete
@@ -25,7 +25,7 @@ class Counter:
 
 
 def test_unknown_environment_names_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ENVIRONMENTS, "counter", Counter)
+    monkeypatch.setitem(ENVIRONMENTS, "counter", Entry(f"{__name__}:Counter"))
     monkeypatch.delitem(ENVIRONMENTS, "chain", raising=False)  # other tests may have added it
     with pytest.raises(ValueError, match="unknown environment 'atary'; there are: atari, counter, gymnasium"):
         make_environment(EnvironmentSettings(env="atary"), 0)
@@ -33,7 +33,7 @@ def test_unknown_environment_names_the_known_ones(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("env", ["counter", "counter:Three-v1"])
 def test_a_new_environment_is_one_line_and_gets_the_whole_settings(monkeypatch: pytest.MonkeyPatch, env: str) -> None:
-    monkeypatch.setitem(ENVIRONMENTS, "counter", Counter)
+    monkeypatch.setitem(ENVIRONMENTS, "counter", Entry(f"{__name__}:Counter"))
     settings = EnvironmentSettings(env=env)
     environment = make_environment(settings, 7)
     assert isinstance(environment, Counter)

@@ -65,10 +65,7 @@ def stream(env: str, seed: int, count: int = 1000) -> list[Row]:
 
 
 def test_every_environment_has_an_example() -> None:
-    registered = {
-        name for name, factory in ENVIRONMENTS.items() if factory.__module__ == "rainbow_iqn_apex.environments.registry"
-    }
-    assert registered == {env.partition(":")[0] for env in EXAMPLES}
+    assert ENVIRONMENTS.keys() - {"chain"} == {env.partition(":")[0] for env in EXAMPLES}
 
 
 @every

@@ -51,7 +51,10 @@ def test_help_has_its_options(folder: Path) -> None:
         ("--agent broken:Agent", "--agent: broken:Agent cannot be imported: ZeroDivisionError: "),
         ("--agent broken:Agent --learn-start x", "--learn-start: expected a whole number"),
         ("--env corridor:nothing", "--env: corridor:nothing cannot be imported: AttributeError: "),
-        ("--env corridor:LENGTH", "--env: corridor:LENGTH is no function that makes an environment"),
+        ("--env corridor:ENDS", "--env: corridor:ENDS is no function that makes an environment"),
+        ("--env corridor:make --corridor-length 1", "--corridor-length: must lie in 2 to 1000, is 1"),
+        ("--corridor-length 3", "--corridor-length: "),
+        ("--env clash:make", "--env: clash:make has an option --hidden-size, which --agent rainbow_iqn has, too"),
         ("--env broken:make", "--env: broken:make cannot be imported: ZeroDivisionError: "),
         ("--env nobody:make", "--env: there is no environment 'nobody:make'; --env atari and --game"),
     ],
@@ -59,10 +62,23 @@ def test_help_has_its_options(folder: Path) -> None:
 def test_what_is_refused_in_one_line(words: str, error: str, folder: Path) -> None:
     # Mutation: let errors of the imported module pass.
     (folder / "broken.py").write_text("1 / 0\n")
+    (folder / "clash.py").write_text((folder / "corridor.py").read_text().replace("corridor_length", "hidden_size"))
     with pytest.raises(UserError) as caught:
         args.parse(words.split(), "test", "")
     lines = str(caught.value).splitlines()
     assert [line for line in lines if line.startswith(error)] and len(lines) == 1 + ("learn-start" in words)
+
+
+def test_an_environment_brings_its_options(folder: Path) -> None:
+    parsed = args.parse(["--env", ENVIRONMENT, "--corridor-length", "9"], "test", "")
+    assert parsed.get("corridor_length") == parsed.settings["corridor_length"] == parsed.shared["corridor_length"] == 9
+    assert open_environment(parsed, 7).spec.observation.shape == (9,)
+    assert parsed.replace(corridor_length=4).get("corridor_length") == 4
+    assert parsed.replace(env="atari").get("corridor_length") is None
+    (folder / "mine.yaml").write_text(f"env: {ENVIRONMENT}\ncorridor-length: 5\n")
+    assert args.parse(["--config", "mine.yaml"], "test", "").get("corridor_length") == 5
+    code, out, _ = run(str(ROOT / "launch_learner.py"), "--env", ENVIRONMENT, "--help", cwd=folder)
+    assert code == 0 and "corridor:" in out and "--corridor-length INT" in out
 
 
 def test_a_state_of_the_corridor_goes_on_exactly() -> None:

@@ -12,7 +12,7 @@ import yaml
 from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.args import ALL_GROUPS, Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.options.option import flag_of
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.programs.learner.saved_settings import saved_settings, write_settings
 from tests.conftest import RedisServer
 from tests.processes import Processes, clean_environment, run
