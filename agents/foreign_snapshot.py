@@ -1,4 +1,4 @@
-"""What published weights tell: the settings that they fit, and which of Adam's moments belong to which of them.
+"""What published weights show: the settings that they fit, and which of Adam's moments belong to which of them.
 
 Names and shapes are those of `agents.networks.duelling`; snapshots of others have them too, in an order of their own.
 """
@@ -68,7 +68,7 @@ def misfits(
 ) -> Iterator[str]:
     """Yield why `weights` do not fit a network whose state is `own`: lines that name the setting to change.
 
-    `read` is the agent's way to tell its settings from weights, `Agent.sizes_of`.
+    `read` is the agent's way to read its settings from weights, `Agent.sizes_of`.
     """
     try:
         saved, wanted = read(weights), read(own)

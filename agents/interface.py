@@ -87,7 +87,7 @@ class ActorOutput(NamedTuple):
 
 
 class Inspection(NamedTuple):
-    """Holds what an agent thinks of one environment's row, for people who watch it, as `kind` tells.
+    """Holds what an agent thinks of one environment's row, for people who watch it, of the given `kind`.
 
     - "quantiles" and "atoms": mean returns of A actions, and the distributions behind them;
     - "values" of A actions, or "probabilities" of the policy;
@@ -134,8 +134,8 @@ class Policy(ABC):
         """Return the present tensors that `load` replaces, by name; none of a policy that computes elsewhere."""
         return {}
 
-    def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:  # noqa: ARG002 - not all can tell
-        """Return what the agent thinks of the row of one environment, given as for `act`; None if it cannot tell.
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:  # noqa: ARG002 - not all have it
+        """Return what the agent thinks of the row of one environment, given as for `act`; None if it has no way to.
 
         This must change nothing: an agent that is watched acts as one that is not.
         """
@@ -229,7 +229,7 @@ class Agent(Policy, Learnable):
 
     @classmethod
     def sizes_of(cls, weights: dict[str, Tensor]) -> dict[str, Any]:  # noqa: ARG003 - most snapshots hold settings
-        """Return the settings that published weights tell by their shapes, and "nb_actions"; perhaps none of them.
+        """Return the settings that published weights show by their shapes, and "nb_actions"; perhaps none of them.
 
         Raises ValueError for weights that are of no such agent.
         """

@@ -11,7 +11,7 @@ def select_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def precision_in_use(name: str, device: torch.device) -> str:
-    """Return the same as a setting: "auto" would not tell how scores were computed."""
+    """Return the same as a setting: "auto" would not say how scores were computed."""
     return str(select_precision(name, device)).removeprefix("torch.")
 
 

@@ -1,4 +1,4 @@
-"""A network from some updates ago, and the count of updates that tells when it is copied anew."""
+"""A network from some updates ago, and the count of updates after which it is copied anew."""
 
 import torch
 from torch import Tensor, nn

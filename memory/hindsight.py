@@ -1,7 +1,7 @@
 """Hindsight: goals that were reached later in an episode, as if they had been desired (Andrychowicz et al. 2017).
 
 arXiv 1707.01495, strategy "future" with k goals for each transition. An actor draws them when a chunk is complete,
-because it has the environment, which alone can tell the reward under another goal. They stay with the chunk: k goals,
+because it has the environment, which alone has the reward under another goal. They stay with the chunk: k goals,
 and for each the reward and the discount of the next row. Goals come from the rows of the chunk alone. So a chunk
 remains self-contained, and what an actor must keep of an episode is bounded by a chunk's length.
 Letters: T rows of a window, k goals of a row, G numbers of a goal.
@@ -20,7 +20,7 @@ GOAL, REWARD, DISCOUNT = "hindsight.goal", "hindsight.reward", "hindsight.discou
 
 
 class Judge(Protocol):
-    """Tells with which reward and discount a row arrives that has achieved one goal [G], where another is desired."""
+    """Returns with which reward and discount a row arrives that has achieved one goal [G], where another is desired."""
 
     def __call__(self, achieved: Array, desired: Array, discount: float) -> tuple[float, float]:
         """Return reward and discount; `discount` is the one that has arrived under the episode's own goal."""

@@ -8,10 +8,10 @@ agent steps, and each side waits for the other at every round's end:
     the learner trains on all rows of rounds before r and then publishes version r + 1.
 
 So the two work at the same time, never more than a round apart (`max_policy_lag` 1), and which rows and which weights
-are used when does not depend on anybody's speed. With `max_policy_lag` 0 they take turns: the learner trains in round r
+are used when depends on no process's speed. With `max_policy_lag` 0 they take turns: the learner trains in round r
 on all rows of the rounds up to r, which were played with the weights that it has then.
 
-Without `synchronize` nobody waits, except an actor whose unread experience would overrun the replay. Each process
+Without `synchronize` no process waits, except an actor whose unread experience would overrun the replay. Each process
 counts rounds of its own: the learner publishes after `round_steps` steps of its count, and an actor pulls after as many
 of its own steps. So an actor's load on Redis does not grow with the number of actors.
 
@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from rainbow_iqn_apex.common.schema import Whole, parse
 
-MAX_ACTORS = 4096  # of a run: nobody who may write to Redis can make the learner read more logs than these
+MAX_ACTORS = 4096  # of a run: no peer that may write to Redis can make the learner read more logs than these
 
 
 class Crew(NamedTuple):

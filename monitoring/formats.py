@@ -1,4 +1,4 @@
-"""Writes numbers for people, in a few characters whatever their size: anybody may have written them into Redis."""
+"""Writes numbers for people, in a few characters whatever their size: any peer may have written them into Redis."""
 
 from collections.abc import Callable
 

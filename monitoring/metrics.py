@@ -13,7 +13,7 @@ Kind = Literal["gauge", "counter", "histogram"]
 
 @dataclass(frozen=True)
 class Metric:
-    """Tells what a number is."""
+    """What a number is."""
 
     name: str  # group/name
     unit: str

@@ -237,7 +237,7 @@ def _alarms(process: Process) -> list[str]:
 
 
 def _cut_off(store: ReportStore, processes: tuple[Process, ...]) -> Iterator[str]:
-    """Yield a line if actors wait for the learner to read messages that somebody has deleted."""
+    """Yield a line if actors wait for the learner to read messages that were deleted."""
     waiting = [process for process in processes if process.role == "actor" and process.state == "waiting"]
     cut_off = store.cut_off(process.number for process in waiting if process.value("actor/unread"))
     if named := [process for process in waiting if process.number in cut_off]:

@@ -27,7 +27,7 @@ class ProcessUse:
 
 
 def resident_bytes() -> int:
-    """Return the bytes of memory that this process holds; 0 where the system does not tell."""
+    """Return the bytes of memory that this process holds; 0 where the system does not count them."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
     except OSError:  # no Linux

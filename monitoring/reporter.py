@@ -70,7 +70,7 @@ class Reporter:
         self._store.close()
 
     def _keep(self) -> None:
-        self._write(ended=False)  # at once: until then a predecessor's report tells that nobody is there
+        self._write(ended=False)  # at once: until then a predecessor's report says that the process is gone
         while not self._left.wait(INTERVAL_S):
             self._write(ended=False)
         self._write(ended=True)

@@ -38,7 +38,7 @@ class View:
     step: int  # agent steps of this environment
     version: int  # of the weights
     observation: Array  # a picture [H, W] or [C, H, W] uint8, or numbers [n]
-    kind: str = ""  # empty: the agent does not tell what it thinks
+    kind: str = ""  # empty: the agent does not show what it thinks
     actions: tuple[float, ...] = ()
     value: float | None = None
     places: tuple[float, ...] = ()

@@ -100,7 +100,7 @@ def _parser(
     choices: Mapping[str, Sequence[str]],
     others: Sequence[argparse.ArgumentParser] = (),
 ) -> Parser:
-    """Return a parser that tells of the options of the groups; of those that groups share, the first group's."""
+    """Return a parser of the options of the groups; of those that groups share, the first group's."""
     usage = f"{program} [options]"
     parser = Parser(prog=program, usage=usage, description=description, epilog=_EXIT_CODES, parents=others)
     completion.offer(parser)
@@ -192,7 +192,7 @@ def _help(f: dataclasses.Field[Any], defaults: dict[str, Any]) -> str:
 
 
 def convert(f: dataclasses.Field[Any], text: str) -> Any:
-    """Return the value that a text gives a field; raises ValueError, which tells what was expected."""
+    """Return the value that a text gives a field; raises ValueError, with what was expected."""
     kind = _type(f)
     if text == _ABSENT:
         if f.metadata["flag"]:

@@ -49,6 +49,6 @@ def describe_preset(name: str, agent: type[AgentOptions], settings: Callable[[st
     lines = [f"Preset {name}:"]
     for setting, (value, reason) in preset_of(name, agent, pictures=pictures).items():
         given = settings(setting)
-        told = f"{flag_of(setting)} {given}"
-        lines.append(f"  {told:<36} {reason}" if given == value else f"  {told:<36} given, in the place of {value}")
+        chosen = f"{flag_of(setting)} {given}"
+        lines.append(f"  {chosen:<36} {reason}" if given == value else f"  {chosen:<36} given, in the place of {value}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Snapshots: checkpoints `last_model_<game>_<steps>.pth`, `best_model_<game>.pth`, and anybody's for evaluation.
+"""Snapshots: checkpoints `last_model_<game>_<steps>.pth`, `best_model_<game>.pth`, and other people's for evaluation.
 
 A snapshot is a dictionary of tensors and plain values that `torch.load(weights_only=True)` opens. Each has `T_actors,
 T_learner, model_state_dict, optimiser_state_dict`. Snapshots of this program hold all that a resume needs, except

@@ -20,7 +20,11 @@ class Block(NamedTuple):
 
 def documents() -> dict[str, str]:
     """The text of every document, by its path."""
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / folder / "README.md" for folder in ("results", "benchmarks/results"))]
+    pages = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / folder / "README.md" for folder in ("results", "benchmarks/results")),
+    ]
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in sorted(pages)}
 
 

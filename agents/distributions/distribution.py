@@ -16,7 +16,7 @@ from torch import Tensor
 class Distribution(ABC):
     """A policy at rows of any leading axes `...`; `raw` is a sample before it becomes the environment's action.
 
-    Probabilities belong to raw samples. A clipped action, or one rounded to 1 by tanh, does not tell its own.
+    Probabilities belong to raw samples. A clipped action, or one rounded to 1 by tanh, does not have its own.
     """
 
     @abstractmethod

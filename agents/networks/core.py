@@ -144,7 +144,7 @@ def _lstm(inputs: int, units: int, rows: int) -> nn.LSTM:
 
 
 def _starts(first: Tensor) -> list[int]:
-    """Return the rows at which an episode begins, and row 0; on a GPU all rows, as nobody may look at values there."""
+    """Return the rows at which an episode begins, and row 0; on a GPU all rows, as no value may be looked at there."""
     if not first.is_cpu or len(first) == 1:
         return list(range(len(first)))
     rows: list[int] = first.any(1).nonzero().flatten().tolist()

@@ -159,7 +159,7 @@ class QLearningAgent(Agent):
 
     @classmethod
     def sizes_of(cls, weights: dict[str, Tensor]) -> dict[str, Any]:
-        """Return agent, sizes of the network and number of actions, as the weights' shapes tell them."""
+        """Return agent, sizes of the network and number of actions, as the weights' shapes show them."""
         return sizes_of(weights)
 
     # --- learning ---

@@ -123,7 +123,7 @@ class Sac(SequenceAgent):
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:
-        """Return the policy; what states are worth only the learner's critics tell."""
+        """Return the policy; only the learner's critics have what states are worth."""
         inputs, recurrent, _ = self.acting_inputs(rows, state)
         parameters, _ = self.network(inputs, recurrent)  # [1, 1, P]
         return inspection_of(self._policy.distribution(parameters[0]), None)

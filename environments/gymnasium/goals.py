@@ -23,7 +23,7 @@ class GoalJudge:
         self._shape, self._dtype = space.shape, space.dtype
 
     def __call__(self, achieved: Array, desired: Array, discount: float) -> tuple[float, float]:
-        """Return reward and discount; the discount stays as it is where the environment cannot tell."""
+        """Return reward and discount; the discount stays as it is where the environment does not decide it."""
         goals = [np.asarray(goal).reshape(self._shape).astype(self._dtype) for goal in (achieved, desired)]
         reward = float(self._environment.compute_reward(*goals, {}))
         if callable(getattr(self._environment, "compute_terminated", None)):

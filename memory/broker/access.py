@@ -5,7 +5,7 @@ REDIS_USERNAME, REDIS_PASSWORD      of the Redis user; those in REDIS_URL take p
 REDIS_CA_CERTS                      file of the authorities that may have signed the server's certificate
 REDIS_CLIENT_CERT, REDIS_CLIENT_KEY files of this process's own certificate, for a server that asks for one
 
-Everybody on a machine can read its command lines, so a password in a command line is refused. Messages repeat no text
+Every user of a machine can read its command lines, so a password in a command line is refused. Messages repeat no text
 that may hold a secret: no URL as it was given, and no value of a variable other than the name of a file.
 """
 

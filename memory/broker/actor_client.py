@@ -148,7 +148,7 @@ class ActorClient:
         """
         state, sequence = self._client.hmget(self.keys.state(self.actor), "state", "sequence")
         read, newest = self._read(), last_sequence(self._client, self.keys.log(self.actor))
-        known = min(self._count(sequence or b"0"), max(newest, read))  # somebody else wrote a greater one
+        known = min(self._count(sequence or b"0"), max(newest, read))  # another client wrote a greater one
         self._sequence = known
         is_whole = newest >= read  # else the state is older than what the learner goes on from
         if state is None or not repeats:
@@ -213,11 +213,11 @@ class ActorClient:
         """
         log = self.keys.log(self.actor)
         self._client.xread({log: "$"}, count=1)  # returns nothing, but raises RunError if the key holds no stream
-        told = self._client.hget(self.keys.state(self.actor), "sequence")
-        if told == b"%d" % self._sequence:  # nearly always so, and cheap for Redis
+        stored = self._client.hget(self.keys.state(self.actor), "sequence")
+        if stored == b"%d" % self._sequence:  # nearly always so, and cheap for Redis
             return self._sequence
         newest = last_sequence(self._client, log)
-        return newest if newest <= self._sequence else self._count(told or b"0")
+        return newest if newest <= self._sequence else self._count(stored or b"0")
 
     def record(self) -> RunStatus:
         """Return the run's record; raises RunOver if the learner has left in good order, or leads another run now.

@@ -268,7 +268,7 @@ class _Socket:
 
 
 @cache
-def _tell_of_hole(where: str, line: str | None) -> None:
+def _print_hole(where: str, line: str | None) -> None:
     """Print a line about a server once in a process, not into what a program prints for other programs."""
     if line:
         print(f"{where}: {line}", file=sys.stderr, flush=True)
@@ -293,7 +293,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
             retry_on_error=errors,
             socket_timeout=timeout,
             socket_connect_timeout=min(5.0, timeout),
-            driver_info=None,  # nobody needs redis-py's name, and our Redis users have no right to send it
+            driver_info=None,  # redis-py's name is of no use, and our Redis users have no right to send it
             redis_connect_func=greet,
             **access.options(),
         )
@@ -303,8 +303,8 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     first.begin()
     probe = client(first, Retry(NoBackoff(), 1), timeout=2.0, kind=redis.Redis)
     try:
-        told = probe.info("server")
-        version = told["redis_version"]
+        server = probe.info("server")
+        version = server["redis_version"]
     except redis.AuthenticationError as error:
         advice = f"{USERNAME} and {PASSWORD} must be those of a user of this server"
         raise UserError(f"{where}: the server does not let us in ({error}); {advice}") from error
@@ -321,7 +321,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     numbers = re.match(r"(\d+)\.(\d+)", str(version))
     if not numbers or tuple(map(int, numbers.groups())) < (6, 2):
         raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
-    _tell_of_hole(where, unpatched(told))
+    _print_hole(where, unpatched(server))
     away = _Away(stop)
     connected: Client = client(away, Retry(away, -1), _SOCKET_TIMEOUT_S)
     connected.away, connected.stop, connected.where = away, stop, where

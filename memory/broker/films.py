@@ -25,7 +25,7 @@ class FilmStore:
     def read(self, places: Iterable[str], most: int) -> dict[str, bytes]:
         """Return the first `most` bytes of the films that there are; raises BrokerError without an answer.
 
-        A key of another type than ours, which somebody else has written, counts as no film.
+        A key of another type than ours, which another client has written, counts as no film.
         """
         wanted = list(places)
         pipe: Any = self._client.pipeline(transaction=False)

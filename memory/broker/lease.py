@@ -38,8 +38,8 @@ class Lease:
     A killed process leaves a lease that lasts for `TTL_MS` at most; the successor waits until the lease ends. A living
     holder renews the lease meanwhile, and the successor is refused with UserError.
 
-    A lease that lasts for longer than `TTL_MS` was left before the server's clock was set back, or by somebody else.
-    The successor is refused, too. With `break_stale`, the successor takes such a lease if nobody renews the lease for
+    A lease that lasts for longer than `TTL_MS` was left before the server's clock was set back, or by another client.
+    The successor is refused, too. With `break_stale`, the successor takes such a lease if no process renews it for
     `TTL_MS`.
     """
 

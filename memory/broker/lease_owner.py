@@ -1,6 +1,6 @@
 """Names the process that holds something on the Redis server, for the messages of processes that wait for it.
 
-Anybody with a right to write to the server may have written such a name. So names are read with limits, and shown
+Any peer with a right to write to the server may have written such a name. So names are read with limits, and shown
 without characters that a terminal would obey.
 """
 

@@ -104,7 +104,7 @@ if (holder and holder ~= ARGV[1]) or (run_id and run_id ~= ARGV[2]) then return 
 
 # Keeps weights out of the broker's append-only file, which would get a full copy with every version: the learner
 # publishes weights again after a broker's restart. Replies with the newest version announced before, by which the
-# learner sees a restart. A version newer than those published now was announced by somebody else, and is deleted.
+# learner sees a restart. A version newer than those published now was announced by another client, and is deleted.
 PUBLISH = (
     LEADING
     + """

@@ -35,7 +35,7 @@ def actor_number(text: bytes) -> int | None:
 def register_anew(client: Client, keys: Keys, token: bytes) -> None:
     """Write the stream of actors anew if no new actor could come, for the learner with this lease.
 
-    Somebody else may have added an entry with an id after which Redis gives no other.
+    Another client may have added an entry with an id after which Redis gives no other.
     """
     scripts = Scripts(client)
     if scripts.passed({keys.actors: _END})[keys.actors] == _END:

@@ -41,7 +41,7 @@ class RawReport(NamedTuple):
 
 
 def _reply(reply: Any) -> Any:
-    """Return a reply, None of a key of another type, which somebody else has written; raises what else is an error."""
+    """Return a reply, None of a key of another type, which another client has written; raises what else is an error."""
     if not isinstance(reply, BrokerError):
         return reply
     if is_wrong_type(reply):
@@ -74,7 +74,7 @@ class ReportStore:
         self._client.set(self._key(actor), report, ex=_KEPT_S)
 
     def write_and_show(self, actor: int, report: bytes, view: bytes) -> bool:
-        """Write as `write`, publish the actor's view unless it is empty, and return whether somebody listens to views.
+        """Write as `write`, publish the actor's view unless it is empty, and return whether views have a listener.
 
         Raises ViewsRefusedError, when the report is written, if this user may not publish views.
         """
@@ -95,7 +95,7 @@ class ReportStore:
     def read(self, actors: Iterable[int | None], most: int) -> dict[int | None, RawReport]:
         """Return the reports that there are, the first `most` + 1 bytes of each; raises BrokerError if that fails.
 
-        A key of another type than ours, which somebody else has written, counts as no report.
+        A key of another type than ours, which another client has written, counts as no report.
         """
         wanted = list(actors)
         pipe: Any = self._client.pipeline(transaction=False)
@@ -125,8 +125,7 @@ class ReportStore:
     def cut_off(self, actors: Iterable[int]) -> set[int]:
         """Return which of these actors have unread messages that their logs do not hold any more.
 
-        Raises BrokerError if the server does not answer. Logs that are not told of
-        count as whole.
+        Raises BrokerError if the server does not answer. Logs that the user may not ask of count as whole.
         """
         logs = {actor: log for actor in actors if (log := self._log(actor))}
         fields = [self._keys.read_field(actor) for actor in logs]
@@ -134,7 +133,7 @@ class ReportStore:
         return {actor for (actor, log), read in zip(logs.items(), reads, strict=True) if _is_cut_off(read, log)}
 
     def _log(self, actor: int) -> dict[str, Any] | None:
-        """Return what the server tells of an actor's log: none before its first message, or without the right to ask.
+        """Return what the server holds of an actor's log: none before its first message, or without the right to ask.
 
         The reply has two of the log's entries: there is none either where others have written too large ones.
         """

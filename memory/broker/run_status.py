@@ -158,8 +158,8 @@ def whole_number(text: bytes | None) -> int:
 
 def actors_read(client: Client, keys: Keys) -> list[int]:
     """Return the actors of these keys whose last message read is in the record of the run."""
-    told = client.hmget(keys.run, [keys.read_field(actor) for actor in range(MAX_ACTORS)])
-    return [actor for actor, sequence in enumerate(cast(list[bytes | None], told)) if sequence is not None]
+    read = client.hmget(keys.run, [keys.read_field(actor) for actor in range(MAX_ACTORS)])
+    return [actor for actor, sequence in enumerate(cast(list[bytes | None], read)) if sequence is not None]
 
 
 def write_run(

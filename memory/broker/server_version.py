@@ -1,4 +1,4 @@
-"""Tell whether a Redis or Valkey server has the fix of a hole by which a user's script can take it over."""
+"""Find whether a Redis or Valkey server has the fix of a hole by which a user's script can take it over."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _FIXED = {
 def unpatched(info: Mapping[str, Any]) -> str | None:
     """Return a line about a server whose version lacks the fix, by its INFO; None for one that has it.
 
-    A distribution that adds fixes to an old version, as Debian does, keeps the version's number: the line tells so.
+    A distribution that adds fixes to an old version, as Debian does, keeps the version's number: the line says so.
     """
     name, key = ("Valkey", "valkey_version") if "valkey_version" in info else ("Redis", "redis_version")
     version = str(info.get(key))

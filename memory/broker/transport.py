@@ -13,12 +13,12 @@ All keys of a run carry the hash tag `{<run name>}`: they live on one node of a 
     riqx:{name}:<id>:quarantine:<actor>  stream of messages that could not be read, see quarantine.py
     riqx:{name}:<id>:actor:<actor>:report  what the actor last reported of itself, see reports.py
     riqx:{name}:<id>:learner:report        and the learner
-    riqx:{name}:<id>:view:<actor>   channel: what the actor sees, while somebody listens, see views.py
+    riqx:{name}:<id>:view:<actor>   channel: what the actor sees, while it has listeners, see views.py
     riqx:{name}:<id>:evaluation:...      actors, log, state, actor and quarantine again, of the evaluation actors
     riqx:{name}:<id>:evaluation:actor:film:<place>  film of the best or the newest evaluation episode, see films.py
 
 The run id is new with every fresh start, so that nothing of an abandoned run can reach its successor. Only commands of
-Redis 6.2 are used, and none that touches keys of anybody else.
+Redis 6.2 are used, and none that touches the keys of others.
 """
 
 import math
@@ -175,7 +175,7 @@ def raw_message(entry_id: bytes, fields: dict[bytes, bytes]) -> RawMessage:
 
 
 class NumberTakenError(Exception):
-    """Somebody else has written to an actor's log up to this number: the actor must use the numbers after it."""
+    """Another client has written to an actor's log up to this number: the actor must use the numbers after it."""
 
     def __init__(self, keys: Keys, actor: int, last: int) -> None:
         super().__init__(f"somebody else has written message {last} to {keys.log(actor)}")
@@ -202,7 +202,7 @@ class Scripts:
 
         Returns None when the commit is done, or was done before. If Redis has lost the message before `commit.first`,
         and `allow_gap` is not set, returns the number of the last message that Redis holds. Raises NumberTakenError if
-        somebody else has used one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
+        another client has used one of these numbers or a later one, RunError if the lease is lost or Redis refuses.
         """
         names = [keys.log(actor), keys.state(actor), keys.actor_lease(actor), keys.run, keys.actors]
         values: list[Any] = [token, commit.first, int(allow_gap), actor, commit.state, *commit.messages]
@@ -271,7 +271,7 @@ class Scripts:
             raise LeaseLostError(f"the learner of run {keys.name!r} lost its lease to another process") from error
 
     def renew(self, key: str, token: bytes, ttl_ms: int) -> bool:
-        """Prolong a lease, also one that a broker's restart has lost; False if somebody else holds it."""
+        """Prolong a lease, also one that a broker's restart has lost; False if another process holds it."""
         return bool(self._renew([key], [token, ttl_ms]))
 
     def read_lease(self, key: str) -> HeldLease:

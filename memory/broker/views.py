@@ -1,4 +1,4 @@
-"""Listens to what actors see: each publishes it on a channel of its own, and only while somebody listens there."""
+"""Listens to what actors see: each publishes it on a channel of its own, and only while a client listens there."""
 
 from collections.abc import Set
 from contextlib import suppress

@@ -18,7 +18,7 @@ class Given(NamedTuple):
 
 
 class WaitingLine:
-    """Slots of sequences that wait for their one update, and those of batches that nobody has learned from yet.
+    """Slots of sequences that wait for their one update, and those of batches that were not learned from yet.
 
     Both count against the capacity. A full queue drops its oldest: first those given, which then cannot be put back.
     """

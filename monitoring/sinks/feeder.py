@@ -58,7 +58,7 @@ class Feeder:
     def _moment(self, report: Report, films: Mapping[FilmSlot, Film]) -> Moment:
         values = {name: value for name, value in report.values.items() if math.isfinite(value)}
         step = int(values.get("time/total_timesteps", 0))
-        others = self._others() if self._live else ()  # for which nobody else asks
+        others = self._others() if self._live else ()  # for which only these ask
         events = tuple(event for event in report.events if event.at > self._newest)
         return Moment(report.written, step, values, report.histograms, events, others, films)
 

@@ -1,6 +1,6 @@
 """The sink of `--record-evaluations`: two videos in the results folder, and what they show.
 
-`<game>_best_evaluation.webm` and `<game>_newest_evaluation.webm` are replaced as a whole. `<game>_films.json` tells
+`<game>_best_evaluation.webm` and `<game>_newest_evaluation.webm` are replaced as a whole. `<game>_films.json` has
 what they show: {"run": run id, "best": {...}, "newest": {...}} with the fields of `monitoring.film.FilmInfo`.
 """
 
@@ -55,7 +55,7 @@ def as_video(film: Film) -> Iterator[Path]:
         path = Path(folder) / "episode.webm"
         try:
             write_film(film, path)
-        except OSError as error:  # without the folder's random name, so that it is told once
+        except OSError as error:  # without the folder's random name, so that it is printed once
             raise OSError(f"{gettempdir()}: a film cannot be written; is the disk full?") from error
         yield path
 
@@ -81,7 +81,7 @@ class Shown(NamedTuple):
 
 
 def read_shown(folder: Path, game: str) -> Shown:
-    """Return what the videos in a folder show; nothing if there are none, or the file that tells it is damaged."""
+    """Return what the videos in a folder show; nothing if there are none, or the file that has it is damaged."""
     films: dict[FilmSlot, FilmInfo] = {}
     run_id = ""
     with suppress(OSError, ValueError, RecursionError, TypeError, LookupError):

@@ -1,4 +1,4 @@
-"""Sinks around other sinks: what fails ends no run, and what is slow keeps nobody waiting."""
+"""Sinks around other sinks: what fails ends no run, and what is slow keeps no process waiting."""
 
 import threading
 from collections.abc import Callable
@@ -27,7 +27,7 @@ class Guarded:
         """Write what is left, if that is possible."""
         self._try(self._sink.close)
 
-    def tell(self, failure: str) -> None:
+    def report_once(self, failure: str) -> None:
         """Print a line, if it is new."""
         if failure not in self._told:
             self._told.add(failure)
@@ -37,9 +37,9 @@ class Guarded:
         try:
             write()
         except OSError as error:
-            self.tell(str(error))
+            self.report_once(str(error))
         except Exception as error:  # noqa: BLE001 - other people's packages raise what they like
-            self.tell(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+            self.report_once(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
 
 class InThread:
@@ -57,7 +57,7 @@ class InThread:
         try:
             self._moments.put_nowait(moment)
         except Full:
-            self._sink.tell("too slow, moments are left out")
+            self._sink.report_once("too slow, moments are left out")
 
     def close(self) -> None:
         """Wait until all is written, but not for ever."""
@@ -65,7 +65,7 @@ class InThread:
             self._moments.put(None, timeout=_END_S)
         self._thread.join(_END_S)
         if self._thread.is_alive():
-            self._sink.tell(f"too slow, did not end within {_END_S:.0f} s")
+            self._sink.report_once(f"too slow, did not end within {_END_S:.0f} s")
 
     def _keep(self) -> None:
         while moment := self._moments.get():

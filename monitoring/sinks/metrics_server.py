@@ -34,7 +34,7 @@ class MetricsServer(ThreadingHTTPServer):
     def is_asked_as(self, name: str) -> bool:
         """Return whether a request's Host is an address or a name of this machine.
 
-        A page of somebody else's, whose name leads to this machine, may so not read the metrics in a browser here.
+        A foreign page, whose name leads to this machine, may so not read the metrics in a browser here.
         """
         try:
             host = urlsplit(f"//{name}").hostname or ""

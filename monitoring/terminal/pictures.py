@@ -119,15 +119,15 @@ def _bar(report: Report, T_max: int) -> RenderableType:
     progress = min(1.0, max(0.0, report.values.get("time/progress", 0.0)))
     steps = report.values.get("train/timesteps", progress * T_max)
     left = report.values.get("time/remaining")
-    told = [formats.share(progress, 1), f"T = {formats.number(steps)} of {formats.number(T_max)}"]
-    told.append("no speed yet" if left is None else f"{formats.duration(left)} left")
+    parts = [formats.share(progress, 1), f"T = {formats.number(steps)} of {formats.number(T_max)}"]
+    parts.append("no speed yet" if left is None else f"{formats.duration(left)} left")
     bar = ProgressBar(total=1.0, completed=progress)
     row = Table.grid(padding=(0, 2, 0, 0), expand=True)
     row.add_column(ratio=1)
-    row.add_row(bar, *map(Text, told))
+    row.add_row(bar, *map(Text, parts))
     stacked = Table.grid(expand=True)
     stacked.add_row(bar)
-    stacked.add_row(Text("  ".join(told)))
+    stacked.add_row(Text("  ".join(parts)))
     return _ByWidth(row, stacked)
 
 
@@ -189,8 +189,8 @@ def _score(report: Report, settings: Settings) -> str:
     if mean is None:
         return f"no episode yet; the first score comes {scores.first_score(settings)}"
     score = scores.score(mean, values.get("rollout/ep_rew_before"), arrow=True)
-    told = f"{score}, mean of {formats.number(min(100.0, max(1.0, episodes)))} episodes"
-    return _join(told, _named(values, "eval/mean_reward", "evaluated {}", lambda value: formats.number(value, 2)))
+    text = f"{score}, mean of {formats.number(min(100.0, max(1.0, episodes)))} episodes"
+    return _join(text, _named(values, "eval/mean_reward", "evaluated {}", lambda value: formats.number(value, 2)))
 
 
 def _speed(report: Report) -> str:

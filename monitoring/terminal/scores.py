@@ -17,12 +17,12 @@ def score(mean: float, before: float | None, *, arrow: bool = False) -> str:
 
     `before` is None while there is no trend.
     """
-    told = formats.number(mean, 2)
+    text = formats.number(mean, 2)
     if before is None:
-        return told
+        return text
     is_level = abs(mean - before) <= _LEVEL * max(abs(mean), abs(before))
     sign, words = ("→ from", "level with") if is_level else ("↑ from", "up from") if mean > before else _FALLS
-    return f"{told} {sign if arrow else words} {formats.number(before, 2)}"
+    return f"{text} {sign if arrow else words} {formats.number(before, 2)}"
 
 
 def known_scores(settings: Mapping[str, Any]) -> str:
@@ -53,10 +53,10 @@ def first_update(settings: Mapping[str, Any]) -> str:
 def expectations(settings: Mapping[str, Any], *, learns: bool, has_score: bool) -> str:
     """Write what is still to come of a run: the first update, the first score, the scores to compare with, the end."""
     known, T_max = known_scores(settings), formats.number(_count(settings, "T_max"))
-    told = [] if learns else [f"learning {first_update(settings)}"]
-    told += [] if has_score else [f"the first score comes {first_score(settings)}"]
-    told += [f"{known} (known scores)"] if known else []
-    return "; ".join([*told, f"the run ends at T = {T_max}"])
+    text = [] if learns else [f"learning {first_update(settings)}"]
+    text += [] if has_score else [f"the first score comes {first_score(settings)}"]
+    text += [f"{known} (known scores)"] if known else []
+    return "; ".join([*text, f"the run ends at T = {T_max}"])
 
 
 def _count(settings: Mapping[str, Any], name: str) -> int:

@@ -17,7 +17,7 @@ _MOST_TEXT = 300  # characters of a failure
 
 @dataclass(frozen=True)
 class RunState:
-    """A run at a moment; without an overview the failure tells why there is none."""
+    """A run at a moment; without an overview the failure says why there is none."""
 
     name: str
     overview: Overview | None
@@ -25,7 +25,7 @@ class RunState:
 
     @property
     def healthy(self) -> bool:
-        """Whether nobody needs to look at the run."""
+        """Whether the run needs no person's look."""
         return self.overview is not None and not self.overview.alerts
 
     def content(self) -> dict[str, Any]:
@@ -53,13 +53,13 @@ class ServerState:
 
     @property
     def healthy(self) -> bool:
-        """Whether nobody needs to look at the server and its runs."""
+        """Whether server and runs need no person's look."""
         return not self.failure and all(run.healthy for run in self.runs)
 
     def content(self) -> dict[str, Any]:
         """Return the look as JSON has it."""
-        told = {"at": self.at, "server": self.server, "healthy": self.healthy, "failure": self.failure}
-        return told | {"runs": [run.content() for run in self.runs]}
+        content = {"at": self.at, "server": self.server, "healthy": self.healthy, "failure": self.failure}
+        return content | {"runs": [run.content() for run in self.runs]}
 
 
 class ServerReader:

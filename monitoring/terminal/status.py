@@ -95,14 +95,14 @@ def waiting_lines(overview: Overview) -> list[str]:
 def headline(overview: Overview) -> str:
     """Return one line about a run."""
     record, learner, T_max = overview.record, overview.learner, overview.setting("T_max")
-    told = f"run {overview.name}: {overview.status}, T = {formats.number(record.t_learner)}"
+    text = f"run {overview.name}: {overview.status}, T = {formats.number(record.t_learner)}"
     if type(T_max) is int and T_max > 0:
-        told += f" of {formats.number(T_max)} ({formats.share(min(1.0, record.t_learner / T_max))})"
+        text += f" of {formats.number(T_max)} ({formats.share(min(1.0, record.t_learner / T_max))})"
     if not record.over and (left := learner.value("time/remaining")) is not None:
-        told += f", {formats.duration(left)} left"
+        text += f", {formats.duration(left)} left"
     if (mean := learner.value("rollout/ep_rew_mean")) is not None:
-        told += f", score {scores.score(mean, learner.value('rollout/ep_rew_before'))}"
-    return told
+        text += f", score {scores.score(mean, learner.value('rollout/ep_rew_before'))}"
+    return text
 
 
 def _text(value: float | None, written: formats.Writer) -> str:

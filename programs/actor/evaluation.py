@@ -1,6 +1,6 @@
 """The evaluation actor: plays whole episodes as the agent evaluates, and sends their scores to the learner.
 
-It plays each episode with the newest weights of its beginning. None of its rows leave it, and nobody waits for it. It
+It plays each episode with the newest weights of its beginning. None of its rows leave it, and no process waits. It
 keeps no state but the number of its last message: an episode under way is lost with its process.
 """
 
@@ -54,7 +54,7 @@ from rainbow_iqn_apex.programs.memory_needs import check_actor
 from rainbow_iqn_apex.programs.recording import EVALUATIONS
 
 _MOST_UNREAD = 100  # episodes in Redis that the learner has not read, as while it is not running
-_MOST_EPISODES = SCORE_EPISODES  # with the same weights: where episodes take milliseconds, more tell nothing
+_MOST_EPISODES = SCORE_EPISODES  # with the same weights: where episodes take milliseconds, more add nothing
 PARTS = ("other", "pull", "play", "send", "wait")  # of its clock
 _LOOK_S = 1.0  # between looks at the run's record during an episode
 

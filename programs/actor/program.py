@@ -86,7 +86,7 @@ class Actor:
             self._rollout.first_episode = self._total_steps(self._client.record().t_actors)
 
     def _is_left_behind(self, saved: Saved) -> bool:
-        """Return whether the state is of a round that is over: its weights are gone, so nobody can play it again.
+        """Return whether the state is of a round that is over: its weights are gone, so no actor can play it again.
 
         In lockstep the learner waits for a round before it publishes the version after the next. So Redis has lost what
         this actor did after that state.

@@ -77,7 +77,7 @@ class Happenings:
             return
         was = before.state if before else "missing"
         if before is None or before.report is None:
-            if now.role != "actor":  # these tell it themselves
+            if now.role != "actor":  # these report it themselves
                 self.note("joined", now.title)
         elif now.report.began != before.report.began:
             self.note(f"was started again, as process {now.report.process}", now.title)

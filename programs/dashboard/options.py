@@ -26,7 +26,7 @@ class PageOptions:
         "127.0.0.1", "address to listen at; one that other machines reach asks them for the token that is printed"
     )
     port: int = option(
-        PORT, f"port to listen at, 0: any that is free; {PORT} gives way if somebody else has it", least=0, most=65535
+        PORT, f"port to listen at, 0: any that is free; {PORT} gives way if another program has it", least=0, most=65535
     )
 
 

@@ -41,7 +41,7 @@ def task_of(overview: Overview) -> str:
 
 
 def text(value: object, most: int = _MAX_TEXT) -> str:
-    """Return a text that anybody may have written into Redis, short and printable."""
+    """Return a text that any peer may have written into Redis, short and printable."""
     return printable(str(value)[:most])
 
 
@@ -61,7 +61,7 @@ def _run(overview: Overview) -> dict[str, Any]:
 
 
 def _steps(value: object) -> int | None:
-    """Return a number of agent steps that anybody may have written into Redis; None if it is none."""
+    """Return a number of agent steps that any peer may have written into Redis; None if it is none."""
     return int(value) if isinstance(value, int | float) and 0 <= value <= _MOST_STEPS else None  # not NaN, either
 
 

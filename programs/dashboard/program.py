@@ -48,7 +48,7 @@ def run(argv: Sequence[str], description: str) -> None:
 
 
 def _end_with_reader() -> None:
-    """Stop the process when nobody reads its lines any more, such as a start script that was killed."""
+    """Stop the process when its lines are not read any more, such as a start script that was killed."""
     waiting = select.poll()
     waiting.register(1, 0)  # reports only that the other end of a pipe or a terminal has gone
     waiting.poll()

@@ -21,7 +21,7 @@ from rainbow_iqn_apex.saber.results.task import Task, task_without_record
 from rainbow_iqn_apex.saber.results.training_log import header_of, parse_csv
 
 _MOMENTS = 500  # of a curve
-_NEWEST = 1000  # episodes, of which those are that the newest moment tells of: they may be out of step
+_NEWEST = 1000  # episodes, of which those are that the newest moment counts: they may be out of step
 _MOST_LINES = 20_000  # of a history: every second one is left out beyond
 # Between two lines of a history, beyond which the learner was not running; monitoring/sinks/feeder.py pauses for a
 # two-thousandth of the learner's age at the most.

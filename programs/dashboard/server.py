@@ -106,7 +106,7 @@ class Pages:
         last, titles = self._watcher.last, self._results.titles()
         own = self._own_files(last.overview)
         title = asked if asked in titles else own or self._results.newest()
-        told = self._results.events(own if last.overview else title)[-present.SHOWN_EVENTS :]
+        own_events = self._results.events(own if last.overview else title)[-present.SHOWN_EVENTS :]
         return present.present(last) | {
             "files": {
                 "runs": titles,
@@ -116,7 +116,7 @@ class Pages:
                 "facts": self._results.facts(title),
                 "films": self._results.films(title),
             },
-            "events": present.events(self._watcher.happenings.newest(happenings("learner", told))),
+            "events": present.events(self._watcher.happenings.newest(happenings("learner", own_events))),
         }
 
     def _own_files(self, overview: Overview | None) -> str:
@@ -135,7 +135,7 @@ async def _json(answer: Callable[..., Any], *arguments: Any) -> Response:
 def application(pages: Pages, hosts: list[str], token: str) -> Starlette:
     """Return the server; it answers under these host names alone if there are any, and asks for the token if any.
 
-    A page of somebody else's, whose name leads to this machine, may so not read from a server without a token.
+    A foreign page, whose name leads to this machine, may so not read from a server without a token.
     """
     middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=hosts)] if hosts else []
     middleware += [Middleware(Guard, token=token), Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)]

@@ -1,4 +1,4 @@
-"""What actors see and think, as long as a browser asks for it: an actor makes no view that nobody listens to."""
+"""What actors see and think, as long as a browser asks for it: an actor makes no view without a listener."""
 
 import threading
 import time

@@ -48,7 +48,7 @@ def network_args(args: Args, saved: dict[str, Any]) -> Args:
     asked = _with_game(learner, _settings(learner, saved))
     settings = _settings(asked, saved)
     stack = settings.get("history_length")
-    if stack and sizes.get("history_length", 0) % stack == 0:  # the shapes tell a stack's channels, each of its colours
+    if stack and sizes.get("history_length", 0) % stack == 0:  # the shapes show a stack's channels, each of its colours
         sizes["history_length"] = stack
     of_policy = {name: settings[name] for name in asked.marked("policy") if name in settings} | sizes
     if errors := _other_games(args, asked, settings) + _other_networks(args, of_policy, sizes):

@@ -71,7 +71,7 @@ class LearnerGauges:
         return {tag: torch.stack(values).float().mean().item() for tag, values in found.items()}
 
     def read_anew(self) -> None:
-        """Let the next reading have no value of an earlier one: the last report of a run tells how it ended."""
+        """Let the next reading have no value of an earlier one: the last report of a run has how it ended."""
         self._next_slow = 0.0
 
     def read(self) -> Reading:

@@ -249,8 +249,8 @@ def _change_crew(
     """
     before = limiter.crews[-1].nb_actor
     print(f"Going on with {args.nb_actor} actors, in the place of {before}", flush=True)
-    told = known.t_actors if known else 0
-    most = bound_of_earlier(args, progress, limiter, told).round
+    recorded = known.t_actors if known else 0
+    most = bound_of_earlier(args, progress, limiter, recorded).round
     published, playing = learner_client.rounds_under_way(progress.run_id, before, most)
     begun = [there.number for actor, there in playing.items() if actor < args.nb_actor and there.begun]
     unfinished = [max(progress.round - 1, there.number) for actor, there in playing.items() if actor >= args.nb_actor]

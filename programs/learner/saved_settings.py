@@ -1,7 +1,7 @@
 """Write the settings in effect beside the results, as the configuration file that `--config` reads.
 
 Left out are what belongs to a process and not to its run (the number of an actor, `--abandon-other-run`), options that
-have no effect, and the address of a Redis server that nobody has named: it may be in REDIS_URL, with a password. No
+have no effect, and the address of a Redis server that was not given: it may be in REDIS_URL, with a password. No
 option can hold a password: `--redis-url` refuses one.
 """
 

@@ -43,7 +43,7 @@ class GraphTrainer(Trainer):
     def __call__(self, turns: list[Turn]) -> list[Metrics]:
         """Make one update for each turn.
 
-        But for the first recording nothing here waits for the GPU, so nobody looks whether the losses are finite: see
+        But for the first recording nothing here waits for the GPU, so it is not seen whether the losses are finite: see
         the learner's loop.
         """
         with self._clock.part("update"):

@@ -1,4 +1,4 @@
-"""Write lines to terminals and windows; a training goes on when nobody reads them any more."""
+"""Write lines to terminals and windows; a training goes on when they are not read any more."""
 
 import os
 import threading

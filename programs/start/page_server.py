@@ -1,4 +1,4 @@
-"""Run servers of web pages beside a run, the dashboard and TensorBoard, and tell their addresses."""
+"""Run servers of web pages beside a run, the dashboard and TensorBoard, and print their addresses."""
 
 import re
 import sys
@@ -13,15 +13,15 @@ from rainbow_iqn_apex.programs.start.process import Process
 
 
 def _address_told(name: str, address: str) -> Callable[[bytes], bool]:
-    """Return what tells the address in a line of a server; it returns whether nothing is left of the line to print."""
+    """Return what prints the address in a line of a server; it returns whether nothing is left of the line to print."""
 
-    def tell(line: bytes) -> bool:
+    def print_address(line: bytes) -> bool:
         found = re.search(address, line.decode(errors="replace"))
         if found:
             say(f"{name} shows this run at {found[1]}")
         return bool(found) or not line.strip()
 
-    return tell
+    return print_address
 
 
 def page_servers(args: Args) -> list[Process]:

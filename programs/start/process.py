@@ -64,7 +64,7 @@ class Process:
         self._output = Output(self._popen.stdout, self.name, window, self._takes)
 
     def runs(self) -> bool:
-        """Tell whether it runs; when it has ended, what it left behind is cleaned up."""
+        """Return whether it runs; when it has ended, what it left behind is cleaned up."""
         if self._popen is None or self.exit_code is not None:
             return False
         code = self._popen.poll()
@@ -83,7 +83,7 @@ class Process:
         return printable(self._output.last_line.decode(errors="replace")) if self._output else ""
 
     def may_go_on(self) -> bool:
-        """Tell whether starting it again makes sense: it was killed, or has failed after it worked for a while."""
+        """Return whether starting it again makes sense: it was killed, or has failed after it worked for a while."""
         lived = self.ended - self.started
         failed = self.exit_code not in (0, _WRONG_COMMAND, None)
         killed = (self.exit_code or 0) > KILLED
@@ -107,7 +107,7 @@ class Process:
             time.sleep(0.01)
 
     def has_stopped_in_order(self) -> bool:
-        """Tell whether it has ended as one that was asked to stop does."""
+        """Return whether it has ended as one that was asked to stop does."""
         return self.exit_code in _STOPPED_IN_ORDER
 
     def _signal_all(self, number: int) -> None:

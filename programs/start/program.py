@@ -36,7 +36,7 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
         kind = windows.choose(asked.windows, asked.server.port, os.environ)
         if asked.preset_chosen:
             say(
-                f"no GPU: --preset {asked.preset_chosen} trains a small network; docs/measured.md tells which games it "
+                f"no GPU: --preset {asked.preset_chosen} trains a small network; docs/measured.md has which games it "
                 "learns, and how fast; --preset paper trains the full one"
             )
         open_window = partial(windows.open_window, kind, stop=stop) if kind else no_window

@@ -55,7 +55,7 @@ def ask(host: str, port: int) -> Answer:
 
 
 def uses_running(server: Server, asked: bool) -> bool:
-    """Tell whether a server that runs is to be used: somebody looks after one that is guarded or on another machine."""
+    """Return whether a server that runs is to be used: one that is guarded or on another machine has its keeper."""
     return asked or server.access != OPEN or server.host not in LOCAL
 
 
@@ -101,7 +101,7 @@ def take_back(host: str, port: int, results: Path, stop: StopRequest) -> None:
 
 
 def _keeps(host: str, port: int, results: Path, *, left: bool = False) -> bool:
-    """Tell whether a server keeps its file in these results; `left`: and was left by a killed start script."""
+    """Return whether a server keeps its file in these results; `left`: and was left by a killed start script."""
     with suppress(UserError, RunError, BrokerError), closing(connect(host, port)) as client:
 
         def setting(name: str) -> str:
@@ -124,7 +124,7 @@ class RedisServer:
         self._restarts = 0
         self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - open as long as the server writes
         self._process: subprocess.Popen[bytes] | None = None
-        self._held: socket.socket | None = None  # tells other start scripts that this one lives
+        self._held: socket.socket | None = None  # by which other start scripts see that this one lives
 
     def start(self) -> None:
         """Start it, and wait until it answers; raises RunError if it cannot."""
@@ -154,21 +154,21 @@ class RedisServer:
 
     def _wait(self, process_id: int) -> None:
         """Wait until this very process answers: another server may have taken the port in the meantime."""
-        deadline, told = time.monotonic() + _ANSWERS_WITHIN_S, False
+        deadline, printed = time.monotonic() + _ANSWERS_WITHIN_S, False
         while (answer := ask(self._host, self._port)).process_id != process_id:
             if not self.runs():
                 raise self._failed("could not start")
             if answer.is_loading:
                 deadline = time.monotonic() + _ANSWERS_WITHIN_S
-                if not told:
+                if not printed:
                     say("Redis: reading what was saved")
-                told = True
+                printed = True
             if time.monotonic() > deadline:
                 raise self._failed("does not answer")
             self._stop.pause()
 
     def runs(self) -> bool:
-        """Tell whether it runs."""
+        """Return whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     def keep_alive(self) -> None:

@@ -40,7 +40,7 @@ def _draw(screen: Screen, server: Server, run: str, left: threading.Event) -> No
         client = connect(server.host, server.port, left, server.access)
     except (UserError, Stopped):
         return  # learner and actors print why
-    began, told = time.time(), set[str]()
+    began, printed = time.time(), set[str]()
     with closing(OverviewReader(client, run)) as reader:
         while not left.wait(_INTERVAL_S):
             try:
@@ -50,6 +50,6 @@ def _draw(screen: Screen, server: Server, run: str, left: threading.Event) -> No
             except (BrokerError, RunError):
                 continue
             except Exception as error:  # noqa: BLE001 - a fault in here may cost the picture, and no run
-                if (fault := f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") not in told:
-                    told.add(fault)
+                if (fault := f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") not in printed:
+                    printed.add(fault)
                     output.complain(f"the run cannot be drawn ({fault})")

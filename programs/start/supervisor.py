@@ -52,7 +52,7 @@ class Supervisor:
         self._redis.start()
 
     def train(self) -> int:
-        """Run until the learner ends for good, or nobody is left to learn from; return the exit code of that."""
+        """Run until the learner ends for good, or no actor is left to learn from; return the exit code of that."""
         for process in self._all:
             process.start(self._open_window)
         if self._place:
@@ -82,7 +82,7 @@ class Supervisor:
         return failed if is_over else None
 
     def _look_after(self, actor: Process, actors: list[Process]) -> None:
-        """Start again an actor that was killed or sent home; tell how many of its kind, `actors`, are left if not."""
+        """Start again an actor that was killed or sent home; return how many of its kind, `actors`, are left if not."""
         if actor.runs():
             return
         if self._starts_again(actor, actor.may_go_on() or self._was_sent_home(actor)):
@@ -101,7 +101,7 @@ class Supervisor:
             say(f"{server.name} has ended with exit code {server.exit_code}, and the run goes on")
 
     def _was_sent_home(self, actor: Process) -> bool:
-        """Tell whether an actor has ended in good order though this learner, which has just been started, goes on.
+        """Return whether an actor has ended in good order though this learner, which has just been started, goes on.
 
         The learner before this one may have sent the actor home. Or the actor has met another run of that name, which
         this learner has replaced.
@@ -117,7 +117,7 @@ class Supervisor:
         return makes_sense
 
     def stop(self) -> bool:
-        """Stop the processes, then Redis, since they save into it; tell whether all have stopped in good order."""
+        """Stop the processes, then Redis, since they save into it; return whether all have stopped in good order."""
         patience_s = self._options.stop_seconds
         running = [process for process in self._all if process.runs()]
         if running:

@@ -36,7 +36,7 @@ class Windows(Protocol):
 
     @property
     def place(self) -> str:
-        """Tell where the windows are, and how to look at one."""
+        """Return where the windows are, and how to look at one."""
 
     def open(self, name: str, command: Sequence[str]) -> None:
         """Open a window of that name, in which the command runs."""

@@ -9,7 +9,7 @@ from rainbow_iqn_apex.saber.report.runs import Run
 from rainbow_iqn_apex.saber.report.settings import applicable, is_atari
 
 _OF_AGENT = {"architecture": "network", "hidden_size": "hidden units", "multi_step": "steps per return"}
-_OF_IMAGES = {"architecture"}  # no record tells whether another environment has images
+_OF_IMAGES = {"architecture"}  # no record has whether another environment has images
 _IN_RUN_TABLE = {"seed", "game"}  # of each run: what it is the run of
 
 
@@ -19,8 +19,8 @@ def describe_agent(group: Group) -> str:
     if "agent" not in settings:
         return "Which agent it was is not recorded."
     parts = [str(settings["agent"])]
-    told = settings.keys() - (set() if is_atari(settings) else _OF_IMAGES)
-    parts += [f"{settings[name]} {what}" for name, what in _OF_AGENT.items() if name in told]
+    known = settings.keys() - (set() if is_atari(settings) else _OF_IMAGES)
+    parts += [f"{settings[name]} {what}" for name, what in _OF_AGENT.items() if name in known]
     parts += ["begun from weights of another run"] if settings.get("model", "none") != "none" else []
     return f"{', '.join(parts)}."
 

@@ -36,7 +36,7 @@ def group_runs(runs: Sequence[Run], options: AgentOptions | None = None) -> list
     """Part the runs into agents, in the order of the command line; `options` are those that they may have."""
     known = options or {}
     clusters: list[_Cluster] = []
-    for run in sorted(runs, key=lambda run: -len(run.comparable)):  # those that tell most decide what there is
+    for run in sorted(runs, key=lambda run: -len(run.comparable)):  # those with most settings decide what there is
         cluster = _place(run, [cluster for cluster in clusters if cluster.label == run.label])
         if cluster is None:
             clusters.append(cluster := _Cluster(run.label, {}, []))
@@ -57,7 +57,7 @@ class _Cluster:
 
 
 def _place(run: Run, clusters: Sequence[_Cluster]) -> _Cluster | None:
-    """Find the cluster of a run; None if there is none, or if too little is recorded to tell which it is."""
+    """Find the cluster of a run; None if there is none, or if too little is recorded to find it."""
     if equal := [cluster for cluster in clusters if cluster.settings == run.comparable]:
         return equal[0]
     fitting = [cluster for cluster in clusters if agree(cluster.settings, run.comparable)]

@@ -28,7 +28,7 @@ _WIDE, _CURVE = 900, (480, 320)  # pixels of figures
 def write_report(
     paths: Sequence[Path], folder: Path, labels: Sequence[Label] = (), options: AgentOptions | None = None
 ) -> list[str]:
-    """Write the report of these folders and logs into `folder`; returns what to tell about it, line by line.
+    """Write the report of these folders and logs into `folder`; returns what to print about it, line by line.
 
     Without the agents' own `options`, a setting that an agent does not have counts as not recorded.
 

@@ -1,4 +1,4 @@
-"""By what rules the runs of a report were played, as far as their records tell, and what may stand beside them."""
+"""By what rules the runs of a report were played, as far as their records have them, and what may stand beside them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

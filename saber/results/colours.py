@@ -51,5 +51,5 @@ def band(colour: str) -> str:
     return f"rgba({red},{green},{blue},0.25)"
 
 
-_ALL = {*AGENTS, *PUBLISHED, ORANGE, TEAL, REFERENCE, Colour(LIGHT["paper"], DARK["paper"])}
+_ALL = (*AGENTS, *PUBLISHED, ORANGE, TEAL, REFERENCE, Colour(LIGHT["paper"], DARK["paper"]))
 SHADES = {colour.light: colour.dark for colour in _ALL} | {band(colour.light): band(colour.dark) for colour in _ALL}

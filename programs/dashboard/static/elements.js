@@ -36,7 +36,7 @@ export function setKeyed(element, keys, build) {
   }
 }
 
-// Fills a folded fieldset with boxes, by label; a new one is checked if `checked` tells so. Hides an empty one.
+// Fills a folded fieldset with boxes, by label; a new one is checked if `checked` says so. Hides an empty one.
 export function setBoxes(fieldset, labels, checked, changed) {
   fieldset.closest("details").hidden = !labels.length;
   setKeyed(fieldset, labels, label => {

@@ -110,18 +110,18 @@ function eventItem({ at, who, text, is_alarm }) {
 }
 
 function drawShares(processes) {
-  const told = processes.filter(({ shares, state }) => shares && Object.keys(shares).length && state !== "left");
-  find("shares").closest("section").hidden = !told.length;
-  if (!told.length) return;
-  const names = told.map(({ title }) => title).reverse();
+  const reporting = processes.filter(({ shares, state }) => shares && Object.keys(shares).length && state !== "left");
+  find("shares").closest("section").hidden = !reporting.length;
+  if (!reporting.length) return;
+  const names = reporting.map(({ title }) => title).reverse();
   const traces = PARTS.map((parts, index) => ({
     type: "bar", orientation: "h", name: parts.map(named).join(" / "), y: names,
-    x: told.map(({ shares }) => parts.reduce((sum, part) => sum + (shares[part] ?? 0), 0)).reverse(),
+    x: reporting.map(({ shares }) => parts.reduce((sum, part) => sum + (shares[part] ?? 0), 0)).reverse(),
     marker: { color: index < 5 ? line(index) : faint(soft(), index === 5 ? 0.45 : 0.18) },
     hovertemplate: "%{x:.0%}",
   }));
-  find("shares").style.height = `${(innerWidth > 700 ? 90 : 190) + 26 * told.length}px`;
-  const text = told.map(({ title, shares }) => {
+  find("shares").style.height = `${(innerWidth > 700 ? 90 : 190) + 26 * reporting.length}px`;
+  const text = reporting.map(({ title, shares }) => {
     const [part, share] = Object.entries(shares).reduce((a, b) => (b[1] > a[1] ? b : a));
     return `${title} mostly ${named(part)}, ${percent(share)}`;
   });

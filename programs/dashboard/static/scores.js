@@ -10,7 +10,7 @@ export function chosenAxis() {
   return document.querySelector("input[name=axis]:checked").value;
 }
 
-// Returns the values of an axis for a curve, null for hours that nobody has written down.
+// Returns the values of an axis for a curve, null for hours that were not written down.
 export function along(axis, curve, repeat) {
   return axis === "frames" ? curve.steps.map(step => step * repeat) : curve[axis];
 }
@@ -49,7 +49,7 @@ function referenceShapes(lines) {
   }));
 }
 
-// Plotly's own range does not count lines: these traces, which nobody sees, do.
+// Plotly's own range does not count lines: these invisible traces do.
 function ghosts(lines, x) {
   const style = { type: "scatter", mode: "markers", marker: { opacity: 0 }, hoverinfo: "skip", showlegend: false };
   return lines.length ? [{ ...style, x: lines.map(() => x), y: lines.map(({ value }) => value) }] : [];

@@ -41,7 +41,7 @@ export function watchView(ask) {
 }
 
 function show({ problem, view }) {
-  const waiting = newest ? "" : "Waiting for a view: an actor makes one a second while it plays and somebody watches.";
+  const waiting = newest ? "" : "Waiting for a view: an actor makes one a second while it plays and is watched.";
   setText(find("view-problem"), problem || (view ? "" : waiting));
   if (!view || view.at === newest?.at) return;
   newest = view;
@@ -91,7 +91,7 @@ function drawThoughts(view) {
   const seen = find("frame").dataset.text;
   for (const part of [find("thoughts"), find("all-actions")]) part.hidden = !kind;
   if (!kind) {
-    setText(find("thoughts-text"), `${seen}. This agent does not tell what it thinks.`);
+    setText(find("thoughts-text"), `${seen}. This agent does not show what it thinks.`);
     return;
   }
   find("action-list").classList.toggle("several", drawsSeveral(kind));
