@@ -132,14 +132,6 @@ def test_a_run_keeps_its_name(user: User, capsys: pytest.CaptureFixture[str]) ->
     assert user.refusal("results").startswith(f"--run-name: was {other!r} when ")
 
 
-def test_a_snapshot_of_an_earlier_release_has_no_name_to_keep(user: User) -> None:
-    user.learn("results")
-    user.change_snapshot("results", run_name=None)
-    user.learn("results", "--abandon-other-run", name=f"{user.name}b")
-    user.change_snapshot("results", run_name=[1])
-    assert "it is damaged (its run has no name)" in user.refusal("results")
-
-
 def test_a_run_keeps_its_server(
     user: User, own_server: RedisServer, own_client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,18 +182,6 @@ def test_a_server_that_has_come_back_older_is_refused(user: User) -> None:
     assert "this server holds nothing of run" in user.refusal("results")
     user.learn("results", "--abandon-other-run")
     assert user.run_id() != run_id
-
-
-def test_a_checkpoint_of_an_earlier_release_names_no_server(user: User) -> None:
-    user.learn("results")
-    user.change_snapshot("results", server=None, saves=None)
-    user.client.hdel(Keys(user.name, "").run, "saves")
-    user.learn("results")
-    user.change_snapshot("results", server=None, saves=None)
-    user.client.delete(Keys(user.name, "").run)
-    assert "whose checkpoint was written with a server that its release did not write" in user.refusal("results")
-    user.change_snapshot("results", server=7)
-    assert "it is damaged (its server has no name)" in user.refusal("results")
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ def test_a_view_has_the_names_of_what_is_seen() -> None:
     rows = Rows(np.zeros((1, 5), np.float32), *(np.zeros(1, dtype) for dtype in ("uint8", "float32", "float32")))
     view = make_view(agent, EnvironmentSpec(Field((5,), "float32"), BOX, parts), rows, {}, 7, 3)
     shown = decode(encode(view))
-    assert shown["parts"] == [["arm", 3], ["goal", 2]] and shown["kind"] == "intervals" and len(shown["actions"]) == 3
+    assert shown["parts"] == [("arm", 3), ("goal", 2)] and shown["kind"] == "intervals" and len(shown["actions"]) == 3
 
 
 @pytest.mark.parametrize("name", ["r2d2", "impala-lstm"])

@@ -116,7 +116,7 @@ def test_a_setting_that_not_all_record_is_compared_among_those_that_do(tmp_path:
 
 def test_what_another_agent_does_not_have_is_a_dash_and_folded(tmp_path: Path) -> None:
     # Mutations: no options from saber_report.py; a dash for all that is not recorded.
-    lost = {("discount", "PPO"), ("unroll_length", "PPO")}  # by an older program
+    lost = {("discount", "PPO"), ("unroll_length", "PPO")}  # not recorded
     for agent, title in (("rainbow_iqn", "Rainbow-IQN"), ("impala", "IMPALA"), ("ppo", "PPO")):
         settings = args.parse(["--agent", agent, "--game", "pong"], "test", "").settings
         kept = {name: value for name, value in settings.items() if (name, title) not in lost and name != "game"}
