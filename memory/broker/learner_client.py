@@ -29,8 +29,8 @@ from rainbow_iqn_apex.memory.wire import VERSION, WireError, other_version
 class Origin(NamedTuple):
     """Where a checkpoint was written; a server without the run's record, or with an older one, cannot go on from it."""
 
-    server: str = "a server that its release did not write down"
-    saves: int = 0  # checkpoints of the run, this one among them
+    server: str
+    saves: int  # checkpoints of the run, this one among them
 
 
 def renew(run_id: str) -> str:
