@@ -128,7 +128,7 @@ class Policy(ABC):
 
     @abstractmethod
     def load(self, weights: dict[str, Tensor], version: int) -> None:
-        """Act with published weights of this version from now on."""
+        """Act with published weights of this version from now on; one that computes elsewhere gets none."""
 
     def loaded(self) -> dict[str, Tensor]:
         """Return the present tensors that `load` replaces, by name; none of a policy that computes elsewhere."""

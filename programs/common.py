@@ -17,6 +17,7 @@ from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
 from rainbow_iqn_apex.options import command_line
@@ -84,17 +85,17 @@ def make_agent(args: Args, environment: EnvironmentSpec, device: torch.device, *
     return find_agent(args.agent).load()(Setup(args, args.own, environment, generator, learns, slot, args.agent))
 
 
-def make_limiter(args: Args, agent: Agent, crews: tuple[Crew, ...]) -> RateLimiter:
+def make_limiter(args: Args, spec: ChunkSpec, crews: tuple[Crew, ...]) -> RateLimiter:
     """Make the rate limiter of a run that has had these crews, the same in all processes of the run."""
-    if args.length_actor_buffer <= agent.spec.window:
-        raise UserError(f"--length-actor-buffer: must exceed the {agent.spec.window} rows of a chunk")
+    if args.length_actor_buffer <= spec.window:
+        raise UserError(f"--length-actor-buffer: must exceed the {spec.window} rows of a chunk")
     return RateLimiter.of(
         synchronize=args.synchronize_actors_with_learner,
         wanted_steps=args.round_steps,
         nb_env_per_actor=args.nb_env_per_actor,
         nb_actor=args.nb_actor,
         crews=crews,
-        max_chunks=args.memory_capacity // agent.spec.period,
+        max_chunks=args.memory_capacity // spec.period,
         max_policy_lag=args.own.MAX_POLICY_LAG,
     )
 

@@ -21,7 +21,6 @@ from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
-from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
@@ -38,12 +37,12 @@ from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.monitoring.viewer import Viewer
 from rainbow_iqn_apex.programs.actor.filming import Filmer
 from rainbow_iqn_apex.programs.actor.gauges import ActorGauges
+from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.watching import make_view
 from rainbow_iqn_apex.programs.common import (
     IntervalLog,
     connect_to_redis,
     launch_command,
-    make_agent,
     open_environment,
     select_device,
 )
@@ -123,10 +122,8 @@ class EvaluationActor:
             self._load(max(0, newest))
 
     def _load(self, version: int) -> None:
-        loaded = self._policy.loaded()
-        packet = self._client.weights(version, weights_packet.most_bytes(loaded), or_newest=True)
-        self._weights = weights_packet.weights_for(loaded, packet)
-        self._version, self._episodes = int(packet.meta["version"]), 0
+        self._weights, self._version = fetch_weights(self._client, self._policy, version, or_newest=True)
+        self._episodes = 0
         self._began = self.gauges.record = self._client.written_record()
         self.gauges.version = self._version
 
@@ -171,7 +168,7 @@ def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event)
     device = select_device(args)
     with closing(open_environment(replace(args, render=False), args.seed)) as environment:
         spec = environment.spec
-    agent = make_agent(args, spec, device, learns=False, seed=derive_seed(args.seed, 5, args.id_eval_actor))
+    policy = make_policy(args, spec, device, derive_seed(args.seed, 5, args.id_eval_actor))
     with (
         ActorClient(
             client,
@@ -186,7 +183,7 @@ def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event)
         _filmer(args, client, run.run_id) as filmer,
     ):
         print(f"{actor_client.title.capitalize()} plays {args.task} on {device}", flush=True)
-        actor = EvaluationActor(args, actor_client, agent, stop, filmer)
+        actor = EvaluationActor(args, actor_client, policy, stop, filmer)
         try:
             with (
                 drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,

@@ -12,7 +12,6 @@ from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
-from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, Saved, wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER, ExpectedActors
@@ -28,12 +27,12 @@ from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.monitoring.viewer import Viewer
 from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
 from rainbow_iqn_apex.programs.actor.gauges import PARTS, ActorGauges
+from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.common import (
     IntervalLog,
     connect_to_redis,
     launch_command,
-    make_agent,
     make_limiter,
     open_environment,
     select_device,
@@ -140,11 +139,9 @@ class Actor:
         wanted = self._round if lockstep else newest
         if wanted == self._version and not again:
             return
-        loaded = self._rollout.policy.loaded()
-        packet = self._client.weights(wanted, weights_packet.most_bytes(loaded), or_newest=not lockstep)
-        self._version = int(packet.meta["version"])
-        self._rollout.load(weights_packet.weights_for(loaded, packet), self._version)
-        self.gauges.version = self._version
+        weights = fetch_weights(self._client, self._rollout.policy, wanted, or_newest=not lockstep)
+        self._rollout.load(*weights)
+        self._version = self.gauges.version = weights.version
 
     def _play_round(self, log: IntervalLog) -> None:
         record = self.gauges.record = self._client.record()
@@ -217,11 +214,11 @@ def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> 
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
     environments = [open_environment(args, seed) for seed in seeds]
     seed = derive_seed(args.seed, 2, args.id_actor)
-    agent = make_agent(args, environments[0].spec, device, learns=False, seed=seed)
-    limiter = make_limiter(args, agent, run.crews)
+    policy = make_policy(args, environments[0].spec, device, seed)
+    limiter = make_limiter(args, policy.spec, run.crews)
     with _actor_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:
         clock = LoopClock(*PARTS)
-        rollout = Rollout(args, agent, VectorEnvironment(environments), clock)
+        rollout = Rollout(args, policy, VectorEnvironment(environments), clock)
         actor = Actor(args, actor_client, rollout, limiter, stop, clock)
         print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
         try:

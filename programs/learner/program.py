@@ -235,8 +235,8 @@ def _find_run(learner_client: LearnerClient, saved: SavedRun | None) -> tuple[Pr
 def _limiter(args: Args, agent: Agent, saved: SavedRun | None) -> RateLimiter:
     """Return the limiter of a run with the number of actors that it has had."""
     if saved is None:
-        return make_limiter(args, agent, ())
-    return make_limiter(replace(args, nb_actor=saved.nb_actor), agent, saved.crews)
+        return make_limiter(args, agent.spec, ())
+    return make_limiter(replace(args, nb_actor=saved.nb_actor), agent.spec, saved.crews)
 
 
 def _change_crew(

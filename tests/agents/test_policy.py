@@ -1,5 +1,7 @@
 """A policy alone plays; what a learner publishes reaches it whole, and its outputs name the weights behind them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.messages import Message
 from rainbow_iqn_apex.memory.rows import Arrays, Rows
+from rainbow_iqn_apex.programs.actor.policies import fetch_weights
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.common import make_agent
 from tests.chain.environment import ChainEnvironment
@@ -37,7 +40,7 @@ class Remote(Policy):
         return ActorOutput(np.zeros(len(rows.reward), np.int64), {}, self.calls // 4), state
 
     def load(self, weights: dict[str, Tensor], version: int) -> None:
-        raise AssertionError(f"its weights are elsewhere, not {weights}, {version}")
+        assert not weights, f"its weights are elsewhere, not those of version {version}"
 
 
 def rollout_of(policy: Policy) -> Rollout:
@@ -59,6 +62,8 @@ def test_a_policy_alone_plays_and_its_chunks_carry_the_versions_that_it_names() 
             assert chunk.version == policy.calls // 4
             versions.add(chunk.version)
     assert len(versions) > 5
+    no_client: Any = None
+    rollout.load(*fetch_weights(no_client, policy, 3, or_newest=True))
     assert rollout.view(3).actions == ()
     other = rollout_of(Remote())
     other.restore(Saved(rollout.snapshot(ResumePoint(0, 40)), 0))

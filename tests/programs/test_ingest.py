@@ -96,7 +96,7 @@ def learner(
 ) -> Iterator[Parts]:
     args, progress = arguments(agent, pace), Progress("id")
     made = agent_of(args)
-    limiter, generator = make_limiter(args, made, ()), torch.Generator()
+    limiter, generator = make_limiter(args, made.spec, ()), torch.Generator()
     buffer = make_buffer(args, made, ENVIRONMENT, generator)
     its_pace = make_pace(args, made, buffer, limiter, progress)
     decode = MessageDecoder(made.spec, ENVIRONMENT, 1)
