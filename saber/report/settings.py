@@ -9,25 +9,24 @@ from typing import Any
 AgentOptions = Mapping[str, frozenset[str]]  # names of each agent's own options, by the name of `--agent`
 
 NOT_RECORDED, UNUSED = "not recorded", "–"
-RAINBOW, RAINBOW_IQN = "Rainbow", "Rainbow-IQN"
 
 # Settings in which runs of one agent may differ: which run it is, how long it is, how its work was spread over
 # processes and machines, and which preset its settings began with.
 FREE = {"seed", "game", "T_max", "preset", "nb_actor", "nb_env_per_actor"}
 FREE |= {"device", "precision", "replay_device", "learner_threads", "length_actor_buffer"}
 
-_TITLES = {
-    "rainbow": RAINBOW, "rainbow_iqn": RAINBOW_IQN, "impala": "IMPALA", "r2d2": "R2D2", "sac": "SAC", "ppo": "PPO",
-    "vmpo": "V-MPO", "awr": "AWR", "vpg": "VPG", "vtrace": "V-trace", "reinforce": "REINFORCE",
-}  # fmt: skip
+_TITLES = {"rainbow": "Rainbow", "rainbow_iqn": "Rainbow-IQN", "vmpo": "V-MPO", "vtrace": "V-trace"}
 _ONLY_ATARI = {"game", "proba_sticky_actions", "action_repeat", "disable_SABER_mode"}
 
 
 def agent_name(settings: Mapping[str, Any]) -> str | None:
     """Name the agent; None if it is not known."""
-    if "agent" not in settings:
-        return None
-    return _TITLES.get(str(settings["agent"]), str(settings["agent"]))
+    return _title(str(settings["agent"])) if "agent" in settings else None
+
+
+def _title(agent: str) -> str:
+    """Write the name of an agent's option as papers do, most of them in capitals; a class keeps its own."""
+    return agent if ":" in agent else _TITLES.get(agent, agent.upper())
 
 
 def is_atari(settings: Mapping[str, Any]) -> bool:
@@ -47,7 +46,7 @@ def foreign(settings: Mapping[str, Any], options: AgentOptions) -> frozenset[str
     """Return the options of other agents that the agent of these `comparable` settings does not have."""
     if "agent" not in settings:
         return frozenset()
-    names = {_TITLES.get(agent, agent): own for agent, own in options.items()}
+    names = {_title(agent): own for agent, own in options.items()}
     return frozenset().union(*names.values()) - names.get(str(settings["agent"]), frozenset())
 
 
