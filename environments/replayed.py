@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rainbow_iqn_apex.common.errors import RunError
-from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, MultiDiscrete
+from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, MultiDiscrete, unpack
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Row
 
 
@@ -68,11 +68,11 @@ class ReplayedEnvironment(ABC):
 
         The actions are uint8 or float32; int32 if one is a choice among more than 256.
         """
-        shape = (len(self._actions), *self.spec.action.field.shape)
+        shape, observation = (len(self._actions), *self.spec.action.field.shape), self.spec.observation
         return {
             "episode": np.array([self._seed, self.episode], np.int64),
             "actions": np.array(self._actions, _stored(self.spec)).reshape(shape),
-            "obs": self._obs.copy() if self.episode else np.zeros(*self.spec.observation),
+            "obs": self._obs.copy() if self.episode else np.zeros(observation.shape, observation.dtype),
         }
 
     def restore(self, arrays: Arrays) -> None:
@@ -89,7 +89,8 @@ class ReplayedEnvironment(ABC):
                 self._deny(f"ended after {self.steps} of {len(arrays['actions'])} steps")
             self.step(action)
         # Not to the last bit: on another machine, a sine may be rounded differently.
-        if not np.allclose(self._obs, arrays["obs"], rtol=1e-3, atol=1e-4, equal_nan=True):
+        found, saved = (unpack(self.spec.observation, obs) for obs in (self._obs, arrays["obs"]))
+        if not all(np.allclose(*pair, rtol=1e-3, atol=1e-4, equal_nan=True) for pair in zip(found, saved, strict=True)):
             self._deny(f"led elsewhere within {self.steps} steps")
 
     def _deny(self, what: str) -> None:

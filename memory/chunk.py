@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field, unpack
 from rainbow_iqn_apex.memory.hindsight import DISCOUNT, hindsight_fields
 from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
 
@@ -128,14 +128,17 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None
     _check_priorities(chunk, spec)
     if chunk.rows["step_type"].max() > StepType.LAST:
         raise ValueError("chunk has a row of unknown step type")
-    for name, array in (chunk.rows | chunk.state).items():  # one NaN would make all weights NaN
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+    kinds = {name: unpack(fields[name], array) for name, array in chunk.rows.items()}
+    kinds |= {name: [array] for name, array in chunk.state.items()}
+    numbers = [(name, array) for name, arrays in kinds.items() for array in arrays if array.dtype.kind == "f"]
+    for name, array in numbers:  # one NaN would make all weights NaN
+        if not np.isfinite(array).all():
             raise ValueError(f"chunk has a number in {name} that is not finite")
     for name in ("discount", *([DISCOUNT] if spec.hindsight else [])):
         if np.any((chunk.rows[name] < 0) | (chunk.rows[name] > 1)):
             raise ValueError(f"chunk has a {name} outside 0 to 1")
-    for name, array in (chunk.rows | chunk.state).items():
-        if array.dtype.kind == "f" and array.size and np.abs(array).max() > MOST:
+    for name, array in numbers:
+        if array.size and np.abs(array).max() > MOST:
             raise ValueError(f"chunk has a number in {name} beyond {MOST:g}")
 
 

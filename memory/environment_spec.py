@@ -1,5 +1,7 @@
 """What an environment shows and what it takes: all that agents, chunks, decoder and evaluation need of it."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,16 +15,48 @@ class Field(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+    inner: tuple["Field", ...] = ()  # of an observation of several kinds: their bytes, one after the other
 
     @property
     def is_picture(self) -> bool:
-        """Whether a network sees a picture, grey [H, W] or [C, H, W], and not a vector."""
-        return len(self.shape) in (2, 3)
+        """Whether a network sees a picture, grey [H, W] or [C, H, W], perhaps beside others, and not just a vector."""
+        return any(field.is_picture for field in self.inner) if self.inner else len(self.shape) in (2, 3)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one array."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def scale(self) -> float:
         """The factor by which a network multiplies: it sees bytes as fractions, and other numbers as they are."""
         return 1 / 255 if self.dtype == "uint8" else 1.0
+
+
+def pack(arrays: Iterable[Array]) -> Array:
+    """Return the bytes [n] of arrays of several kinds."""
+    return np.concatenate([np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays])
+
+
+def packed(*inner: Field) -> Field:
+    """Return the field of an observation of several kinds, such as a picture and numbers.
+
+    Its arrays hold the bytes of all kinds, as `pack` returns them. So nothing between environment and network needs to
+    know of the kinds.
+    """
+    return Field((sum(field.nbytes for field in inner),), "uint8", inner)
+
+
+def unpack(field: Field, array: Array) -> list[Array]:
+    """Return the arrays [..., *shape] of the kinds that an array [..., n] holds; of one kind, the array itself."""
+    if not field.inner:
+        return [array]
+    parts, stop = [], 0
+    for inner in field.inner:
+        start, stop = stop, stop + inner.nbytes
+        part = np.ascontiguousarray(array[..., start:stop]).view(inner.dtype)
+        parts.append(part.reshape(*array.shape[:-1], *inner.shape))
+    return parts
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def _published_names(trunk: Trunk, architecture: str) -> dict[str, nn.Module]:
     """Return the modules of a trunk under the names that snapshots have for them."""
     if not trunk.observation.is_picture:
         return {"fc1": trunk.body[0]}
-    if architecture not in PUBLISHED:
+    if trunk.inner or architecture not in PUBLISHED:
         return {"trunk": trunk}
     return {f"conv{i}": layer for i, layer in enumerate(trunk.convolutions, start=1)}
 
@@ -150,7 +150,9 @@ class DuellingNetwork(Network):
         }
 
     def _is_rounded(self, name: str) -> bool:
-        return name.endswith(("weight", "weight_mu", "weight_sigma")) and not name.startswith(("fcnoisy_z", "fc1"))
+        return name.endswith(("weight", "weight_mu", "weight_sigma")) and not name.startswith(
+            ("fcnoisy_z", "fc1", "trunk.inner.")
+        )
 
     def weights(self) -> Weights:
         """Return the weights for the present noise."""

@@ -1,12 +1,14 @@
 """What turns stacked observations into features, for every agent: convolutions of pictures, linear layers of vectors.
 
+Observations of several kinds, such as a picture and numbers, go through a trunk for each kind.
+
 Letters: B batch, S stack, C channels, F features.
 """
 
 import itertools
 import math
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -44,11 +46,16 @@ class Trunk(nn.Module):
     def __init__(self, spec: EncoderSpec) -> None:
         super().__init__()
         self.observation = spec.observation
+        self.nb_features: int
+        self.inner = nn.ModuleList(Trunk(replace(spec, observation=field)) for field in spec.observation.inner)
         # Vectors are read in float32: bfloat16 would cut their numbers to three digits.
-        self.precision = spec.precision if self.observation.is_picture else torch.float32
+        self.precision = spec.precision if self.is_convolution else torch.float32
         self._inputs = spec.stack * math.prod(self.observation.shape)
         self._stack_bytes: int = self._inputs * getattr(torch, self.observation.dtype).itemsize
-        if self.observation.is_picture:
+        if self.inner:
+            self.body = nn.Sequential()
+            self._kept = [sum(trunk.nb_features for trunk in self._inner)]
+        elif self.observation.is_picture:
             self.body = TRUNKS[spec.architecture](spec.channels)
             self._kept = _kept(self.body, spec)
         else:
@@ -59,6 +66,15 @@ class Trunk(nn.Module):
         # ten times as fast; with neither, it convolves float32 up to 1.2 times as fast in the usual order.
         pools = any(isinstance(layer, nn.MaxPool2d) for layer in self.body)
         self._channels_last = spec.learns or pools or spec.precision != torch.float32
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether it sees a picture alone, and not several kinds of observations, each through a trunk of its own."""
+        return self.observation.is_picture and not self.inner
+
+    @property
+    def _inner(self) -> list["Trunk"]:
+        return [trunk for trunk in self.inner if isinstance(trunk, Trunk)]
 
     def forward(self, obs: Tensor) -> Tensor:
         """Return the features of stacked observations [B, S, ...] of any dtype."""
@@ -73,6 +89,9 @@ class Trunk(nn.Module):
 
     def features(self, obs: Tensor) -> Tensor:
         """Return what `forward` does, within `rounding`."""
+        if self.inner:
+            kinds = zip(self._inner, self._unpack(obs), strict=True)
+            return torch.cat([trunk(kind).float() for trunk, kind in kinds], 1)  # [B, F]
         if not self.observation.is_picture:
             x: Tensor = self.body(obs.float().flatten(1) * self.observation.scale)
             return x
@@ -81,6 +100,17 @@ class Trunk(nn.Module):
             x = layer(x)
         return x.flatten(1)
 
+    def _unpack(self, obs: Tensor) -> list[Tensor]:
+        """Return the observations [B, S, *shape] of each kind, see `environment_spec.unpack`."""
+        fields = self.observation.inner
+        parts = torch.split(obs, [field.nbytes for field in fields], -1)
+        # A copy begins where numbers of several bytes may begin.
+        views = [part.clone(memory_format=torch.contiguous_format) for part in parts]
+        return [
+            view.view(getattr(torch, field.dtype)).reshape(*obs.shape[:-1], *field.shape)
+            for view, field in zip(views, fields, strict=True)
+        ]
+
     @property
     def convolutions(self) -> list[nn.Conv2d]:
         """The layers of a plain trunk that have weights, in order."""
@@ -88,6 +118,8 @@ class Trunk(nn.Module):
 
     def update_bytes(self, rows: int, learned: int) -> int:
         """Estimate the bytes that an update holds at once for so many rows, `learned` of them with gradient."""
+        if self.inner:
+            return sum(trunk.update_bytes(rows, learned) for trunk in self._inner) + 2 * rows * self._stack_bytes
         size = self.precision.itemsize
         seen = self._inputs + max(self._kept)
         # A CPU's library sorts the inputs and outputs of the first layers anew for the gradients of their weights.
@@ -113,7 +145,7 @@ class Encoder(Trunk):
         super().__init__(spec)
         self.dense = nn.Linear(self.nb_features, spec.features)
         self.nb_features = spec.features
-        if self.observation.is_picture and not spec.learns:
+        if self.is_convolution and not spec.learns:
             self.body[1:].to(spec.precision)
             self.dense.to(spec.precision)
 

@@ -25,7 +25,7 @@ from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, vie
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
 from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.chunk import MOST
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
 from rainbow_iqn_apex.memory.rows import Array, Row, StepType
 
 
@@ -49,8 +49,8 @@ class GymnasiumEnvironment(ReplayedEnvironment):
             self._choice = actions_of(self._environment.action_space)
         except ValueError as error:
             raise ValueError(f"{self.name} cannot be played: {error}") from error
-        self.spec = EnvironmentSpec(Field(view.shape, view.dtype.name), self._choice.spec, view.parts)
-        self.judge = judge_of(self._environment)
+        self.spec = EnvironmentSpec(view.field, self._choice.spec, view.parts)
+        self.judge = None if view.field.inner else judge_of(self._environment)
         self._show = view.show
         if settings.render or settings.record:
             self._try_to_draw()
@@ -71,8 +71,9 @@ class GymnasiumEnvironment(ReplayedEnvironment):
     def _seen(self, obs: Any) -> Array:
         """Return an observation as the network gets it; raises RunError for numbers that no replay takes."""
         shown = self._show(obs)
-        if found := flaw(shown, self.spec.parts):
-            self._refuse(f"its observation holds {found}")
+        for part in unpack(self.spec.observation, shown):
+            if found := flaw(part, self.spec.parts):
+                self._refuse(f"its observation holds {found}")
         return shown
 
     def _gained(self, reward: Any) -> float:

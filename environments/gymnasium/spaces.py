@@ -6,8 +6,9 @@ What a network gets as an observation:
 - any other Box, such as a vector, a board of int8 or an image of floats: its numbers in one row, float32, unscaled;
   bytes that go up to 255 stay uint8, which networks take for fractions;
 - Discrete: one-hot, float32; MultiDiscrete: the same of each number, one after the other; MultiBinary: its bits;
-- Dict and Tuple of these but images, also within each other: one row of float32, whose parts have names. Keys are
-  sorted, and stand before those of the spaces within, as in "arm.position"; spaces of a Tuple are "0", "1" and so on.
+- Dict and Tuple of these, also within each other: one row of float32, whose parts have names. Keys are sorted, and
+  stand before those of the spaces within, as in "arm.position"; spaces of a Tuple are "0", "1" and so on. Images among
+  them stay images, and stand before the row: see `memory.environment_spec.packed`.
 
 What an agent chooses: see `memory.environment_spec`. The numbers of a Box go from -1 at its lower bounds to 1 at its
 upper ones.
@@ -22,7 +23,7 @@ from gymnasium import spaces
 
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.chunk import MOST
-from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, MultiDiscrete, Part
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete, Part, pack, packed
 from rainbow_iqn_apex.memory.rows import Array
 
 SMALLEST_IMAGE = 16  # pixels: fewer rows or columns of bytes are a board, whose symbols are no colours
@@ -32,10 +33,9 @@ _NUMBER = np.dtype(np.float32)
 class View(NamedTuple):
     """Observations of a space as a network gets them."""
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    show: Callable[[Any], Array]  # an observation as a new array of this shape and type
-    parts: tuple[Part, ...] = ()  # of a Dict or Tuple
+    field: Field
+    show: Callable[[Any], Array]  # an observation as a new array of this field
+    parts: tuple[Part, ...] = ()  # of the numbers of a Dict or Tuple
 
 
 class Actions(NamedTuple):
@@ -57,7 +57,7 @@ def view_of(space: spaces.Space[Any]) -> View:
         view = _picture(space)
     else:
         view = _flat_view(space)
-    if not all(view.shape):
+    if not all(view.field.shape):
         raise ValueError(f"observations hold no number: {one_line(space)}")
     return view
 
@@ -93,7 +93,7 @@ def _picture(space: spaces.Box) -> View:
     def show(obs: Any) -> Array:
         return np.array(np.transpose(obs, order), np.uint8, order="C").reshape(shown)
 
-    return View(shown, np.dtype(np.uint8), show)
+    return View(Field(shown, "uint8"), show)
 
 
 def _flat_view(space: spaces.Space[Any]) -> View:
@@ -115,7 +115,7 @@ def _flat(length: int, dtype: np.dtype[Any]) -> View:
         with np.errstate(over="ignore"):  # of a float64: it becomes infinite, and is refused
             return np.array(obs, dtype).reshape(length)
 
-    return View((length,), dtype, show)
+    return View(Field((length,), dtype.name), show)
 
 
 def _one_hot(first: Array, counts: Array) -> View:
@@ -129,15 +129,33 @@ def _one_hot(first: Array, counts: Array) -> View:
         row[origins + np.asarray(obs, np.int64).ravel()] = 1
         return row
 
-    return View((size,), _NUMBER, show)
+    return View(Field((size,), "float32"), show)
 
 
 def _joined(space: spaces.Space[Any]) -> View:
-    """Show the observations of nested spaces in one row."""
+    """Show the observations of nested spaces: images as they are, and all others in one row of numbers behind them."""
+    leaves = [(keys, inner) for keys, inner in _leaves(space, ())]
+    images = [(keys, _picture(inner)) for keys, inner in leaves if isinstance(inner, spaces.Box) and is_image(inner)]
+    others = [(keys, inner) for keys, inner in leaves if not (isinstance(inner, spaces.Box) and is_image(inner))]
+    if not images:
+        return _row(others)
+    views = [*images, *([((), _row(others))] if others else [])]
+
+    def show(obs: Any) -> Array:
+        return pack(view.show(_at(obs, keys)) for keys, view in views)
+
+    return View(packed(*(view.field for _, view in views)), show, views[-1][1].parts)
+
+
+_Leaves = list[tuple[tuple[Any, ...], spaces.Space[Any]]]
+
+
+def _row(leaves: _Leaves) -> View:
+    """Show the observations of spaces, each with the keys that lead to it, in one row."""
     shows, parts, stop = [], list[Part](), 0
-    for keys, inner in _leaves(space, ()):
+    for keys, inner in leaves:
         name, view = ".".join(map(str, keys)), _flat_view(inner)
-        start, stop = stop, stop + view.shape[0]
+        start, stop = stop, stop + view.field.shape[0]
         parts.append(Part(name, start, stop))
         shows.append((keys, start, stop, view.show))
     names = [part.name for part in parts]
@@ -147,10 +165,14 @@ def _joined(space: spaces.Space[Any]) -> View:
     def show(obs: Any) -> Array:
         row = np.empty(stop, np.float32)
         for keys, start, end, part in shows:
-            row[start:end] = part(reduce(lambda value, key: value[key], keys, obs))
+            row[start:end] = part(_at(obs, keys))
         return row
 
-    return View((stop,), _NUMBER, show, tuple(parts))
+    return View(Field((stop,), "float32"), show, tuple(parts))
+
+
+def _at(obs: Any, keys: tuple[Any, ...]) -> Any:
+    return reduce(lambda value, key: value[key], keys, obs)
 
 
 def _leaves(space: spaces.Space[Any], keys: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], spaces.Space[Any]]]:
@@ -161,9 +183,6 @@ def _leaves(space: spaces.Space[Any], keys: tuple[Any, ...]) -> Iterator[tuple[t
     elif isinstance(space, spaces.Tuple):
         for place, inner in enumerate(space.spaces):
             yield from _leaves(inner, (*keys, place))
-    elif isinstance(space, spaces.Box) and is_image(space):
-        name = ".".join(map(str, keys))
-        raise ValueError(f"observations are an image, {name!r}, beside others: networks see an image alone, or numbers")
     else:
         yield keys, space
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 from rainbow_iqn_apex.agents.interface import Inspection, Policy
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 from rainbow_iqn_apex.monitoring.view import View
 
@@ -28,9 +28,13 @@ def inspect(policy: Policy, rows: Rows, state: Arrays) -> tuple[Array, Inspectio
 
 
 def make_view(policy: Policy, spec: EnvironmentSpec, rows: Rows, state: Arrays, step: int, version: int) -> View:
-    """Return a view of environment 0, after `step` of its agent steps, with weights of this version."""
+    """Return a view of environment 0, after `step` of its agent steps, with weights of this version.
+
+    Of observations of several kinds the first is shown, a picture.
+    """
     observation, thought = inspect(policy, rows, state)
-    seen = View(time.time(), step, version, observation, parts=spec.parts)
+    kinds = unpack(spec.observation, observation)
+    seen = View(time.time(), step, version, kinds[0], parts=() if spec.observation.inner else spec.parts)
     if thought is None:
         return seen
     curves = () if thought.curves is None else tuple(map(tuple, thought.curves.tolist()))

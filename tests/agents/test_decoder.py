@@ -9,7 +9,7 @@ import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkSpec
-from rainbow_iqn_apex.memory.environment_spec import Box, EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec, Field, pack, packed
 from rainbow_iqn_apex.memory.messages import Episode, encode_message
 from rainbow_iqn_apex.memory.rows import Arrays, StepType
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
@@ -141,3 +141,20 @@ def test_a_log_that_holds_more_is_refused_and_stays(tmp_path: Path, wrong: dict[
     with pytest.raises(ValueError, match=r"line 3: .* is not an episode"):
         TrainingLog(path)
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e30])
+def test_numbers_beside_a_picture_are_checked(wrong: float) -> None:
+    # Mutation: check arrays of floats alone.
+    spec = ChunkSpec(1, 0, 2, 1, 2, 2, prioritised=False)
+    environment = EnvironmentSpec(packed(Field((4, 4), "uint8"), Field((2,), "float32")), Discrete(2))
+    decode = MessageDecoder(spec, environment, nb_env=1)
+    for number in (0.5, wrong):
+        obs = pack([np.ones((4, 4), np.uint8), np.array([1, number], np.float32)])
+        numbers = {name: np.zeros(3, field.dtype) for name, field in spec.row_fields(environment).items()}
+        data = encode_message(Chunk(0, 0, numbers | {"obs": np.stack([obs] * 3)}, {}, None))
+        if number == 0.5:
+            decode(data)
+        else:
+            with pytest.raises(ValueError, match=r"^chunk has a number in obs "):
+                decode(data)

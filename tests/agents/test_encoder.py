@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSp
 from rainbow_iqn_apex.agents.networks.encoder import Encoder, EncoderSpec, Trunk
 from rainbow_iqn_apex.agents.networks.trunks import TRUNKS
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.environment_spec import Field, pack, packed
 
 SHAPES = {"grey": (84, 84), "colours": (3, 96, 80), "planes": (4, 72, 96)}
 FIELDS = {name: Field(shape, "uint8") for name, shape in SHAPES.items()}
@@ -68,6 +69,28 @@ def test_vectors_go_through_linear_layers(kind: type[Trunk]) -> None:
     x = functional.relu(functional.linear(obs.flatten(1) / 255, first.weight, first.bias))
     expected = functional.relu(encoder.dense(x)) if isinstance(encoder, Encoder) else x
     torch.testing.assert_close(encoder(obs), expected)
+
+
+SCENE = packed(Field((3, 24, 20), "uint8"), Field((5,), "float32"), Field((30, 16), "uint8"))
+
+
+@pytest.mark.parametrize("sizes", [(B, S), (1, 1)])
+@pytest.mark.parametrize("learns", [True, False])
+def test_each_kind_goes_through_a_trunk_of_its_own(sizes: tuple[int, int], learns: bool) -> None:
+    # Mutations: take the numbers from a byte later; look at one kind alone.
+    draw = np.random.default_rng(1)
+    kinds = [draw.integers(256, size=(*sizes, *field.shape)).astype(field.dtype) for field in SCENE.inner]
+    rows = [[pack(kind[b, s] for kind in kinds) for s in range(sizes[1])] for b in range(sizes[0])]
+    obs = torch.from_numpy(np.array(rows))  # [B, S, n]
+    trunk = Trunk(EncoderSpec(SCENE, sizes[1], "deep", 7, learns=learns))
+    expected = [inner(torch.from_numpy(kind)) for inner, kind in zip(trunk.inner, kinds, strict=True)]
+    torch.testing.assert_close(trunk(obs), torch.cat(expected, 1))
+    encoder = Encoder(EncoderSpec(SCENE, sizes[1], "deep", 7, torch.bfloat16, learns))
+    encoder(obs).sum().backward()
+    assert encoder.update_bytes(4, 2) > obs[0].numel()
+    network = DuellingNetwork(NetworkSpec(SCENE, sizes[1], 4, 8, 0.1, "deep"), outputs=1)
+    assert network.features(obs).shape == (sizes[0], network.nb_features)
+    torch.autograd.grad(network.features(obs).sum(), list(network._trunk[0].parameters()))  # all have one
 
 
 @pytest.mark.parametrize(("architecture", "side"), [("canonical", 33), ("data-efficient", 24), ("shallow", 33)])

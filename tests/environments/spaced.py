@@ -76,6 +76,37 @@ class Memory(gymnasium.Env[Any, Any]):
         return self.np_random.integers(0, self.highest).astype(np.uint8)
 
 
+class Scene(gymnasium.Env[Any, Any]):
+    """A picture that is bright or dark beside numbers, one of which is high or low: 1 is right if they agree."""
+
+    observation_space = spaces.Dict(
+        {
+            "camera": spaces.Box(0, 255, (24, 20, 3), np.uint8),
+            "lamp": spaces.Discrete(3),
+            "speed": spaces.Box(-np.inf, np.inf, (2,), np.float64),
+        }
+    )
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed, options=options)
+        self._steps = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        reward = 1.0 if action == (self._bright == self._high) else 0.0
+        self._steps += 1
+        return self._seen(), reward, False, self._steps == 20, {}
+
+    def _seen(self) -> dict[str, Any]:
+        self._bright, self._high = (self.np_random.random(2) < 0.5).tolist()
+        camera = self.np_random.integers(0, 100, (24, 20, 3)) + 150 * self._bright
+        speed = np.array([1.0 if self._high else -1.0, self.np_random.normal()])
+        return {"camera": camera.astype(np.uint8), "lamp": int(self.np_random.integers(3)), "speed": speed}
+
+
+gymnasium.register("Scene-v0", "tests.environments.spaced:Scene")
 gymnasium.register("Goal-v0", "tests.environments.spaced:Goal")
 gymnasium.register("Locks-v0", "tests.environments.spaced:Locks")
 gymnasium.register("Memory-v0", "tests.environments.spaced:Memory")

@@ -30,6 +30,7 @@ EXAMPLES = {
     "gymnasium:Pendulum-v1": "",  # the actions are a Box
     "gymnasium:tests.environments.spaced:Goal-v0": "",
     "gymnasium:tests.environments.spaced:Locks-v0": "",
+    "gymnasium:tests.environments.spaced:Scene-v0": "",  # a picture beside numbers
     "gymnasium:HalfCheetah-v5": "",
     "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "",
 }
