@@ -303,7 +303,7 @@ def interpreter(version: str) -> str:
 def test_the_command_line_works_with_other_pythons(version: str, tmp_path: Path) -> None:
     """Without PyTorch, which takes a gigabyte: what runs before it is imported."""
     python = make_environment(tmp_path / "venv", interpreter(version))
-    light = [line for line in requirements() if re.match("ale-py|numpy|PyYAML|shtab", line)]
+    light = [line for line in requirements() if re.match("ale-py|msgspec|numpy|PyYAML|shtab", line)]
     install(python, "--quiet", "--only-binary", ":all:", *light, folder=tmp_path)
     install(python, "--quiet", "--no-deps", str(ROOT), folder=tmp_path)
     program = str(tmp_path / "venv" / "bin" / "apex-learner")
