@@ -1,6 +1,6 @@
 """Every shell command of the documents is checked as its program would read it, or is known not to be, and why.
 
-Whole runs: the README's first table in tests/test_first_command.py, its other programs and the tutorial in
+Whole runs: the README's table of agents in tests/test_first_command.py, its other programs and the tutorial in
 tests/test_documented_runs.py, docs/agents.md in tests/test_reinforce.py.
 """
 

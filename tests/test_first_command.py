@@ -15,6 +15,7 @@ import redis
 import torch
 
 from rainbow_iqn_apex.agents.registry import AGENTS
+from tests.documents import section
 from tests.processes import ROOT, Processes, run
 from tests.start_script import Workplace
 
@@ -66,8 +67,8 @@ def fresh_clone(tmp_path: Path) -> Iterator[Workplace]:
 
 
 def table_of_the_readme() -> list[list[str]]:
-    """The commands of its first table, as a shell takes them apart."""
-    rows = re.findall(r"^\|.*\| `([^`]*)` \|$", (ROOT / "README.md").read_text().split("## ")[0], re.MULTILINE)
+    """The commands of its table of agents, as a shell takes them apart."""
+    rows = re.findall(r"^\|.*\| `([^`]*)` \|$", section((ROOT / "README.md").read_text(), "Agents"), re.MULTILINE)
     return [shlex.split(row) for row in rows]
 
 
