@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 import psutil
 
 from tests import forked
-from tests.deadline import Deadline, wait_until
+from tests.deadline import wait_until
 
 ROOT = Path(__file__).parent.parent
 FORKED = {  # programs of the project, and modules that run them with something changed
@@ -105,21 +105,6 @@ class Process:
     def wait_for(self, text: str, times: int = 1, seconds: float = 60) -> None:
         """Wait until a text has been written so many times."""
         self.wait_until(lambda: self.output.count(text) >= times, repr(text), seconds)
-
-    def lines(self, seconds: float = 60) -> Iterator[str]:
-        """Hand out each line as it is written, up to the end; none for so many seconds fails the test."""
-        read, deadline = 0, Deadline(seconds, lambda: f"a line\n{self._everybody()}")
-        while True:
-            ended = self.exit_code is not None
-            text = self.output
-            whole = len(text) if ended else text.rfind("\n") + 1
-            if read < whole:
-                yield from text[read:whole].splitlines()
-                read, deadline = whole, Deadline(seconds, lambda: f"a line\n{self._everybody()}")
-            elif ended:
-                return
-            deadline.check()
-            time.sleep(_POLL_S)
 
     def finish(self, seconds: float = 60) -> int:
         """Wait for the end and return the exit code."""

@@ -26,7 +26,7 @@ SETTINGS = [
 ]
 UNTIED = (*FREE, "--force")
 EVALUATE = ["--evaluation-episodes", "100000", "--evaluation-workers", "2"]
-GIVEN_UP_S = 90.0  # a program that has not ended by then is taken for one that hangs
+END_S = 30.0
 TOLD = (  # what a program is doing after such a line
     ("waits for Redis", r"Waiting for the Redis server"),
     ("ends", r"Finished|Stopped|actor 0 leaves"),
@@ -87,7 +87,7 @@ class Stop(NamedTuple):
     phase: str
     signal: str
     exit_code: int
-    seconds: float  # from the signal to the end, without those in which the machine let others run
+    seconds: float  # from the signal to the end
     output: str
 
 
@@ -140,14 +140,15 @@ def stop_once(stage: Stage, scene: Scene, dice: random.Random) -> Stop:
     assert process.exit_code is None, f"it has ended by itself: {process.output}"
     children = process.children()
     process.send_to_group(number)
-    seconds = _time_to_end(process)
-    wait_for_ends(children, GIVEN_UP_S)
-    stop = Stop(scene.name, phase, number.name, process.finish(), seconds, process.output)
+    start = time.monotonic()
+    code = process.finish(END_S)
+    stop = Stop(scene.name, phase, number.name, code, time.monotonic() - start, process.output)
+    wait_for_ends(children)
     stage.server.go_on()
     for other in others.values():
         if scene.stopped == ACTOR or "Stopped at T" not in stop.output or "plays" not in other.output:
             other.terminate()  # else an actor leaves with the learner that has led its run
-        other.finish(GIVEN_UP_S)
+        other.finish()
     return stop
 
 
@@ -179,22 +180,3 @@ def _wait(true: Callable[[], object], process: Process, seconds: float = 120) ->
     """Wait until it is so, until the process has ended or for some seconds: the signal is worth sending in any case."""
     with suppress(AssertionError):
         wait_until(lambda: process.exit_code is not None or true(), "the moment", seconds, every=0.01)
-
-
-def _time_to_end(process: Process) -> float:
-    """Seconds until a process has ended, without those in which its threads could run and the machine ran others."""
-    start, first = time.monotonic(), _delay(process.pid)
-    last = first
-    while process.exit_code is None and time.monotonic() < start + GIVEN_UP_S:
-        last = max(last, _delay(process.pid))
-        time.sleep(0.02)
-    assert process.exit_code is not None, f"it still runs after {GIVEN_UP_S} s"
-    return max(0.0, time.monotonic() - start - (last - first))
-
-
-def _delay(pid: int) -> float:
-    """Seconds that the main thread has waited for a processor."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):  # it has just ended, or this system does not count that
-        return 0.0

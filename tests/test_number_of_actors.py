@@ -18,7 +18,8 @@ PARTS = ((900, 2), (1300, 3), (1600, 1))  # agent steps that a part of the run e
 
 def play_in_parts(port: int, name: str, folder: Path, killed: int | None) -> list[Result]:
     """Play parts of a run; where more actors play, one is killed after so many lines of its log."""
-    results = []
+    # Mutation: `Replay.forget` drops all that it remembers, though the last round is read again after the next one.
+    results, held = [], [set[tuple[int, ...]]()]
     for steps, actors in PARTS:
         for output in folder.glob("*.txt"):
             output.unlink()
@@ -27,6 +28,8 @@ def play_in_parts(port: int, name: str, folder: Path, killed: int | None) -> lis
                 system.wait_for("0", "] T = ", killed)
                 system.restart("0", signal.SIGKILL)
             results.append(system.finish())
+        held.append({tuple(name) for name in newest_checkpoint(folder)["replay"]["ids"].tolist()})
+        assert held[-2] < held[-1], "a part keeps what the one before has ended with"
     return results
 
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.deadline import Clock, wait_until
-from tests.processes import ROOT, Ended, Process, Processes, is_gone, run, wait_for_ends
+from tests.processes import ROOT, Process, Processes, is_gone, wait_for_ends
 
 SLEEPS = "import time; print('is here', flush=True); time.sleep(600)"
 # Starts a helper, and waits; told to end by Ctrl-C alone, and so is the helper.
@@ -27,39 +27,18 @@ except KeyboardInterrupt:
 """
 
 
-def test_a_program_that_ends_by_itself() -> None:
-    ended = run("-c", "import sys; print(sys.argv[1], flush=True); sys.exit('no')", 1)
-    assert ended == Ended(1, "1\n", "no\n")
-
-
-def test_output_is_read_as_it_comes(processes: Processes) -> None:
-    # Mutation: `lines` that waits for the end.
-    process = processes.start(
-        "-c", "import time\nfor i in 'ab': print(i, flush=True); time.sleep(0.3)\nprint('c', end='')"
-    )
-    running = [(line, process.exit_code is None) for line in process.lines()]
-    assert running == [("a", True), ("b", True), ("c", False)]
-
-
-def test_errors_stand_where_they_are_wanted(processes: Processes) -> None:
-    words = ("-c", "import sys; print('out', flush=True); sys.exit('wrong')")
-    assert processes.run(*words) == Ended(1, "out\n", "wrong\n")
-    assert run(*words, together=True) == Ended(1, "out\nwrong\n", "")
-
-
 def test_what_hangs_is_not_waited_for(processes: Processes) -> None:
     waits: list[Callable[[Process], object]] = [
         lambda process: process.wait_for("the moon", seconds=0.2),
         lambda process: process.wait_for("is here", times=2, seconds=0.2),
         lambda process: process.wait_until(lambda: False, "the moon", seconds=0.2),
-        lambda process: list(process.lines(0.2)),
         lambda process: process.finish(0.2),
-        lambda process: process.end(0.2),
     ]
+    processes.run("-c", "import sys; sys.exit('I am the reason')")
     process = processes.start("-c", SLEEPS)
     process.wait_for("is here")
     for wait in waits:
-        with pytest.raises(AssertionError, match=r"(?s)waited 0\.2 s for .*is here"):
+        with pytest.raises(AssertionError, match=r"(?s)waited 0\.2 s for .*I am the reason.*is here"):
             wait(process)
 
 
@@ -72,12 +51,6 @@ def test_what_has_ended_is_not_waited_for(processes: Processes) -> None:
         process.wait_for("the moon")
     assert clock.seconds() < 10
     process.terminate()
-
-
-def test_a_failed_wait_quotes_everybody(processes: Processes) -> None:
-    processes.run("-c", "import sys; sys.exit('I am the reason')")
-    with pytest.raises(AssertionError, match="I am the reason"):
-        processes.start("-c", SLEEPS).finish(0.4)
 
 
 def helper_of(process: Process) -> psutil.Process:

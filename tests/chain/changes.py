@@ -63,6 +63,13 @@ def corrupting() -> None:
     actor_client.encode_message = encode  # type: ignore[attr-defined]
 
 
+def disturbed() -> None:
+    """Let leases end soon, the actors' clocks be ahead, and the learner die at its end."""
+    hurried()
+    ahead()
+    dying()
+
+
 def dying() -> None:
     """Kill the first learner of a folder just before it would write that its run has finished."""
     write = LearnerClient.write_progress
