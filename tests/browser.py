@@ -11,14 +11,15 @@ import json
 import os
 import select
 import shutil
-import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.deadline import Deadline, wait_until
+from tests.processes import Processes
 
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 _SKIPS = PROGRAM is None and not os.environ.get("TESTS_NEED_BROWSER")  # where CI installs one, its lack is a failure
@@ -32,22 +33,19 @@ class Browser:
 
     def __init__(self) -> None:
         assert PROGRAM, "there is no Chromium: apt-get install chromium"
+        self._processes = Processes()
         self._folder = tempfile.mkdtemp()
-        theirs_in, self._out = os.pipe()
-        self._in, theirs_out = os.pipe()
+        pipes = [Path(self._folder, name) for name in ("in", "out")]
+        for pipe in pipes:
+            os.mkfifo(pipe)
         # The protocol's pipes are descriptors 3 and 4 of the browser; the shell puts them there.
-        script = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'
+        script = f'exec "$@" 3<{pipes[0]} 4>{pipes[1]}'
         options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-pipe"
-        self._process = subprocess.Popen(
-            ["bash", "-c", script, "browser", PROGRAM, *options.split(), f"--user-data-dir={self._folder}"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(theirs_in, theirs_out),
-            env={**os.environ, "DBUS_SESSION_BUS_ADDRESS": "disabled:"},
-        )
-        os.close(theirs_in)
-        os.close(theirs_out)
+        words = ["-c", script, "browser", PROGRAM, *options.split(), f"--user-data-dir={self._folder}"]
+        environment = {**os.environ, "DBUS_SESSION_BUS_ADDRESS": "disabled:"}
+        self._process = self._processes.start(*words, program="bash", environment=environment)
+        self._out = os.open(pipes[0], os.O_WRONLY)
+        self._in = os.open(pipes[1], os.O_RDONLY)
         self._rest = b""
         self._number = 0
         self._target: str | None = None
@@ -59,11 +57,9 @@ class Browser:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._out)  # the browser ends with its pipe
-        try:
-            wait_until(lambda: self._process.poll() is not None, "the end of the browser", 20)
-        except AssertionError:
-            self._process.kill()
-            self._process.wait()
+        with suppress(AssertionError):
+            self._process.finish(20)
+        self._processes.close()
         os.close(self._in)
         shutil.rmtree(self._folder, ignore_errors=True)
 

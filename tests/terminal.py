@@ -3,8 +3,8 @@
 with Terminal(["launch_learner.py", ...]) as terminal:
     terminal.wait_for("%")
     terminal.type("\\x03")          # Ctrl-C, as from a keyboard
-    assert terminal.end() == 0
-    assert "Stopped" in terminal.text
+    assert terminal.finish() == 0
+    assert "Stopped" in terminal.output
 """
 
 import codecs
@@ -12,18 +12,16 @@ import fcntl
 import os
 import pty
 import re
-import signal
 import struct
 import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from tests.deadline import wait_until
-from tests.processes import ROOT, clean_environment
+from tests.processes import ROOT, Process, clean_environment
 
 WIDTH, HEIGHT = 80, 50
 _TOKEN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]|\x1b")
@@ -73,7 +71,7 @@ class Display:
         return "\n".join("".join(line).rstrip() for line in self.lines).rstrip("\n")
 
 
-class Terminal:
+class Terminal(Process):
     """Runs a command on a terminal of its own; use as a context manager."""
 
     def __init__(
@@ -84,7 +82,7 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", HEIGHT, WIDTH, 0, 0))
         given = {k: v for k, v in (environment or clean_environment()).items() if k not in ("COLUMNS", "LINES")}
-        self._popen = subprocess.Popen(
+        popen = subprocess.Popen(
             [program, *words],
             cwd=cwd,
             env=given | {"TERM": "xterm-256color"},
@@ -95,6 +93,7 @@ class Terminal:
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(slave)
+        super().__init__(popen, " ".join([program, *words])[:300], Path(os.devnull))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -105,43 +104,26 @@ class Terminal:
                 self.display.feed(decode(data))
 
     @property
-    def pid(self) -> int:
-        return self._popen.pid
-
-    @property
-    def text(self) -> str:
+    def output(self) -> str:
         """What stands on the terminal now, and above it."""
         return self.display.text
 
-    def wait_until(self, true: Callable[[], object], what: str) -> None:
-        def is_so() -> bool:
-            assert self._popen.poll() is None or true(), f"{what} never came\n{self.text}"
-            return bool(true())
-
-        wait_until(is_so, lambda: f"{what}\n{self.text}", 90)
-
-    def wait_for(self, pattern: str) -> None:
-        """Wait until a pattern stands there."""
-        self.wait_until(lambda: re.search(pattern, self.text), pattern)
+    def wait_for(self, text: str, times: int = 1, seconds: float = 90) -> None:
+        """Wait until a pattern stands there so many times."""
+        self.wait_until(lambda: len(re.findall(text, self.output)) >= times, text, seconds)
 
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
 
-    def kill(self) -> None:
-        os.kill(self._popen.pid, signal.SIGKILL)
-
-    def end(self) -> int:
+    def finish(self, seconds: float = 90) -> int:
         """Wait for the end, also of what was written; return the exit code."""
-        wait_until(lambda: self._popen.poll() is not None, lambda: f"the end\n{self.text}", 90)
-        wait_until(lambda: not self._reader.is_alive(), "all that was written to be read", 90)
-        return int(self._popen.returncode)
+        code = super().finish(seconds)
+        wait_until(lambda: not self._reader.is_alive(), "all that was written to be read", seconds)
+        return code
 
     def __enter__(self) -> "Terminal":
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
-        self._popen.wait()
-        self._reader.join(10)
+        self.kill_group()
         os.close(self._master)

@@ -240,8 +240,8 @@ def test_a_terminal_shows_a_table_until_ctrl_c(own_server: RedisServer, own_clie
         own_client.delete(Keys("pong", "id-pong").report(0))
         terminal.wait_for("! actor 0 has not reported")
         terminal.type("\x03")
-        assert terminal.end() == 1
-        assert (terminal.text, terminal.display.cursor_is_visible) == ("", True)
+        assert terminal.finish() == 1
+        assert (terminal.output, terminal.display.cursor_is_visible) == ("", True)
 
 
 @pytest.mark.parametrize(

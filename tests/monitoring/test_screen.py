@@ -47,22 +47,22 @@ def test_lines_go_above_the_picture_and_the_terminal_stays_sane(how: str | signa
     # Mutations: write the line about stopping past the screen; hide the cursor; share a begun line among threads.
     with Terminal(["-c", DRAWS]) as terminal:
         terminal.wait_for("picture 99")
-        assert re.search("escapes \\?\\[31mred +tab", terminal.text)
+        assert re.search("escapes \\?\\[31mred +tab", terminal.output)
         if isinstance(how, str):
             terminal.type(how)
         else:
             os.kill(terminal.pid, how)
-        assert terminal.end() == (-how if how == signal.SIGKILL else 0)
-        lines, display = terminal.text.split("\n"), terminal.display
+        assert terminal.finish() == (-how if how == signal.SIGKILL else 0)
+        lines, display = terminal.output.split("\n"), terminal.display
     assert (display.cursor_is_visible, display.column) == (True, 0)
     told = [line for line in lines if line.startswith(("one", "two"))]
     assert sorted(told) == sorted(
         f"{who} {n} {'x' * (80 - 6 if n == 7 else 1)}" for who in ("one", "two") for n in range(40)
     )
     if how == signal.SIGKILL:
-        assert terminal.text.count("picture") == 1, "the last one stays"
+        assert terminal.output.count("picture") == 1, "the last one stays"
     else:
-        assert "picture" not in terminal.text
+        assert "picture" not in terminal.output
         assert lines[-3:] == ["Stopping: saving what there is", "saves", "ends"]
 
 
@@ -87,9 +87,9 @@ def test_learner_and_actors_draw_on_a_terminal_and_print_plain_lines_elsewhere(
         actor.wait_for(r"speed +[\d.]+ steps/s .*├ \w+ .* \d+ %")
         piped.wait_for("Time between 2 log_interval for actor 1")
         learner.type("\x03")
-        assert (learner.end(), actor.end(), piped.end()[0]) == (0, 0, 0)
+        assert (learner.finish(), actor.finish(), piped.finish()) == (0, 0, 0)
         for terminal in (learner, actor):
             assert terminal.display.cursor_is_visible
-            assert not set("╭│╰━╸╺") & set(terminal.text), "nothing is left of the picture"
-    assert re.search(r"\nStopping: saving what there is\n\[.*\] Stopped at T = \d+, weights \w+$", learner.text)
+            assert not set("╭│╰━╸╺") & set(terminal.output), "nothing is left of the picture"
+    assert re.search(r"\nStopping: saving what there is\n\[.*\] Stopped at T = \d+, weights \w+$", learner.output)
     assert not set("\x1b╭│╰━╸╺") & set(piped.output)

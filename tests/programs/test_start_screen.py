@@ -67,13 +67,13 @@ def test_a_terminal_shows_the_whole_run_below_the_lines_of_its_processes(workpla
             terminal.wait_for(rf"\[{who}\] line 1")  # from now on it saves when it shall stop
         assert terminal.display.cursor_is_visible
         terminal.type("\x03")
-        assert terminal.end() == 0
-        assert not set("╭│╰━╸╺") & set(terminal.text), "nothing is left of the picture"
+        assert terminal.finish() == 0
+        assert not set("╭│╰━╸╺") & set(terminal.output), "nothing is left of the picture"
         for who in ("learner", "actor 0", "actor 1"):
-            numbers = [int(number) for number in re.findall(rf"(?m)^\[{who}\] line (\d+)$", terminal.text)]
+            numbers = [int(number) for number in re.findall(rf"(?m)^\[{who}\] line (\d+)$", terminal.output)]
             assert numbers == list(range(1, len(numbers) + 1)), "no line is lost or broken"
-            assert f"\n[{who}] has saved\n" in terminal.text
-        assert "\nstart_learning_atari: all is stopped and saved\n" in terminal.text
+            assert f"\n[{who}] has saved\n" in terminal.output
+        assert "\nstart_learning_atari: all is stopped and saved\n" in terminal.output
     workplace.assert_nothing_left()
 
 
@@ -85,12 +85,12 @@ def test_a_fault_of_the_picture_ends_no_run_and_is_told_once(workplace: Workplac
     assert bash
     with Terminal(words, program=bash, environment=workplace.environment, cwd=workplace.folder) as terminal:
         terminal.wait_for(r"start_learning_atari: the run cannot be drawn \(ZeroDivisionError: no rate\)")
-        lines = terminal.text.count("] line ")
-        terminal.wait_until(lambda: terminal.text.count("] line ") > lines + 20, "more lines")
+        lines = terminal.output.count("] line ")
+        terminal.wait_until(lambda: terminal.output.count("] line ") > lines + 20, "more lines")
         terminal.type("\x03")
-        assert terminal.end() == 0
-        assert terminal.text.count("ZeroDivisionError") == 1
-        assert "Traceback" not in terminal.text
+        assert terminal.finish() == 0
+        assert terminal.output.count("ZeroDivisionError") == 1
+        assert "Traceback" not in terminal.output
     workplace.assert_nothing_left()
 
 
