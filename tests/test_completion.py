@@ -2,12 +2,11 @@
 
 import shlex
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT, run
+from tests.processes import run
 
 BASH = """
 source "$1"
@@ -45,14 +44,8 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_bash_completes_options_choices_and_files(scripts: Path, line: str, expected: str) -> None:
     words = shlex.split(line)
-    done = subprocess.run(
-        ["bash", "--norc", "-c", BASH, "bash", str(scripts / words[0]), *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (done.stdout.split(), done.stderr) == (expected.split(), "")
+    code, out, errors = run("--norc", "-c", BASH, "bash", scripts / words[0], *words, program="bash")
+    assert (code, out.split(), errors) == (0, expected.split(), "")
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish", "tcsh"])
@@ -62,7 +55,7 @@ def test_other_shells_take_the_script(shell: str, tmp_path: Path) -> None:
     if not (program := shutil.which(shell)):
         pytest.skip(f"there is no {shell} to read the script")
     (tmp_path / "script").write_text(out)
-    assert subprocess.run([program, "-n", str(tmp_path / "script")], check=False).returncode == 0
+    assert run("-n", tmp_path / "script", program=program).code == 0
 
 
 def test_an_unknown_shell_is_refused() -> None:

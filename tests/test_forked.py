@@ -1,4 +1,4 @@
-"""Forked programs: what starts them sees every end, and they look like programs with an interpreter of their own."""
+"""Forked programs: what starts them sees every end, whichever thread looks."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import forked
-from tests.processes import ROOT, Process, Processes, clean_environment, run
+from tests.processes import ROOT, clean_environment
 
 
 def start(folder: Path) -> forked.Forked:
@@ -60,17 +60,3 @@ def _end(program: forked.Forked) -> int:
     while (code := program.poll()) is None:
         time.sleep(0.001)
     return code
-
-
-@pytest.mark.parametrize("words", ["launch_actor.py --version", "launch_learner.py --seed x", "run_status.py --help"])
-def test_a_forked_program_writes_and_ends_as_one_of_its_own_interpreter(words: str) -> None:
-    # Mutations: streams of the fork server; without `sys.argv`.
-    assert run(*words.split()) == run(*words.split(), fresh=True)
-
-
-def test_a_forked_program_has_its_variables_folder_and_group(processes: Processes, tmp_path: Path) -> None:
-    # Mutations: without `os.environ.update`, without `os.setpgid`.
-    variables = clean_environment() | {"REDIS_URL": "nonsense"}
-    process: Process = processes.start("launch_learner.py", "--path-to-results", tmp_path, environment=variables)
-    assert os.getpgid(process.pid) == process.pid
-    assert "REDIS_URL" in process.end().errors

@@ -4,7 +4,6 @@ import dataclasses
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.common import IntervalLog, launch_command, make_agent
 from tests.chain.environment import ChainEnvironment
-from tests.processes import ROOT, Processes
+from tests.processes import Processes
 from tests.processes import run as run_program
 from tests.small import CHAIN, FREE, save_untrained
 from tests.specs import discrete
@@ -219,9 +218,9 @@ def test_files_that_are_no_snapshots_are_refused(run: Run, model: Path, tmp_path
 
 def test_too_small_a_memory_limit_is_one_line() -> None:
     limited = f"ulimit -v 500000; exec '{sys.executable}' launch_learner.py"  # kilobytes
-    done = subprocess.run(["bash", "-c", limited], cwd=ROOT, capture_output=True, text=True, check=False)
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 1 and line.startswith("launch_learner.py: cannot load what it needs: ")
+    code, _, errors = run_program("-c", limited, program="bash")
+    (line,) = errors.splitlines()
+    assert code == 1 and line.startswith("launch_learner.py: cannot load what it needs: ")
     assert line.endswith("(is a memory limit too small, see ulimit -v?)")
 
 

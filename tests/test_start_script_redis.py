@@ -1,7 +1,5 @@
 """start_learning_atari.sh and the Redis server: its own, another's, and one that asks for a password."""
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,22 +23,6 @@ def other_redis(workplace: Workplace, processes: Processes) -> Iterator[redis.Re
         yield client
         assert server.exit_code is None
         assert client.get("mine") == b"untouched"
-
-
-def test_redis_is_started_again(workplace: Workplace) -> None:
-    workplace.start("--windows", "none")
-    workplace.argv("actor0")
-    with redis.Redis(port=workplace.port) as client:
-        client.set("kept", 1)
-        os.kill(client.info("server")["process_id"], signal.SIGTERM)
-    workplace.wait_for_line(".*the Redis server has died and is started again")
-    workplace.wait_for(lambda: workplace.output.count("Redis: started") == 2, "Redis again")
-    with redis.Redis(port=workplace.port) as client:
-        assert client.get("kept") == b"1"
-    workplace.press_ctrl_c()
-    assert workplace.exit_code() == 0
-    assert workplace.has_saved("learner")
-    workplace.assert_nothing_left()
 
 
 def test_a_port_that_something_else_has_is_refused(workplace: Workplace, processes: Processes) -> None:

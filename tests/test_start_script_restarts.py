@@ -169,8 +169,12 @@ def test_a_process_that_is_killed_is_started_again_without_noise(workplace: Work
     workplace.wait_for_line(f".*{name}( 0)? has ended with exit code 137 and is started again")
     workplace.wait_for(lambda: workplace.processes(f"launch_{name}.py"), "its successor")
     with redis.Redis(port=workplace.port) as client:
+        client.set("kept", 1)
         os.kill(client.info("server")["process_id"], signal.SIGKILL)
+    workplace.wait_for_line(".*the Redis server has died and is started again")
     workplace.wait_for(lambda: workplace.output.count("Redis: started") == 2, "Redis again")
+    with redis.Redis(port=workplace.port) as client:
+        assert client.get("kept") == b"1"
     workplace.wait_for(
         lambda: workplace.output.count(f"{name} is here" if name == "learner" else "actor0 is") == 2, "it"
     )

@@ -1,7 +1,5 @@
 import io
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -9,8 +7,8 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.common.files import replace_file
+from tests.processes import Processes
 
-ROOT = Path(__file__).parents[2]
 SIZE, PIECES = 1 << 20, 32
 
 # Replaces the file for ever, by content that is all of one letter; says when it is in the middle of a write.
@@ -27,21 +25,7 @@ for number in itertools.count():
 """
 
 
-def start_writer(path: Path) -> subprocess.Popen[bytes]:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, cwd=ROOT)
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == b"half\n"
-    return writer
-
-
-def kill(writer: subprocess.Popen[bytes]) -> None:
-    writer.kill()
-    writer.wait()
-    assert writer.stdout is not None
-    writer.stdout.close()
-
-
-def test_kill_9_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+def test_kill_9_leaves_the_old_file_or_the_new_one(processes: Processes, tmp_path: Path) -> None:
     # Mutation: yield `path.open("wb")` instead of the file aside.
     path = tmp_path / "snapshot.pth"
     path.write_bytes(b"A" * SIZE)
@@ -49,9 +33,10 @@ def test_kill_9_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     interrupted = tries = 0
     while tries < 20 or (interrupted < 5 and tries < 300):  # on a busy machine most kills come too early or too late
         tries += 1
-        writer = start_writer(path)
+        writer = processes.start("-c", WRITER, path)
+        writer.wait_for("half")
         time.sleep(rng.uniform(0, 0.01))
-        kill(writer)
+        writer.kill()
         content = path.read_bytes()
         assert len(content) == SIZE
         assert content == content[:1] * SIZE

@@ -1,9 +1,5 @@
 """The ring in the machine's memory gives what the ring of any device gives; and numba stays out of actors."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,8 +12,7 @@ from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.ring import Ring
 from tests.conftest import random_rows
 from tests.memory.test_replay import SPECS, make_chunks, make_replay
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.processes import run
 
 
 def pair(name: str, seed: int) -> tuple[Replay, Replay]:
@@ -106,4 +101,4 @@ def test_a_batch_goes_to_another_device_with_all_its_rows() -> None:
 )
 def test_actors_do_not_load_numba(module: str) -> None:
     code = f"import sys, {module}; sys.exit('numba' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+    assert run("-c", code).code == 0

@@ -18,6 +18,7 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.transport import rewrite_file
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
 from tests.conftest import RedisServer
+from tests.deadline import wait_until
 from tests.memory.links import entries_of
 from tests.servers import SERVERS
 
@@ -39,12 +40,8 @@ def client(server: RedisServer) -> Iterator[Client]:
 
 
 def wait_for_rewrite(client: Client) -> None:
-    for _ in range(3000):
-        told = client.info("persistence")
-        if not told["aof_rewrite_in_progress"] and not told["aof_rewrite_scheduled"]:
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError(client.info("persistence"))
+    at_work = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
+    wait_until(lambda: not any(client.info("persistence")[name] for name in at_work), "the file that is written anew")
 
 
 def tear_last_write(server: RedisServer) -> None:

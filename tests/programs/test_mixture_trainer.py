@@ -1,11 +1,8 @@
 """Batches prepared in a thread are the ones of no thread, and those that do not fit into memory become smaller."""
 
 import re
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +17,7 @@ from rainbow_iqn_apex.programs.learner.mixture_trainer import MixtureTrainer
 from rainbow_iqn_apex.programs.learner.trainer import make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 from tests.agents.sequences import CPU, ENVIRONMENT, agent_of, play
+from tests.processes import run
 
 AHEAD = 3
 
@@ -108,29 +106,23 @@ def test_an_error_in_the_thread_is_raised() -> None:
         trained(make_trainer(agent, buffer, 4, CPU), agent, buffer)
 
 
-def shortage(megabytes: int) -> subprocess.CompletedProcess[str]:
-    root = Path(__file__).parent.parent.parent
-    command = [sys.executable, "-m", "tests.agents.shortage", str(megabytes)]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-
-
 def test_batches_that_do_not_fit_into_memory_become_smaller_and_nothing_is_lost() -> None:
     # Mutations: no `put_back`; a `shrink` that breaks the shares; sequences taken before their rows are gathered.
-    done = shortage(80)
-    assert done.returncode == 0, done.stderr
-    sizes = [tuple(map(int, found)) for found in re.findall(r"^batch of (\d+), fresh (\d+)$", done.stdout, re.M)]
+    code, out, errors = run("-m", "tests.agents.shortage", 80)
+    assert code == 0, errors
+    sizes = [tuple(map(int, found)) for found in re.findall(r"^batch of (\d+), fresh (\d+)$", out, re.M)]
     told = r"^Out of memory: batches have (\d+) sequences from now on, in the place of (\d+)$"
-    steps = [tuple(map(int, found)) for found in re.findall(told, done.stdout, re.M)]
+    steps = [tuple(map(int, found)) for found in re.findall(told, out, re.M)]
     assert steps and all(now == before - 2 for now, before in steps), "the smallest step that keeps the halves"
     assert all(size == 2 * fresh for size, fresh in sizes) and sizes[-1][0] == steps[-1][0] < sizes[0][0]
-    (numbers,) = re.findall(r"^learned (.*)$", done.stdout, re.M)
+    (numbers,) = re.findall(r"^learned (.*)$", out, re.M)
     learned = list(map(int, numbers.split()))
     assert learned == list(range(len(learned))) and len(learned) > 48 - sizes[-1][1], "each once, the oldest first"
 
 
 def test_a_batch_that_cannot_become_smaller_ends_the_run() -> None:
-    done = shortage(5)
-    assert done.returncode and "can't allocate memory" in done.stderr and "batches have 2 sequences" in done.stdout
+    code, out, errors = run("-m", "tests.agents.shortage", 5)
+    assert code and "can't allocate memory" in errors and "batches have 2 sequences" in out
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What a command line of the start script asks for, and which mistakes it names before anything is started."""
 
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from rainbow_iqn_apex.memory.broker.access import OPEN
 from rainbow_iqn_apex.options.command_line import run_by
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
+from tests.processes import run
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -151,7 +151,7 @@ def test_the_help_explains_every_option_of_the_script() -> None:
 
 def test_pytorch_is_not_imported_without_need() -> None:
     look = "import sys, rainbow_iqn_apex.programs.start.program; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", look], cwd=ROOT, check=False).returncode == 0
+    assert run("-c", look).code == 0
 
 
 def test_a_program_is_run_from_any_folder(monkeypatch: pytest.MonkeyPatch) -> None:
