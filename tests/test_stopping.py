@@ -20,13 +20,6 @@ assert stop.wait(60)
 os.kill(os.getpid(), signal.{number})
 print("is asked twice", flush=True)
 """
-LOADS = """
-import os, signal
-from rainbow_iqn_apex.programs import stopping
-stopping.end_at_once()
-os.kill(os.getpid(), signal.{number})
-print("goes on")
-"""
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
@@ -35,11 +28,6 @@ def test_a_signal_never_waits_for_what_it_interrupts(number: str) -> None:
     told = ["Stopping: saving what there is", "goes on", "is asked twice"]
     code, out, errors = run("-c", WORKS.format(number=number))
     assert (code, sorted(out.splitlines()), errors) == (0, told, "")
-
-
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
-def test_a_program_that_loads_ends_without_a_word(number: str) -> None:
-    assert run("-c", LOADS.format(number=number)) == Ended(-signal.Signals[number], "", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
