@@ -66,12 +66,18 @@ def _watch() -> None:
     printed: dict[str, float] = {}  # by what is waited for: when its last line was printed, or when its wait began
     while True:
         time.sleep(INTERVAL_S / 20)
-        now, since = time.monotonic(), _longest()
-        printed = {what: printed.get(what, start) for what, start in since.items()}
-        for what, start in since.items():
-            if now - max(printed[what], start) >= INTERVAL_S:
-                printed[what] = now
-                print(line(what, now - start), flush=True)
+        printed = print_due(printed, time.monotonic())
+
+
+def print_due(printed: dict[str, float], now: float) -> dict[str, float]:
+    """Print a line about each wait that is due; return when each wait's last line was printed, as in `printed`."""
+    since = _longest()
+    printed = {what: printed.get(what, start) for what, start in since.items()}
+    for what, start in since.items():
+        if now - max(printed[what], start) >= INTERVAL_S:
+            printed[what] = now
+            print(line(what, now - start), flush=True)
+    return printed
 
 
 def _longest() -> dict[str, float]:

@@ -36,27 +36,28 @@ def test_a_line_names_what_is_waited_for_when_it_is_due(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == "Waiting for the moon (5 sec)\n"
 
 
-def test_a_blocked_call_is_told_every_interval(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(waiting, "INTERVAL_S", 0.2)
-    with waiting.waiting("nothing"):
-        pass
-    time.sleep(0.6)  # a watcher that has begun before takes up the new interval
-    start = time.monotonic()
+def test_a_call_that_blocks_prints_a_line_every_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    # Mutations: a line for each thread; a line at every look; of nested waits the innermost.
+    printed: dict[str, float] = {}
+    is_in, leave = threading.Event(), threading.Event()
+
+    def wait_too() -> None:
+        with waiting.waiting("the moon"):
+            is_in.set()
+            leave.wait(60)
+
     with waiting.waiting("the moon"), waiting.waiting("its far side"):
-        other = threading.Thread(target=lambda: _wait(0.7))
+        other = threading.Thread(target=wait_too)
         other.start()
-        time.sleep(0.7)
+        assert is_in.wait(60)
+        now = time.monotonic()
+        for second in range(26):
+            printed = waiting.print_due(printed, now + second)
+        leave.set()
         other.join()
-    said = capsys.readouterr().out.splitlines()
-    assert all(line.startswith("Waiting for the moon (") for line in said)
-    assert 1 <= len(said) <= (time.monotonic() - start) / 0.2, "once for both threads"
-
-
-def _wait(seconds: float) -> None:
     with waiting.waiting("the moon"):
-        time.sleep(seconds)
+        printed = waiting.print_due(printed, now + 26)
+    assert capsys.readouterr().out == "Waiting for the moon (10 sec)\nWaiting for the moon (20 sec)\n"
 
 
 @pytest.mark.redis
