@@ -23,6 +23,7 @@ from rainbow_iqn_apex.memory.broker.transport import (
     Scripts,
     last_sequence,
     newest_version,
+    sequence_of,
 )
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.messages import Message, encode_message
@@ -203,8 +204,17 @@ class ActorClient:
             f"Redis holds the messages of {self.title} up to {known} of {self._sequence}: sending again",
             flush=True,
         )
-        lost = [(at, self._append(commit, allow_gap=True)) for at, commit in self._kept if commit.first > known]
-        self._kept = deque([kept for kept in self._kept if kept[1].first <= known] + lost)
+        known = max(known, self._trimmed())
+        lost = [(at, self._append(commit, allow_gap=True)) for at, commit in self._kept if commit.last > known]
+        self._kept = deque([kept for kept in self._kept if kept[1].last <= known] + lost)
+
+    def _trimmed(self) -> int:
+        """Return the number up to which the learner has read this actor's messages and trimmed the log.
+
+        If another client has made the number in the state smaller, these look lost. Sent again they would count twice.
+        """
+        log: Any = self._client.xread({self.keys.log(self.actor): "0-0"}, count=1)
+        return min(self._read(), sequence_of(log[0][1][0][0]) - 1) if log else 0
 
     def _known(self) -> int:
         """Return the number of this actor's last message that Redis holds.

@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped
+from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker import lease
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.transport import last_sequence
@@ -166,6 +167,20 @@ def test_an_actor_that_starts_on_an_empty_server_waits_for_what_the_learner_has_
             assert successor.saved() is None
             play(successor, 0)
     assert [number for number, _ in rounds_of(own_client, "run")] == [4]
+
+
+def test_a_wrong_number_in_the_state_sends_nothing_again(client: Client, run_name: str) -> None:
+    # Mutation: `_trimmed` that is always 0.
+    with learner_link(client, run_name) as learner, actor_link(client, run_name) as actor:
+        for number in (1, 2, 3):
+            play(actor, number)
+        learner.write_progress("running", 0, 0, {0: actor.sequence})
+        learner.trim({0: actor.sequence})
+        client.xadd(actor.keys.log(0), {"m": b"another client's"})
+        client.hset(actor.keys.state(0), "sequence", 0)
+        actor.pause(WaitReporter("a test"))
+        assert client.xlen(actor.keys.log(0)) == 2, "the actor's newest message, and the other's"
+        assert client.hget(actor.keys.state(0), "sequence") == b"%d" % actor.sequence
 
 
 def test_what_is_older_than_a_few_seconds_is_not_kept(
