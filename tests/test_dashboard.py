@@ -103,6 +103,7 @@ def test_films_of_evaluation_episodes_play(
     redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:
     # Mutations: leave `media-src` out of the policy; replace a film that somebody watches; load no first picture.
+    # Mutation: give the video the film's address, from which the browser reads on as another film is there.
     folder = tmp_path / "results"
     write_files(folder, "pong", 40)
     sink = FilmFiles(RunInfo(run_name, "id", folder, "pong", {}))

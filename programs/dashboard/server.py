@@ -33,7 +33,7 @@ _STATIC = Path(__file__).with_name("static")
 _COOKIE = "dashboard_token_"  # and the port, as a browser sends a cookie to all ports of a host
 _MOST_NAMES = 30  # metrics, or runs, in one request
 _POLICY = (
-    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
+    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data: blob:; media-src blob:; "
     "style-src 'self' 'unsafe-inline'; "  # plotly sets styles of its own
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
