@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.chunks import ATARI, SPEC
 from benchmarks.harness import SLICE_S, Comparison, Work, compare, one_thread
 from benchmarks.replay_peers import NumpyTree, Peer, peers
-from rainbow_iqn_apex.memory.batch import Batch, NStepRows
+from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.fast.ring import RingRows
 from rainbow_iqn_apex.memory.replay import Replay
@@ -87,7 +87,7 @@ def gather(replay: Replay, batch_size: int, turns: int) -> Work:
 def our_sample(replay: Replay, batch_size: int) -> Work:
     """Return a work that draws a batch and cuts its transitions, as an update does."""
 
-    def work() -> tuple[Batch, NStepRows]:
+    def work() -> tuple[Batch, Transitions]:
         batch = replay.sample(batch_size, BETA)
         assert isinstance(batch.rows, RingRows)
         return batch, batch.rows.transitions(STEPS, GAMMA, CLIP)

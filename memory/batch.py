@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 
-class NStepRows(NamedTuple):
+class Transitions(NamedTuple):
     """An n-step transition for each sample: m is n, or the number of steps to the episode's end if that is less."""
 
     obs: Tensor  # [B, S, ...] stack at row t
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     replayed: Tensor | None = None  # [B] bool, from a mixture: drawn again from a table, not fresh from the queue
 
     @property
-    def cut(self) -> Callable[[int, float, float], NStepRows] | None:
+    def cut(self) -> Callable[[int, float, float], Transitions] | None:
         """What cuts n-step transitions out of a replay's memory: n, discount, clip -> rows; None of plain tensors."""
         return getattr(self.rows, "transitions", None)
 

@@ -22,21 +22,11 @@ from rainbow_iqn_apex.agents.optimisers import Adam
 from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 from rainbow_iqn_apex.agents.randomness import RandomState
-from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
 
 CHUNK_LENGTH = 64  # rows: a chunk of 70 frames is half a megabyte raw, and some kilobytes compressed
-
-
-class Transitions(NamedTuple):
-    """An n-step transition for each sample."""
-
-    obs: Tensor  # [B, S, ...] stack at row t
-    action: Tensor  # [B] int64
-    return_: Tensor  # [B] n-step return of clipped rewards
-    discount: Tensor  # [B] of the bootstrap value: 0 at a true end
-    next_obs: Tensor  # [B, S, ...] stack at row t + m
 
 
 class PolicyOutput(NamedTuple):
@@ -181,7 +171,7 @@ class QLearningAgent(Agent):
     def transitions(self, batch: Batch) -> Transitions:
         """Cut n-step transitions out of sampled windows."""
         if (cut := batch.cut) is not None:  # the same, bit for bit, without copying the windows
-            return Transitions(*cut(self._multi_step, self._learning.discount, self._learning.reward_clip))
+            return cut(self._multi_step, self._learning.discount, self._learning.reward_clip)
         prefix = self.spec.prefix
         window = slice(prefix, prefix + self._multi_step + 1)
         ahead = self._n_step(batch.reward[window], batch.discount[window], batch.step_type[window])

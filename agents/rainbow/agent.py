@@ -11,8 +11,9 @@ from rainbow_iqn_apex.agents.interface import Inspection, Setup
 from rainbow_iqn_apex.agents.networks.duelling import CategoricalNetwork, Weights
 from rainbow_iqn_apex.agents.ops.categorical import cross_entropy, project
 from rainbow_iqn_apex.agents.ops.n_step import NStep
-from rainbow_iqn_apex.agents.q_learning.agent import PolicyOutput, QLearningAgent, Transitions, network_spec
+from rainbow_iqn_apex.agents.q_learning.agent import PolicyOutput, QLearningAgent, network_spec
 from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
+from rainbow_iqn_apex.memory.batch import Transitions
 
 
 class Rainbow(QLearningAgent):

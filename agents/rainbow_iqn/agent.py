@@ -12,8 +12,9 @@ from rainbow_iqn_apex.agents.interface import Inspection, Setup
 from rainbow_iqn_apex.agents.networks.duelling import QuantileNetwork, Weights
 from rainbow_iqn_apex.agents.ops.n_step import NStep
 from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
-from rainbow_iqn_apex.agents.q_learning.agent import PolicyOutput, QLearningAgent, Transitions, network_spec
+from rainbow_iqn_apex.agents.q_learning.agent import PolicyOutput, QLearningAgent, network_spec
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
+from rainbow_iqn_apex.memory.batch import Transitions
 
 
 class RainbowIqn(QLearningAgent):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.memory.batch import Batch, NStepRows
+from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.fast import windows
@@ -56,7 +56,7 @@ class MemoryRing(Ring):
         blocks = rows.view(-1, self.spec.window, *rows.shape[1:])  # [slots, T, ...] here a whole chunk is a sample
         return blocks.index_select(0, indices).transpose(0, 1)
 
-    def transitions(self, indices: Tensor, n: int, gamma: float, reward_clip: float) -> NStepRows:
+    def transitions(self, indices: Tensor, n: int, gamma: float, reward_clip: float) -> Transitions:
         """Cut the n-step transitions of the samples [B]: see `RingRows.transitions`."""
         if not 0 < n <= self._most_steps:
             raise ValueError(f"a sample's window has no row {n} steps ahead")
@@ -67,7 +67,7 @@ class MemoryRing(Ring):
             addresses, indices.numpy(), self._sizes, n, gamma, reward_clip, *self._numbers
         )
         return_ = torch.from_numpy(sums) if n <= _IN_ORDER else torch.from_numpy(terms).sum(0)  # [B]
-        return NStepRows(obs, torch.from_numpy(action), return_, torch.from_numpy(bootstrap), next_obs)
+        return Transitions(obs, torch.from_numpy(action), return_, torch.from_numpy(bootstrap), next_obs)
 
 
 class RingRows(Mapping[str, Tensor]):
@@ -97,7 +97,7 @@ class RingRows(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._ring.rows)
 
-    def transitions(self, n: int, gamma: float, reward_clip: float) -> NStepRows:
+    def transitions(self, n: int, gamma: float, reward_clip: float) -> Transitions:
         """Cut the n-step transition at each window's row t, the first after the prefix, without copying the window.
 
         For actions of one discrete choice. Equal, bit for bit, to `agents.ops.n_step` of the clipped rewards

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent, Transitions
+from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.memory.assembler import Assembler
-from rainbow_iqn_apex.memory.batch import Batch
+from rainbow_iqn_apex.memory.batch import Batch, Transitions
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.fast import windows
