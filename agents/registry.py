@@ -64,7 +64,10 @@ def find_agent(name: str) -> Entry:
         return AGENTS[name]
     place = plugins.offered(GROUP).get(name, name)
     if not plugins.module_exists(place):
-        raise UserError(f"--agent: expected {', '.join(agent_names())} or package.module:Class, got {name!r}")
+        raise UserError(
+            f"--agent: expected {', '.join(agent_names())} or package.module:Class, got {name!r}"
+            f"{plugins.searched(place)}"
+        )
     found = plugins.load("--agent", place)
     options = getattr(found, "options_type", None)
     if not (isinstance(found, type) and isinstance(options, type) and issubclass(options, AgentOptions)):

@@ -43,6 +43,12 @@ def load(option: str, place: str) -> Any:
         raise UserError(f"{option}: {place} cannot be imported: {name_error(error)}") from error
 
 
+def searched(place: str) -> str:
+    """Return the end of a line about a module that was not found: where it was looked for."""
+    module, colon, _ = place.partition(":")
+    return f" (module {module!r} is neither installed nor in {Path.cwd()})" if colon else ""
+
+
 def _find_modules_here() -> None:
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)

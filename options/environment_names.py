@@ -2,6 +2,7 @@
 
 import re
 
+from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.registry import find_environment, outside
 
@@ -40,7 +41,8 @@ def _outside_errors(environment: str) -> list[str]:
         found = find_environment(environment)
     except UserError as error:
         return [str(error)]
-    return [] if found else [f"--env: there is no environment {environment!r}; {_meant(environment)}"]
+    where = plugins.searched(outside(environment))
+    return [] if found else [f"--env: there is no environment {environment!r}{where}; {_meant(environment)}"]
 
 
 def _meant(environment: str) -> str:

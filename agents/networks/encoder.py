@@ -25,7 +25,7 @@ class EncoderSpec:
 
     observation: Field
     stack: int
-    architecture: str  # a key of TRUNKS; of no account for vectors
+    architecture: str  # a key of TRUNKS; ignored for vectors
     features: int  # of the last layer; a trunk alone has as many only behind a vector
     precision: torch.dtype = torch.float32  # of the products; weights and features are float32
     learns: bool = True  # else an encoder keeps its largest weights in that precision, not rounded for each row anew
@@ -156,11 +156,11 @@ class Encoder(Trunk):
 
 
 def _kept(body: nn.Sequential, spec: EncoderSpec) -> list[int]:
-    height, width = spec.observation.shape[-2:]
+    shape = spec.observation.shape
     try:
-        return kept_numbers(body, (spec.channels, height, width), 8 // spec.precision.itemsize)
+        return kept_numbers(body, (spec.channels, *shape[-2:]), 8 // spec.precision.itemsize)
     except RuntimeError as error:
         raise UserError(
-            f"--architecture {spec.architecture}: its convolutions do not fit pictures of {height}x{width}; "
-            "choose one that takes smaller ones, such as deep"
+            f"--architecture {spec.architecture}: its convolutions do not fit pictures of {'x'.join(map(str, shape))} "
+            "([H, W] or [C, H, W]); choose one that takes smaller ones, such as deep"
         ) from error

@@ -96,7 +96,7 @@ def test_each_kind_goes_through_a_trunk_of_its_own(sizes: tuple[int, int], learn
 @pytest.mark.parametrize(("architecture", "side"), [("canonical", 33), ("data-efficient", 24), ("shallow", 33)])
 def test_a_picture_smaller_than_what_an_architecture_looks_at_is_refused(architecture: str, side: int) -> None:
     Trunk(EncoderSpec(Field((side + 1, side + 1), "uint8"), 1, architecture, 7))
-    line = f"--architecture {architecture}: .* pictures of 40x{side}; choose .* deep"
+    line = rf"--architecture {architecture}: .* pictures of 3x40x{side} \(\[H, W\] or \[C, H, W\]\); choose .* deep"
     with pytest.raises(UserError, match=line) as raised:
         Trunk(EncoderSpec(Field((3, 40, side), "uint8"), 1, architecture, 7))
     assert "\n" not in str(raised.value)

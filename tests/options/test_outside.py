@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex import args
+from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.common import open_environment
@@ -13,6 +14,7 @@ from tests.documents import write_modules
 from tests.processes import ROOT, run
 
 AGENT, ENVIRONMENT = "linear_agent:LinearAgent", "corridor:make"
+_NO_AGENT = f"--agent: expected {', '.join(AGENTS)} or package.module:Class, got "
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +47,7 @@ def test_help_has_its_options(folder: Path) -> None:
     ("words", "error"),
     [
         ("--agent nobody", "--agent: expected rainbow_iqn, rainbow, impala,"),
-        ("--agent nobody:Agent", "--agent: expected rainbow_iqn, rainbow, impala,"),
+        ("--agent nobody:Agent", f"{_NO_AGENT}'nobody:Agent' (module 'nobody' is neither installed nor in "),
         ("--agent linear_agent:Nothing", "--agent: linear_agent:Nothing cannot be imported: AttributeError: "),
         ("--agent linear_agent:option", "--agent: expected a class with options_type"),
         ("--agent broken:Agent", "--agent: broken:Agent cannot be imported: ZeroDivisionError: "),
@@ -56,7 +58,10 @@ def test_help_has_its_options(folder: Path) -> None:
         ("--corridor-length 3", "--corridor-length: "),
         ("--env clash:make", "--env: clash:make has an option --hidden-size, which --agent rainbow_iqn has, too"),
         ("--env broken:make", "--env: broken:make cannot be imported: ZeroDivisionError: "),
-        ("--env nobody:make", "--env: there is no environment 'nobody:make'; --env atari and --game"),
+        (
+            "--env nobody:make",
+            "--env: there is no environment 'nobody:make' (module 'nobody' is neither installed nor in /",
+        ),
     ],
 )
 def test_what_is_refused_in_one_line(words: str, error: str, folder: Path) -> None:
