@@ -5,6 +5,7 @@ from typing import Any
 from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.monitoring.metrics import PRIORITY_BOUNDS
 from rainbow_iqn_apex.monitoring.overview import Overview, Process
+from rainbow_iqn_apex.options.environment_names import task_name
 from rainbow_iqn_apex.programs.dashboard.happenings import Happening
 from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview
 from rainbow_iqn_apex.saber.results.task import Task
@@ -36,8 +37,7 @@ def events(happenings: list[Happening]) -> list[dict[str, Any]]:
 
 def task_of(overview: Overview) -> str:
     """Return the task in the names of the run's files."""
-    _, colon, environment = str(overview.setting("env") or "atari").partition(":")
-    return environment if colon else str(overview.setting("game") or "")
+    return task_name(str(overview.setting("env") or "atari"), str(overview.setting("game") or ""))
 
 
 def text(value: object, most: int = _MAX_TEXT) -> str:

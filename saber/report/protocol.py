@@ -82,8 +82,8 @@ def protocols_of(runs: Sequence[Run]) -> Protocols:
 def protocol_of(settings: Mapping[str, Any]) -> Protocol | None:
     """Read the rules from settings of a run or an evaluation; None if they are not recorded."""
     if not is_atari(settings):
-        environment = str(settings["env"])
-        return Protocol(f"rules of {environment.partition(':')[2] or environment}", 0.0, unlimited=True, is_atari=False)
+        environment = str(settings["env"]).removeprefix("gymnasium:")
+        return Protocol(f"rules of {environment}", 0.0, unlimited=True, is_atari=False)
     stickiness, cut = (settings.get(name) for name in ("proba_sticky_actions", "disable_SABER_mode"))
     if not isinstance(stickiness, int | float) or not isinstance(cut, bool):
         return None

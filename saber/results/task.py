@@ -22,10 +22,10 @@ class Task:
 
     @property
     def title(self) -> str:
-        """Write a game as in "Ms Pacman", and the id of another environment as it is."""
+        """Write a game as in "Ms Pacman", the id of a Gymnasium environment, or what `--env` names elsewhere."""
         if self.is_atari:
             return self.name.replace("_", " ").title()
-        return self.env.partition(":")[2] or self.name
+        return self.env.removeprefix("gymnasium:") if ":" in self.env else self.name
 
     @property
     def key(self) -> str:

@@ -23,7 +23,7 @@ from rainbow_iqn_apex.monitoring.overview import Overview, Process
 from rainbow_iqn_apex.monitoring.report import Event, Report, encode
 from rainbow_iqn_apex.monitoring.sinks.film_files import FilmFiles
 from rainbow_iqn_apex.monitoring.sinks.sink import RunInfo
-from rainbow_iqn_apex.programs.dashboard.present import present
+from rainbow_iqn_apex.programs.dashboard.present import present, task_of
 from rainbow_iqn_apex.programs.dashboard.watcher import LastOverview
 from tests.dashboard import ask, moment, needs_dashboard, start
 from tests.dashboard import write_run as write_files
@@ -50,6 +50,21 @@ def store(client: Client, run_name: str, folder: Path) -> Iterator[ReportStore]:
     with closing(ReportStore(client, Keys(run_name, "id"))) as store:
         store.write(None, encode(report(began=1.0)))
         yield store
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ("atari", "pong"),
+        ("gymnasium:CartPole-v1", "CartPole-v1"),
+        ("gymnasium:ale_py:ALE/Pong-v5", "ale_py-ALE-Pong-v5"),
+        ("corridor:make", "corridor-make"),
+    ],
+)
+def test_the_files_of_a_run_are_found_by_the_name_that_they_have(env: str, name: str) -> None:
+    # Mutation: take what follows the first colon as it is.
+    record = RunStatus("id", "running", {"game": "pong", "env": env}, 0, 0)
+    assert task_of(Overview("mine", record, (), ())) == name
 
 
 def report(began: float = 1.0, **values: float) -> Report:

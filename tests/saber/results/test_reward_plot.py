@@ -158,5 +158,8 @@ def test_another_environment_is_named_by_its_id_and_not_measured_by_ataris_rules
     assert "<h1>CartPole-v1: training scores</h1>" in page
     for word in ("SABER", "frames", " min)", "To compare"):
         assert word not in text.replace('"min"', "")
+    # Mutation: show what follows the colon of any environment.
+    own = render_reward_plot(stream(30), Task("corridor-make", "corridor:make"), 1)
+    assert "<h1>corridor:make: training scores</h1>" in own
     assert "frames" in render_reward_plot(stream(30), Task("pong"))
     assert figure_of(render_reward_plot(stream(30), Task("pong", "gymnasium:pong")))["layout"]["shapes"] == []
