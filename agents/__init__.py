@@ -1,1 +1,1 @@
-"""What agents compute: networks, losses and policies. Nothing here knows of Redis, files or environments."""
+"""What agents compute: networks, losses and policies. Nothing here uses Redis, files or environments."""

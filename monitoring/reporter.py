@@ -86,11 +86,11 @@ class Reporter:
             self._viewer = None
             print(f"Not to be watched in dashboard.py: Redis takes no view ({error}), see docs/access.md", flush=True)
         except ResponseError as error:
-            self._tell(f"Redis takes no report ({error})")
+            self._print_once(f"Redis takes no report ({error})")
         except BrokerError:  # Redis is away: the process itself prints lines about that
             pass
         except Exception as error:  # noqa: BLE001 - a fault in here may cost reports, and no run
-            self._tell(f"a report failed ({type(error).__name__}: {' '.join(str(error).split())[:200]})")
+            self._print_once(f"a report failed ({type(error).__name__}: {' '.join(str(error).split())[:200]})")
 
     def _send(self, report: bytes) -> None:
         if self._viewer is None or self._actor is None:
@@ -124,7 +124,7 @@ class Reporter:
         except (ReportError, ResponseError):  # a user that may not read may still write
             self._restarts = 0.0
 
-    def _tell(self, why: str) -> None:
+    def _print_once(self, why: str) -> None:
         """Print one line in the life of a process."""
         if not self._refused:
             self._refused = True

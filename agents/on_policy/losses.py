@@ -24,7 +24,7 @@ _HUBER = 1.0
 
 
 class Predictions(NamedTuple):
-    """Holds what the network says of an update's rows."""
+    """Holds what the network computed of an update's rows."""
 
     parameters: Tensor  # [T, B, P], with gradient
     value: Tensor  # [T, B], with gradient

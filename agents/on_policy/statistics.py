@@ -1,4 +1,4 @@
-"""What the on-policy family knows of observations and returns: means and deviations of all that the run has played.
+"""Running statistics of observations and returns: means and deviations of all that the run has played.
 
 The learner takes each row into account exactly once, when it has learned from it: chunks come from the actors' logs, of
 which none is read twice. What actors see of it travels with the weights, so both sides normalise alike.

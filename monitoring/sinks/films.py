@@ -42,7 +42,7 @@ class FilmReader:
         self._seen = shown.copy()  # good or bad
         self._best = shown["best"].score if "best" in shown else None
         self._next_newest = 0.0
-        self._told = False
+        self._has_printed = False
 
     def read(self, now: float, *, last: bool = False) -> dict[FilmSlot, Film]:
         """Return the films that are new; none if Redis does not answer, and `last` a newest one in any case."""
@@ -55,7 +55,7 @@ class FilmReader:
                     if slot in headers and (film := self._film(slot, decode_info(headers[slot]))):
                         found[slot] = film
                 except FilmError as error:
-                    self._tell(error)
+                    self._print_once(error)
         if "newest" in found:
             self._next_newest = now + _NEWEST_S
         if "best" in found:
@@ -81,10 +81,10 @@ class FilmReader:
         """Return whether a film may be shown: the best one is worse where Redis has lost a better one."""
         return slot != "best" or self._best is None or info.score > self._best
 
-    def _tell(self, error: FilmError) -> None:
+    def _print_once(self, error: FilmError) -> None:
         """Print one line in the life of a process."""
-        if not self._told:
-            self._told = True
+        if not self._has_printed:
+            self._has_printed = True
             print(f"A film of an evaluation episode is not shown: Redis holds {error}", flush=True)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ class Guarded:
     def __init__(self, sink: Sink) -> None:
         self.is_live = sink.is_live
         self._sink = sink
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def take(self, moment: Moment) -> None:
         """Write the metrics of a moment, if that is possible."""
@@ -29,8 +29,8 @@ class Guarded:
 
     def report_once(self, failure: str) -> None:
         """Print a line, if it is new."""
-        if failure not in self._told:
-            self._told.add(failure)
+        if failure not in self._printed:
+            self._printed.add(failure)
             print(f"Metrics are not written ({type(self._sink).__name__}: {failure})", flush=True)
 
     def _try(self, write: Callable[[], None]) -> None:

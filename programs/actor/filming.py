@@ -29,7 +29,7 @@ class Filmer:
         self._lapse, self._rate = TimeLapse(), 1.0
         self._next_newest = self._next_try = 0.0
         self._best: tuple[float, bytes] | None = None  # score and film
-        self._told = False
+        self._has_printed = False
 
     def begin(self, environment: Environment) -> TimeLapse:
         """Return what takes the pictures of the episode that begins."""
@@ -53,7 +53,7 @@ class Filmer:
             self._write(film, now)
         except BrokerError as error:
             self._next_try = now + _AGAIN_S
-            self._tell(error)
+            self._print_once(error)
 
     def _encode(self, record: EpisodeRecord, began: RunStatus, version: int) -> bytes:
         pictures = self._lapse.pictures()
@@ -82,10 +82,10 @@ class Filmer:
         except FilmError:
             return None
 
-    def _tell(self, error: Exception) -> None:
+    def _print_once(self, error: Exception) -> None:
         """Print one line in the life of a process."""
-        if not self._told:
-            self._told = True
+        if not self._has_printed:
+            self._has_printed = True
             print(f"Not shown: Redis takes no film of an episode ({' '.join(str(error).split())[:200]})", flush=True)
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ class Actor:
 
     def _begin(self) -> None:
         """Go on where this actor's predecessor stopped, or join the run."""
-        self._client.written_record()  # which says what the learner has read
+        self._client.written_record()  # it holds what the learner has read
         saved = self._client.saved(repeats=self._limiter.synchronize)
         if saved and not self._is_left_behind(saved):
             self._restore(saved)

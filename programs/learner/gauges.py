@@ -42,7 +42,7 @@ class LearnerGauges:
         self._ingest = ingest
         self._shares = Shares(clock)
         self._tags = Tags()
-        self._tells_less = False  # whether a line was printed about metrics that are left out
+        self._has_printed = False  # whether a line was printed about metrics that are left out
         self._metrics: deque[Metrics] = deque(maxlen=max(1, args.evaluation_size // args.batch_size))
         self._updates = 0
         self._first = progress.T_actors
@@ -54,8 +54,8 @@ class LearnerGauges:
     def note(self, metrics: list[Metrics]) -> None:
         """Count updates and keep their metrics; print a line if the agent has more of them than are kept."""
         left_out = next((name for made in metrics for name in made if self._tags.of(name) is None), None)
-        if left_out is not None and not self._tells_less:
-            self._tells_less = True
+        if left_out is not None and not self._has_printed:
+            self._has_printed = True
             named = textwrap.shorten(ascii(left_out), 60)
             print(f"Metrics are left out: the agent's updates have more than {MOST_TAGS}, {named} is one", flush=True)
         self._metrics += metrics

@@ -45,7 +45,7 @@ class ResultsFolder:
         self._next_plot = 0.0
         self._record: RunRecord | None = None  # until the run begins
         self._known: EpisodeRecord | None = None  # newest episode that was left out
-        self._left_out = ThrottledCounter(self._tell_known)
+        self._left_out = ThrottledCounter(self._known_line)
         try:
             folder_to_write("--path-to-results", folder)
             self._lock = (folder / f".{game}.lock").open("w")
@@ -127,7 +127,7 @@ class ResultsFolder:
         """Return, by evaluation actor, the number of episodes that its log counts, lost ones among them."""
         return self._evaluations.counts() if self._evaluations else {}
 
-    def _tell_known(self, new: int, count: int) -> str:
+    def _known_line(self, new: int, count: int) -> str:
         assert self._known
         actor, env, episode = self._known.actor, self._known.env, self._known.episode
         return (
