@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # One command for everything: makes the environment, in which programs/start then starts Redis, the learner and the actors.
 set -euo pipefail
+export RAINBOW_CALLED_FROM=${RAINBOW_CALLED_FROM:-$PWD} # where modules of --agent and --env are looked for, too
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 
 for word; do # the help needs no environment

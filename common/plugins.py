@@ -1,6 +1,7 @@
 """Finds classes and functions outside of this project: by `package.module:name`, or by entry points of packages."""
 
 import importlib
+import os
 import sys
 from functools import cache
 from importlib.metadata import entry_points
@@ -33,7 +34,8 @@ def module_exists(place: str) -> bool:
 def load(option: str, place: str) -> Any:
     """Return the object at `place`, as package.module:name; raises UserError that names the option.
 
-    Modules of the present folder are found, too, after those that are installed.
+    Modules of the present folder are found, too, after those that are installed; under the start script, which works in
+    its own folder, also those of the folder from which it was called.
     """
     module, _, name = place.partition(":")
     _find_modules_here()
@@ -46,9 +48,14 @@ def load(option: str, place: str) -> Any:
 def searched(place: str) -> str:
     """Return the end of a line about a module that was not found: where it was looked for."""
     module, colon, _ = place.partition(":")
-    return f" (module {module!r} is neither installed nor in {Path.cwd()})" if colon else ""
+    return f" (module {module!r} is neither installed nor in {' or '.join(_folders())})" if colon else ""
 
 
 def _find_modules_here() -> None:
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
+    sys.path += [folder for folder in _folders() if folder not in sys.path]
+
+
+def _folders() -> list[str]:
+    """Return the present folder, and the one from which the start script was called if that is another."""
+    here = str(Path.cwd())
+    return list(dict.fromkeys([here, os.environ.get("RAINBOW_CALLED_FROM", here)]))

@@ -38,6 +38,23 @@ def test_a_wrong_option_is_named_and_nothing_starts(workplace: Workplace, option
     workplace.assert_nothing_left()
 
 
+def test_modules_of_the_folder_in_which_the_command_is_given_are_found(workplace: Workplace) -> None:
+    # Mutation: look in the script's own folder alone.
+    (workplace.folder.parent / "mine.py").write_text(
+        "from rainbow_iqn_apex.agents.reinforce.agent import Reinforce\n"
+        "from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions\n"
+        "class Mine(Reinforce):\n    options_type = ReinforceOptions\n"
+    )
+    assert workplace.run("--agent", "yours:Mine") == 2
+    folders = f"{workplace.folder} or {workplace.folder.parent}"
+    assert f"(module 'yours' is neither installed nor in {folders})" in workplace.output.splitlines()[-1]
+    workplace.start("--agent", "mine:Mine", "--env", "gymnasium:CartPole-v1")
+    assert "mine:Mine" in workplace.argv("learner")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    workplace.assert_nothing_left()
+
+
 def test_tensorboard_is_there_as_long_as_the_run(workplace: Workplace) -> None:
     # Mutation: TensorBoard in no session of its own, so that its helper outlives it.
     pytest.importorskip("tensorboard", reason="an extra: pip install -r requirements-extra.txt")
