@@ -191,13 +191,3 @@ def test_rounds_that_a_killed_learner_had_published_are_played_by_those_that_sta
 def test_without_lockstep_the_number_of_actors_changes_nothing() -> None:
     limiter = replace(LOCKSTEP, synchronize=False).change(10, 10, 7)
     assert limiter.crews == (Crew(0, 0, 7, 5),)
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [None, {}, [3], [[0, 0, 1]], [[0, 0, 1, 2.0]], [[0, 0, True, 2]], [[0, -1, 1, 2]], [[0, 0, 0, 2]], [[0, 0, 1, 0]],
-     [[0, 0, 4097, 2]], [[1, 0, 1, 2]], [[0, 0, 1, 2], [0, 0, 1, 2]], [[0, 0, 1, 2**53]]],
-)  # fmt: skip
-def test_crews_that_no_run_has_had_are_refused(rows: object) -> None:
-    with pytest.raises(ValueError, match="crew"):
-        check_crews(rows)

@@ -1,15 +1,13 @@
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.messages import MOST, Episode, Joined, Message, RoundEnd, decode_message, encode_message
-from rainbow_iqn_apex.memory.wire import Tag, WireError
+from rainbow_iqn_apex.memory.wire import WireError
 
 LIMIT = 1 << 16
 PRIORITIES = np.array([0.5, 0.0], np.float32)
@@ -60,45 +58,6 @@ def test_the_round_trip_check_notices_exchanged_numbers() -> None:
 
     with pytest.raises(AssertionError):
         check_round_trip(CHUNK, exchanged)
-
-
-NO_NUMBERS: list[dict[str, Any]] = [
-    {},
-    *({"round": wrong} for wrong in (-1, MOST, True, False, 1.0, "1", None, [1], {"a": 1}, float("nan"))),
-]
-
-
-@pytest.mark.parametrize("tag", [Tag.JOINED, Tag.ROUND_END])
-@pytest.mark.parametrize("meta", NO_NUMBERS, ids=str)
-def test_rounds_must_be_whole_numbers(tag: Tag, meta: dict[str, Any]) -> None:
-    with pytest.raises(WireError):
-        decode_message(wire.encode(tag, meta), LIMIT)
-
-
-@pytest.mark.parametrize("wrong", [-1, MOST, True, 1.0, "1", None, [1]])
-@pytest.mark.parametrize("name", ["env", "version"])
-def test_chunk_numbers_must_be_whole(name: str, wrong: Any) -> None:
-    arrays = {"priorities": PRIORITIES}
-    with pytest.raises(WireError):
-        decode_message(wire.encode(Tag.CHUNK, {"env": 0, "version": 0, name: wrong}, arrays), LIMIT)
-
-
-@pytest.mark.parametrize("meta", [{"version": 0}, {"env": 0}])
-def test_incomplete_chunks(meta: dict[str, Any]) -> None:
-    with pytest.raises(WireError):
-        decode_message(wire.encode(Tag.CHUNK, meta, {"priorities": PRIORITIES}), LIMIT)
-
-
-@pytest.mark.parametrize("wrong", [None, [1], {"score": 1}])
-def test_an_episode_holds_plain_values(wrong: Any) -> None:
-    with pytest.raises(WireError):
-        decode_message(wire.encode(Tag.EPISODE, {"good": 1, "wrong": wrong}), LIMIT)
-
-
-@pytest.mark.parametrize("tag", [Tag.STATE, Tag.WEIGHTS])
-def test_other_messages_do_not_belong_here(tag: Tag) -> None:
-    with pytest.raises(WireError, match=tag.name):
-        decode_message(wire.encode(tag, {"round": 1}), LIMIT)
 
 
 def test_a_message_may_not_exceed_its_limit() -> None:

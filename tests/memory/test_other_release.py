@@ -11,7 +11,7 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.actor_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Episode
 from tests.memory.links import HERE, SETTINGS, actor_link, learner_link
@@ -44,30 +44,6 @@ def test_a_record_that_another_release_has_left_is_no_reason_to_refuse(client: C
         assert left is not None and left.wire_version == wire.VERSION + 1
         learner.lead("new", afresh=True)
         assert read_run(client, run_name) == RunStatus("new", "starting", SETTINGS, 0, 0, owner=HERE)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("status", None), ("status", b"\xff"), ("run_id", b""), ("run_id", b"*"), ("settings", None),
-        ("settings", b"{"), ("settings", b"[1]"), ("settings", b"[" * 100_000), ("settings", b'{"a": {}}'),
-        ("t_learner", None), ("t_actors", b"1e9"), ("t_actors", b"9" * 5000), ("wire", b"x"),
-        ("wire", None), ("crews", None), ("saves", None),
-        ("folder", None), ("folder", b"relative"), ("folder", b"/" * 5000), ("host", None), ("host", b"a host"),
-        ("host", b"\x1b[31m"), ("host", b"h" * 300), ("written", b"-1"), ("written", b"9" * 19),
-    ],
-)  # fmt: skip
-def test_a_damaged_record_is_one_line(client: Client, run_name: str, field: str, value: bytes | None) -> None:
-    key = Keys(run_name, "").run
-    record = RunStatus("id", "running", SETTINGS, 3, 4, owner=HERE, written=1_500_000_000)
-    write_run(client, run_name, record, {})
-    assert read_run(client, run_name) == record
-    client.hdel(key, field)
-    if value is not None:
-        client.hset(key, field, value)
-    with pytest.raises(RunError, match=r"is damaged: .*; delete it") as caught:
-        read_run(client, run_name)
-    assert len(str(caught.value).splitlines()) == 1 and len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80nonsense", wire.encode(wire.Tag.STATE, {"version": 0}), b"too large"])

@@ -1,7 +1,5 @@
-import json
 import struct
 import tracemalloc
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.rows import Array, Arrays
 from rainbow_iqn_apex.memory.wire import DTYPES, Packet, Tag, WireError, decode, encode
+from tests.refusals.packets import PREFIX, frame, header_of, seal
 
-PREFIX = struct.Struct("<4sBBHIQ")
 META: dict[str, Any] = {"round": 3, "deep": [{"a": None}], "text": "γ"}
 ARRAYS: Arrays = {"obs": np.arange(6, dtype=np.uint8).reshape(2, 3), "r": np.array([0.5, -1.5], np.float32)}
 Decode = Callable[[bytes], Packet]
@@ -32,23 +30,6 @@ array_values = st.sampled_from(sorted(DTYPES)).flatmap(
 views = st.sampled_from(
     [lambda a: a, np.transpose, lambda a: a[..., ::-1] if a.ndim else a, lambda a: a[::2] if a.ndim else a]
 )
-
-
-def seal(body: bytes) -> bytes:
-    return body + struct.pack("<I", zlib.crc32(body))
-
-
-def frame(
-    header: bytes, payload: bytes, size: int | None = None, flags: int = 0, magic: bytes = b"RIQX", version: int = 1,
-    kind: int = 1,
-) -> bytes:  # fmt: skip
-    """A message with a right checksum and anything in it."""
-    size = len(payload) if size is None else size
-    return seal(PREFIX.pack(magic, version, kind, flags, len(header), size) + header + payload)
-
-
-def header_of(meta: Any, table: Any) -> bytes:
-    return json.dumps({"meta": meta, "arrays": table}).encode()
 
 
 def check_round_trip(
@@ -87,8 +68,6 @@ def test_the_round_trip_check_notices_another_order() -> None:
 def test_other_dtypes_are_refused(dtype: Any) -> None:
     with pytest.raises(TypeError, match="'wrong'"):
         encode(Tag.STATE, {}, {"wrong": np.zeros(2, dtype)})
-    with pytest.raises(WireError):
-        decode(frame(header_of({}, [["wrong", np.dtype(dtype).name, [1]]]), bytes(8)))
 
 
 def test_foreign_byte_order_is_carried_or_refused() -> None:
@@ -185,42 +164,6 @@ def test_the_lie_check_notices_another_exception() -> None:
 
     with pytest.raises(ValueError, match="8"):
         check_refused_or_right(frame(b"{}", b"", kind=8), careless)
-
-
-GOOD = header_of({}, [["a", "uint8", [4]]])
-REFUSED = {
-    "wrong magic": frame(GOOD, bytes(4), magic=b"RIQY"),
-    "version 0": frame(GOOD, bytes(4), version=0),
-    "version 2": frame(GOOD, bytes(4), version=2),
-    "kind 0": frame(GOOD, bytes(4), kind=0),
-    "kind 8": frame(GOOD, bytes(4), kind=8),
-    "unknown flag": frame(GOOD, bytes(4), flags=2),
-    "payload too long": frame(GOOD, bytes(5)),
-    "payload too short": frame(GOOD, bytes(3)),
-    "size too large by 1": frame(GOOD, bytes(4), size=5),
-    "size too large by far": frame(GOOD, bytes(4), size=2**63),
-    "meta is a list": frame(header_of([], []), b""),
-    "no header": frame(b"", b""),
-    "header is no text": frame(b"\xff\xfe", b""),
-    "header too deep": frame(b"[" * 60000, b""),
-    "number too long": frame(b'{"meta":{},"arrays":[["a","uint8",[' + b"9" * 5000 + b"]]]}", b""),
-    "no elements, but huge": frame(header_of({}, [["a", "uint8", [0, 2**30, 2**30, 2**30]]]), b""),
-    "65 dimensions": frame(header_of({}, [["a", "uint8", [1] * 65]]), bytes(1)),
-    "one name twice": frame(header_of({}, [["a", "uint8", [2]], ["a", "uint8", [2]]]), bytes(4)),
-    "not compressed": frame(GOOD, bytes(4), flags=1),
-    "bytes after the compressed payload": frame(GOOD, zstandard.compress(bytes(4)) + b"more", 4, flags=1),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_messages_that_must_be_refused(name: str) -> None:
-    with pytest.raises(WireError):
-        decode(REFUSED[name])
-
-
-def test_the_good_frame_is_good() -> None:
-    assert decode(frame(GOOD, b"abcd")).arrays["a"].tobytes() == b"abcd"
-    assert decode(frame(GOOD, zstandard.compress(b"abcd"), 4, flags=1)).arrays["a"].tobytes() == b"abcd"
 
 
 # --- bombs ---

@@ -1,13 +1,12 @@
 """The log of evaluation actors: columns of its own, and otherwise as safe as the log of training."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rainbow_iqn_apex.environments.scores import EpisodeRecord, VersionedRecord
+from rainbow_iqn_apex.environments.scores import VersionedRecord
 from rainbow_iqn_apex.saber.results.evaluation_scores import EvaluationScores
-from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
 
 RECORD = VersionedRecord(1200, 300, 2, 0, 7, 100.0, 150.5, -0.0, 345, "game_over", 12)
 LINES = (
@@ -40,25 +39,3 @@ def test_a_torn_file_is_mended(tmp_path: Path, length: int) -> None:
     assert list(log.records) == []
     log.append([RECORD])
     assert path.read_bytes() == LINES
-
-
-def test_neither_log_is_taken_for_the_other(tmp_path: Path) -> None:
-    training, evaluation = tmp_path / "pong.csv", tmp_path / "pong_evaluation.csv"
-    values = {name: value for name, value in asdict(RECORD).items() if name != "version"}
-    TrainingLog(training).append([EpisodeRecord(**values)])
-    evaluation.write_bytes(LINES)
-    for wrong in (
-        lambda: EvaluationScores(training),
-        lambda: TrainingLog(evaluation),
-        lambda: read_records(evaluation),
-    ):
-        with pytest.raises(ValueError, match="line 1: expected the header"):
-            wrong()
-
-
-def test_a_line_that_is_no_episode_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "pong_evaluation.csv"
-    for wrong in (b",-1", b",2000000000000000"):
-        path.write_bytes(LINES + LINES.split(b"\n")[1].replace(b",12", wrong) + b"\n")
-        with pytest.raises(ValueError, match="line 3"):
-            EvaluationScores(path)

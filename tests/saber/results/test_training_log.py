@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
-from rainbow_iqn_apex.saber.results.training_log import HEADER, TrainingLog, read_records
+from rainbow_iqn_apex.saber.results.training_log import TrainingLog, read_records
 
 Stream = Callable[..., list[EpisodeRecord]]
 RECORD = EpisodeRecord(1200, 300, 2, 1, 7, 100.0, 150.5, -0.0, 345, "game_over")
@@ -140,33 +140,6 @@ def test_reading_alone_changes_nothing(tmp_path: Path) -> None:
     path.write_bytes(torn)
     assert read_records(path) == [RECORD]
     assert path.read_bytes() == torn
-
-
-def test_a_foreign_file_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "pong.csv"
-    for content in (b"step,score\n1,2\n", b"my notes", HEADER.encode() + b"\r\n", b"\n"):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"pong\.csv, line 1: expected the header"):
-            TrainingLog(path)
-        assert path.read_bytes() == content
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        b"", b"1,2,3", b"1200,300,2,1,7,100,150.5,x,345,game_over", b"1200,300,2,1,7.5,100,150,0,345,game_over",
-        b"1200,300,2,1,7,100,150,nan,345,game_over", b"1200,300,2,1,7,100,150,0,345,game over",
-        b"1200,300,2,1,7,100,150,0,345,fin\xe9", b"1200,300,2,1,7,100,150,0,345,game_over,1", b"\0\0\0",
-    ],
-)  # fmt: skip
-def test_an_unreadable_line_is_named(tmp_path: Path, bad: bytes) -> None:
-    path = tmp_path / "pong.csv"
-    TrainingLog(path).append([RECORD])
-    content = path.read_bytes() + bad + b"\n" + b"1,2"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"pong\.csv, line 3: .* is not an episode"):
-        TrainingLog(path)
-    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize(
