@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.broker.trouble import trouble_of
 
 URL, USERNAME, PASSWORD = "REDIS_URL", "REDIS_USERNAME", "REDIS_PASSWORD"
 CA_CERTS, CLIENT_CERT, CLIENT_KEY = "REDIS_CA_CERTS", "REDIS_CLIENT_CERT", "REDIS_CLIENT_KEY"
@@ -186,8 +187,10 @@ def append_file(port: int) -> str:
     return f"redis_{port}.aof"
 
 
-def explain(error: BaseException, access: Access, port: int) -> str:
+def explain(error: Exception, access: Access, port: int) -> str:
     """Explain in one line why a connection could not be made, and what to do."""
+    if trouble := trouble_of(error):
+        return f"the server {trouble}"
     cause: BaseException | None = error
     while cause and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__

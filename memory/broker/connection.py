@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
-from redis.exceptions import OutOfMemoryError
 from redis.retry import Retry
 
 from rainbow_iqn_apex.common import waiting
@@ -20,6 +19,7 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
 from rainbow_iqn_apex.memory.broker.key_types import probes
 from rainbow_iqn_apex.memory.broker.server_version import unpatched
+from rainbow_iqn_apex.memory.broker.trouble import trouble_of
 
 BrokerError: Final = redis.RedisError
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
@@ -36,12 +36,6 @@ _STOP_S = 8.0  # for a command under way when the process is asked to stop, or t
 _TICK_S = 0.5  # from a request to stop until a command under way heeds it
 
 _WRONG_TYPE = "WRONGTYPE"  # in errors of commands, and of scripts
-# Errors of a server that may be able to write again soon, and what a person can do about each.
-_CANNOT_WRITE = {
-    "OOM command": "has no room: raise its maxmemory (docs/access.md, as administrator)",
-    "MISCONF": "cannot write its file: make room on its disk, or see its log",
-    "BUSY Redis": "is busy with somebody's script that does not end: `script kill` (docs/access.md, as administrator)",
-}
 
 
 class ReplyTooLargeError(Exception):
@@ -49,7 +43,7 @@ class ReplyTooLargeError(Exception):
 
 
 class Client(redis.Redis):
-    """A connection that tries commands again while the server is away, or cannot write.
+    """A connection that tries commands again while the server is away, or in trouble.
 
     After about a minute, the command raises RunError. A command that the Redis user may not give raises UserError.
     """
@@ -85,7 +79,7 @@ class Client(redis.Redis):
     def _execute_in_time(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Send a command until the server accepts it, or its time is over.
 
-        A server that cannot write refuses a script as a whole, so a script can be tried again.
+        A server in trouble refuses a script as a whole, so a script can be tried again.
         """
         closed = 0
         while True:
@@ -99,7 +93,7 @@ class Client(redis.Redis):
                     raise UserError(denied) from error
                 if is_wrong_type(error):
                     raise RunError(self._explain_type(args)) from error
-                how = _cannot_write(error)
+                how = trouble_of(error)
                 if not how:
                     raise
                 waiting.instead(f"the Redis server, which {how}")
@@ -143,12 +137,6 @@ class Aside(redis.Redis):
 def is_wrong_type(error: Exception) -> bool:
     """Return whether a command met a value of another type than ours."""
     return _WRONG_TYPE in str(error)
-
-
-def _cannot_write(error: redis.ResponseError) -> str | None:
-    """Return why a server cannot write for a time, None for other errors."""
-    said = "OOM command" if isinstance(error, OutOfMemoryError) else str(error)  # of a script: another class
-    return next((how for words, how in _CANNOT_WRITE.items() if words in said), None)
 
 
 class _Away(ExponentialWithJitterBackoff):
@@ -313,7 +301,8 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
             raise Stopped from error
         raise UserError(f"{where}: {explain(error, access, port)}") from error
     except redis.ResponseError as error:
-        raise UserError(explain_denial(str(error)) or f"{where}: the server refuses us: {error}") from error
+        refusal = trouble_of(error) or f"refuses us: {error}"
+        raise UserError(explain_denial(str(error)) or f"{where}: the server {refusal}") from error
     except (redis.RedisError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{where}: what answers is no Redis server, or needs TLS (rediss://): {error}") from error
     finally:
