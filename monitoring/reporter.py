@@ -18,6 +18,7 @@ from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, ResponseError
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.reports import ReportStore, ViewsRefusedError
+from rainbow_iqn_apex.memory.broker.trouble import trouble_of
 from rainbow_iqn_apex.monitoring.process import ProcessUse
 from rainbow_iqn_apex.monitoring.report import MAX_BYTES, EventLog, Report, ReportError, Role, decode, encode
 from rainbow_iqn_apex.monitoring.view import encode as encode_view
@@ -86,7 +87,8 @@ class Reporter:
             self._viewer = None
             print(f"Not to be watched in dashboard.py: Redis takes no view ({error}), see docs/access.md", flush=True)
         except ResponseError as error:
-            self._print_once(f"Redis takes no report ({error})")
+            if not trouble_of(error):  # which passes, and the process itself prints lines about that
+                self._print_once(f"Redis takes no report ({error})")
         except BrokerError:  # Redis is away: the process itself prints lines about that
             pass
         except Exception as error:  # noqa: BLE001 - a fault in here may cost reports, and no run

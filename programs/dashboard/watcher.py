@@ -15,6 +15,7 @@ from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, Plain
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.run_status import Owner, read_run
 from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.broker.trouble import explain_trouble
 from rainbow_iqn_apex.monitoring.overview import Overview, OverviewReader
 from rainbow_iqn_apex.programs.dashboard.happenings import Happenings
 
@@ -69,7 +70,7 @@ class Watcher:
             except Stopped:
                 break
             except (BrokerError, RunError, UserError) as error:
-                self._miss(hide_passwords(" ".join(str(error).split())))
+                self._miss(hide_passwords(explain_trouble(error)))
             except Exception as error:  # noqa: BLE001 - whatever a peer has written may cost looks, and no thread
                 self._miss(f"the dashboard cannot look at it ({hide_passwords(name_error(error))})")
             self._left.wait(_INTERVAL_S)
