@@ -81,6 +81,11 @@ class ResultOptions:
 class MachineOptions(RedisOptions):
     """machine and network"""
 
+    redis_timeout: float = option(
+        60.0,
+        "seconds for which a process waits for a Redis server that is away; then it ends with exit code 1",
+        above=0,
+    )
     weight_synchro_frequency: int = option(
         400,
         "agent steps between weight publications and pulls; without lockstep, of each actor's own",

@@ -35,7 +35,7 @@ def launch_command(args: Args, id_actor: int) -> str:
 def connect_to_redis(args: Args, stop: threading.Event) -> Client:
     """Connect to the server that the options and the environment name; raises UserError if there is none."""
     server = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ)
-    return connect(server.host, server.port, stop, server.access)
+    return connect(server.host, server.port, stop, server.access, args.redis_timeout)
 
 
 def select_device(args: Args) -> torch.device:

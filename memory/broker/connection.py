@@ -28,7 +28,7 @@ PlainClient: TypeAlias = redis.Redis  # gives a command up when the server does 
 
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
-AWAY_S = 60.0  # longest absence of the server that a process survives
+AWAY_S = 60.0  # longest absence of the server that a process survives, unless told otherwise
 _AGAIN_S = 2.0  # for a command that follows one that was given up
 _PROBE_S = 10.0  # for the first answer of a server
 _ASIDE_S = 2.0  # for a command of a connection that gives up at once
@@ -45,7 +45,7 @@ class ReplyTooLargeError(Exception):
 class Client(redis.Redis):
     """A connection that tries commands again while the server is away, or in trouble.
 
-    After about a minute, the command raises RunError. A command that the Redis user may not give raises UserError.
+    After `away_s` of `connect`, a command raises RunError, and at once UserError if the Redis user may not give it.
     """
 
     away: "_Away"
@@ -140,7 +140,7 @@ def is_wrong_type(error: Exception) -> bool:
 
 
 class _Away(ExponentialWithJitterBackoff):
-    """Waits between tries of a command; ends them after a minute, or soon after the process is asked to stop."""
+    """Waits between tries of a command; ends them in time, or soon after the process is asked to stop."""
 
     def __init__(self, stop: threading.Event, seconds: float | None = None) -> None:
         super().__init__(cap=2.0, base=0.02)
@@ -198,7 +198,8 @@ class _Away(ExponentialWithJitterBackoff):
         waiting.be_late()
         if not (self.over and self._began.why):  # a later failure has the lack of time as its cause
             self._began.why = sys.exception()
-        self.check(f"stays away: {self._began.why}")
+        how = trouble_of(self._began.why)
+        self.check(f"{how}, and start again what has stopped" if how else f"stays away: {self._began.why}")
         return super().compute(failures)
 
     def greet(self, connection: Any) -> None:
@@ -262,11 +263,13 @@ def _print_hole(where: str, line: str | None) -> None:
         print(f"{where}: {line}", file=sys.stderr, flush=True)
 
 
-def connect(host: str, port: int, stop: threading.Event | None = None, access: Access = OPEN) -> Client:
+def connect(
+    host: str, port: int, stop: threading.Event | None = None, access: Access = OPEN, away_s: float | None = None
+) -> Client:
     """Connect, and check that a Redis server answers and lets us in; raises UserError if not.
 
-    Later, commands are tried again for about a minute while the server is away. When `stop` is set, a command under way
-    has a few seconds left. Raises Stopped if `stop` is set and no server has answered.
+    Later, commands are tried again for `away_s` while the server is away. When `stop` is set, a command under way has a
+    few seconds left. Raises Stopped if `stop` is set and no server has answered.
     """
     where = access.told_by or f"--host-redis {host} --port-redis {port}"
     errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
@@ -311,7 +314,7 @@ def connect(host: str, port: int, stop: threading.Event | None = None, access: A
     if not numbers or tuple(map(int, numbers.groups())) < (6, 2):
         raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
     _print_hole(where, unpatched(server))
-    away = _Away(stop)
+    away = _Away(stop, away_s)
     connected: Client = client(away, Retry(away, -1), _SOCKET_TIMEOUT_S)
     connected.away, connected.stop, connected.where = away, stop, where
 

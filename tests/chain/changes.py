@@ -86,7 +86,7 @@ def dying() -> None:
 
 def hasty() -> None:
     """Give a server up that is away for five seconds."""
-    _replace(connection, "AWAY_S", 5.0)
+    sys.argv += ["--redis-timeout", "5"]
 
 
 def hurried() -> None:
