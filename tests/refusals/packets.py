@@ -72,6 +72,7 @@ FRAMES: Refused = {
         frame(table_of(0, 2**30, 2**30, 2**30), b""), *(frame(table_of(*[1] * count), bytes(1)) for count in (17, 65)),
     ],
     "two arrays have one name": [frame(header_of({}, [["a", "uint8", [2]], ["a", "uint8", [2]]]), bytes(4))],
+    "compressed payload of 4 bytes, 5 announced": [frame(GOOD, zstandard.compress(bytes(4)), 5, flags=1)],
     "does not decompress": [
         frame(GOOD, bytes(4), flags=1), frame(GOOD, zstandard.compress(bytes(4)) + b"more", 4, flags=1),
     ],
