@@ -8,7 +8,8 @@ before and the bootstrap rows after.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
 
 LAST_ACTION = "last_action"  # a state's entry of this name is an action, chosen at the row before
 MOST = 1e9  # of any number in a chunk: sums and squares of several stay finite in float32
+_ANY = (-MOST, MOST, f"beyond {MOST:g}")
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ class ChunkSpec:
 
     def learnable(self, step_type: Array) -> Array:
         """Find the samples of a chunk that hold a row to learn from: step_type [window] -> [samples] bool."""
-        middle = step_type[self.prefix : self.prefix + self.length]
-        return np.asarray((middle != StepType.LAST).reshape(self.samples, self.sample_length).any(axis=1))
+        rows: Array = step_type[self.prefix : self.prefix + self.length] != StepType.LAST
+        return rows if self.sample_length == 1 else rows.reshape(self.samples, self.sample_length).any(axis=1)
 
     @property
     def sample_window(self) -> int:
@@ -118,8 +120,12 @@ class Chunk:
 
 
 def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None:
-    """Raise ValueError unless the chunk has exactly the arrays of `spec`, with values that replay can hold."""
-    wanted = {name: ((spec.window, *field.shape), field.dtype) for name, field in fields.items()}
+    """Raise ValueError unless the chunk has exactly the arrays of `spec`, with values that replay can hold.
+
+    Every chunk is checked beside the learner's updates: a good array costs two reductions, and no call that allocates.
+    """
+    window = spec.window
+    wanted = {name: ((window, *field.shape), field.dtype) for name, field in fields.items()}
     if (found := forms(chunk.rows)) != wanted:
         raise ValueError(f"chunk rows are {found}, expected {wanted}")
     wanted = {name: (field.shape, field.dtype) for name, field in spec.state}
@@ -128,18 +134,22 @@ def check_chunk(chunk: Chunk, spec: ChunkSpec, fields: dict[str, Field]) -> None
     _check_priorities(chunk, spec)
     if chunk.rows["step_type"].max() > StepType.LAST:
         raise ValueError("chunk has a row of unknown step type")
-    kinds = {name: unpack(fields[name], array) for name, array in chunk.rows.items()}
-    kinds |= {name: [array] for name, array in chunk.state.items()}
-    numbers = [(name, array) for name, arrays in kinds.items() for array in arrays if array.dtype.kind == "f"]
-    for name, array in numbers:  # one NaN would make all weights NaN
-        if not np.isfinite(array).all():
-            raise ValueError(f"chunk has a number in {name} that is not finite")
-    for name in ("discount", *([DISCOUNT] if spec.hindsight else [])):
-        if np.any((chunk.rows[name] < 0) | (chunk.rows[name] > 1)):
-            raise ValueError(f"chunk has a {name} outside 0 to 1")
-    for name, array in numbers:
-        if array.size and np.abs(array).max() > MOST:
-            raise ValueError(f"chunk has a number in {name} beyond {MOST:g}")
+    discounts = ("discount", DISCOUNT) if spec.hindsight else ("discount",)
+    for name, array in chunk.rows.items():
+        is_discount = name in discounts
+        for numbers in unpack(fields[name], array):
+            _check_numbers(name, numbers, *((0, 1, "outside 0 to 1") if is_discount else _ANY))
+    for name, array in chunk.state.items():
+        _check_numbers(name, array, *_ANY)
+
+
+def _check_numbers(name: str, array: Array, low: float, high: float, error: str) -> None:
+    """Raise ValueError for a number that is not finite, or outside the bounds; one NaN would make all weights NaN."""
+    if array.dtype.kind != "f" or not array.size or (array.min() >= low and array.max() <= high):  # false for NaN
+        return
+    if not np.isfinite(array).all():
+        raise ValueError(f"chunk has a number in {name} that is not finite")
+    raise ValueError(f"chunk has a number in {name} {error}")
 
 
 def _check_priorities(chunk: Chunk, spec: ChunkSpec) -> None:
@@ -148,9 +158,11 @@ def _check_priorities(chunk: Chunk, spec: ChunkSpec) -> None:
         raise ValueError(f"chunk has {'no' if spec.prioritised else 'unwanted'} priorities")
     if priorities is None:
         return
-    if _form(priorities) != ((spec.samples,), "float32") or not np.all(np.isfinite(priorities) & (priorities >= 0)):
+    is_whole = _form(priorities) == ((spec.samples,), "float32")
+    if not (is_whole and priorities.min() >= 0 and priorities.max() < np.inf):  # false for NaN
         raise ValueError(f"chunk priorities must be {spec.samples} finite float32, none below 0")
-    if np.any(priorities[~spec.learnable(chunk.rows["step_type"])] != 0):
+    learnable = spec.learnable(chunk.rows["step_type"])
+    if not learnable.all() and priorities[~learnable].any():
         raise ValueError("chunk gives a priority to LAST rows")
 
 
@@ -160,4 +172,9 @@ def forms(arrays: Arrays) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def _form(array: Array) -> tuple[tuple[int, ...], str]:
-    return array.shape, array.dtype.name
+    return array.shape, _name_of(array.dtype)
+
+
+@lru_cache(64)  # NumPy puts a dtype's name together at each call, which takes as long as checking an array
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name

@@ -72,7 +72,8 @@ class Discrete:
 
     def error(self, actions: Array) -> str:
         """Return what is wrong with actions [T] int32; empty if nothing is."""
-        return "" if _in_range(actions, 0, self.count - 1) else f"an action beyond the {self.count} that there are"
+        is_good = actions.min() >= 0 and actions.max() < self.count
+        return "" if is_good else f"an action beyond the {self.count} that there are"
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Replay:
             own = learnable.astype(np.float32) if chunk.priorities is None else chunk.priorities
             priorities = tensor_of(own)
         self._tree.set(self._leaves_of(slot), priorities.to(self.device, torch.float64))
-        count = int(learnable.sum())
+        count = int(np.count_nonzero(learnable))
         self.size += count - self._learnable[slot]
         self._learnable[slot] = count
         self._ids[slot] = chunk_id

@@ -3,7 +3,7 @@
 Layout, little-endian:
 
     magic 4s | version u8 | kind u8 | flags u16 | header length u32 | raw payload length u64
-    header   JSON: {"meta": {...}, "arrays": [[name, dtype, shape], ...]}
+    header   JSON, without spaces: {"meta":{...},"arrays":[[name,dtype,shape],...]}
     payload  the arrays' bytes in C order one after the other, as one zstd frame if flag 1 is set
     crc32    u32 over everything before it
 
@@ -16,6 +16,7 @@ import math
 import struct
 import zlib
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +31,11 @@ MAX_HEADER_BYTES = 1 << 16
 MAX_PAYLOAD_BYTES = 1 << 30
 DTYPES = {name: np.dtype(name) for name in ("uint8", "uint16", "int32", "int64", "float32", "float64")}
 
+_TABLES = 64  # of arrays that are kept: a run has one for each kind of message
+
 _PREFIX = struct.Struct("<4sBBHIQ")
 _CRC = struct.Struct("<I")
+_META, _ARRAYS = b'{"meta":', b',"arrays":'
 
 
 class WireError(ValueError):
@@ -74,12 +78,15 @@ def encode(tag: Tag, meta: dict[str, Any], arrays: Arrays | None = None, *, comp
     return body + _CRC.pack(zlib.crc32(body))
 
 
+Table = tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]  # name, dtype and shape of each array
+
+
 class _Frame(NamedTuple):
     """A message whose payload has not been looked at."""
 
     tag: Tag
     meta: dict[str, Any]
-    table: list[tuple[str, np.dtype[Any], tuple[int, ...]]]
+    table: Table
     compressed: bool
     size: int  # of the payload, decompressed
     body: bytes  # the payload as it was sent
@@ -155,21 +162,29 @@ def _dtype_name(name: str, array: Array) -> str:
     return array.dtype.name
 
 
-def _read_header(data: bytes) -> tuple[dict[str, Any], list[tuple[str, np.dtype[Any], tuple[int, ...]]]]:
+def _read_header(data: bytes) -> tuple[dict[str, Any], Table]:
+    # The last such key is the header's own, as a quote within a text is escaped. All chunks of a run have one table.
+    meta_text, _, table_text = data.removeprefix(_META).rpartition(_ARRAYS)
     try:
-        header = json.loads(data)
-        meta = header["meta"]
-        table = [(str(name), DTYPES[dtype], tuple(shape)) for name, dtype, shape in header["arrays"]]
+        if not (data.startswith(_META) and table_text.endswith(b"}")):
+            raise ValueError("it has other parts")
+        meta, table = json.loads(meta_text), _read_table(table_text[:-1])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WireError(f"unreadable header: {error!r}") from error
     if not isinstance(meta, dict):
         raise WireError("the header's metadata is not a JSON object")
+    return meta, table
+
+
+@lru_cache(_TABLES)
+def _read_table(text: bytes) -> Table:
+    table = tuple((str(name), DTYPES[dtype], tuple(shape)) for name, dtype, shape in json.loads(text))
     if len({name for name, _, _ in table}) != len(table):
         raise WireError("two arrays have one name")
     for name, _, shape in table:
         if not all(type(length) is int and 0 <= length <= MAX_PAYLOAD_BYTES for length in shape) or len(shape) > 16:
             raise WireError(f"array {name!r} has the impossible shape {shape}")
-    return meta, table
+    return table
 
 
 def _decompress(data: bytes, size: int) -> bytes:
@@ -182,7 +197,7 @@ def _decompress(data: bytes, size: int) -> bytes:
         raise WireError(f"payload does not decompress: {error}") from error
 
 
-def _read_arrays(table: list[tuple[str, np.dtype[Any], tuple[int, ...]]], payload: bytes) -> Arrays:
+def _read_arrays(table: Table, payload: bytes) -> Arrays:
     arrays: Arrays = {}
     offset = 0
     for name, dtype, shape in table:
@@ -190,7 +205,7 @@ def _read_arrays(table: list[tuple[str, np.dtype[Any], tuple[int, ...]]], payloa
         if offset + count * dtype.itemsize > len(payload):
             raise WireError(f"array {name!r} of shape {shape} runs past the payload")
         try:
-            arrays[name] = np.frombuffer(payload, dtype, count, offset).reshape(shape)
+            arrays[name] = np.ndarray(shape, dtype, payload, offset)
         except ValueError as error:  # one length is 0, and the others are beyond what NumPy can multiply
             raise WireError(f"array {name!r} has the impossible shape {shape}") from error
         offset += count * dtype.itemsize

@@ -28,7 +28,9 @@ class MemoryRing(Ring):
         super().__init__(spec, fields, slots, torch.device("cpu"))
         self._generation = self.generation.numpy()
         obs = self.rows["obs"]
-        self._numbers = [self.rows[name].numpy() for name in ("step_type", "reward", "discount", "action")]
+        self._rows = {name: tensor.numpy() for name, tensor in self.rows.items()}
+        self._state = {name: tensor.numpy() for name, tensor in self.state.items()}
+        self._numbers = [self._rows[name] for name in ("step_type", "reward", "discount", "action")]
         frame_bytes = obs[0].numel() * obs.element_size()
         self._stack_shape = (spec.stack, *obs.shape[1:])
         self._sizes = (spec.samples, spec.sample_length, spec.window, spec.prefix, spec.stack, frame_bytes)
@@ -36,8 +38,16 @@ class MemoryRing(Ring):
         self.written = 0  # chunks, ever
 
     def write(self, slot: int, chunk: Chunk, generation: int) -> None:
-        """Store a chunk in the place of another."""
-        super().write(slot, chunk, generation)
+        """Store a chunk in the place of another.
+
+        NumPy copies: torch would wake its threads for it, and first copy arrays that are read-only, as decoded ones.
+        """
+        start = slot * self.spec.window
+        for name, array in chunk.rows.items():
+            self._rows[name][start : start + self.spec.window] = array
+        for name, array in chunk.state.items():
+            self._state[name][slot] = array
+        self._generation[slot] = generation
         self.written += 1
 
     def sample(self, tree: Any, batch_size: int, beta: float | Tensor, generator: torch.Generator) -> Batch:

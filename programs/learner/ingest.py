@@ -2,6 +2,8 @@
 
 from collections.abc import Generator, Iterable, Iterator
 
+import numpy as np
+
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry
@@ -167,9 +169,8 @@ class Ingest:
             self._buffer.add(chunk_id, chunk)
         if new and not self._limiter.synchronize:
             spec = self._buffer.spec
-            self._progress.T_actors += int(
-                (chunk.rows["step_type"][spec.prefix : spec.prefix + spec.period] != StepType.LAST).sum()
-            )
+            played = chunk.rows["step_type"][spec.prefix : spec.prefix + spec.period]
+            self._progress.T_actors += int(np.count_nonzero(played != StepType.LAST))
 
     def _bound(self) -> ProgressBound:
         """Return how far actors can have come; `progress.round` is raised before the round's weights are published."""

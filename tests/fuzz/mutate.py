@@ -111,7 +111,7 @@ def _zeros(size: int) -> bytes:
 def bomb(kind: int) -> bytes:
     """A small message that is right in all its parts, and has a gigabyte of zeros."""
     size = 1 << 30
-    header = json.dumps({"meta": {"version": 1}, "arrays": [["a", "uint8", [size]]]}).encode()
+    header = json.dumps({"meta": {"version": 1}, "arrays": [["a", "uint8", [size]]]}, separators=(",", ":")).encode()
     return seal(PREFIX.pack(b"RIQX", 1, kind, 1, len(header), size) + header + _zeros(size))
 
 

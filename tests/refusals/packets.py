@@ -41,7 +41,7 @@ def frame(
 
 
 def header_of(meta: Any, table: Any) -> bytes:
-    return json.dumps({"meta": meta, "arrays": table}).encode()
+    return json.dumps({"meta": meta, "arrays": table}, separators=(",", ":")).encode()
 
 
 def table_of(*shape: int, dtype: str = "uint8") -> bytes:
