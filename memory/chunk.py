@@ -72,7 +72,7 @@ class ChunkSpec:
     def learnable(self, step_type: Array) -> Array:
         """Find the samples of a chunk that hold a row to learn from: step_type [window] -> [samples] bool."""
         rows: Array = step_type[self.prefix : self.prefix + self.length] != StepType.LAST
-        return rows if self.sample_length == 1 else rows.reshape(self.samples, self.sample_length).any(axis=1)
+        return rows if self.sample_length == 1 else np.asarray(rows.reshape(self.samples, -1).any(axis=1))
 
     @property
     def sample_window(self) -> int:

@@ -66,6 +66,34 @@ def test_a_log_beyond_maxmemory(
     assert process.finish(60) == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        ("--memory-capacity 16000", None),
+        ("--memory-capacity 15999", "15999 rows of each environment (1 of them)"),
+        ("--nb-actor 3 --nb-env-per-actor 5 --memory-capacity 239999", "15999 rows of each environment (15 of them)"),
+        ("--nb-actor 3 --nb-env-per-actor 5 --memory-capacity 240000", None),
+        ("--agent impala --nb-env-per-actor 8", None),
+    ],
+)
+def test_few_rows_of_replay_for_each_environment_are_told(words: str, rows: str | None) -> None:
+    # Mutations: rows of each actor, the same for a queue, a bound that is one row lower.
+    args = options.parse([*words.split(), "--learn-start", "800", "--hidden-size", "8"], "test", "")
+    told = buffers.few_rows(args, make_agent(args, ATARI, torch.device("cpu"), learns=True, seed=1))
+    assert (f"room for {rows};" in told) if rows else told == ""
+
+
+def test_the_learner_prints_how_few_rows_there_are(
+    own_server: RedisServer, processes: Processes, tmp_path: Path
+) -> None:
+    small = "--preset cpu --hidden-size 8 --memory-capacity 40000 --nb-env-per-actor 5".split()
+    process = processes.start(*learner(own_server, tmp_path, *small))
+    process.wait_for("\nReplay has room for 8000 rows of each environment (5 of them); below 16000")
+    process.wait_for("\nLearner of run")
+    process.terminate()
+    assert process.finish(60) == 0
+
+
 def test_only_what_a_run_of_this_name_holds_is_its_own(own_client: Client) -> None:
     log = Keys("pong", "id").log(0)
     for number in range(1, 201):

@@ -15,6 +15,9 @@ from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
 
 
+_ROWS_EACH = 16_000  # of an environment: two greedy episodes of Atari; with fewer, replay learned worse
+
+
 class Held(NamedTuple):
     """Chunks of a full buffer."""
 
@@ -28,6 +31,17 @@ def capacity(args: Args, agent: Learnable, limiter: RateLimiter) -> int:
         return args.memory_capacity
     round_ = 2 * limiter.most_steps + args.nb_env * agent.spec.period  # an episode of one step has two rows
     return max(args.memory_capacity, (round_ if limiter.synchronize else 0) + args.batch_size * agent.spec.period)
+
+
+def few_rows(args: Args, agent: Learnable) -> str:
+    """Return a line about a replay with few rows for each environment; empty for another buffer, or enough rows."""
+    each = args.memory_capacity // args.nb_env
+    if agent.buffer != "replay" or each >= _ROWS_EACH:
+        return ""
+    return (
+        f"Replay has room for {each} rows of each environment ({args.nb_env} of them); below {_ROWS_EACH} it holds few "
+        "episodes of each, and learning may suffer: raise --memory-capacity, or play in fewer environments"
+    )
 
 
 def make_buffer(args: Args, agent: Learnable, environment: EnvironmentSpec, generator: torch.Generator) -> Buffer:

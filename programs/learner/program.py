@@ -40,7 +40,7 @@ from rainbow_iqn_apex.programs.common import (
 )
 from rainbow_iqn_apex.programs.failure import failure_of
 from rainbow_iqn_apex.programs.learner import budget
-from rainbow_iqn_apex.programs.learner.buffers import capacity, make_buffer
+from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, make_buffer
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
 from rainbow_iqn_apex.programs.learner.loop import Learner
@@ -107,6 +107,8 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             with damage_named(saved.path):
                 learner.resume(saved)
         _describe(args, expectations(args.shared, learns=progress.T_learner > 0, has_score=bool(reports.log.records)))
+        if told := few_rows(sized, agent):
+            print(told, flush=True)
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
         with (
             closing(make_feeder(args, client, progress.run_id, settings)) as feeder,
