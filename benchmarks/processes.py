@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -128,6 +129,12 @@ def processor_s(pid: int, *, main_thread: bool = False) -> float:
     place = Path(f"/proc/{pid}/task/{pid}/stat" if main_thread else f"/proc/{pid}/stat")
     fields = place.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def reader_s() -> float:
+    """Return the processor seconds of this process's thread that reads the log; 0 without one."""
+    identifiers = [thread.ident for thread in threading.enumerate() if thread.name == "log reader"]
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in identifiers if ident)
 
 
 def free_port() -> int:

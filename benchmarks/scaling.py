@@ -1,62 +1,61 @@
-"""What actors cost Redis, the learner and themselves: throughput with more and more of them, and a fit.
+"""What many actors cost Redis, the learner and themselves: measured causes, real runs, and a simulation of more.
 
-Synthetic actors append chunks of random play that they have made before, so that a machine can run more of them than it
-could play for: first as fast as they can, then at fixed rates, in different portions, so that none waits. To these
-the processor time of Redis, the learner's end and the actors is fitted by a constant, one for each actor, one for each
-commit (a script call with the actor's state) and one for each chunk of 64 transitions.
+`costs.py` measures what each cause takes of each process. Synthetic actors, which append chunks of random play that
+they have made before, then run beside the simulation of the same: at fixed rates, so that none waits, and as fast as
+they can. What the simulation says of the processor time of each process, at the rate that was seen, is compared with
+what was seen. Last come simulated runs of up to 10 000 actors.
 """
 
 import argparse
+import os
 import resource
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from benchmarks.chunks import SPEC
-from benchmarks.harness import Work, add_json
-from benchmarks.processes import RedisServer, processor_s
+from benchmarks.costs import measure_costs
+from benchmarks.harness import add_json
+from benchmarks.processes import processor_s
+from benchmarks.simulation import Costs, Load, Setting, simulate
+from benchmarks.sizes import tables
 from benchmarks.transport import System, Writers, empty_replay, running, take_in
-from rainbow_iqn_apex.agents.networks.duelling import NetworkSpec, QuantileNetwork
-from rainbow_iqn_apex.memory import weights_packet, wire
-from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.environment_spec import Field
 
-_WINDOW_S = 4.0
-_TRANSFERS = 50  # of weights
+_WINDOW_S = 8.0
+_ANNOUNCED_S = 1.0
 _FREE = [Writers(number) for number in (1, 2, 4, 8)]
-# Actors, chunks of a commit, chunks a second of each: so the costs of an actor, a commit and a chunk can be separated.
+# Actors, chunks of a commit, chunks a second of each.
 _PACES = (
-    (1, 1, 200), (1, 8, 400), (2, 1, 100), (2, 2, 200), (4, 2, 50), (4, 6, 100), (8, 1, 25), (8, 4, 50), (16, 1, 5),
-    (16, 6, 24), (32, 1, 3), (32, 6, 12),
+    (1, 1, 200), (1, 8, 400), (4, 2, 50), (8, 1, 25), (8, 4, 50), (16, 6, 24), (32, 1, 3), (32, 6, 12), (64, 1, 2),
+    (64, 6, 6),
 )  # fmt: skip
 _PACED = [Writers(number, chunks, rate) for number, chunks, rate in _PACES]
 
 
 @dataclass(frozen=True)
 class Point:
-    """Holds one measurement."""
+    """Holds one measurement, and what the simulation says of it."""
 
     actors: int
     chunks_each: int  # of a commit
     transitions: float  # a second, into the replay
-    commits: float  # a second
     redis: float  # processor seconds a second
     learner: float
     actor: float  # all actors together
+    simulated: Load
 
-
-@dataclass(frozen=True)
-class Fit:
-    """Holds processor seconds."""
-
-    second: float  # whatever comes
-    actor_second: float
-    commit: float
-    chunk: float
-    error: float  # root mean square, of what is explained
+    @property
+    def errors(self) -> dict[str, float]:
+        """Return how far the simulation is from what was seen, as shares of it."""
+        found, seen = self.simulated, self.transitions
+        pairs = {
+            "transitions": (found.taken * SPEC.period, seen),
+            "redis": (found.redis, self.redis),
+            "learner": (found.learner, self.learner),
+            "actors": (found.actors, self.actor),
+        }
+        return {name: simulated / measured - 1 for name, (simulated, measured) in pairs.items()}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,86 +66,56 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measure and print."""
-    most = 2 if args.quick else 32
-    groups = [[writers for writers in group if writers.number <= most] for group in (_FREE, _PACED)]
-    free, paced = ([_point(writers) for writers in group] for group in groups)
-    fits = {process: _fit(paced, process) for process in ("redis", "learner", "actor")}
-    weights = _weights()
-    for process, fit in fits.items():
-        costs = (fit.second, fit.actor_second, fit.commit, fit.chunk)
-        text = "{:.0f} us a second, {:.0f} us an actor and second, {:.0f} us a commit, {:.0f} us a chunk"
-        print(f"{process}: {text.format(*(1e6 * cost for cost in costs))}; root mean square error {fit.error:.1%}")
-    print(", ".join(f"{name} {value:.4g}" for name, value in weights.items()))
+    costs = measure_costs(commits=10 if args.quick else 200, repeats=1 if args.quick else 5)
+    print(described(costs), end="\n\n", flush=True)
+    most = 2 if args.quick else 64
+    groups = [[writers for writers in group if writers.number <= most] for group in (_PACED, _FREE)]
+    points = [point(costs, writers) for group in groups for writers in group]
+    sizes = tables(costs)
     yield {
-        "points": [asdict(point) for point in free + paced],
-        "fits": {process: asdict(fit) for process, fit in fits.items()},
-        "weights": weights,
+        "costs": asdict(costs),
+        "points": [asdict(point) | {"errors": point.errors} for point in points],
+        "sizes": sizes,
     }
 
 
-def _point(writers: Writers) -> Point:
-    replay = empty_replay(200)
+def described(costs: Costs) -> str:
+    """Write the costs as a table of microseconds."""
+    lines = ["| cause, us | Redis | reader | loop | actor |", "|---|---|---|---|---|"]
+    for cause, each in asdict(costs).items():
+        if isinstance(each, tuple):
+            lines.append(f"| {cause} | {' | '.join(f'{1e6 * seconds:.3g}' for seconds in each)} |")
+    return "\n".join(lines)
+
+
+def point(costs: Costs, writers: Writers) -> Point:
+    """Run these writers, and simulate them; print both."""
+    replay, is_free = empty_replay(200), writers.rate == float("inf")
+    announced_s = 0.02 if is_free else _ANNOUNCED_S
     with running(writers) as system:
         while min(system.inbox.read.values()) == 0:
             take_in(replay, system, 0.2)
-        take_in(replay, system, 1.0)
+        take_in(replay, system, 1.0, announced_s)
         before, chunks, start = _processor_s(system), replay.inserted, time.monotonic()
-        take_in(replay, system, _WINDOW_S)
+        take_in(replay, system, _WINDOW_S, announced_s)
         took, chunks = time.monotonic() - start, replay.inserted - chunks
         redis, learner, actor = ((b - a) / took for a, b in zip(before, _processor_s(system), strict=True))
-    rate = chunks / took
-    point = Point(writers.number, writers.chunks, rate * SPEC.period, rate / writers.chunks, redis, learner, actor)
-    speed = f"{point.transitions:,.0f} transitions/s"
-    use = f"Redis {redis:.0%}, learner {learner:.0%}, actors {actor:.0%}"
-    print(f"{point.actors} actors, {point.chunks_each} chunks a commit: {speed}; processor: {use}", flush=True)
-    return point
+    interval_s = writers.number * writers.chunks * took / max(1, chunks)  # as it was: the machine may be busy
+    setting = Setting(
+        writers.number, writers.chunks, 0.0 if is_free else interval_s, announcements=1 / announced_s, reports=False,
+        cores=len(os.sched_getaffinity(0)),
+    )  # fmt: skip
+    found = Point(
+        writers.number, writers.chunks, chunks / took * SPEC.period, redis, learner, actor, simulate(costs, setting)
+    )
+    speed = f"{found.transitions:,.0f} transitions/s"
+    use = f"Redis {redis:.1%}, learner {learner:.1%}, actors {actor:.1%}"
+    errors = ", ".join(f"{name} {error:+.0%}" for name, error in found.errors.items())
+    print(f"{found.actors} actors, {found.chunks_each} chunks a commit: {speed}; processor: {use}", flush=True)
+    print(f"    simulated beside that: {errors}", flush=True)
+    return found
 
 
 def _processor_s(system: System) -> tuple[float, float, float]:
     own = resource.getrusage(resource.RUSAGE_SELF)
     return processor_s(system.redis), own.ru_utime + own.ru_stime, sum(processor_s(pid) for pid in system.writers)
-
-
-def _fit(points: list[Point], process: str) -> Fit:
-    """Fit by least squares without negative costs."""
-    causes = np.array([[1, p.actors, p.commits, p.commits * p.chunks_each] for p in points])
-    seconds = np.array([getattr(p, process) for p in points])
-    scale = 1 / np.maximum(seconds, 0.01)  # relative errors count
-    costs, some = np.zeros(4), np.arange(4)
-    while len(some):
-        solved = np.linalg.lstsq(causes[:, some] * scale[:, None], seconds * scale, rcond=None)[0]
-        if (solved >= 0).all():
-            costs[some] = solved
-            break
-        some = np.delete(some, solved.argmin())
-    error = float(np.sqrt(np.mean(((causes @ costs - seconds) * scale) ** 2)))
-    return Fit(float(costs[0]), float(costs[1]), float(costs[2]), float(costs[3]), error)
-
-
-def _weights() -> dict[str, float]:
-    """Measure the bytes of the paper network's weights, and what it takes to publish and to fetch them."""
-    network = QuantileNetwork(NetworkSpec(Field((84, 84), "uint8"), 4, 18, 512, 0.1), 64)
-    packet = weights_packet.pack({n: p.detach().bfloat16() for n, p in network.named_parameters()}, 1)
-    with RedisServer() as server:
-        client = connect("127.0.0.1", server.port)
-        works: dict[str, Work] = {
-            "publish": lambda: client.set("weights", packet),
-            "fetch": lambda: weights_packet.unpack(wire.decode(_bytes(client.get("weights")))),
-        }
-        found: dict[str, float] = {"bytes": len(packet)}
-        for name, work in works.items():
-            before = processor_s(server.process.pid)
-            found[f"{name}_s"] = float(np.median([_took(work) for _ in range(_TRANSFERS)]))
-            found[f"{name}_redis_s"] = (processor_s(server.process.pid) - before) / _TRANSFERS
-    return found
-
-
-def _bytes(reply: object) -> bytes:
-    assert isinstance(reply, bytes)
-    return reply
-
-
-def _took(work: Work) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

@@ -121,8 +121,8 @@ def _flow(writers: int, args: argparse.Namespace, slots: int) -> list[float]:
         return [take_in(replay, system, window) for _ in range(args.repeats)]
 
 
-def take_in(replay: Replay, system: System, seconds: float) -> float:
-    """Return the transitions a second that get into the replay, with the log trimmed as a learner does."""
+def take_in(replay: Replay, system: System, seconds: float, report_s: float = 0.02) -> float:
+    """Return the transitions a second that get into the replay; report and trim as a learner does, so often."""
     client, inbox, end = system.client, system.inbox, time.monotonic() + seconds
     start, before, next_report = time.monotonic(), replay.inserted, 0.0
     while (now := time.monotonic()) < end:
@@ -133,7 +133,7 @@ def take_in(replay: Replay, system: System, seconds: float) -> float:
         if now >= next_report:
             client.write_progress("running", 0, 0, inbox.read)
             client.trim(replay.oldest())
-            next_report = now + 0.02
+            next_report = now + report_s
     return (replay.inserted - before) * SPEC.period / (time.monotonic() - start)
 
 

@@ -14,22 +14,24 @@ import numpy as np
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.messages import decode_message
+from rainbow_iqn_apex.programs import processor
 
 NAME, RUN = "benchmark", "run"
-_STATE_BYTES = 40_000  # what an actor's state takes
-_UNREAD = 64  # messages that the learner has not read yet, at most
+STATE_BYTES = 40_000  # what an actor's state takes
+_UNREAD = 1024  # messages that the learner has not read yet, at most: it tells each second how many it has read
 
 
 def write(folder: Path, port: int, actor: int, chunks: int, rate: float) -> None:
     """Append until the learner is gone."""
     made = [decode_message(path.read_bytes(), 10**7) for path in sorted(folder.iterdir())]
-    state = np.random.default_rng(0).bytes(_STATE_BYTES)
+    state = np.random.default_rng(0).bytes(STATE_BYTES)
     with ActorClient(connect("127.0.0.1", port), NAME, RUN, actor, threading.Event()) as client:
         start = time.monotonic()
         for at in itertools.count(step=chunks):
             client.commit([made[(at + i) % len(made)] for i in range(chunks)], state)
             time.sleep(max(0.0, start + at / rate - time.monotonic()))
             try:
+                client.record()
                 while client.unread() > _UNREAD:
                     client.record()
                     time.sleep(0.001)
@@ -38,4 +40,5 @@ def write(folder: Path, port: int, actor: int, chunks: int, rate: float) -> None
 
 
 if __name__ == "__main__":
+    processor.prepare()  # as actors do: pages of freed memory would be faulted in for each chunk again
     write(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5]))

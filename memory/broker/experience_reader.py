@@ -74,6 +74,7 @@ class ExperienceReader:
         self._newest_gone = ""
         self._left_out: dict[int, int] = defaultdict(int)  # messages lost or unreadable since the last end of a round
         self._pending: dict[int, deque[Entry]] = defaultdict(deque)
+        self._waiting = 0  # entries in pending; counted, as a sum over many actors would take longer than a message
         self._ends: dict[int, deque[int]] = defaultdict(deque)  # rounds that end in pending
         self._played: dict[int, int] = defaultdict(lambda: -1, dict.fromkeys(self.read, -1))  # last round handed out
         self._backlog = {actor: extent.newest for actor, extent in extents.items()}
@@ -111,7 +112,7 @@ class ExperienceReader:
 
     def take_all(self, most: int = sys.maxsize) -> list[Entry]:
         """Return what has arrived, `most` messages at most, without waiting."""
-        while sum(map(len, self._pending.values())) < most and self._receive(timeout=0):
+        while self._waiting < most and self._receive(timeout=0):
             pass
         waiting = [actor for actor, pending in self._pending.items() for _ in pending]
         return [entry for actor in waiting[:most] for entry in self._pop(actor)]
@@ -222,10 +223,11 @@ class ExperienceReader:
 
         Raises Stopped when the process shall stop, RunError when reading failed.
         """
-        return not any(self._pending.values()) and self._wait(waiting)
+        return not self._waiting and self._wait(waiting)
 
     def _pop(self, actor: int) -> list[Entry]:
         entry = self._pending[actor].popleft()
+        self._waiting -= 1
         self.read[actor] = entry.id.sequence
         if isinstance(entry.message, RoundEnd | Joined):
             self._played[actor] = self._ends[actor].popleft()
@@ -283,6 +285,7 @@ class ExperienceReader:
     def _append(self, entry: Entry) -> None:
         actor = entry.id.actor
         self._pending[actor].append(entry)
+        self._waiting += 1
         match entry.message:
             case None:
                 self._left_out[actor] += 1

@@ -1,0 +1,196 @@
+"""What each cause costs Redis, the learner's threads and an actor: the numbers that `simulation.py` needs.
+
+A thread commits as an actor does, so slowly that each commit is read by itself. The processor time of the thread, of
+the reader, of the loop and of Redis is divided by the commits. Two sizes of a commit and two numbers of streams tell
+what a commit, a chunk, a read and a stream cost. What an actor costs by being there is measured call by call.
+"""
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.chunks import ATARI, GAMES, SPEC, random_chunks
+from benchmarks.processes import RedisServer, reader_s
+from benchmarks.simulation import Costs, Each
+from benchmarks.transport import empty_replay
+from benchmarks.transport_writer import NAME, RUN, STATE_BYTES
+from rainbow_iqn_apex.agents.networks.duelling import NetworkSpec, QuantileNetwork
+from rainbow_iqn_apex.common.waiting import WaitReporter
+from rainbow_iqn_apex.memory import weights_packet, wire
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
+from rainbow_iqn_apex.memory.broker.transport import Scripts
+from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.environment_spec import Field
+from rainbow_iqn_apex.memory.messages import encode_message
+from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+
+_FEW, _MANY = 8, 512  # streams
+_SMALL, _LARGE = 1, 8  # chunks of a commit
+_APART_S = 0.01  # of two commits: so that each is read by itself
+_REPORT_BYTES = 2000
+_RENEWALS = 0.4  # of a lease, each second
+_LOOKS = 1.0  # of a reader, each second, for messages that are gone
+
+
+class Point(NamedTuple):
+    """Holds the processor seconds of a commit, by process."""
+
+    redis: float
+    reader: float
+    loop: float
+    actor: float
+
+
+def measure_costs(*, commits: int = 200, repeats: int = 5) -> Costs:
+    """Measure everything; each figure is the median of some repeats."""
+    small, large, many, unread, unread_large = (
+        _median([_commits(*case, commits) for _ in range(repeats)])
+        for case in (
+            (_FEW, _SMALL, True), (_FEW, _LARGE, True), (_MANY, _SMALL, True), (_FEW, _SMALL, False),
+            (_FEW, _LARGE, False),
+        )
+    )  # fmt: skip
+    chunk = _each(large, small, _LARGE - _SMALL)
+    stream = _each(many, small, _MANY - _FEW)
+    written = max(0.0, unread_large.redis - unread.redis) / (_LARGE - _SMALL)
+    return Costs(
+        commit=Each(
+            redis=max(0.0, unread.redis - _SMALL * written), actor=max(0.0, small.actor - _SMALL * chunk.actor)
+        ),
+        chunk=chunk,
+        read=Each(
+            redis=max(0.0, small.redis - unread.redis - _FEW * stream.redis - _SMALL * (chunk.redis - written)),
+            reader=max(0.0, small.reader - _FEW * stream.reader - _SMALL * chunk.reader),
+            loop=max(0.0, small.loop - _SMALL * chunk.loop),
+        ),
+        stream=Each(redis=stream.redis, reader=stream.reader),
+        **_calls(repeats),
+        chunk_bytes=statistics.mean(len(encode_message(chunk)) for chunk in _made()),
+        state_bytes=STATE_BYTES,
+    )
+
+
+def _each(more: Point, less: Point, count: int) -> Each:
+    return Each(*(max(0.0, a - b) / count for a, b in zip(more, less, strict=True)))
+
+
+def _median(points: list[Point]) -> Point:
+    return Point(*(statistics.median(column) for column in zip(*points, strict=True)))
+
+
+def _made() -> list[Chunk]:
+    return [chunk for game in GAMES for chunk in random_chunks(game, _LARGE)]
+
+
+class _Broker(NamedTuple):
+    server: RedisServer
+    learner: LearnerClient
+
+    def processor_s(self) -> float:
+        """Return the processor seconds of Redis so far; more exactly than /proc has them."""
+        return time.clock_gettime((~self.server.process.pid << 3) | 2)
+
+
+@contextmanager
+def _broker(actors: int) -> Iterator[_Broker]:
+    with ExitStack() as stack:
+        server = stack.enter_context(RedisServer())
+        learner = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, actors))
+        learner.lead(RUN)
+        yield _Broker(server, learner)
+
+
+def _commits(actors: int, chunks: int, is_read: bool, count: int) -> Point:
+    """Commit so many times with so many actors to read; return what a commit costs."""
+    replay, made, state = empty_replay(200), _made(), np.random.default_rng(0).bytes(STATE_BYTES)
+    spent: list[float] = []
+    with _broker(actors) as broker, ExitStack() as stack:
+        client = connect("127.0.0.1", broker.server.port)
+        actor = stack.enter_context(ActorClient(client, NAME, RUN, 0, threading.Event()))
+        inbox: ExperienceReader | None = None
+        if is_read:
+            inbox = broker.learner.inbox(MessageDecoder(SPEC, ATARI, 1), threading.Event(), lambda: UNBOUNDED)
+            stack.callback(inbox.close)
+
+        def commit() -> None:
+            for at in range(count + 1):
+                if at == 1:  # before are registration of the script, and memory that is used for the first time
+                    spent.append(time.thread_time())
+                    begun.append(broker.processor_s())
+                actor.commit([made[(at * chunks + i) % len(made)] for i in range(chunks)], state)
+                actor.record(), actor.unread()  # as each round does
+                time.sleep(_APART_S)
+            spent[0] = time.thread_time() - spent[0]
+
+        begun: list[float] = []
+        loop, reader = time.thread_time(), reader_s()
+        committing = stack.enter_context(ThreadPoolExecutor(1)).submit(commit)
+        wanted = (count + 1) * chunks
+        while inbox and replay.inserted < wanted:
+            if committing.done():
+                committing.result()  # raises what has ended it
+            inbox.wait(WaitReporter("the writer"))
+            for chunk_id, message, _ in inbox.take_all():
+                assert isinstance(message, Chunk)
+                replay.add(chunk_id, message)
+        committing.result()
+        redis = broker.processor_s() - begun[0]
+        loop, reader = time.thread_time() - loop, reader_s() - reader
+    return Point(redis / count, reader / (count + 1), loop / (count + 1), spent[0] / count)
+
+
+def _calls(repeats: int) -> dict[str, Any]:
+    """Measure what an actor costs by being there, and what weights cost."""
+    network = QuantileNetwork(NetworkSpec(Field((84, 84), "uint8"), 4, 18, 512, 0.1), 64)
+    packet = weights_packet.pack({n: p.detach().bfloat16() for n, p in network.named_parameters()}, 1)
+    with _broker(_MANY) as broker:
+        client = connect("127.0.0.1", broker.server.port)
+        scripts, keys, learner = Scripts(client), broker.learner.keys, broker.learner
+        positions = {keys.log(actor): b"0-0" for actor in range(_MANY)}
+        read, report = dict.fromkeys(range(_MANY), 1), bytes(_REPORT_BYTES)
+
+        def fetch() -> None:
+            data = client.get("weights")
+            assert isinstance(data, bytes)
+            weights_packet.unpack(wire.decode(data))
+
+        def cost(work: Callable[[], object], calls: int) -> tuple[float, float]:
+            """Return the processor seconds of Redis and of the caller, of one call."""
+            work()
+            found = []
+            for _ in range(repeats):
+                before = broker.processor_s(), time.thread_time()
+                for _ in range(calls):
+                    work()
+                found.append((broker.processor_s() - before[0], time.thread_time() - before[1]))
+            redis, own = (statistics.median(column) / calls for column in zip(*found, strict=True))
+            return redis, own
+
+        renewed = cost(lambda: scripts.renew("lease", b"token", 10_000), 200)
+        looked = [seconds / _MANY for seconds in cost(lambda: scripts.passed(positions), 20)]
+        announced = cost(lambda: learner.write_progress("running", 0, 0, read), 20)
+        alone = cost(lambda: learner.write_progress("running", 0, 0, {}), 20)
+        written = cost(lambda: client.set("report", report, ex=60), 200)
+        published = cost(lambda: client.set("weights", packet), 10)
+        fetched = cost(fetch, 10)
+    redis, loop = (max(0.0, a - b) / _MANY for a, b in zip(announced, alone, strict=True))
+    return {
+        "present": Each(
+            redis=_RENEWALS * renewed[0] + _LOOKS * looked[0], reader=_LOOKS * looked[1], actor=_RENEWALS * renewed[1]
+        ),
+        "announced": Each(redis=redis, loop=loop),
+        "report": Each(redis=written[0], actor=written[1]),
+        "fetch": Each(redis=fetched[0], actor=fetched[1]),
+        "publish": Each(redis=published[0], loop=published[1]),
+        "weights_bytes": float(len(packet)),
+    }
