@@ -14,7 +14,7 @@ from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors, plain_command
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, whole_number
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_record, read_run, whole_number
 from rainbow_iqn_apex.memory.broker.transport import (
     MAX_SEQUENCE,
     Commit,
@@ -102,14 +102,15 @@ class ActorClient:
 
     `crews` are those of the run in lockstep; the actor has to leave if the learner goes on with other crews. With
     `evaluation` the actor is an evaluation actor, whose messages go to a log of their own. While the actor waits for
-    the learner, `expected` names the processes that are missing. `break_stale` is as in `Lease`.
+    the learner, `expected` names the processes that are missing. `break_stale` is as in `Lease`. All keys that the
+    client reads and writes are in the shard of the actor, one of `shards`.
     """
 
     def __init__(
         self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event, crews: tuple[Crew, ...] = (),
-        *, evaluation: bool = False, expected: ExpectedActors | None = None, break_stale: bool = False,
+        *, evaluation: bool = False, expected: ExpectedActors | None = None, break_stale: bool = False, shards: int = 1,
     ) -> None:  # fmt: skip
-        self.keys = Keys(name, run_id, evaluation)
+        self.keys = Keys(name, run_id, evaluation, shards).beside(actor)
         self.actor = actor
         self.title = self.keys.title(actor)
         self._client = client
@@ -234,7 +235,7 @@ class ActorClient:
 
         Raises UserError if the learner goes on with another number of actors in lockstep.
         """
-        record = read_run(self._client, self.keys.name)
+        record = read_record(self._client, self.keys)
         if record and record.run_id != self.keys.run_id:
             raise RunOver("begun another run")
         if record:

@@ -5,26 +5,24 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
-from redis.exceptions import OutOfMemoryError
 from redis.retry import Retry
 
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
-from rainbow_iqn_apex.memory.broker.key_types import probes
+from rainbow_iqn_apex.memory.broker.refusals import cannot_write, explain_type, is_wrong_type
 from rainbow_iqn_apex.memory.broker.server_version import unpatched
 
 BrokerError: Final = redis.RedisError
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
 NoScriptError: Final = redis.exceptions.NoScriptError
-PlainClient: TypeAlias = redis.Redis  # gives a command up when the server does not answer
 
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
@@ -34,14 +32,6 @@ _PROBE_S = 10.0  # for the first answer of a server
 _ASIDE_S = 2.0  # for a command of a connection that gives up at once
 _STOP_S = 8.0  # for a command under way when the process is asked to stop, or that it needs in order to stop
 _TICK_S = 0.5  # from a request to stop until a command under way heeds it
-
-_WRONG_TYPE = "WRONGTYPE"  # in errors of commands, and of scripts
-# Errors of a server that may be able to write again soon, and what a person can do about each.
-_CANNOT_WRITE = {
-    "OOM command": "has no room: raise its maxmemory (docs/access.md, as administrator)",
-    "MISCONF": "cannot write its file: make room on its disk, or see its log",
-    "BUSY Redis": "is busy with somebody's script that does not end: `script kill` (docs/access.md, as administrator)",
-}
 
 
 class ReplyTooLargeError(Exception):
@@ -58,6 +48,14 @@ class Client(redis.Redis):
     stop: threading.Event  # set when this process shall stop
     where: str  # how messages name the server
     aside: Callable[[], "Aside"]  # opens a connection that gives up at once, for what may be lost
+
+    def of(self, _key: str) -> "Client":
+        """Return the connection to the server of a key: one server holds them all."""
+        return self
+
+    def servers(self) -> list["Client"]:
+        """Return a connection to each server."""
+        return [self]
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command."""
@@ -98,23 +96,14 @@ class Client(redis.Redis):
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
                 if is_wrong_type(error):
-                    raise RunError(self._explain_type(args)) from error
-                how = _cannot_write(error)
+                    raise RunError(explain_type(args, self._is_refused)) from error
+                how = cannot_write(error)
                 if not how:
                     raise
                 waiting.instead(f"the Redis server, which {how}")
                 waiting.be_late()
                 time.sleep(0.5)
                 self.away.check(f"{how}, and start again what has stopped")
-
-    def _explain_type(self, args: tuple[Any, ...]) -> str:
-        """Return an explanation for a command that met a value of another type than ours."""
-        known = probes(args)
-        wrong = " and ".join(key for key, probe in known.items() if self._is_refused(probe)) or " or ".join(known)
-        return (
-            f"the Redis key {wrong} holds another type of value than this program writes there, so somebody else has "
-            "written it: delete it with redis-cli, and start again what has stopped"
-        )
 
     def _is_refused(self, probe: tuple[str, ...]) -> bool:
         try:
@@ -129,6 +118,21 @@ class Aside(redis.Redis):
 
     away: "_Away"
 
+    def of(self, _key: str) -> "Aside":
+        """Return the connection to the server of a key; see `Client.of`."""
+        return self
+
+    def servers(self) -> list["Aside"]:
+        """Return a connection to each server."""
+        return [self]
+
+    def batch(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send commands together; return their replies, and errors in the place of replies."""
+        pipe: Any = self.pipeline(transaction=False)  # redis-py declares no types
+        for command in commands:
+            pipe.execute_command(*command)
+        return list(pipe.execute(raise_on_error=False))
+
     @contextmanager
     def replies_up_to(self, most: int) -> Iterator[None]:
         """Take no reply, or message of a channel, of more than `most` bytes; see `Client.replies_up_to`."""
@@ -138,17 +142,6 @@ class Aside(redis.Redis):
             yield
         finally:
             self.away.limit(math.inf)
-
-
-def is_wrong_type(error: Exception) -> bool:
-    """Return whether a command met a value of another type than ours."""
-    return _WRONG_TYPE in str(error)
-
-
-def _cannot_write(error: redis.ResponseError) -> str | None:
-    """Return why a server cannot write for a time, None for other errors."""
-    said = "OOM command" if isinstance(error, OutOfMemoryError) else str(error)  # of a script: another class
-    return next((how for words, how in _CANNOT_WRITE.items() if words in said), None)
 
 
 class _Away(ExponentialWithJitterBackoff):

@@ -15,8 +15,8 @@ from rainbow_iqn_apex.memory.broker.connection import (
     Client,
     ReplyTooLargeError,
     ResponseError,
-    is_wrong_type,
 )
+from rainbow_iqn_apex.memory.broker.refusals import is_wrong_type
 from rainbow_iqn_apex.memory.broker.registered import actor_number
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys, sequence_of
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
@@ -65,8 +65,8 @@ class ReportStore:
 
     def __init__(self, client: Client | Aside, keys: Keys) -> None:
         """Open a connection beside a `Client`; use an `Aside`, which stays open, together with others."""
-        self._own = client.aside() if isinstance(client, Client) else None
-        self._client: Client | Aside = self._own or client
+        self._is_own = isinstance(client, Client)
+        self._client = client.aside() if isinstance(client, Client) else client
         self._keys = keys
 
     def write(self, actor: int | None, report: bytes) -> None:
@@ -79,12 +79,11 @@ class ReportStore:
         Raises ViewsRefusedError, when the report is written, if this user may not publish views.
         """
         channel = self._keys.view(actor)
-        pipe: Any = self._client.pipeline(transaction=False)
-        pipe.set(self._key(actor), report, ex=_KEPT_S)
-        pipe.pubsub_numsub(channel)
+        commands: list[tuple[Any, ...]] = [("SET", self._key(actor), report, "EX", _KEPT_S)]
+        commands.append(("PUBSUB NUMSUB", channel))
         if view:
-            pipe.publish(channel, view)
-        written, *rest = pipe.execute(raise_on_error=False)
+            commands.append(("PUBLISH", channel, view))
+        written, *rest = self._client.batch(commands)
         if isinstance(written, BrokerError):
             raise written
         for reply in rest:
@@ -98,18 +97,17 @@ class ReportStore:
         A key of another type than ours, which another client has written, counts as no report.
         """
         wanted = list(actors)
-        pipe: Any = self._client.pipeline(transaction=False)
-        for actor in wanted:
-            pipe.getrange(self._key(actor), 0, most)
-            pipe.pttl(self._key(actor))
-        replies = [_reply(reply) for reply in pipe.execute(raise_on_error=False)]
+        keys = [self._key(actor) for actor in wanted]
+        commands = [command for key in keys for command in (("GETRANGE", key, 0, most), ("PTTL", key))]
+        replies = [_reply(reply) for reply in self._client.batch(commands)]
         found = zip(wanted, replies[::2], replies[1::2], strict=True)
         return {actor: RawReport(data, max(0.0, _KEPT_S - left / 1000)) for actor, data, left in found if data}
 
     def registered(self) -> set[int]:
         """Return the actors that have sent a message; raises BrokerError if that fails."""
-        entries: Any = self._client.xread({self._keys.actors: "0-0"}, count=2 * MAX_ACTORS)
-        texts = [fields.get(b"actor", b"") for _, found in entries for _, fields in found]
+        most, shards = 2 * MAX_ACTORS // self._keys.shards, self._keys.every_shard()
+        streams: list[Any] = [self._client.xread({keys.actors: "0-0"}, count=most) for keys in shards]
+        texts = [fields.get(b"actor", b"") for entries in streams for _, found in entries for _, fields in found]
         return {number for text in texts if (number := actor_number(text)) is not None}
 
     def server(self, received: dict[int, int]) -> ServerUse:
@@ -128,8 +126,8 @@ class ReportStore:
         Raises BrokerError if the server does not answer. Logs that the user may not ask of count as whole.
         """
         logs = {actor: log for actor in actors if (log := self._log(actor))}
-        fields = [self._keys.read_field(actor) for actor in logs]
-        reads: Any = self._client.hmget(self._keys.run, fields) if fields else []
+        fields = [("HGET", self._keys.beside(actor).run, self._keys.read_field(actor)) for actor in logs]
+        reads = [_reply(read) for read in self._client.batch(fields)] if fields else []
         return {actor for (actor, log), read in zip(logs.items(), reads, strict=True) if _is_cut_off(read, log)}
 
     def _log(self, actor: int) -> dict[str, Any] | None:
@@ -144,9 +142,9 @@ class ReportStore:
 
     def close(self) -> None:
         """Close the connection that was opened for this store."""
-        if self._own:
+        if self._is_own:
             with suppress(BrokerError):
-                self._own.close()
+                self._client.close()
 
     def _key(self, actor: int | None) -> str:
         return self._keys.learner_report if actor is None else self._keys.report(actor)

@@ -17,9 +17,10 @@ class Script:
 
     def __call__(self, keys: Sequence[str], values: Sequence[Any] = ()) -> Any:
         """Run the script, also where the server is restarted between its loading and its run."""
+        server = self.client.of(keys[0])
         for _ in range(_TRIES - 1):
             try:
-                return self._run(keys, values)
+                return self._run(keys, values, server)
             except NoScriptError:
                 continue
-        return self._run(keys, values)
+        return self._run(keys, values, server)

@@ -11,7 +11,7 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.access import Server, hide_passwords
-from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, PlainClient, connect
+from rainbow_iqn_apex.memory.broker.connection import Aside, BrokerError, Client, connect
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.broker.run_status import Owner, read_run
 from rainbow_iqn_apex.memory.broker.runs import run_names
@@ -109,7 +109,7 @@ class Watcher:
                 self._reader.close()
             self._name, self._reader = name, OverviewReader(client, name)
 
-    def _newest(self, plain: PlainClient) -> str:
+    def _newest(self, plain: Aside) -> str:
         best, most = "", (False, False, -1)
         kept = self._goes_on()
         with plain:

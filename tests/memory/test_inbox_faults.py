@@ -72,9 +72,9 @@ def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, mon
 def test_a_learner_that_is_busy_holds_the_reader_back(client: Client, keys: Keys) -> None:
     say(client, keys, 0, 1, *(episode(i) for i in range(50)))
     with open_inbox(client, keys, ahead=4) as inbox:
-        wait_until(lambda: inbox._reader.entries.qsize() == 4, "a full queue", 5)
+        wait_until(lambda: inbox._entries.qsize() == 4, "a full queue", 5)
         time.sleep(0.1)
-        assert inbox._reader.entries.qsize() == 4
+        assert inbox._entries.qsize() == 4
         assert ids(take(inbox, 50)) == [(0, i) for i in range(1, 51)]
     with open_inbox(client, keys, ahead=4) as inbox:  # nobody reads: it can be closed all the same
         time.sleep(0.1)
