@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rainbow_iqn_apex.common.option import option
+from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS
 from rainbow_iqn_apex.options.redis_options import RedisOptions
 
 
@@ -85,6 +86,13 @@ class MachineOptions(RedisOptions):
         400,
         "agent steps between weight publications and pulls; without lockstep, of each actor's own",
         above=0,
+        shared=True,
+    )
+    redis_shards: int = option(
+        1,
+        "shards of a run's keys, by the actor's number, which a Redis cluster spreads over its servers",
+        above=0,
+        most=MAX_SHARDS,
         shared=True,
     )
     learner_threads: int = option(

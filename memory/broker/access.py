@@ -24,6 +24,7 @@ URL, USERNAME, PASSWORD = "REDIS_URL", "REDIS_USERNAME", "REDIS_PASSWORD"
 CA_CERTS, CLIENT_CERT, CLIENT_KEY = "REDIS_CA_CERTS", "REDIS_CLIENT_CERT", "REDIS_CLIENT_KEY"
 URL_OPTION = "--redis-url"
 DEFAULT_PORT = 6379  # of redis_rainbow_6379.conf, too
+MAX_SHARDS = 256  # of a run
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _EXPECTED = "expected redis://host:port/db, or rediss:// for TLS"
 

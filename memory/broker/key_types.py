@@ -33,4 +33,4 @@ def probes(arguments: tuple[object, ...]) -> dict[str, tuple[str, ...]]:
 def _probe(key: bytes, kind: bytes | None) -> tuple[str, ...]:
     if kind in _PROBES:
         return _PROBES[kind]
-    return _STRING if key.endswith(b"}:learner") else _HASH
+    return _STRING if key.endswith((b"}:learner", b"}:leader")) else _HASH

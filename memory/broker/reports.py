@@ -25,7 +25,7 @@ _KEPT_S = 24 * 3600  # for people who look for a process that is gone
 
 
 class ServerUse(NamedTuple):
-    """Counts what a server holds, and what it holds of a run."""
+    """Counts what a server holds, of several the fullest, and what all hold of a run."""
 
     used: int  # bytes
     limit: int  # bytes; 0: none
@@ -47,6 +47,12 @@ def _reply(reply: Any) -> Any:
     if is_wrong_type(reply):
         return None
     raise reply
+
+
+def _fullness(memory: dict[str, int]) -> tuple[float, int]:
+    """Return how full a server is, by its limit if it has one."""
+    used, limit = memory["used_memory"], memory["maxmemory"]
+    return (used / limit if limit else 0.0, used)
 
 
 def _is_cut_off(read: Any, log: dict[str, Any]) -> bool:
@@ -115,7 +121,8 @@ class ReportStore:
 
         Raises BrokerError if the server does not answer, or this user may not ask.
         """
-        memory: Any = self._client.info("memory")
+        memories: list[Any] = [server.info("memory") for server in self._client.servers()]
+        memory = max(memories, key=_fullness)
         known = [(read, log) for actor, read in received.items() if (log := self._log(actor))]
         unread = sum(max(0, sequence_of(log["last-generated-id"]) - read) for read, log in known)
         return ServerUse(memory["used_memory"], memory["maxmemory"], sum(log["length"] for _, log in known), unread)

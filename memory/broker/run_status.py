@@ -12,9 +12,10 @@ from msgspec import Meta
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.schema import Number, parse, parse_json
 from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS
 from rainbow_iqn_apex.memory.broker.connection import Aside, Client
 from rainbow_iqn_apex.memory.broker.lease_owner import MAX_HOST, is_moment, local_time, printable, this_host
-from rainbow_iqn_apex.memory.broker.transport import MAX_SHARDS, Keys
+from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
 
 _STATUSES = (b"starting", b"running", b"stopped", b"finished")

@@ -41,7 +41,6 @@ from rainbow_iqn_apex.memory.broker.script import Script
 READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
 CUT_BYTES = 1 << 14  # what is read of a message that is too large
 MAX_SEQUENCE = 2**53  # of a message: the scripts in Redis count with floating-point numbers
-MAX_SHARDS = 256  # of a run
 
 
 @dataclass(frozen=True)
@@ -74,23 +73,24 @@ class Keys:
         return self.shards == 1 or actor % self.shards == self.shard
 
     @property
-    def _tag(self) -> str:
+    def tag(self) -> str:
+        """Beginning of all these keys, which decides where a cluster has them."""
         return f"riqx:{{{self.name}}}" if self.shard is None else f"riqx:{{{self.name}/{self.shard}}}"
 
     @property
     def run(self) -> str:
         """The registry's record of the run, or a shard's copy of it."""
-        return self._tag if self.shard is None else f"{self._tag}:run"
+        return self.tag if self.shard is None else f"{self.tag}:run"
 
     @property
     def learner_lease(self) -> str:
         """Lease of the learner, shared by all runs of this name, or a shard's copy of it."""
-        return f"{self._tag}:learner" if self.shard is None else f"{self._tag}:leader"
+        return f"{self.tag}:learner" if self.shard is None else f"{self.tag}:leader"
 
     @property
     def beginning(self) -> str:
         """Beginning of all keys with the run's id."""
-        return f"{self._tag}:{self.run_id}:"
+        return f"{self.tag}:{self.run_id}:"
 
     @property
     def _group(self) -> str:

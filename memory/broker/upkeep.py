@@ -9,7 +9,7 @@ from rainbow_iqn_apex.memory.broker.transport import Keys
 
 
 class MemoryUse(NamedTuple):
-    """Bytes of memory of the Redis server, and the server's host."""
+    """Bytes of memory of the Redis server, or of all together, and the server's host."""
 
     host: str
     used: int
@@ -19,13 +19,21 @@ class MemoryUse(NamedTuple):
     file: bool  # whether it keeps an append-only file
 
 
-def memory_use(client: Client, name: str) -> MemoryUse:
-    """Return the bytes of memory that the server uses, and may use."""
-    info: Any = client.info("memory")
+def memory_use(client: Client, name: str, shards: int = 1) -> MemoryUse:
+    """Return the bytes of memory that the servers of a run use, and may use."""
+    infos: list[Any] = [server.info("memory") for server in client.servers()]
     host = str(client.connection_pool.connection_kwargs.get("host"))
-    sizes: list[Any] = [client.memory_usage(key) for key in keys_from(client, Keys(name, "").run)]
-    ours, file = sum(filter(None, sizes)), client.info("persistence")["aof_enabled"] == 1
-    return MemoryUse(host, info["used_memory"], ours, info["maxmemory"], info["total_system_memory"], file)
+    tags = [keys.tag for keys in Keys(name, "", shards=shards).everywhere()]
+    sizes: list[Any] = [client.memory_usage(key) for tag in tags for key in keys_from(client, tag)]
+    limits = [info["maxmemory"] for info in infos]
+    return MemoryUse(
+        host,
+        sum(info["used_memory"] for info in infos),
+        sum(filter(None, sizes)),
+        sum(limits) if all(limits) else 0,
+        sum(info["total_system_memory"] for info in infos),
+        any(server.info("persistence")["aof_enabled"] == 1 for server in client.servers()),
+    )
 
 
 def rewrite_file(client: Client) -> None:

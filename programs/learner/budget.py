@@ -94,7 +94,7 @@ def check_learner(
     learner = _LEARNER + _READ_SHARE * READ_BYTES + 5 * weights  # with gradients, two moments, and the target network
     learner += READ_AHEAD * chunk_bytes(agent.spec, environment)
     sizes = Sizes(learner, update_bytes(args, agent, environment), replay_bytes(args, agent, environment))
-    use = memory_use(client, args.name)
+    use = memory_use(client, args.name, args.redis_shards)
     missing = max(0, _redis_bytes(args, agent, environment, weights) - use.ours)
     needs = _redis_and_learner(missing, sizes, place, agent.generator.device, use)
     file = _FILE_SHARE * missing if use.file and use.host in LOCAL else 0
