@@ -95,6 +95,9 @@ class MachineOptions(RedisOptions):
         most=MAX_SHARDS,
         shared=True,
     )
+    redis_replicas: bool = option(
+        False, "actors fetch weights from the replicas of a cluster or service", flag=True, shared=True
+    )
     learner_threads: int = option(
         0, "processor threads of the learner's tensor operations; 0: PyTorch's choice", least=0, most=1024
     )

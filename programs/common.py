@@ -15,8 +15,9 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
+from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
@@ -35,9 +36,8 @@ def launch_command(args: Args, id_actor: int) -> str:
 
 
 def connect_to_redis(args: Args, stop: threading.Event) -> Client:
-    """Connect to the server that the options and the environment name; raises UserError if there is none."""
-    server = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ)
-    return connect(server.host, server.port, stop, server.access)
+    """Connect to the servers that the options and the environment name; raises UserError if there are none."""
+    return open_servers(find_server(args.host_redis, args.port_redis, args.redis_url, os.environ), stop)
 
 
 def run_keys(args: Args, run: RunStatus) -> Keys:

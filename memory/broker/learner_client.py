@@ -56,7 +56,7 @@ class LearnerClient:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
     `folder` is where the run's results are. The experience of another folder's run of this name is deleted only with
-    `abandon_other`. `command` and `failure` are as in `ExpectedActors`.
+    `abandon_other`. `command` and `failure` are as in `ExpectedActors`. With `replicas`, those serve the weights.
     """
 
     keys: Keys
@@ -64,10 +64,10 @@ class LearnerClient:
     def __init__(
         self, client: Client, name: str, settings: dict[str, Any], nb_actor: int, *,
         folder: Path = Path(), abandon_other: bool = False, command: Callable[[int], str] = plain_command,
-        failure: Callable[[Keys, int], str] = no_failure, shards: int = 1,
+        failure: Callable[[Keys, int], str] = no_failure, shards: int = 1, replicas: bool = False,
     ) -> None:  # fmt: skip
         self._client = client
-        self._shards = shards
+        self._shards, self._replicas = shards, replicas
         self._name = name
         self._settings = settings
         self._scripts = Scripts(client)
@@ -289,8 +289,8 @@ class LearnerClient:
 
     def _publish(self, packets: dict[int, bytes], *, restart: bool = False) -> int:
         """Publish these packets in every shard; return the newest version that all shards had announced before."""
-        token, shards = self.lease.token, self.keys.every_shard()
-        return min([self._scripts.publish(keys, token, packets, restart=restart) for keys in shards])
+        token, how = self.lease.token, {"restart": restart, "replicate": self._replicas}
+        return min([self._scripts.publish(keys, token, packets, **how) for keys in self.keys.every_shard()])
 
     def write_progress(
         self, status: str, t_learner: int, t_actors: int, read: dict[int, int], evaluated: dict[int, int] | None = None

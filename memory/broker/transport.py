@@ -1,8 +1,8 @@
 """The Redis server as this project uses it: key names and scripts.
 
 All keys of a run carry the hash tag `{<run name>}`: they live on one node of a cluster and a script may touch several.
-A run of S > 1 shards has, beside these, the tags `{<run name>/<k>}`, k < S. Actor i lives in shard i mod S: all that a
-script of an actor touches has one tag.
+A run of S > 1 shards has, beside these, the tags `{<run name>/<k>}`, k < S, some with a further number, see slots.py.
+Actor i lives in shard i mod S: all that a script of an actor touches has one tag.
 
     riqx:{name}                     hash: run id, settings, status, progress - the registry's record of the run
     riqx:{name}:learner             lease of the learner: a random value and its owner, see memory/broker/lease_owner.py
@@ -37,6 +37,7 @@ from rainbow_iqn_apex.common.errors import LeaseLostError, RunError
 from rainbow_iqn_apex.memory.broker import lua
 from rainbow_iqn_apex.memory.broker.connection import Client, ResponseError
 from rainbow_iqn_apex.memory.broker.script import Script
+from rainbow_iqn_apex.memory.broker.slots import tag_of_shard
 
 READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
 CUT_BYTES = 1 << 14  # what is read of a message that is too large
@@ -75,7 +76,8 @@ class Keys:
     @property
     def tag(self) -> str:
         """Beginning of all these keys, which decides where a cluster has them."""
-        return f"riqx:{{{self.name}}}" if self.shard is None else f"riqx:{{{self.name}/{self.shard}}}"
+        tag = self.name if self.shard is None else tag_of_shard(self.name, self.shard, self.shards)
+        return f"riqx:{{{tag}}}"
 
     @property
     def run(self) -> str:
@@ -201,7 +203,7 @@ class Scripts:
     """Runs the server-side scripts, one method each."""
 
     def __init__(self, client: Client) -> None:
-        self._commit = Script(client, lua.COMMIT)
+        self._commit = Script(client, lua.COMMIT, durable=True)
         self._publish = Script(client, lua.PUBLISH)
         self._record = Script(client, lua.RECORD)
         self._trim = Script(client, lua.TRIM)
@@ -238,16 +240,19 @@ class Scripts:
             raise RunError(f"Redis refused the messages of {keys.title(actor)}: {error}") from error
         return None if known == -1 else int(known)
 
-    def publish(self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool) -> int:
+    def publish(
+        self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool, replicate: bool = False
+    ) -> int:
         """Store the weights of these versions, oldest first, and announce the versions, in one step.
 
         Returns the newest version that was announced before, -1 for none; `restart` first deletes all announced before.
+        With `replicate`, the server's replicas get them, too.
         Only a learner may call this method, `write_record`, `trim` and `enlist`. They raise RunError if the learner's
         lease is lost, or the run was abandoned.
         """
         slots = [keys.weights(version) for version in weights]
         values = [part for item in weights.items() for part in item]
-        return self._lead(self._publish, keys, token, [keys.versions, *slots], [int(restart), *values])
+        return self._lead(self._publish, keys, token, [keys.versions, *slots], [int(restart), int(replicate), *values])
 
     def write_record(self, keys: Keys, token: bytes, fields: dict[Any, Any]) -> None:
         """Write fields of the run's record."""

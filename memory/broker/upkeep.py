@@ -55,7 +55,7 @@ def rewrite_file(client: Client) -> None:
 def forget_run(client: Client, name: str, run_id: str) -> None:
     """Delete what an abandoned run of this name has left under its id, in however many shards, and nothing else."""
     beginning = Keys(name, "").run.removesuffix("}")
-    own = re.compile(rb"(/\d+)?}:%b:.*" % re.escape(run_id.encode()), re.DOTALL)
+    own = re.compile(rb"(/\d+(\.\d+)?)?}:%b:.*" % re.escape(run_id.encode()), re.DOTALL)
     for key in keys_from(client, beginning):
         if own.fullmatch(key[len(beginning.encode()) :]):
             client.unlink(key)

@@ -180,6 +180,7 @@ def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event)
             expected=ExpectedActors(client, run_keys(args, run), 0, partial(launch_command, args)),
             break_stale=args.abandon_other_run,
             shards=args.redis_shards,
+            replicas=args.redis_replicas,
         ) as actor_client,
         _filmer(args, client, run.run_id) as filmer,
     ):

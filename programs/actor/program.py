@@ -192,6 +192,7 @@ def _actor_client(args: Args, client: Client, run: RunStatus, stop: threading.Ev
         expected=ExpectedActors(client, keys, awaited, partial(launch_command, args), partial(failure_of, client)),
         break_stale=args.abandon_other_run,
         shards=args.redis_shards,
+        replicas=args.redis_replicas,
     )
 
 

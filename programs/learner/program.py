@@ -154,6 +154,7 @@ def _learner_client(args: Args, client: Client) -> LearnerClient:
         command=partial(launch_command, args),
         failure=partial(failure_of, client),
         shards=args.redis_shards,
+        replicas=args.redis_replicas,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
-from rainbow_iqn_apex.memory.broker.connection import Client, _Away, connect
+from rainbow_iqn_apex.memory.broker.connection import Away, Client, connect
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
@@ -94,14 +94,14 @@ def test_a_read_brings_no_more_bytes_than_it_may(
     """Mutation: take replies of any size. Messages of all sizes are told apart, each once, and others go on."""
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.stream_reader.READ_BYTES", 100_000)
     most = 0
-    receive = _Away.receive
+    receive = Away.receive
 
-    def watch(self: _Away, count: int) -> None:
+    def watch(self: Away, count: int) -> None:
         nonlocal most
         receive(self, count)
         most = max(most, self._began.received)
 
-    monkeypatch.setattr(_Away, "receive", watch)
+    monkeypatch.setattr(Away, "receive", watch)
     middle = b"y" * 60_000  # within the limit, but beyond what is a message here
     say(client, keys, 0, 1, episode(0), *[LARGE] * 20, episode(1), middle, middle, *(episode(i) for i in range(2, 40)))
     say(client, keys, 1, 1, LARGE, *(episode(i) for i in range(100)))

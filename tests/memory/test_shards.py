@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+from redis.crc import key_slot
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, UserError
 from rainbow_iqn_apex.common.waiting import WaitReporter
@@ -15,6 +16,7 @@ from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, Origin
 from rainbow_iqn_apex.memory.broker.run_status import read_record, read_run
 from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.broker.slots import SLOTS, slot_of, tag_of_shard
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.messages import Message, RoundEnd
@@ -60,7 +62,21 @@ def test_what_a_script_of_an_actor_touches_is_in_one_shard(evaluation: bool) -> 
     # Mutation: the stream of actors in the place that a run has once.
     keys = Keys("pong", "id", evaluation, shards=3).beside(7)
     touched = [keys.log(7), keys.state(7), keys.actor_lease(7), keys.run, keys.actors, keys.versions, keys.weights(3)]
-    assert {key.partition("}")[0] for key in touched} == {"riqx:{pong/1"}
+    assert {key.partition("}")[0] for key in touched} == {f"riqx:{{{tag_of_shard('pong', 1, 3)}"}
+
+
+@pytest.mark.parametrize("shards", [2, 3, 16, 256])
+@pytest.mark.parametrize("name", ["pong", "gymnasium:CartPole-v1", "é/0", "a{b"])
+def test_shards_are_spread_over_the_slots(name: str, shards: int) -> None:
+    # Mutation: the first number alone.
+    slots = [slot_of(Keys(name, "id", shards=shards, shard=shard).run) for shard in range(shards)]
+    assert [slot * shards // SLOTS for slot in slots] == list(range(shards))
+
+
+def test_slots_are_those_of_the_server() -> None:
+    keys = ["riqx:{pong}", "riqx:{pong/1.7}:run", "a", "{}a", "a{b", "{a}{b}", "{{a}}"]
+    assert {key: slot_of(key) for key in keys} == {key: key_slot(key.encode()) for key in keys}
+    assert slot_of("123456789") == 12739  # of the specification of Redis Cluster
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
@@ -84,7 +100,7 @@ def test_the_order_of_messages_is_the_same_in_however_many_shards(client: Client
             assert actor.unread() == 1
             assert client.xlen(actor.keys.log(actor.actor)) == 1
     tags = {key.partition("}")[0] for key in keys_of(client, run_name)}
-    many = {f"riqx:{{{run_name}/{shard}" for shard in range(shards)} if shards > 1 else set()
+    many = {f"riqx:{{{tag_of_shard(run_name, k, shards)}" for k in range(shards)} if shards > 1 else set()
     assert tags == {f"riqx:{{{run_name}"} | many
     assert [name for name in run_names(client.aside()) if name.startswith(run_name)] == [run_name]
 
