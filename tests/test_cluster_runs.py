@@ -6,6 +6,7 @@ import pytest
 
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from tests.cluster import Cluster, started
+from tests.processes import run
 from tests.small import SHORT_CHAIN
 from tests.system import LEARNER, Result, System
 
@@ -20,6 +21,8 @@ def disturbed(cluster: Cluster, name: str, folder: Path) -> Result:
     options = [*OPTIONS, "--redis-shards", str(SHARDS), "--redis-url", cluster.url]
     with System(0, name, folder, options, actors=3) as system:
         system.wait_for(LEARNER, "] T = 500 ")
+        code, shown, errors = run("run_status.py", "--redis-url", cluster.url, "--run-name", name)
+        assert all(f"actor {actor} " in shown for actor in range(3)), (code, shown, errors)
         cluster.fail_over(first.run)
         system.wait_for(LEARNER, "] T = 800 ")
         for keys in (first, Keys(name, "")):

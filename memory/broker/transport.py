@@ -205,7 +205,7 @@ class Scripts:
     def __init__(self, client: Client) -> None:
         self._commit = Script(client, lua.COMMIT, durable=True)
         self._publish = Script(client, lua.PUBLISH)
-        self._record = Script(client, lua.RECORD)
+        self._record = Script(client, lua.RECORD, durable=True)
         self._trim = Script(client, lua.TRIM)
         self._enlist = Script(client, lua.ENLIST)
         self._passed = Script(client, lua.PASSED)
