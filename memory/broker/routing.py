@@ -98,7 +98,8 @@ class Route:
         reply, replicas = send_together(node, [command, (("WAIT", 1, _WAIT_MS), {})])
         if replicas == 0:
             self._next_wait = time.monotonic() + _NO_REPLICA_S
-            print(f"No replica of {place.master.host}:{place.master.port} has confirmed a commit in time", flush=True)
+            where = f"{place.master.host}:{place.master.port}"
+            print(f"No replica of {where} has confirmed in time: what it loses now may be lost", flush=True)
         return _reply(reply)
 
     def batch(self, slots: Sequence[int], commands: Sequence[tuple[Any, ...]]) -> list[Any]:
