@@ -48,8 +48,6 @@ class Route:
                 return self._send_once(place, command, confirmed=confirmed)
             except MovedError as moved:
                 self.places.move(slot, _told(moved, place))
-            except AskError as ask:
-                return _reply(send_together(self.node(_told(ask, place)), [(("ASKING",), {}), command])[1])
             except redis.ResponseError as error:
                 if not _is_elsewhere(error):
                     raise
@@ -91,6 +89,15 @@ class Route:
         return False
 
     def _send_once(self, place: Place, command: Command, *, confirmed: bool) -> Any:
+        """Send a command to a slot's master, or to its next master where that has the keys already."""
+        try:
+            return self._send_to_master(place, command, confirmed=confirmed)
+        except MovedError:
+            raise
+        except AskError as ask:
+            return _reply(send_together(self.node(_told(ask, place)), [(("ASKING",), {}), command])[1])
+
+    def _send_to_master(self, place: Place, command: Command, *, confirmed: bool) -> Any:
         args, options = command
         node = self.node(place.master)
         if not confirmed:

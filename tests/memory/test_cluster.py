@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,19 @@ def test_a_key_is_found_while_its_slot_moves(cluster: Cluster, client: Client, r
     assert client.mget(first, *others) == [key.encode() for key in (first, *others)]
 
 
+def test_a_commit_waits_while_its_slot_moves(cluster: Cluster, client: Client, run_name: str) -> None:
+    # Mutation: TRYAGAIN after ASK is raised.
+    with leading(client, run_name), playing(client, run_name, 0) as actor, ThreadPoolExecutor(1) as pool:
+        actor.commit([RoundEnd(0)], b"")
+        moving = cluster.move(actor.keys.log(0))
+        next(moving)
+        commit = pool.submit(actor.commit, [RoundEnd(1)], b"")
+        for _ in moving:
+            pass
+        commit.result(30)
+        assert client.xlen(actor.keys.log(0)) == 2
+
+
 def test_the_dashboard_finds_a_run(cluster: Cluster, client: Client, run_name: str, tmp_path: Path) -> None:
     with leading(client, run_name), Watcher(find_server("", 0, cluster.url, {}), run_name, tmp_path) as watcher:
         wait_until(lambda: watcher.last.overview is not None, lambda: watcher.last.problem, 20)
@@ -154,7 +168,7 @@ def test_a_cluster_that_lacks_slots_and_an_address_that_is_none_are_refused(
 def test_masters_die_and_slots_move_and_nothing_acknowledged_is_lost(
     cluster: Cluster, client: Client, run_name: str
 ) -> None:
-    # Mutations: a client that raises MOVED, or TRYAGAIN, or that stays with the server it had.
+    # Mutations: a client that raises MOVED, or TRYAGAIN after ASK, or that stays with the server it had.
     with leading(client, run_name) as learner:
         keys = learner.keys
         players = Players(cluster.url, run_name)
@@ -258,11 +272,12 @@ def test_reports_and_views_are_found_wherever_they_are(cluster: Cluster, client:
         with closing(ViewListener(client)) as listener:
             listener.listen({keys.view(actor) for actor in range(SHARDS)})
             for actor, store in enumerate(stores):
-                assert store.write_and_show(actor, b"", b"view of %d" % actor)
+                view = b"view of %d" % actor
+                wait_until(partial(store.write_and_show, actor, b"", view), "a listener to be known", 10)
             deadline, seen = Deadline(20, "three views"), set[tuple[str, bytes]]()
             while len(seen) < SHARDS:
                 deadline.check()
-                seen |= {view} if (view := listener.next(1000)) else set()
+                seen |= {shown} if (shown := listener.next(1000)) else set()
             assert seen == {(keys.view(actor), b"view of %d" % actor) for actor in range(SHARDS)}
         for store in stores:
             store.close()
