@@ -13,6 +13,7 @@ TABLE = {
     "networks": "how fast the paper's network acts and learns, beside its matrix products",
     "families": "how fast IMPALA and R2D2 act and learn, beside their products, and how sequences get to an update",
     "transport": "transitions a second from actors through Redis into the replay, and their bytes",
+    "masters": "transitions a second through one Redis server, and through one and three masters of a cluster",
     "system": "agent steps a second of learner, actor and Redis together, and how idle the learner is",
     "gate": "whether anything has become twice as slow: fast measurements with wide bounds, on an idle machine",
     "gpu": "updates and frames a second of each agent's preset on a GPU; `bash benchmarks/gpu.sh` runs tests, too",

@@ -26,12 +26,21 @@ _INTERVAL = r"log_interval for learner \(([\d.]+) sec\)"
 class RedisServer:
     """Runs with the project's settings, a free port and a folder that is removed; a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, more: Sequence[str] = ()) -> None:
         self.port = free_port()
+        self._more = more
 
     def __enter__(self) -> "RedisServer":
         self._folder = tempfile.TemporaryDirectory(prefix="benchmark_redis_")
-        settings = ["--port", str(self.port), "--dir", self._folder.name, "--logfile", f"{self._folder.name}/redis.log"]
+        settings = [
+            "--port",
+            str(self.port),
+            "--dir",
+            self._folder.name,
+            "--logfile",
+            f"{self._folder.name}/redis.log",
+            *self._more,
+        ]
         self.process = subprocess.Popen([find_program().path, ROOT / "redis_rainbow_6379.conf", *settings])
         while not self._answers():
             if self.process.poll() is not None:

@@ -4,16 +4,18 @@ python -m benchmarks.transport_writer <folder of messages> <port> <actor> <chunk
 """
 
 import itertools
+import math
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver
 from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.messages import decode_message
+from rainbow_iqn_apex.memory.messages import Message, decode_message
 from rainbow_iqn_apex.programs import processor
 
 NAME, RUN = "benchmark", "run"
@@ -24,19 +26,24 @@ _UNREAD = 1024  # messages that the learner has not read yet, at most: it tells 
 def write(folder: Path, port: int, actor: int, chunks: int, rate: float) -> None:
     """Append until the learner is gone."""
     made = [decode_message(path.read_bytes(), 10**7) for path in sorted(folder.iterdir())]
-    state = np.random.default_rng(0).bytes(STATE_BYTES)
     with ActorClient(connect("127.0.0.1", port), NAME, RUN, actor, threading.Event()) as client:
-        start = time.monotonic()
-        for at in itertools.count(step=chunks):
-            client.commit([made[(at + i) % len(made)] for i in range(chunks)], state)
-            time.sleep(max(0.0, start + at / rate - time.monotonic()))
-            try:
+        append(client, made, chunks, rate)
+
+
+def append(client: ActorClient, made: Sequence[Message], chunks: int, rate: float = math.inf) -> None:
+    """Append chunks that were made before, so many at once and a second, until the learner is gone."""
+    state = np.random.default_rng(0).bytes(STATE_BYTES)
+    start = time.monotonic()
+    for at in itertools.count(step=chunks):
+        client.commit([made[(at + i) % len(made)] for i in range(chunks)], state)
+        time.sleep(max(0.0, start + at / rate - time.monotonic()))
+        try:
+            client.record()
+            while client.unread() > _UNREAD:
                 client.record()
-                while client.unread() > _UNREAD:
-                    client.record()
-                    time.sleep(0.001)
-            except RunOver:
-                return
+                time.sleep(0.001)
+        except RunOver:
+            return
 
 
 if __name__ == "__main__":

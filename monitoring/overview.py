@@ -101,7 +101,7 @@ class OverviewReader:
         record = read_run(self._aside, self._name)
         if record is None:
             return None
-        groups = (Keys(self._name, record.run_id, evaluation) for evaluation in (False, True))
+        groups = (Keys(self._name, record.run_id, evaluation, record.shards) for evaluation in (False, True))
         training, evaluating = (ReportStore(self._aside, keys) for keys in groups)
         expected = range(_expected(record))
         actors = sorted({*expected} | training.registered())

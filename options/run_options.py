@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rainbow_iqn_apex.common.option import option
+from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS
 from rainbow_iqn_apex.options.redis_options import RedisOptions
 
 
@@ -91,6 +92,16 @@ class MachineOptions(RedisOptions):
         "agent steps between weight publications and pulls; without lockstep, of each actor's own",
         above=0,
         shared=True,
+    )
+    redis_shards: int = option(
+        1,
+        "shards of a run's keys, by the actor's number, which a Redis cluster spreads over its servers",
+        above=0,
+        most=MAX_SHARDS,
+        shared=True,
+    )
+    redis_replicas: bool = option(
+        False, "actors fetch weights from the replicas of a cluster or service", flag=True, shared=True
     )
     learner_threads: int = option(
         0, "processor threads of the learner's tensor operations; 0: PyTorch's choice", least=0, most=1024

@@ -15,8 +15,11 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
+from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
@@ -33,9 +36,14 @@ def launch_command(args: Args, id_actor: int) -> str:
 
 
 def connect_to_redis(args: Args, stop: threading.Event) -> Client:
-    """Connect to the server that the options and the environment name; raises UserError if there is none."""
+    """Connect to the servers that the options and the environment name; raises UserError if there are none."""
     server = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ)
-    return connect(server.host, server.port, stop, server.access, args.redis_timeout)
+    return open_servers(server, stop, args.redis_timeout)
+
+
+def run_keys(args: Args, run: RunStatus) -> Keys:
+    """Return the keys of a run of these settings."""
+    return Keys(args.name, run.run_id, shards=args.redis_shards)
 
 
 def select_device(args: Args) -> torch.device:

@@ -19,21 +19,23 @@ _PROGRAMS = ("learner", "actor", "viewer")  # users of programs
 
 # SCRIPT LOAD and EVAL give no further rights: the server checks each call in a script as a call of the user.
 _CONNECTION = "+ping +info +select +script|load +eval +evalsha"
+# Of a cluster: where slots are, and commands to a node that takes a slot over, or to a replica.
+_CLUSTER = "+cluster|slots +asking +readonly +wait"
 _LEASE = "+set +pttl +pexpire +del"
 _READ = "+get +getrange +hgetall +hget +hmget +exists +xread +xrevrange +xinfo|stream"
 _VIEWS = "&riqx:* +publish +pubsub|numsub"  # what an actor sees, published while a viewer listens
 _LISTEN = "+subscribe +unsubscribe"  # the start script has the learner's user for all that it starts
 _TENDS = "+hset +xadd +xtrim +scan +unlink +memory|usage +bgrewriteaof"
-_LEARNER = f"~riqx:* {_CONNECTION} {_LEASE} {_READ} {_TENDS} {_VIEWS} {_LISTEN}"
+_LEARNER = f"~riqx:* {_CONNECTION} {_CLUSTER} {_LEASE} {_READ} {_TENDS} {_VIEWS} {_LISTEN}"
 
 # An actor reads the run's record, the learner's lease and the weights. It writes its number, its log, its state and its
 # lease.
 _ACTORS_OWN = "~riqx:*:actors ~riqx:*:log:* ~riqx:*:state:* ~riqx:*:actor:*"
-_ACTORS_READING = "~riqx:{*} ~riqx:*:learner ~riqx:*:versions ~riqx:*:weights:*"
-_ACTOR = f"{_CONNECTION} {_LEASE} {_READ} +hset +xadd {_VIEWS}"
+_ACTORS_READING = "~riqx:{*} ~riqx:*:run ~riqx:*:learner ~riqx:*:leader ~riqx:*:versions ~riqx:*:weights:*"
+_ACTOR = f"{_CONNECTION} {_CLUSTER} {_LEASE} {_READ} +hset +xadd {_VIEWS}"
 
 # Reads all runs, for dashboard.py and run_status.py; changes nothing, and runs no script.
-_VIEWER = f"~riqx:* &riqx:* +ping +info +select +pttl {_READ} +scan {_LISTEN}"
+_VIEWER = f"~riqx:* &riqx:* {_CLUSTER} +ping +info +select +pttl {_READ} +scan {_LISTEN}"
 
 # For the person who looks after the server: sets its memory, ends a script, stops it. No program needs this user.
 _ADMIN = "~* &* +@all"

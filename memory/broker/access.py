@@ -2,6 +2,7 @@
 
 REDIS_URL                           address where no option names one; may hold user and password
 REDIS_USERNAME, REDIS_PASSWORD      of the Redis user; those in REDIS_URL take precedence
+REDIS_SENTINEL_USERNAME, REDIS_SENTINEL_PASSWORD  of the Sentinels' user, if they ask for one
 REDIS_CA_CERTS                      file of the authorities that may have signed the server's certificate
 REDIS_CLIENT_CERT, REDIS_CLIENT_KEY files of this process's own certificate, for a server that asks for one
 
@@ -13,7 +14,7 @@ import re
 import ssl
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -24,7 +25,11 @@ from rainbow_iqn_apex.memory.broker.trouble import trouble_of
 URL, USERNAME, PASSWORD = "REDIS_URL", "REDIS_USERNAME", "REDIS_PASSWORD"
 CA_CERTS, CLIENT_CERT, CLIENT_KEY = "REDIS_CA_CERTS", "REDIS_CLIENT_CERT", "REDIS_CLIENT_KEY"
 URL_OPTION = "--redis-url"
+SENTINEL_USERNAME, SENTINEL_PASSWORD = "REDIS_SENTINEL_USERNAME", "REDIS_SENTINEL_PASSWORD"
+SENTINEL = "+sentinel"  # end of the scheme of a URL that names Sentinels
 DEFAULT_PORT = 6379  # of redis_rainbow_6379.conf, too
+SENTINEL_PORT = 26379
+MAX_SHARDS = 256  # of a run
 LOCAL = ("localhost", "127.0.0.1", "::1")
 _EXPECTED = "expected redis://host:port/db, or rediss:// for TLS"
 
@@ -72,11 +77,14 @@ OPEN = Access()
 
 
 class Server(NamedTuple):
-    """Where the Redis server is, and what it asks of a connection."""
+    """Where the Redis server is, and what it asks of a connection; with a service, where its Sentinels are."""
 
     host: str
     port: int
     access: Access
+    others: tuple[tuple[str, int], ...] = ()  # host and port of more nodes of a cluster, or of more Sentinels
+    service: str = ""
+    sentinel: Access = OPEN  # what Sentinels ask of a connection
 
 
 def hide_passwords(text: str) -> str:
@@ -108,7 +116,8 @@ def find_server(host: str, port: int, url: str, environment: Mapping[str, str]) 
     if username and not password:
         raise UserError(f"{PASSWORD}: is not set, but a Redis user is named; set it to that user's password")
     access = Access(parts.db, username, password, _tls(given, parts.tls), parts.name(source) if url else "")
-    return Server(parts.host, parts.port, access)
+    sentinel = replace(access, username=given.get(SENTINEL_USERNAME), password=given.get(SENTINEL_PASSWORD))
+    return Server(parts.host, parts.port, access, parts.others, parts.service, sentinel)
 
 
 class _Parts(NamedTuple):
@@ -118,10 +127,14 @@ class _Parts(NamedTuple):
     tls: bool
     username: str | None
     password: str | None
+    others: tuple[tuple[str, int], ...] = ()
+    service: str = ""
 
     def name(self, source: str) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        url = f"{'rediss' if self.tls else 'redis'}://{host}:{self.port}/{self.db}"
+        nodes = ((self.host, self.port), *self.others)
+        hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in nodes)
+        scheme = f"{'rediss' if self.tls else 'redis'}{SENTINEL if self.service else ''}"
+        url = f"{scheme}://{hosts}/{self.service or self.db}"
         return f"{source} {url}" if source == URL_OPTION else f"{source} ({url})"
 
 
@@ -133,17 +146,37 @@ def _parse(url: str, source: str) -> _Parts:
             f"set {PASSWORD} (and {USERNAME}), or {URL} in the place of this option"
         )
     advice = _EXPECTED if source == URL_OPTION else f"{_EXPECTED}; escape special characters of a password by %"
+    watched = SENTINEL in url.partition("://")[0]
+    default = SENTINEL_PORT if watched else DEFAULT_PORT
     try:
-        parts = urlsplit(url)
-        host, port, db = parts.hostname, parts.port, parts.path.strip("/") or "0"
+        first, *more = _nodes(url)
+        parts = urlsplit(first)
+        host, port, path = parts.hostname, parts.port, parts.path.strip("/")
+        others = tuple((node.hostname or "", node.port or default) for node in map(urlsplit, more))
     except ValueError:  # not shown: its text may hold a piece of the password
         raise UserError(f"{source}: {advice}") from None
-    if parts.scheme not in ("redis", "rediss") or not host or port == 0 or parts.query or parts.fragment:
+    is_known = parts.scheme.removesuffix(SENTINEL) in ("redis", "rediss")
+    if not is_known or not host or port == 0 or parts.query or parts.fragment or not all(name for name, _ in others):
         raise UserError(f"{source}: {advice}")
-    if not re.fullmatch(r"[0-9]{1,9}", db):
+    if watched and not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", path):
+        raise UserError(f"{source}: expected redis{SENTINEL}://host:port,host:port/service, with the service's name")
+    if not watched and not re.fullmatch(r"[0-9]{1,9}", path or "0"):
         raise UserError(f"{source}: {advice}; db is the number of a database")
+    db = 0 if watched else int(path or "0")
+    if others and db:
+        raise UserError(f"{source}: {advice}; the database of a cluster is 0")
     username, password = (unquote(text) if text else None for text in (parts.username, parts.password))
-    return _Parts(host, port or DEFAULT_PORT, int(db), parts.scheme == "rediss", username, password)
+    tls, service = parts.scheme.startswith("rediss"), path if watched else ""
+    return _Parts(host, port or default, db, tls, username, password, others, service)
+
+
+def _nodes(url: str) -> list[str]:
+    """Return the URL of the first server that a URL names, and the address of each other one."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    userinfo, at, hosts = authority.rpartition("@")
+    first, *others = hosts.split(",")
+    return [f"{scheme}{separator}{userinfo}{at}{first}{slash}{path}", *(f"//{other}" for other in others)]
 
 
 def _tls(given: Mapping[str, str], wanted: bool) -> Tls | None:

@@ -14,7 +14,7 @@ from rainbow_iqn_apex.memory.broker.connection import BLOCK_MS, Client
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors, plain_command
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, whole_number
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_record, read_run, whole_number
 from rainbow_iqn_apex.memory.broker.transport import (
     MAX_SEQUENCE,
     Commit,
@@ -102,18 +102,22 @@ class ActorClient:
 
     `crews` are those of the run in lockstep; the actor has to leave if the learner goes on with other crews. With
     `evaluation` the actor is an evaluation actor, whose messages go to a log of their own. While the actor waits for
-    the learner, `expected` names the processes that are missing. `break_stale` is as in `Lease`.
+    the learner, `expected` names the processes that are missing. `break_stale` is as in `Lease`. All keys that the
+    client reads and writes are in the shard of the actor, one of `shards`. With `replicas`, replicas serve the weights.
     """
 
     def __init__(
         self, client: Client, name: str, run_id: str, actor: int, stop: threading.Event, crews: tuple[Crew, ...] = (),
-        *, evaluation: bool = False, expected: ExpectedActors | None = None, break_stale: bool = False,
+        *, evaluation: bool = False, expected: ExpectedActors | None = None, break_stale: bool = False, shards: int = 1,
+        replicas: bool = False,
     ) -> None:  # fmt: skip
-        self.keys = Keys(name, run_id, evaluation)
+        self.keys = Keys(name, run_id, evaluation, shards).beside(actor)
         self.actor = actor
         self.title = self.keys.title(actor)
         self._client = client
         self._scripts = Scripts(client)
+        server = client.of(self.keys.run)
+        self._weights_from = [server.replica(), server] if replicas else [server]
         self._stop = stop
         self._crews = crews
         self._sequence = 0  # of the last message
@@ -234,7 +238,7 @@ class ActorClient:
 
         Raises UserError if the learner goes on with another number of actors in lockstep.
         """
-        record = read_run(self._client, self.keys.name)
+        record = read_record(self._client, self.keys)
         if record and record.run_id != self.keys.run_id:
             raise RunOver("begun another run")
         if record:
@@ -309,16 +313,24 @@ class ActorClient:
         Raises RunError for a value that is no packet of weights, or holds more than `max_bytes` of weights.
         """
         waiting = self.wait_reporter(f"{FOR_WEIGHTS}{version} again")
-        while (packet := self._packet(version, max_bytes)) is None or packet.meta["version"] < version:
+        while (packet := self._newest_packet(version, max_bytes)) is None or packet.meta["version"] < version:
             self.pause(waiting)
             self._stop.wait(0.1)
             if or_newest:
                 version = max(0, self.newest_version())
         return packet
 
-    def _packet(self, version: int, max_bytes: int) -> Packet | None:
+    def _newest_packet(self, version: int, max_bytes: int) -> Packet | None:
+        """Return the weights that a replica has, or the master if the replica lags behind."""
+        packet = None
+        for server in self._weights_from:
+            if packet is None or packet.meta["version"] < version:
+                packet = self._packet(server, version, max_bytes)
+        return packet
+
+    def _packet(self, server: Client, version: int, max_bytes: int) -> Packet | None:
         key = self.keys.weights(version)
-        data = self._client.get(key)
+        data = server.get(key)
         if data is None:
             return None
         try:

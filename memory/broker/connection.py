@@ -5,10 +5,10 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeVar
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
@@ -17,25 +17,23 @@ from redis.retry import Retry
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
-from rainbow_iqn_apex.memory.broker.key_types import probes
+from rainbow_iqn_apex.memory.broker.key_types import explain_type, is_wrong_type
 from rainbow_iqn_apex.memory.broker.server_version import unpatched
+from rainbow_iqn_apex.memory.broker.timed_socket import TimedSocket
 from rainbow_iqn_apex.memory.broker.trouble import trouble_of
 
 BrokerError: Final = redis.RedisError
 ResponseError: Final = redis.ResponseError  # the server answers, and refuses
 NoScriptError: Final = redis.exceptions.NoScriptError
-PlainClient: TypeAlias = redis.Redis  # gives a command up when the server does not answer
+_Kind = TypeVar("_Kind", bound=redis.Redis)
 
 BLOCK_MS = 1000  # longest blocking read: a stop request is seen within it
 _SOCKET_TIMEOUT_S = 20.0  # must exceed BLOCK_MS and a transfer of the weights
 AWAY_S = 60.0  # longest absence of the server that a process survives, unless told otherwise
 _AGAIN_S = 2.0  # for a command that follows one that was given up
 _PROBE_S = 10.0  # for the first answer of a server
-_ASIDE_S = 2.0  # for a command of a connection that gives up at once
+ASIDE_S = 2.0  # for a command of a connection that gives up at once
 _STOP_S = 8.0  # for a command under way when the process is asked to stop, or that it needs in order to stop
-_TICK_S = 0.5  # from a request to stop until a command under way heeds it
-
-_WRONG_TYPE = "WRONGTYPE"  # in errors of commands, and of scripts
 
 
 class ReplyTooLargeError(Exception):
@@ -48,10 +46,27 @@ class Client(redis.Redis):
     After `away_s` of `connect`, a command raises RunError, and at once UserError if the Redis user may not give it.
     """
 
-    away: "_Away"
+    away: "Away"
     stop: threading.Event  # set when this process shall stop
     where: str  # how messages name the server
+    mode: str  # of the server: standalone, cluster or sentinel
     aside: Callable[[], "Aside"]  # opens a connection that gives up at once, for what may be lost
+
+    def of(self, _key: str) -> "Client":
+        """Return the connection to the server of a key: one server holds them all."""
+        return self
+
+    def servers(self) -> Sequence["Client"]:
+        """Return a connection to each server."""
+        return [self]
+
+    def durable(self) -> "Client":
+        """Return a connection whose commands are answered when a replica has them, too, if the server has one."""
+        return self
+
+    def replica(self) -> "Client":
+        """Return a connection that reads from a replica, which may lag behind, if the server has one."""
+        return self
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """Send a command."""
@@ -65,7 +80,11 @@ class Client(redis.Redis):
         """Send a command; raises BrokerError if the server refuses the command, for whatever reason."""
         self.away.begin()
         with waiting.waiting("the Redis server"):
-            return super().execute_command(*args)  # type: ignore[no-untyped-call]
+            return self._send(args, {})
+
+    def _send(self, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """Send a command, and return the reply."""
+        return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def replies_up_to(self, most: int) -> Iterator[None]:
@@ -84,7 +103,7 @@ class Client(redis.Redis):
         closed = 0
         while True:
             try:
-                return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+                return self._send(args, options)
             except (redis.ConnectionError, redis.TimeoutError):
                 # redis-py tries again by itself, except for a connection that closes just after it has opened.
                 time.sleep(self.away.compute(closed := closed + 1))
@@ -92,7 +111,7 @@ class Client(redis.Redis):
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
                 if is_wrong_type(error):
-                    raise RunError(self._explain_type(args)) from error
+                    raise RunError(explain_type(args, self._is_refused)) from error
                 how = trouble_of(error)
                 if not how:
                     raise
@@ -101,18 +120,9 @@ class Client(redis.Redis):
                 time.sleep(0.5)
                 self.away.check(f"{how}, and start again what has stopped")
 
-    def _explain_type(self, args: tuple[Any, ...]) -> str:
-        """Return an explanation for a command that met a value of another type than ours."""
-        known = probes(args)
-        wrong = " and ".join(key for key, probe in known.items() if self._is_refused(probe)) or " or ".join(known)
-        return (
-            f"the Redis key {wrong} holds another type of value than this program writes there, so somebody else has "
-            "written it: delete it with redis-cli, and start again what has stopped"
-        )
-
     def _is_refused(self, probe: tuple[str, ...]) -> bool:
         try:
-            super().execute_command(*probe)  # type: ignore[no-untyped-call]
+            self._send(probe, {})
         except redis.ResponseError as error:
             return is_wrong_type(error)
         return False
@@ -121,7 +131,23 @@ class Client(redis.Redis):
 class Aside(redis.Redis):
     """A connection that gives a command up at once."""
 
-    away: "_Away"
+    away: "Away"
+
+    def of(self, _key: str) -> "Aside":
+        """Return the connection to the server of a key; see `Client.of`."""
+        return self
+
+    def servers(self) -> Sequence["Aside"]:
+        """Return a connection to each server."""
+        return [self]
+
+    def server_of(self, _key: str) -> Hashable:
+        """Return what tells the server of a key from others."""
+        return None
+
+    def batch(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Send commands together; return their replies, and errors in the place of replies."""
+        return send_together(self, [(command, {}) for command in commands])
 
     @contextmanager
     def replies_up_to(self, most: int) -> Iterator[None]:
@@ -134,12 +160,15 @@ class Aside(redis.Redis):
             self.away.limit(math.inf)
 
 
-def is_wrong_type(error: Exception) -> bool:
-    """Return whether a command met a value of another type than ours."""
-    return _WRONG_TYPE in str(error)
+def send_together(client: redis.Redis, commands: Sequence[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Any]:
+    """Send commands with their options on one connection; return their replies, and errors in the place of replies."""
+    pipe: Any = client.pipeline(transaction=False)  # redis-py declares no types
+    for command, options in commands:
+        pipe.execute_command(*command, **options)
+    return list(pipe.execute(raise_on_error=False))
 
 
-class _Away(ExponentialWithJitterBackoff):
+class Away(ExponentialWithJitterBackoff):
     """Waits between tries of a command; ends them in time, or soon after the process is asked to stop."""
 
     def __init__(self, stop: threading.Event, seconds: float | None = None) -> None:
@@ -150,7 +179,7 @@ class _Away(ExponentialWithJitterBackoff):
         self._began = threading.local()
         self.given_up = False  # whether a command was given up, and none has been answered since
 
-    def __deepcopy__(self, _: object) -> "_Away":
+    def __deepcopy__(self, _: object) -> "Away":
         return self  # redis-py copies this for every connection, and all of them heed the same stop
 
     @property
@@ -208,52 +237,17 @@ class _Away(ExponentialWithJitterBackoff):
         With TLS, read a reply, and with it the session tickets of the server. redis-py would take unread tickets for a
         reply that a former user of the connection has left.
         """
-        connection._sock = _Socket(connection._sock, self)
+        connection._sock = TimedSocket(connection._sock, self)
         connection.on_connect()
         if hasattr(connection._sock, "pending"):
             connection.send_command("PING", check_health=False)
             connection.read_response()
 
-
-class _Socket:
-    """A socket that gives up a command in time.
-
-    The timeout of a plain socket begins anew with every byte, and does not heed a request to stop.
-    """
-
-    def __init__(self, plain: Any, away: _Away) -> None:
-        self._plain = plain
-        self._away = away
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._plain, name)
-
-    def recv_into(self, buffer: Any) -> int:
-        """Read some bytes; raises TimeoutError when none come in time, or ReplyTooLargeError."""
-        count = self._in_time(self._plain.recv_into, buffer)
-        self._away.receive(count)
-        return count
-
-    def sendall(self, data: bytes) -> None:
-        """Send all bytes; raises as `recv_into`."""
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._in_time(self._plain.send, rest) :]
-
-    def _in_time(self, transfer: Callable[[Any], int], data: Any) -> int:
-        """Transfer some bytes within the socket's own timeout, in short tries; stop when the command's time is over."""
-        timeout = self._plain.gettimeout()
-        left = math.inf if timeout is None else timeout
-        try:
-            while not self._away.over and left > 0:
-                self._plain.settimeout(min(left, _TICK_S))
-                left -= _TICK_S
-                with suppress(TimeoutError):
-                    return transfer(data)
-                waiting.be_late()
-            raise TimeoutError
-        finally:
-            self._plain.settimeout(timeout)
+    def greet_replica(self, connection: Any) -> None:
+        """Set up a connection to a replica of a cluster, which sends who reads to its master unless told not to."""
+        self.greet(connection)
+        connection.send_command("READONLY", check_health=False)
+        connection.read_response()
 
 
 @cache
@@ -272,27 +266,10 @@ def connect(
     few seconds left. Raises Stopped if `stop` is set and no server has answered.
     """
     where = access.told_by or f"--host-redis {host} --port-redis {port}"
-    errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError]
-
-    def client(away: _Away, retry: Retry, timeout: float, kind: type[redis.Redis] = Client) -> Any:
-        greet: Any = away.greet  # redis-py declares another signature
-        return kind(
-            host,
-            port,
-            protocol=2,
-            retry=retry,
-            retry_on_error=errors,
-            socket_timeout=timeout,
-            socket_connect_timeout=min(5.0, timeout),
-            driver_info=None,  # redis-py's name is of no use, and our Redis users have no right to send it
-            redis_connect_func=greet,
-            **access.options(),
-        )
-
     stop = stop or threading.Event()
-    first = _Away(stop, _PROBE_S)
+    first = Away(stop, _PROBE_S)
     first.begin()
-    probe = client(first, Retry(NoBackoff(), 1), timeout=2.0, kind=redis.Redis)
+    probe = _open(redis.Redis, host, port, access, first.greet, Retry(NoBackoff(), 1), timeout=2.0)
     try:
         server = probe.info("server")
         version = server["redis_version"]
@@ -314,15 +291,40 @@ def connect(
     if not numbers or tuple(map(int, numbers.groups())) < (6, 2):
         raise UserError(f"{where}: Redis {version} answers, 6.2 or later is needed")
     _print_hole(where, unpatched(server))
-    away = _Away(stop, away_s)
-    connected: Client = client(away, Retry(away, -1), _SOCKET_TIMEOUT_S)
+    away = Away(stop, away_s)
+    connected = _open(Client, host, port, access, away.greet, Retry(away, -1), _SOCKET_TIMEOUT_S)
     connected.away, connected.stop, connected.where = away, stop, where
-
-    def aside() -> Aside:
-        away = _Away(threading.Event())
-        opened: Aside = client(away, Retry(NoBackoff(), 0), timeout=_ASIDE_S, kind=Aside)
-        opened.away = away
-        return opened
-
-    connected.aside = aside
+    connected.mode = str(server.get("redis_mode", server.get("server_mode")))
+    connected.aside = lambda: open_aside(host, port, access)
     return connected
+
+
+def open_aside(host: str, port: int, access: Access) -> Aside:
+    """Open a connection that gives up at once."""
+    away = Away(threading.Event())
+    opened = open_once(Aside, host, port, access, away, ASIDE_S)
+    opened.away = away
+    return opened
+
+
+def open_once(
+    kind: type[_Kind], host: str, port: int, access: Access, away: Away, timeout: float = 0.0, *, reads: bool = False
+) -> _Kind:
+    """Open a connection that tries each command once; with `reads`, one to a replica of a cluster."""
+    greet = away.greet_replica if reads else away.greet
+    return _open(kind, host, port, access, greet, Retry(NoBackoff(), 0), timeout or _SOCKET_TIMEOUT_S)
+
+
+def _open(kind: type[_Kind], host: str, port: int, access: Access, greet: Any, retry: Retry, timeout: float) -> _Kind:
+    return kind(
+        host,
+        port,
+        protocol=2,
+        retry=retry,
+        retry_on_error=[redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError],
+        socket_timeout=timeout,
+        socket_connect_timeout=min(5.0, timeout),
+        driver_info=None,  # redis-py's name is of no use, and our Redis users have no right to send it
+        redis_connect_func=greet,
+        **access.options(),
+    )

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.waiting import FOR_ROUND, WaitReporter, no_hint
 from rainbow_iqn_apex.memory.broker.actor_state import round_under_way
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.registered import Registered, registered_actors
+from rainbow_iqn_apex.memory.broker.registered import registered_actors
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry, StreamReader
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED, ProgressBound
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
@@ -57,8 +57,8 @@ class ExperienceReader:
         ahead: int = READ_AHEAD,
         clock: LoopClock | None = None,
     ) -> None:
-        joined = registered_actors(client, keys) if joining else None
-        actors = set(range(max(nb_actor, known))) | (joined.actors if joined else set())
+        joined = [registered_actors(client, shard) if joining else None for shard in keys.every_shard()]
+        actors = set(range(max(nb_actor, known))).union(*(there.actors for there in joined if there))
         extents = {actor: log_extent(client, keys.log(actor)) for actor in sorted(actors)}
         # Messages of an emptied log were read by an earlier learner. An actor would wait for ever for them to be read.
         done = {actor: min(sequence_of(extent.start), MAX_SEQUENCE) for actor, extent in extents.items()}
@@ -84,14 +84,20 @@ class ExperienceReader:
         self._next_idle = time.monotonic() + _IDLE_S
         self._next_look = 0.0  # when to read an actor's state, if the end of its round may be lost
         self._bound = bound
-        position = joined.position if joined else None
-        starts = {actor: extent.start for actor, extent in extents.items()}
-        self._reader = StreamReader(client, keys, starts, decode, bound, position, ahead)
-        self._reader.start()
+        self._entries: queue.Queue[Entry] = queue.Queue(ahead)
+        self._readers = []
+        for shard, there in zip(keys.every_shard(), joined, strict=True):
+            starts = {actor: extent.start for actor, extent in extents.items() if shard.holds(actor)}
+            if starts or there:
+                position = there.position if there else None
+                self._readers.append(StreamReader(client, shard, starts, decode, bound, position, self._entries))
+        for reader in self._readers:
+            reader.start()
 
     def close(self) -> None:
-        """Stop the reader."""
-        self._reader.close()
+        """Stop reading."""
+        for reader in self._readers:
+            reader.close()
         self._gone.report(now=True)
 
     def settle(self, counted: Mapping[int, int]) -> None:
@@ -103,12 +109,12 @@ class ExperienceReader:
     @property
     def received(self) -> dict[int, int]:
         """Per actor, the number of its last message that was read from Redis, handed out or not."""
-        return self._reader.received
+        return {actor: last for reader in self._readers for actor, last in reader.received.items()}
 
     @property
     def quarantined(self) -> int:
         """Return how many messages could not be read."""
-        return self._reader.quarantined
+        return sum(reader.quarantined for reader in self._readers)
 
     def take_all(self, most: int = sys.maxsize) -> list[Entry]:
         """Return what has arrived, `most` messages at most, without waiting."""
@@ -138,8 +144,8 @@ class ExperienceReader:
 
     def take_rest(self) -> Iterator[Entry]:
         """Yield all messages that are in the logs now and were not handed out yet, even if this process shall stop."""
-        joined = registered_actors(self._client, self._keys) if self._joining else Registered(set(), b"")
-        actors = self.read.keys() | joined.actors
+        shards = self._keys.every_shard() if self._joining else []
+        actors = set(self.read).union(*(registered_actors(self._client, shard).actors for shard in shards))
         last = {actor: self._newest(actor) for actor in sorted(actors)}
         return (entry for entry in self._take_up_to(last, lambda: None, self._wait_for_rest) if entry)
 
@@ -253,12 +259,11 @@ class ExperienceReader:
         return is_idle
 
     def _receive(self, timeout: float) -> bool:
-        if self._reader.error:
-            error = self._reader.error
+        if error := next((reader.error for reader in self._readers if reader.error), None):
             what = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
             raise RunError(f"reading the experience failed: {what}") from error
         try:
-            entry = self._reader.entries.get(block=timeout > 0, timeout=timeout or None)
+            entry = self._entries.get(block=timeout > 0, timeout=timeout or None)
         except queue.Empty:
             return False
         actor, sequence = entry.id

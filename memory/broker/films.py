@@ -28,10 +28,7 @@ class FilmStore:
         A key of another type than ours, which another client has written, counts as no film.
         """
         wanted = list(places)
-        pipe: Any = self._client.pipeline(transaction=False)
-        for place in wanted:
-            pipe.getrange(self._keys.film(place), 0, most - 1)
-        replies = pipe.execute(raise_on_error=False)
+        replies = self._client.batch([("GETRANGE", self._keys.film(place), 0, most - 1) for place in wanted])
         if failed := next((reply for reply in replies if _is_failure(reply)), None):
             raise failed
         return {place: data for place, data in zip(wanted, replies, strict=True) if isinstance(data, bytes) and data}

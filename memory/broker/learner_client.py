@@ -18,10 +18,19 @@ from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.registered import register_anew
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, actors_read, read_run, record_fields, write_run
+from rainbow_iqn_apex.memory.broker.run_status import (
+    Owner,
+    RunStatus,
+    actors_read,
+    read_record,
+    read_run,
+    record_fields,
+    write_record,
+)
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder
 from rainbow_iqn_apex.memory.broker.stream_validator import ProgressBound
-from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, forget_run, newest_version, rewrite_file
+from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, newest_version
+from rainbow_iqn_apex.memory.broker.upkeep import forget_run, rewrite_file
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.memory.wire import VERSION, WireError, other_version
 
@@ -47,7 +56,7 @@ class LearnerClient:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
     `folder` is where the run's results are. The experience of another folder's run of this name is deleted only with
-    `abandon_other`. `command` and `failure` are as in `ExpectedActors`.
+    `abandon_other`. `command` and `failure` are as in `ExpectedActors`. With `replicas`, those serve the weights.
     """
 
     keys: Keys
@@ -55,9 +64,10 @@ class LearnerClient:
     def __init__(
         self, client: Client, name: str, settings: dict[str, Any], nb_actor: int, *,
         folder: Path = Path(), abandon_other: bool = False, command: Callable[[int], str] = plain_command,
-        failure: Callable[[Keys, int], str] = no_failure,
+        failure: Callable[[Keys, int], str] = no_failure, shards: int = 1, replicas: bool = False,
     ) -> None:  # fmt: skip
         self._client = client
+        self._shards, self._replicas = shards, replicas
         self._name = name
         self._settings = settings
         self._scripts = Scripts(client)
@@ -68,13 +78,18 @@ class LearnerClient:
         self._saves = 0  # checkpoints of the run
         self.packets: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
         self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
+        first, *others = self._keys_of("").everywhere()
         self.lease = Lease(
             client,
-            Keys(name, "").learner_lease,
+            first.learner_lease,
             f"a learner of run {name!r}",
             "stop it first, or name this run differently with --run-name",
             break_stale=abandon_other,
+            copies=[keys.learner_lease for keys in others],
         )
+
+    def _keys_of(self, run_id: str) -> Keys:
+        return Keys(self._name, run_id, shards=self._shards)
 
     def __enter__(self) -> "LearnerClient":
         self.lease.__enter__()
@@ -99,10 +114,13 @@ class LearnerClient:
                 f"({other_version(before.wire_version)}): go on with that one, or start afresh in another "
                 "--path-to-results under another --run-name"
             )
-        if origin and not self._abandon_other and (holds := self._lacks(before, run_id, origin)):
+        lacks = self._lacks(before, run_id, origin) if origin else ""
+        if own and origin and not lacks:
+            lacks = self._shards_lack(run_id, origin)
+        if origin and lacks and not self._abandon_other:
             same = origin.server == self._client.where
             raise UserError(
-                f"{self._client.where}: this server holds {holds}, whose checkpoint was written with "
+                f"{self._client.where}: this server holds {lacks}, whose checkpoint was written with "
                 f"{'it: bring its file back' if same else f'{origin.server}: go on there'}, or give "
                 "--abandon-other-run to go on here without the experience from which the run was to go on"
             )
@@ -113,7 +131,13 @@ class LearnerClient:
                 f"results are in {before.whose}; name this run differently, or give --abandon-other-run to delete what "
                 "the server holds of the other"
             )
-        return before if own and not (origin and self._lacks(before, run_id, origin)) else None
+        return before if own and not lacks else None
+
+    def _shards_lack(self, run_id: str, origin: Origin) -> str:
+        """Return what one of several shards holds if that is too old, as `_lacks`: its server may have lost all."""
+        shards = self._keys_of("").everywhere()[1:]
+        found = (self._lacks(read_record(self._client, keys), run_id, origin) for keys in shards)
+        return next(filter(None, found), "")
 
     def _lacks(self, before: RunStatus | None, run_id: str, origin: Origin) -> str:
         """Return what the server holds if that is too old to go on from a checkpoint; empty if it is not.
@@ -138,8 +162,7 @@ class LearnerClient:
         actors number their episodes after it where no record of the run does. Raises UserError as `check_name` does.
         """
         own = self.check_name(run_id, afresh=afresh)
-        before = read_run(self._client, self._name)
-        self.keys = Keys(self._name, run_id)
+        self.keys = self._keys_of(run_id)
         now = int(time.time())
         self._record = RunStatus(
             run_id, "starting", self._settings, 0, played, crews, owner=self._owner, saves=saves,
@@ -150,19 +173,40 @@ class LearnerClient:
                 self._record, t_learner=own.t_learner, t_actors=own.t_actors, saves=max(saves, own.saves)
             )
         self._saves = self._record.saves
-        # Trim nothing: so a Redis user without the learner's rights is refused now, not when the replay is full.
-        known = Keys(self._name, before.run_id) if before else self.keys
-        self._scripts.trim(known, self.lease.token, dict.fromkeys(range(self._nb_actor), 0))
+        others = self._take_over()
         rewrite_file(self._client)  # the server may have been started again while no learner ran
-        other = before is not None and before.run_id != run_id
-        groups = (Keys(self._name, ""), Keys(self._name, "", evaluation=True))
-        void = [dict.fromkeys(actors_read(self._client, keys), 0) if other else {} for keys in groups]
-        write_run(self._client, self._name, self._record, *void)  # first, so that actors of the old run write no more
-        for group in groups:
-            register_anew(self._client, replace(group, run_id=run_id), self.lease.token)
-        if before and other:
-            print(f"Deleting the experience of the other run {self._name!r}, of {before.whose}", flush=True)
-            forget_run(self._client, self._name, before.run_id)
+        for keys in self.keys.every_shard():
+            for group in (keys, replace(keys, evaluation=True)):
+                register_anew(self._client, group, self.lease.token)
+        for other in others.values():
+            print(f"Deleting the experience of the other run {self._name!r}, of {other.whose}", flush=True)
+            forget_run(self._client, self._name, other.run_id)
+
+    def _take_over(self) -> dict[str, RunStatus]:
+        """Write the run's record, so that actors of another run write no more; return the records of others, by id.
+
+        The record of all comes last: a learner that is killed meanwhile leaves it to its successor, which finds the
+        same others. Another run of this name may have had more shards.
+        """
+        before, others = read_run(self._client, self._name), {}
+        former = replace(self.keys, shards=before.shards if before else 1).everywhere()
+        own = {keys.run: keys for keys in self.keys.everywhere()}
+        for keys in reversed(({keys.run: keys for keys in former} | own).values()):
+            there = read_record(self._client, keys)
+            if keys.run in own:
+                self._check_rights(keys, there)
+            groups, other = (keys, replace(keys, evaluation=True)), there is not None and there.run_id != keys.run_id
+            void = [dict.fromkeys(actors_read(self._client, group), 0) if other else {} for group in groups]
+            write_record(self._client, keys, self._record, *void)
+            if there and other:
+                others[there.run_id] = there
+        return others
+
+    def _check_rights(self, keys: Keys, there: RunStatus | None) -> None:
+        """Trim nothing: so a Redis user without the learner's rights is refused now, not when the replay is full."""
+        known = replace(keys, run_id=there.run_id) if there else keys
+        mine = (actor for actor in range(self._nb_actor) if keys.holds(actor))
+        self._scripts.trim(known, self.lease.token, dict.fromkeys(mine, 0))
 
     def inbox(
         self, decode: Decoder, stop: threading.Event, bound: Callable[[], ProgressBound], *,
@@ -195,12 +239,16 @@ class LearnerClient:
         Reads the states of actors 0 to `nb_actor` - 1. This run has written no round beyond `most`: an actor with one
         is left out, and the newest round is at most `most`.
         """
-        keys, playing = Keys(self._name, run_id), {}
+        keys, playing = self._keys_of(run_id), {}
         for actor in range(nb_actor):
             with suppress(WireError):
                 if round_ := round_under_way(self._client, keys, actor, most):
                     playing[actor] = round_
-        return min(newest_version(self._client, keys), most), playing
+        return min(max(self._newest_versions(keys)), most), playing
+
+    def _newest_versions(self, keys: Keys) -> list[int]:
+        """Return the newest version that is published, by shard: a killed learner may have left some behind."""
+        return [newest_version(self._client, shard) for shard in keys.every_shard()]
 
     def origin(self) -> Origin:
         """Return what a checkpoint of this moment holds of its server; the next record written counts the checkpoint.
@@ -227,9 +275,9 @@ class LearnerClient:
             last = dict(list(self.packets.items())[-1:])
             self.packets = last | {version: weights}
             self.lease.check()
-            announced = self._scripts.publish(self.keys, self.lease.token, {version: weights}, restart=False)
+            announced = self._publish({version: weights})
             if announced < max(last, default=-1):  # a restarted broker has lost `last`, and an actor may still need it
-                self._scripts.publish(self.keys, self.lease.token, self.packets, restart=False)
+                self._publish(self.packets)
                 rewrite_file(self._client)
 
     def publish_alone(self, packets: dict[int, bytes]) -> None:
@@ -237,7 +285,12 @@ class LearnerClient:
         with self._publishing:
             self.packets = packets
             self.lease.check()
-            self._scripts.publish(self.keys, self.lease.token, packets, restart=True)
+            self._publish(packets, restart=True)
+
+    def _publish(self, packets: dict[int, bytes], *, restart: bool = False) -> int:
+        """Publish these packets in every shard; return the newest version that all shards had announced before."""
+        token, how = self.lease.token, {"restart": restart, "replicate": self._replicas}
+        return min([self._scripts.publish(keys, token, packets, **how) for keys in self.keys.every_shard()])
 
     def write_progress(
         self, status: str, t_learner: int, t_actors: int, read: dict[int, int], evaluated: dict[int, int] | None = None
@@ -252,7 +305,9 @@ class LearnerClient:
         record = replace(
             self._record, status=status, t_learner=t_learner, t_actors=most, saves=self._saves, written=now
         )
-        self._scripts.write_record(self.keys, self.lease.token, record_fields(record, read, evaluated))
+        for keys in reversed(self.keys.everywhere()):  # the record of all comes last: what it holds is true of all
+            own = [_of_shard(keys, numbers) for numbers in (read, evaluated or {})]
+            self._scripts.write_record(keys, self.lease.token, record_fields(record, *own))
         self._record = record
 
     def restore_weights(self) -> None:
@@ -260,10 +315,10 @@ class LearnerClient:
         self.lease.check()
         with self._publishing:
             newest = max(self.packets, default=-1)
-            known = newest_version(self._client, self.keys) if self.packets else newest
-            if known != newest:
-                self._scripts.publish(self.keys, self.lease.token, self.packets, restart=False)
-            if known < newest:  # the server has been started again
+            known = self._newest_versions(self.keys) if self.packets else [newest]
+            if known != [newest] * len(known):
+                self._publish(self.packets)
+            if min(known) < newest:  # a server has been started again
                 rewrite_file(self._client)
 
     def reports(self) -> ReportStore:
@@ -273,4 +328,11 @@ class LearnerClient:
     def trim(self, oldest: dict[int, int], *, evaluation: bool = False) -> None:
         """Drop the messages of each actor, or evaluation actor, that are older than the given sequence number."""
         keys = self._evaluation_keys if evaluation else self.keys
-        self._scripts.trim(keys, self.lease.token, oldest)
+        for shard in keys.every_shard():
+            if own := _of_shard(shard, oldest):
+                self._scripts.trim(shard, self.lease.token, own)
+
+
+def _of_shard(keys: Keys, numbers: dict[int, int]) -> dict[int, int]:
+    """Return the numbers of the actors that live in a shard."""
+    return {actor: number for actor, number in numbers.items() if keys.holds(actor)}

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -41,10 +42,16 @@ class Lease:
     A lease that lasts for longer than `TTL_MS` was left before the server's clock was set back, or by another client.
     The successor is refused, too. With `break_stale`, the successor takes such a lease if no process renews it for
     `TTL_MS`.
+
+    Scripts look at a lease in the step in which they write, so it lives in the shard of what it protects. Who holds the
+    lease of `key` also holds its `copies` in other shards.
     """
 
-    def __init__(self, client: Client, key: str, what: str, advice: str, *, break_stale: bool = False) -> None:
+    def __init__(
+        self, client: Client, key: str, what: str, advice: str, *, break_stale: bool = False, copies: Sequence[str] = ()
+    ) -> None:
         self._key = key
+        self._copies = copies
         self._client = client
         self._break_stale = break_stale
         self._what = what
@@ -58,6 +65,8 @@ class Lease:
     def __enter__(self) -> "Lease":
         self._lock = self._acquire()
         self.token: bytes = self._lock.key
+        for copy in self._copies:
+            self._client.set(copy, self.token, px=TTL_MS)
         self._thread.start()
         return self
 
@@ -65,6 +74,8 @@ class Lease:
         self._left.set()
         self._thread.join()
         if not self._error:  # else the lease is not ours any more, or the server does not answer
+            for copy in self._copies:
+                self._redlock.unlock_instance(self._client, copy, self.token)
             self._redlock.unlock(self._lock)
 
     def check(self) -> None:
@@ -113,7 +124,7 @@ class Lease:
     def _keep(self) -> None:
         while not self._left.wait(TTL_MS / 4000):
             try:
-                if not self._scripts.renew(self._key, self.token, TTL_MS):
+                if not all(self._scripts.renew(key, self.token, TTL_MS) for key in (self._key, *self._copies)):
                     self._error = LeaseLostError(
                         f"the lease of {self._what} was lost: another process has taken its place"
                     )

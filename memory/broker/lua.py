@@ -103,20 +103,21 @@ if (holder and holder ~= ARGV[1]) or (run_id and run_id ~= ARGV[2]) then return 
 """
 
 # Keeps weights out of the broker's append-only file, which would get a full copy with every version: the learner
-# publishes weights again after a broker's restart. Replies with the newest version announced before, by which the
-# learner sees a restart. A version newer than those published now was announced by another client, and is deleted.
+# publishes weights again after a broker's restart. They do not go to replicas either, unless actors read there. Replies
+# with the newest version announced before, by which the learner sees a restart. A version newer than those published
+# now was announced by another client, and is deleted.
 PUBLISH = (
     LEADING
     + """
 if redis.replicate_commands then redis.replicate_commands() end
-redis.set_repl(redis.REPL_NONE)
+redis.set_repl(ARGV[4] == '1' and redis.REPL_SLAVE or redis.REPL_NONE)
 if ARGV[3] == '1' then redis.call('DEL', KEYS[3]) end
 local last = redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)
 local before = last[1] and tonumber(string.match(last[1][1], '^%d+')) or -1
 if before > tonumber(ARGV[#ARGV - 1]) then redis.call('DEL', KEYS[3]) before = -1 end
 for i = 4, #KEYS do
-  local version = ARGV[2 * i - 4]
-  redis.call('SET', KEYS[i], ARGV[2 * i - 3])
+  local version = ARGV[2 * i - 3]
+  redis.call('SET', KEYS[i], ARGV[2 * i - 2])
   if tonumber(version) > before then redis.call('XADD', KEYS[3], 'MAXLEN', '2', version .. '-1', 'v', version) end
 end
 return before

@@ -15,8 +15,8 @@ from rainbow_iqn_apex.memory.broker.connection import (
     Client,
     ReplyTooLargeError,
     ResponseError,
-    is_wrong_type,
 )
+from rainbow_iqn_apex.memory.broker.key_types import is_wrong_type
 from rainbow_iqn_apex.memory.broker.registered import actor_number
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys, sequence_of
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
@@ -25,7 +25,7 @@ _KEPT_S = 24 * 3600  # for people who look for a process that is gone
 
 
 class ServerUse(NamedTuple):
-    """Counts what a server holds, and what it holds of a run."""
+    """Counts what a server holds, of several the fullest, and what all hold of a run."""
 
     used: int  # bytes
     limit: int  # bytes; 0: none
@@ -49,6 +49,12 @@ def _reply(reply: Any) -> Any:
     raise reply
 
 
+def _fullness(memory: dict[str, int]) -> tuple[float, int]:
+    """Return how full a server is, by its limit if it has one."""
+    used, limit = memory["used_memory"], memory["maxmemory"]
+    return (used / limit if limit else 0.0, used)
+
+
 def _is_cut_off(read: Any, log: dict[str, Any]) -> bool:
     """Return whether a log has had messages after the last one read, and holds none of them."""
     last_read = int(read) if isinstance(read, bytes) and re.fullmatch(rb"[0-9]{1,20}", read) else 0
@@ -65,8 +71,8 @@ class ReportStore:
 
     def __init__(self, client: Client | Aside, keys: Keys) -> None:
         """Open a connection beside a `Client`; use an `Aside`, which stays open, together with others."""
-        self._own = client.aside() if isinstance(client, Client) else None
-        self._client: Client | Aside = self._own or client
+        self._is_own = isinstance(client, Client)
+        self._client = client.aside() if isinstance(client, Client) else client
         self._keys = keys
 
     def write(self, actor: int | None, report: bytes) -> None:
@@ -79,12 +85,11 @@ class ReportStore:
         Raises ViewsRefusedError, when the report is written, if this user may not publish views.
         """
         channel = self._keys.view(actor)
-        pipe: Any = self._client.pipeline(transaction=False)
-        pipe.set(self._key(actor), report, ex=_KEPT_S)
-        pipe.pubsub_numsub(channel)
+        commands: list[tuple[Any, ...]] = [("SET", self._key(actor), report, "EX", _KEPT_S)]
+        commands.append(("PUBSUB NUMSUB", channel))
         if view:
-            pipe.publish(channel, view)
-        written, *rest = pipe.execute(raise_on_error=False)
+            commands.append(("PUBLISH", channel, view))
+        written, *rest = self._client.batch(commands)
         if isinstance(written, BrokerError):
             raise written
         for reply in rest:
@@ -98,18 +103,17 @@ class ReportStore:
         A key of another type than ours, which another client has written, counts as no report.
         """
         wanted = list(actors)
-        pipe: Any = self._client.pipeline(transaction=False)
-        for actor in wanted:
-            pipe.getrange(self._key(actor), 0, most)
-            pipe.pttl(self._key(actor))
-        replies = [_reply(reply) for reply in pipe.execute(raise_on_error=False)]
+        keys = [self._key(actor) for actor in wanted]
+        commands = [command for key in keys for command in (("GETRANGE", key, 0, most), ("PTTL", key))]
+        replies = [_reply(reply) for reply in self._client.batch(commands)]
         found = zip(wanted, replies[::2], replies[1::2], strict=True)
         return {actor: RawReport(data, max(0.0, _KEPT_S - left / 1000)) for actor, data, left in found if data}
 
     def registered(self) -> set[int]:
         """Return the actors that have sent a message; raises BrokerError if that fails."""
-        entries: Any = self._client.xread({self._keys.actors: "0-0"}, count=2 * MAX_ACTORS)
-        texts = [fields.get(b"actor", b"") for _, found in entries for _, fields in found]
+        most, shards = 2 * MAX_ACTORS // self._keys.shards, self._keys.every_shard()
+        streams: list[Any] = [self._client.xread({keys.actors: "0-0"}, count=most) for keys in shards]
+        texts = [fields.get(b"actor", b"") for entries in streams for _, found in entries for _, fields in found]
         return {number for text in texts if (number := actor_number(text)) is not None}
 
     def server(self, received: dict[int, int]) -> ServerUse:
@@ -117,7 +121,8 @@ class ReportStore:
 
         Raises BrokerError if the server does not answer, or this user may not ask.
         """
-        memory: Any = self._client.info("memory")
+        memories: list[Any] = [server.info("memory") for server in self._client.servers()]
+        memory = max(memories, key=_fullness)
         known = [(read, log) for actor, read in received.items() if (log := self._log(actor))]
         unread = sum(max(0, sequence_of(log["last-generated-id"]) - read) for read, log in known)
         return ServerUse(memory["used_memory"], memory["maxmemory"], sum(log["length"] for _, log in known), unread)
@@ -128,8 +133,8 @@ class ReportStore:
         Raises BrokerError if the server does not answer. Logs that the user may not ask of count as whole.
         """
         logs = {actor: log for actor in actors if (log := self._log(actor))}
-        fields = [self._keys.read_field(actor) for actor in logs]
-        reads: Any = self._client.hmget(self._keys.run, fields) if fields else []
+        fields = [("HGET", self._keys.beside(actor).run, self._keys.read_field(actor)) for actor in logs]
+        reads = [_reply(read) for read in self._client.batch(fields)] if fields else []
         return {actor for (actor, log), read in zip(logs.items(), reads, strict=True) if _is_cut_off(read, log)}
 
     def _log(self, actor: int) -> dict[str, Any] | None:
@@ -144,9 +149,9 @@ class ReportStore:
 
     def close(self) -> None:
         """Close the connection that was opened for this store."""
-        if self._own:
+        if self._is_own:
             with suppress(BrokerError):
-                self._own.close()
+                self._client.close()
 
     def _key(self, actor: int | None) -> str:
         return self._keys.learner_report if actor is None else self._keys.report(actor)

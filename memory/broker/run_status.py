@@ -12,7 +12,8 @@ from msgspec import Meta
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.schema import Number, parse, parse_json
 from rainbow_iqn_apex.memory import wire
-from rainbow_iqn_apex.memory.broker.connection import Client, PlainClient
+from rainbow_iqn_apex.memory.broker.access import MAX_SHARDS
+from rainbow_iqn_apex.memory.broker.connection import Aside, Client
 from rainbow_iqn_apex.memory.broker.lease_owner import MAX_HOST, is_moment, local_time, printable, this_host
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
@@ -69,6 +70,12 @@ class RunStatus:
     written: int | None = field(default=None, compare=False)  # seconds since 1970 by the learner's clock
 
     @property
+    def shards(self) -> int:
+        """Shards of the run on the server; one if the record does not hold their number."""
+        shards = self.settings.get("redis_shards")
+        return shards if type(shards) is int and 1 <= shards <= MAX_SHARDS else 1
+
+    @property
     def over(self) -> bool:
         """Whether the learner has left in good order."""
         return self.status in ("stopped", "finished")
@@ -80,9 +87,14 @@ class RunStatus:
         return f"{owner}, last written {local_time(self.written)}" if self.written is not None else str(owner)
 
 
-def read_run(client: PlainClient, name: str) -> RunStatus | None:
+def read_run(client: Client | Aside, name: str) -> RunStatus | None:
     """Return the record of the run of this name, None if there is none; raises RunError if the record is damaged."""
-    key = Keys(name, "").run
+    return read_record(client, Keys(name, ""))
+
+
+def read_record(client: Client | Aside, keys: Keys) -> RunStatus | None:
+    """Return the record of a run, or a shard's copy of it; as `read_run`."""
+    key = keys.run
     values = dict(zip(_FIELDS, cast(list[bytes | None], client.hmget(key, *_FIELDS)), strict=True))
     if values["run_id"] is None:
         return None
@@ -90,7 +102,7 @@ def read_run(client: PlainClient, name: str) -> RunStatus | None:
         return _record(values)
     except ValueError as error:
         raise RunError(
-            f"the record of run {name!r} in Redis, {key}, is damaged: {error}; delete it with redis-cli "
+            f"the record of run {keys.name!r} in Redis, {key}, is damaged: {error}; delete it with redis-cli "
             "(docs/access.md, as administrator), and start the learner again"
         ) from error
 
@@ -166,7 +178,14 @@ def write_run(
     client: Client, name: str, record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None
 ) -> None:
     """Write the record, and by actor, and evaluation actor, the sequence number up to which its log was read."""
-    client.hset(Keys(name, "").run, mapping=record_fields(record, read, evaluated))
+    write_record(client, Keys(name, ""), record, read, evaluated)
+
+
+def write_record(
+    client: Client, keys: Keys, record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None
+) -> None:
+    """Write the record of a run, or a shard's copy of it; as `write_run`."""
+    client.hset(keys.run, mapping=record_fields(record, read, evaluated))
 
 
 def record_fields(record: RunStatus, read: dict[int, int], evaluated: dict[int, int] | None = None) -> dict[Any, Any]:

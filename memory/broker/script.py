@@ -9,17 +9,20 @@ _TRIES = 10
 
 
 class Script:
-    """A script of ours, loaded when the server does not hold it."""
+    """A script of ours, loaded when the server does not hold it; `durable` is as in `Client.durable`."""
 
-    def __init__(self, client: Client, text: str) -> None:
+    def __init__(self, client: Client, text: str, *, durable: bool = False) -> None:
         self.client = client
+        self._durable = durable
         self._run = client.register_script(text)
 
     def __call__(self, keys: Sequence[str], values: Sequence[Any] = ()) -> Any:
         """Run the script, also where the server is restarted between its loading and its run."""
+        server = self.client.of(keys[0])
+        server = server.durable() if self._durable else server
         for _ in range(_TRIES - 1):
             try:
-                return self._run(keys, values)
+                return self._run(keys, values, server)
             except NoScriptError:
                 continue
-        return self._run(keys, values)
+        return self._run(keys, values, server)

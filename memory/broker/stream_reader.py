@@ -1,4 +1,4 @@
-"""Reads and decodes the actors' streams in a thread, ahead of the learner."""
+"""Reads and decodes the actors' streams, each shard's in a thread, ahead of the learner."""
 
 import queue
 import threading
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 
 
 class StreamReader(threading.Thread):
-    """Reads and decodes the streams of all actors; `ExperienceReader` raises its errors.
+    """Reads and decodes the streams of the actors of a shard into `entries`; `ExperienceReader` raises its errors.
 
     `actors` holds, by actor, the position after which to read its stream; those before count as received.
     `joins` is the last position read in the stream of actors: the thread reads on there, and follows new actors.
@@ -49,12 +49,12 @@ class StreamReader(threading.Thread):
 
     def __init__(
         self, client: Client, keys: Keys, actors: Mapping[int, bytes], decode: Decoder,
-        bound: Callable[[], ProgressBound], joins: bytes | None, ahead: int,
+        bound: Callable[[], ProgressBound], joins: bytes | None, entries: queue.Queue[Entry],
     ) -> None:  # fmt: skip
         super().__init__(name="log reader", daemon=True)
-        self.entries: queue.Queue[Entry] = queue.Queue(ahead)
         self.error: BaseException | None = None
-        self._client = client
+        self._entries = entries
+        self._client = client.of(keys.actors)
         self._scripts = Scripts(client)
         self._quarantine = Quarantine(client, keys)
         self._keys = keys
@@ -171,5 +171,5 @@ class StreamReader(threading.Thread):
     def _put(self, entry: Entry) -> None:
         while not self._left.is_set():
             with suppress(queue.Full):  # the learner is busy: the reader waits for it
-                self.entries.put(entry, timeout=BLOCK_MS / 1000)
+                self._entries.put(entry, timeout=BLOCK_MS / 1000)
                 return

@@ -1,9 +1,16 @@
 """The Redis server as this project uses it: key names and scripts.
 
 All keys of a run carry the hash tag `{<run name>}`: they live on one node of a cluster and a script may touch several.
+A run of S > 1 shards has, beside these, the tags `{<run name>/<k>}`, k < S, some with a further number, see slots.py.
+Actor i lives in shard i mod S: all that a script of an actor touches has one tag.
 
     riqx:{name}                     hash: run id, settings, status, progress - the registry's record of the run
     riqx:{name}:learner             lease of the learner: a random value and its owner, see memory/broker/lease_owner.py
+    riqx:{name/k}:run               copy of the record in a shard, with the fields `read:<actor>` of its actors
+    riqx:{name/k}:leader            copy of the learner's lease
+
+With several shards the following have the tag of a shard, but for the learner's report and films.
+
     riqx:{name}:<id>:versions       stream of published weights versions, entry id = version-1, as 0-0 is none
     riqx:{name}:<id>:weights:<k>    packet with the weights of version v, k = v mod 2
     riqx:{name}:<id>:actors         stream of the actors' numbers, one entry when an actor's log begins
@@ -23,14 +30,14 @@ Redis 6.2 are used, and none that touches the keys of others.
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, RunError
 from rainbow_iqn_apex.memory.broker import lua
-from rainbow_iqn_apex.memory.broker.connection import Client, PlainClient, ResponseError
+from rainbow_iqn_apex.memory.broker.connection import Client, ResponseError
 from rainbow_iqn_apex.memory.broker.script import Script
+from rainbow_iqn_apex.memory.broker.slots import tag_of_shard
 
 READ_BYTES = 1 << 24  # of one read of streams, however many entries of however many actors
 CUT_BYTES = 1 << 14  # what is read of a message that is too large
@@ -47,22 +54,52 @@ class Keys:
     name: str
     run_id: str
     evaluation: bool = False
+    shards: int = 1
+    shard: int | None = None  # whose keys these are; None: those that a run has once, which are all keys of one shard
+
+    def every_shard(self) -> list["Keys"]:
+        """Return the keys of each shard."""
+        return [self] if self.shards == 1 else [replace(self, shard=shard) for shard in range(self.shards)]
+
+    def everywhere(self) -> list["Keys"]:
+        """Return the keys that a run has once, and those of each shard."""
+        return [self] if self.shards == 1 else [self, *self.every_shard()]
+
+    def beside(self, actor: int) -> "Keys":
+        """Return the keys of the shard in which an actor lives."""
+        return self if self.shards == 1 else replace(self, shard=actor % self.shards)
+
+    def holds(self, actor: int) -> bool:
+        """Return whether an actor lives in this shard."""
+        return self.shards == 1 or actor % self.shards == self.shard
+
+    @property
+    def tag(self) -> str:
+        """Beginning of all these keys, which decides where a cluster has them."""
+        tag = self.name if self.shard is None else tag_of_shard(self.name, self.shard, self.shards)
+        return f"riqx:{{{tag}}}"
 
     @property
     def run(self) -> str:
-        """The registry's record of the run."""
-        return f"riqx:{{{self.name}}}"
+        """The registry's record of the run, or a shard's copy of it."""
+        return self.tag if self.shard is None else f"{self.tag}:run"
 
     @property
     def learner_lease(self) -> str:
-        """Lease of the learner, shared by all runs of this name."""
-        return f"{self.run}:learner"
+        """Lease of the learner, shared by all runs of this name, or a shard's copy of it."""
+        return f"{self.tag}:learner" if self.shard is None else f"{self.tag}:leader"
 
-    def _own(self, what: str) -> str:
-        return f"{self.run}:{self.run_id}:{what}"
+    @property
+    def beginning(self) -> str:
+        """Beginning of all keys with the run's id."""
+        return f"{self.tag}:{self.run_id}:"
 
-    def _actors_own(self, what: str) -> str:
-        return self._own(f"evaluation:{what}" if self.evaluation else what)
+    @property
+    def _group(self) -> str:
+        return f"{self.beginning}evaluation:" if self.evaluation else self.beginning
+
+    def _of(self, what: str, actor: int) -> str:
+        return f"{self.beside(actor)._group}{what}:{actor}"
 
     def title(self, actor: int) -> str:
         """Name of an actor, for people."""
@@ -75,28 +112,28 @@ class Keys:
     @property
     def versions(self) -> str:
         """Stream of weights versions."""
-        return self._own("versions")
+        return f"{self.beginning}versions"
 
     def weights(self, version: int) -> str:
         """Weights of a version; two slots, for in lockstep the actors are at most one version behind."""
-        return self._own(f"weights:{version % 2}")
+        return f"{self.beginning}weights:{version % 2}"
 
     @property
     def actors(self) -> str:
         """Stream of the numbers of the actors that have a log."""
-        return self._actors_own("actors")
+        return f"{self._group}actors"
 
     def log(self, actor: int) -> str:
         """Stream of an actor's messages."""
-        return self._actors_own(f"log:{actor}")
+        return self._of("log", actor)
 
     def state(self, actor: int) -> str:
         """State that goes with the last message."""
-        return self._actors_own(f"state:{actor}")
+        return self._of("state", actor)
 
     def actor_lease(self, actor: int) -> str:
         """Lease of an actor id."""
-        return self._actors_own(f"actor:{actor}")
+        return self._of("actor", actor)
 
     def report(self, actor: int) -> str:
         """Newest report of an actor; it begins as the lease does, whose right covers it."""
@@ -105,39 +142,19 @@ class Keys:
     @property
     def learner_report(self) -> str:
         """Newest report of the learner."""
-        return self._own("learner:report")
+        return f"{self.beginning}learner:report"
 
     def view(self, actor: int) -> str:
         """Channel of what the actor sees."""
-        return self._actors_own(f"view:{actor}")
+        return self._of("view", actor)
 
     def film(self, place: str) -> str:
         """Film of the best or the newest episode; it begins as a lease does, whose right covers it."""
-        return self._actors_own(f"actor:film:{place}")
+        return f"{self._group}actor:film:{place}"
 
     def quarantine(self, actor: int) -> str:
         """Stream of an actor's messages that could not be read."""
-        return self._actors_own(f"quarantine:{actor}")
-
-
-class MemoryUse(NamedTuple):
-    """Bytes of memory of the Redis server, and the server's host."""
-
-    host: str
-    used: int
-    ours: int  # of `used`: what runs of a name hold, as Redis estimates it
-    limit: int  # maxmemory; 0: none
-    machine: int  # all memory of its machine
-    file: bool  # whether it keeps an append-only file
-
-
-def memory_use(client: Client, name: str) -> MemoryUse:
-    """Return the bytes of memory that the server uses, and may use."""
-    info: Any = client.info("memory")
-    host = str(client.connection_pool.connection_kwargs.get("host"))
-    sizes: list[Any] = [client.memory_usage(key) for key in keys_from(client, Keys(name, "").run)]
-    ours, file = sum(filter(None, sizes)), client.info("persistence")["aof_enabled"] == 1
-    return MemoryUse(host, info["used_memory"], ours, info["maxmemory"], info["total_system_memory"], file)
+        return self._of("quarantine", actor)
 
 
 class Commit(NamedTuple):
@@ -186,9 +203,9 @@ class Scripts:
     """Runs the server-side scripts, one method each."""
 
     def __init__(self, client: Client) -> None:
-        self._commit = Script(client, lua.COMMIT)
+        self._commit = Script(client, lua.COMMIT, durable=True)
         self._publish = Script(client, lua.PUBLISH)
-        self._record = Script(client, lua.RECORD)
+        self._record = Script(client, lua.RECORD, durable=True)
         self._trim = Script(client, lua.TRIM)
         self._enlist = Script(client, lua.ENLIST)
         self._passed = Script(client, lua.PASSED)
@@ -223,16 +240,19 @@ class Scripts:
             raise RunError(f"Redis refused the messages of {keys.title(actor)}: {error}") from error
         return None if known == -1 else int(known)
 
-    def publish(self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool) -> int:
+    def publish(
+        self, keys: Keys, token: bytes, weights: dict[int, bytes], *, restart: bool, replicate: bool = False
+    ) -> int:
         """Store the weights of these versions, oldest first, and announce the versions, in one step.
 
         Returns the newest version that was announced before, -1 for none; `restart` first deletes all announced before.
+        With `replicate`, the server's replicas get them, too.
         Only a learner may call this method, `write_record`, `trim` and `enlist`. They raise RunError if the learner's
         lease is lost, or the run was abandoned.
         """
         slots = [keys.weights(version) for version in weights]
         values = [part for item in weights.items() for part in item]
-        return self._lead(self._publish, keys, token, [keys.versions, *slots], [int(restart), *values])
+        return self._lead(self._publish, keys, token, [keys.versions, *slots], [int(restart), int(replicate), *values])
 
     def write_record(self, keys: Keys, token: bytes, fields: dict[Any, Any]) -> None:
         """Write fields of the run's record."""
@@ -282,33 +302,6 @@ class Scripts:
     def break_lease(self, key: str, value: bytes, longest_ms: int) -> None:
         """Take a lease from the holder with this value if it lasts for longer than `longest_ms`."""
         self._break_lease([key], [value, longest_ms])
-
-
-def rewrite_file(client: Client) -> None:
-    """Let the server write its append-only file anew from its memory; does nothing if the server keeps no such file.
-
-    A crash may leave half a transaction at the end of the file. A server that starts reads the file up to that half,
-    and appends behind it. At the next start, the server would take what was appended for a part of the transaction.
-    This is a precaution: if the server refuses, mostly for lack of memory, only a line is printed.
-    """
-    try:
-        if client.info("persistence")["aof_enabled"] == 1:
-            client.bgrewriteaof()
-    except ResponseError as error:
-        if "in progress" not in str(error):
-            print(f"The Redis server does not write its append-only file anew: {error}", flush=True)
-
-
-def forget_run(client: Client, name: str, run_id: str) -> None:
-    """Delete what an abandoned run of this name has left under its id, and nothing else."""
-    for key in keys_from(client, Keys(name, run_id)._own("")):
-        client.unlink(key)
-
-
-def keys_from(client: PlainClient, beginning: str) -> Iterator[bytes]:
-    """Yield all keys with this beginning."""
-    escaped = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in beginning)
-    yield from client.scan_iter(match=f"{escaped}*", count=1000)
 
 
 class Extent(NamedTuple):

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import DEFAULT_PORT, URL, find_server
-from rainbow_iqn_apex.memory.broker.connection import Client, connect
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.terminal import screen
 from rainbow_iqn_apex.monitoring.terminal.pictures import processes_table
@@ -38,7 +39,7 @@ class Address:
         if (self.url or os.environ.get(URL)) and (self.host or self.port):
             raise UserError(f"--host-redis, --port-redis: --redis-url or {URL} names the server, too; leave out either")
         server = find_server(self.host or "localhost", self.port or DEFAULT_PORT, self.url, os.environ)
-        return connect(server.host, server.port, access=server.access), f"{server.host}:{server.port}"
+        return open_servers(server), f"{server.host}:{server.port}"
 
 
 def show_runs(address: Address, run: str, *, watch: bool, as_json: bool) -> int:

@@ -26,7 +26,6 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
 from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import Arrays, Rows
@@ -44,6 +43,7 @@ from rainbow_iqn_apex.programs.common import (
     connect_to_redis,
     launch_command,
     open_environment,
+    run_keys,
     select_device,
 )
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import begin_anew
@@ -159,7 +159,7 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
     check_actor(args)
     client = connect_to_redis(args, stop)
     run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
-    keys = Keys(args.name, run.run_id, evaluation=True)
+    keys = replace(run_keys(args, run), evaluation=True)
     with failure_reported(client, keys, "evaluation actor", args.id_eval_actor):
         _evaluate(args, client, run, stop)
 
@@ -177,8 +177,10 @@ def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event)
             args.id_eval_actor,
             stop,
             evaluation=True,
-            expected=ExpectedActors(client, Keys(args.name, run.run_id), 0, partial(launch_command, args)),
+            expected=ExpectedActors(client, run_keys(args, run), 0, partial(launch_command, args)),
             break_stale=args.abandon_other_run,
+            shards=args.redis_shards,
+            replicas=args.redis_replicas,
         ) as actor_client,
         _filmer(args, client, run.run_id) as filmer,
     ):

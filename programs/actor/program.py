@@ -16,7 +16,6 @@ from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, Sa
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER, ExpectedActors
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
-from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
 from rainbow_iqn_apex.memory.wire import WireError
@@ -35,6 +34,7 @@ from rainbow_iqn_apex.programs.common import (
     launch_command,
     make_limiter,
     open_environment,
+    run_keys,
     select_device,
 )
 from rainbow_iqn_apex.programs.failure import failure_of, failure_reported
@@ -181,7 +181,7 @@ class Actor:
 
 def _actor_client(args: Args, client: Client, run: RunStatus, stop: threading.Event, *, lockstep: bool) -> ActorClient:
     """Make the client; in lockstep all wait for each other, so its roll call names missing actors, too."""
-    awaited, keys = args.nb_actor if lockstep else 0, Keys(args.name, run.run_id)
+    awaited, keys = args.nb_actor if lockstep else 0, run_keys(args, run)
     return ActorClient(
         client,
         args.name,
@@ -191,6 +191,8 @@ def _actor_client(args: Args, client: Client, run: RunStatus, stop: threading.Ev
         run.crews if lockstep else (),
         expected=ExpectedActors(client, keys, awaited, partial(launch_command, args), partial(failure_of, client)),
         break_stale=args.abandon_other_run,
+        shards=args.redis_shards,
+        replicas=args.redis_replicas,
     )
 
 
@@ -205,7 +207,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
     check_actor(args)
     client = connect_to_redis(args, stop)
     run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
-    with failure_reported(client, Keys(args.name, run.run_id), "actor", args.id_actor):
+    with failure_reported(client, run_keys(args, run), "actor", args.id_actor):
         _play(args, client, run, stop)
 
 

@@ -47,7 +47,8 @@ class Views:
         overview = self._watcher.last.overview
         if overview is None:
             return {"problem": "there is no run"}
-        channel = Keys(overview.name, overview.record.run_id, evaluation).view(actor)
+        record = overview.record
+        channel = Keys(overview.name, record.run_id, evaluation, record.shards).view(actor)
         watched = [other for other, at in self._asked.copy().items() if time.monotonic() - at < _WATCHED_S]
         if channel not in watched and len(watched) >= _MOST_WATCHED:
             return {"problem": f"{len(watched)} actors are watched already"}

@@ -11,8 +11,9 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_error
 from rainbow_iqn_apex.memory.broker.access import Server, hide_passwords
-from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client, PlainClient, connect
+from rainbow_iqn_apex.memory.broker.connection import Aside, BrokerError, Client
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.run_status import Owner, read_run
 from rainbow_iqn_apex.memory.broker.runs import run_names
 from rainbow_iqn_apex.memory.broker.trouble import explain_trouble
@@ -79,7 +80,7 @@ class Watcher:
 
     def _look(self) -> None:
         if self._client is None:
-            self._client = connect(self._server.host, self._server.port, self._left, self._server.access)
+            self._client = open_servers(self._server, self._left)
         self._choose(self._client)
         overview = self._reader.read() if self._reader else None
         if overview is None:
@@ -110,7 +111,7 @@ class Watcher:
                 self._reader.close()
             self._name, self._reader = name, OverviewReader(client, name)
 
-    def _newest(self, plain: PlainClient) -> str:
+    def _newest(self, plain: Aside) -> str:
         best, most = "", (False, False, -1)
         kept = self._goes_on()
         with plain:

@@ -16,7 +16,8 @@ from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker.access import LOCAL
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD
-from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, MemoryUse, memory_use
+from rainbow_iqn_apex.memory.broker.transport import READ_BYTES
+from rainbow_iqn_apex.memory.broker.upkeep import MemoryUse, memory_use
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture.tables import most_measured
@@ -93,7 +94,7 @@ def check_learner(
     learner = _LEARNER + _READ_SHARE * READ_BYTES + 5 * weights  # with gradients, two moments, and the target network
     learner += READ_AHEAD * chunk_bytes(agent.spec, environment)
     sizes = Sizes(learner, update_bytes(args, agent, environment), replay_bytes(args, agent, environment))
-    use = memory_use(client, args.name)
+    use = memory_use(client, args.name, args.redis_shards)
     missing = max(0, _redis_bytes(args, agent, environment, weights) - use.ours)
     needs = _redis_and_learner(missing, sizes, place, agent.generator.device, use)
     file = _FILE_SHARE * missing if use.file and use.host in LOCAL else 0

@@ -14,7 +14,6 @@ from rainbow_iqn_apex.memory.mixture.spec import longest_held, most_chunks
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
 
-
 _ROWS_EACH = 16_000  # of an environment: two greedy episodes of Atari; with fewer, replay learned worse
 
 

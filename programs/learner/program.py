@@ -155,6 +155,8 @@ def _learner_client(args: Args, client: Client) -> LearnerClient:
         abandon_other=args.abandon_other_run,
         command=partial(launch_command, args),
         failure=partial(failure_of, client),
+        shards=args.redis_shards,
+        replicas=args.redis_replicas,
     )
 
 

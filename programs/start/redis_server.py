@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.broker.access import LOCAL, OPEN, Server, append_file
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
+from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.programs.server_program import (
     CONFIGURATION,
     find_program,
@@ -56,12 +57,13 @@ def ask(host: str, port: int) -> Answer:
 
 def uses_running(server: Server, asked: bool) -> bool:
     """Return whether a server that runs is to be used: one that is guarded or on another machine has its keeper."""
-    return asked or server.access != OPEN or server.host not in LOCAL
+    is_several = bool(server.others or server.service)
+    return asked or is_several or server.access != OPEN or server.host not in LOCAL
 
 
 def check_running(server: Server) -> None:
     """Raise UserError if the server does not answer, or does not let us in."""
-    connect(server.host, server.port, access=server.access).close()
+    open_servers(server).close()
     say(f"Redis: using the server that runs at {server.host}:{server.port}")
 
 

@@ -7,7 +7,8 @@ from contextlib import closing, contextmanager
 
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.access import Server
-from rainbow_iqn_apex.memory.broker.connection import BrokerError, connect
+from rainbow_iqn_apex.memory.broker.connection import BrokerError
+from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.monitoring.overview import OverviewReader
 from rainbow_iqn_apex.monitoring.terminal.pictures import run_picture
 from rainbow_iqn_apex.monitoring.terminal.screen import Screen, is_possible
@@ -37,7 +38,7 @@ def shown(server: Server, run: str) -> Iterator[None]:
 def _draw(screen: Screen, server: Server, run: str, left: threading.Event) -> None:
     """Draw the run once a second; the picture stays as it is while Redis does not answer, or after a fault in here."""
     try:
-        client = connect(server.host, server.port, left, server.access)
+        client = open_servers(server, left)
     except (UserError, Stopped):
         return  # learner and actors print why
     began, printed = time.time(), set[str]()

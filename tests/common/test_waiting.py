@@ -182,7 +182,7 @@ def test_a_process_that_shall_stop_does_not_wait_for_a_first_answer(own_server: 
 def test_what_is_sent_and_read_in_many_tries_is_whole(
     own_server: RedisServer, own_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "_TICK_S", 0.02)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.timed_socket._TICK_S", 0.02)
     whole = os.urandom(30_000_000)
     with closing(connect("127.0.0.1", own_server.port)) as client:
         commands: list[Callable[[], object]] = [lambda: client.set("key", whole), lambda: client.get("key")]

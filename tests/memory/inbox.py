@@ -4,8 +4,10 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 
+import redis
+
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker.connection import Client, PlainClient
+from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Entry
 from rainbow_iqn_apex.memory.broker.transport import Keys
@@ -30,7 +32,7 @@ def open_inbox(
         yield inbox
 
 
-def say(client: PlainClient, keys: Keys, actor: int, first: int, *messages: Message | bytes) -> None:
+def say(client: redis.Redis, keys: Keys, actor: int, first: int, *messages: Message | bytes) -> None:
     for number, message in enumerate(messages, first):
         data = message if isinstance(message, bytes) else encode_message(message)
         client.xadd(keys.log(actor), {"m": data}, id=f"{number}-0")

@@ -6,14 +6,14 @@ import pytest
 import trustme
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.broker.access import OPEN, Access, Tls, check_url, find_server, hide_passwords
+from rainbow_iqn_apex.memory.broker.access import OPEN, Access, Server, Tls, check_url, find_server, hide_passwords
 
 SECRET = "s3cr:t/@?#%"  # all that means something in a URL
 QUOTED = "s3cr%3At%2F%40%3F%23%25"
 
 
 def find(url: str = "", **environment: str) -> tuple[str, int, Access]:
-    return find_server("localhost", 6379, url, environment)
+    return find_server("localhost", 6379, url, environment)[:3]
 
 
 def refusal(url: str = "", **environment: str) -> str:
@@ -26,7 +26,7 @@ def refusal(url: str = "", **environment: str) -> str:
 
 
 def test_without_url_and_variables_nothing_changes() -> None:
-    assert find_server("10.0.0.7", 7000, "", {}) == ("10.0.0.7", 7000, OPEN)
+    assert find_server("10.0.0.7", 7000, "", {}) == Server("10.0.0.7", 7000, OPEN)
     assert find(REDIS_URL="", REDIS_PASSWORD="", REDIS_CA_CERTS="") == ("localhost", 6379, OPEN)
 
 

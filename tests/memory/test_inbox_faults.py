@@ -12,7 +12,7 @@ import pytest
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
-from rainbow_iqn_apex.memory.broker.connection import Client, _Away, connect
+from rainbow_iqn_apex.memory.broker.connection import Away, Client, connect
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.stream_reader import Entry
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
@@ -72,9 +72,9 @@ def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, mon
 def test_a_learner_that_is_busy_holds_the_reader_back(client: Client, keys: Keys) -> None:
     say(client, keys, 0, 1, *(episode(i) for i in range(50)))
     with open_inbox(client, keys, ahead=4) as inbox:
-        wait_until(lambda: inbox._reader.entries.qsize() == 4, "a full queue", 5)
+        wait_until(lambda: inbox._entries.qsize() == 4, "a full queue", 5)
         time.sleep(0.1)
-        assert inbox._reader.entries.qsize() == 4
+        assert inbox._entries.qsize() == 4
         assert ids(take(inbox, 50)) == [(0, i) for i in range(1, 51)]
     with open_inbox(client, keys, ahead=4) as inbox:  # nobody reads: it can be closed all the same
         time.sleep(0.1)
@@ -94,14 +94,14 @@ def test_a_read_brings_no_more_bytes_than_it_may(
     """Mutation: take replies of any size. Messages of all sizes are told apart, each once, and others go on."""
     monkeypatch.setattr("rainbow_iqn_apex.memory.broker.stream_reader.READ_BYTES", 100_000)
     most = 0
-    receive = _Away.receive
+    receive = Away.receive
 
-    def watch(self: _Away, count: int) -> None:
+    def watch(self: Away, count: int) -> None:
         nonlocal most
         receive(self, count)
         most = max(most, self._began.received)
 
-    monkeypatch.setattr(_Away, "receive", watch)
+    monkeypatch.setattr(Away, "receive", watch)
     middle = b"y" * 60_000  # within the limit, but beyond what is a message here
     say(client, keys, 0, 1, episode(0), *[LARGE] * 20, episode(1), middle, middle, *(episode(i) for i in range(2, 40)))
     say(client, keys, 1, 1, LARGE, *(episode(i) for i in range(100)))

@@ -78,7 +78,7 @@ def test_a_run_goes_over_tls(redis_server: RedisServer, ours: Authority, run_nam
 def test_what_is_sent_and_read_in_many_tries_is_whole(
     own_server: RedisServer, ours: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection._TICK_S", 0.02)
+    monkeypatch.setattr("rainbow_iqn_apex.memory.broker.timed_socket._TICK_S", 0.02)
     whole = os.urandom(30_000_000)  # more than the buffers on the way hold
     with (
         TlsServer(own_server.port, ours.server("localhost")) as tls,

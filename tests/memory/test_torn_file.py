@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory.broker import lease
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.transport import rewrite_file
+from rainbow_iqn_apex.memory.broker.upkeep import rewrite_file
 from rainbow_iqn_apex.memory.messages import RoundEnd, decode_message
 from tests.conftest import RedisServer
 from tests.deadline import wait_until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.memory.broker.access import OPEN
+from rainbow_iqn_apex.memory.broker.access import OPEN, Server
 from rainbow_iqn_apex.options.command_line import run_by
 from rainbow_iqn_apex.programs.start import options
 from rainbow_iqn_apex.programs.start.options import StartOptions, continuation, read
@@ -101,7 +101,7 @@ def test_the_script_keeps_its_own_options_to_itself() -> None:
     )
     assert given.launcher_options == ("--V-min", "-1e1", "-p_red", "7000", "--preset", "paper")
     assert (given.windows, given.use_running_redis, given.gpus) == ("tmux", True, ())
-    assert given.server == ("localhost", 7000, OPEN)
+    assert given.server == Server("localhost", 7000, OPEN)
     assert given.command(-1)[3:] == list(given.launcher_options)
 
 

@@ -1,0 +1,164 @@
+"""Transitions a second through one Redis server, and through one and three masters of a cluster, side by side.
+
+Three processes append what actors would, to a shard each, as fast as this process takes it in. What each way costs the
+servers is told, too: where all share few cores, rates do not grow with the masters, and these costs say why.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import redis
+
+from benchmarks.chunks import ATARI, GAMES, SPEC, random_chunks
+from benchmarks.harness import Comparison, Rate
+from benchmarks.processes import RedisServer, processor_s
+from benchmarks.transport_writer import NAME, RUN, append
+from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.common.waiting import WaitReporter
+from rainbow_iqn_apex.memory.broker.access import find_server
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.slots import SLOTS
+from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
+from rainbow_iqn_apex.memory.chunk import Chunk
+from rainbow_iqn_apex.memory.messages import decode_message, encode_message
+from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+from rainbow_iqn_apex.saber.results.run_record import ROOT
+
+_WRITERS = _SHARDS = 3
+_COMMIT = 4  # chunks of a commit
+_CHUNKS = 12  # of each game
+_BUS = 10_000  # a node's port for other nodes is its own and this
+_LONGEST_WAIT_S = 60.0  # for a cluster to be ready
+
+
+class Way(NamedTuple):
+    """Servers, and the shards of a run on them."""
+
+    masters: int
+    is_cluster: bool
+    shards: int
+
+
+WAYS = {
+    "one server": Way(1, is_cluster=False, shards=1),
+    "one server, 3 shards": Way(1, is_cluster=False, shards=_SHARDS),
+    "cluster of 1 master, 3 shards": Way(1, is_cluster=True, shards=_SHARDS),
+    "cluster of 3 masters, 3 shards": Way(3, is_cluster=True, shards=_SHARDS),
+}
+
+
+class Flow(NamedTuple):
+    """What was measured of a way."""
+
+    rates: list[float]  # transitions a second
+    server_us: list[float]  # processor time of each server, microseconds a chunk
+
+
+def measure(args: argparse.Namespace) -> Iterator[Comparison | dict[str, Any]]:
+    """Measure each way."""
+    flows = {name: _flow(way, args) for name, way in WAYS.items()}
+    first = next(iter(flows.values())).rates
+    yield Comparison(
+        "three writers, Redis, learner",
+        tuple(
+            Rate(name, "transitions/s", tuple(flow.rates), tuple(a / b for a, b in zip(flow.rates, first, strict=True)))
+            for name, flow in flows.items()
+        ),
+        {},
+    )
+    for name, flow in flows.items():
+        print(f"{name}: processor time of each server {', '.join(f'{us:.0f}' for us in flow.server_us)} µs a chunk")
+    yield {"server_us_a_chunk": {name: flow.server_us for name, flow in flows.items()}}
+
+
+def _flow(way: Way, args: argparse.Namespace) -> Flow:
+    window = 0.5 if args.quick else 3.0
+    games = GAMES[:2] if args.quick else GAMES
+    with ExitStack() as stack:
+        servers = [stack.enter_context(_server(way)) for _ in range(way.masters)]
+        if way.is_cluster:
+            _join([server.port for server in servers])
+        url = f"redis://{','.join(f'127.0.0.1:{server.port}' for server in servers)}"
+        client = stack.enter_context(closing(open_servers(find_server("", 0, url, {}))))
+        learner = stack.enter_context(LearnerClient(client, NAME, {}, _WRITERS, shards=way.shards))
+        learner.lead(RUN)
+        decode = MessageDecoder(SPEC, ATARI, nb_env=1)
+        inbox = stack.enter_context(closing(learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)))
+        learner.write_progress("running", 0, 0, inbox.read)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark_chunks_")))
+        for number, chunk in enumerate(chunk for game in games for chunk in random_chunks(game, _CHUNKS)):
+            (folder / f"{number:03}").write_bytes(encode_message(chunk))
+        for actor in range(_WRITERS):
+            words = [str(word) for word in (folder, url, actor, way.shards)]
+            writer = subprocess.Popen([sys.executable, "-m", "benchmarks.masters", *words], cwd=ROOT)
+            stack.callback(writer.wait)
+            stack.callback(writer.kill)
+        while not all(inbox.read[actor] for actor in range(_WRITERS)):  # while writers start
+            _take_in(learner, inbox, window)
+        before = [processor_s(server.process.pid) for server in servers]
+        taken = [_take_in(learner, inbox, window) for _ in range(args.repeats)]
+        used = [processor_s(server.process.pid) - at for server, at in zip(servers, before, strict=True)]
+    chunks = statistics.mean(taken) * window * args.repeats
+    return Flow([count * SPEC.period for count in taken], [1e6 * seconds / chunks for seconds in used])
+
+
+def _take_in(learner: LearnerClient, inbox: ExperienceReader, seconds: float) -> float:
+    """Return the chunks a second that arrive, with the log trimmed as a learner does."""
+    start, chunks, next_report = time.monotonic(), 0, 0.0
+    while (now := time.monotonic()) < start + seconds:
+        inbox.wait(WaitReporter("the writers"))
+        chunks += sum(isinstance(entry.message, Chunk) for entry in inbox.take_all())
+        if now >= next_report:
+            learner.write_progress("running", 0, 0, inbox.read)
+            learner.trim(inbox.read)
+            next_report = now + 0.02
+    return chunks / (time.monotonic() - start)
+
+
+@contextmanager
+def _server(way: Way) -> Iterator[RedisServer]:
+    more = ["--cluster-enabled", "yes", "--cluster-node-timeout", "5000"] if way.is_cluster else []
+    server = RedisServer(more)
+    while server.port + _BUS > 65535:
+        server = RedisServer(more)
+    with server:
+        yield server
+
+
+def _join(ports: Sequence[int]) -> None:
+    """Make a cluster of masters without replicas, each with an equal part of the slots."""
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(redis.Redis(port=port, protocol=2)) for port in ports]
+        for i, node in enumerate(nodes):
+            node.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[0])
+            slots = range(i * SLOTS // len(ports), (i + 1) * SLOTS // len(ports))
+            node.execute_command("CLUSTER", "ADDSLOTS", *slots)
+        end = time.monotonic() + _LONGEST_WAIT_S
+        while not all(b"cluster_state:ok" in node.execute_command("CLUSTER", "INFO") for node in nodes):
+            if time.monotonic() > end:
+                raise RunError("the cluster is not ready")
+            time.sleep(0.05)
+
+
+def _write(folder: Path, url: str, actor: int, shards: int) -> None:
+    """Append until the learner is gone, in a process of its own."""
+    made = [decode_message(path.read_bytes(), 10**7) for path in sorted(folder.iterdir())]
+    client = open_servers(find_server("", 0, url, {}))
+    with ActorClient(client, NAME, RUN, actor, threading.Event(), shards=shards) as link:
+        append(link, made, _COMMIT)
+
+
+if __name__ == "__main__":
+    _write(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,68 @@
+"""What concerns a server as a whole: its memory, its append-only file, the keys that it holds."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from rainbow_iqn_apex.memory.broker.connection import Aside, Client, ResponseError
+from rainbow_iqn_apex.memory.broker.transport import Keys
+
+
+class MemoryUse(NamedTuple):
+    """Bytes of memory of the Redis server, or of all together, and the server's host."""
+
+    host: str
+    used: int
+    ours: int  # of `used`: what runs of a name hold, as Redis estimates it
+    limit: int  # maxmemory; 0: none
+    machine: int  # all memory of its machine
+    file: bool  # whether it keeps an append-only file
+
+
+def memory_use(client: Client, name: str, shards: int = 1) -> MemoryUse:
+    """Return the bytes of memory that the servers of a run use, and may use."""
+    infos: list[Any] = [server.info("memory") for server in client.servers()]
+    host = str(client.connection_pool.connection_kwargs.get("host"))
+    tags = [keys.tag for keys in Keys(name, "", shards=shards).everywhere()]
+    sizes: list[Any] = [client.memory_usage(key) for tag in tags for key in keys_from(client, tag)]
+    limits = [info["maxmemory"] for info in infos]
+    return MemoryUse(
+        host,
+        sum(info["used_memory"] for info in infos),
+        sum(filter(None, sizes)),
+        sum(limits) if all(limits) else 0,
+        sum(info["total_system_memory"] for info in infos),
+        any(server.info("persistence")["aof_enabled"] == 1 for server in client.servers()),
+    )
+
+
+def rewrite_file(client: Client) -> None:
+    """Let each server that keeps an append-only file write it anew from its memory.
+
+    A crash may leave half a transaction at the end of the file. A server that starts reads the file up to that half,
+    and appends behind it. At the next start, the server would take what was appended for a part of the transaction.
+    This is a precaution: if the server refuses, mostly for lack of memory, only a line is printed.
+    """
+    for server in client.servers():
+        try:
+            if server.info("persistence")["aof_enabled"] == 1:
+                server.bgrewriteaof()
+        except ResponseError as error:
+            if "in progress" not in str(error):
+                print(f"The Redis server does not write its append-only file anew: {error}", flush=True)
+
+
+def forget_run(client: Client, name: str, run_id: str) -> None:
+    """Delete what an abandoned run of this name has left under its id, in however many shards, and nothing else."""
+    beginning = Keys(name, "").run.removesuffix("}")
+    own = re.compile(rb"(/\d+(\.\d+)?)?}:%b:.*" % re.escape(run_id.encode()), re.DOTALL)
+    for key in keys_from(client, beginning):
+        if own.fullmatch(key[len(beginning.encode()) :]):
+            client.unlink(key)
+
+
+def keys_from(client: Client | Aside, beginning: str) -> Iterator[bytes]:
+    """Yield all keys with this beginning, of all servers."""
+    escaped = "".join(f"\\{c}" if c in "*?[]^\\" else c for c in beginning)
+    for server in client.servers():
+        yield from server.scan_iter(match=f"{escaped}*", count=1000)

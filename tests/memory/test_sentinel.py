@@ -1,0 +1,63 @@
+"""A master with a replica, watched by Sentinels, which give the replica its place when the master dies."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.broker.access import find_server
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.opening import open_servers
+from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
+from rainbow_iqn_apex.memory.messages import RoundEnd
+from tests.cluster import Service
+from tests.memory.inbox import decode
+from tests.memory.links import weights
+
+pytestmark = [pytest.mark.redis, pytest.mark.slow]
+
+
+@pytest.fixture
+def service(tmp_path: Path, redis_program: str) -> Iterator[Service]:
+    with ExitStack() as stack:
+        yield Service(stack, tmp_path / "service", redis_program)
+
+
+def open_url(url: str) -> Client:
+    return open_servers(find_server("", 0, url, {}))
+
+
+def test_a_run_goes_on_with_the_replica(service: Service, run_name: str) -> None:
+    # Mutation: a client that stays with the server that it had.
+    with (
+        closing(open_url(service.url)) as client,
+        LearnerClient(client, run_name, {}, 1) as learner,
+        ActorClient(client, run_name, "id", 0, threading.Event()) as actor,
+    ):
+        learner.lead("id")
+        learner.publish(0, weights(0))
+        with closing(learner.inbox(decode, threading.Event(), lambda: UNBOUNDED)) as reader:
+            for round_ in range(3):
+                actor.commit([RoundEnd(round_)], b"")
+            service.fail_over()
+            for round_ in range(3, 6):
+                actor.commit([RoundEnd(round_)], b"")
+            entries = [entry for round_ in range(6) for entry in reader.take_round(round_) if entry]
+        assert [entry.message for entry in entries] == [RoundEnd(round_) for round_ in range(6)]
+        stored: Any = client.xrange(actor.keys.log(0))
+        assert [entry_id for entry_id, _ in stored] == [b"%d-0" % number for number in range(1, 7)]
+        learner.restore_weights()
+        assert actor.weights(0).meta["version"] == 0
+
+
+def test_a_service_that_no_sentinel_knows_is_refused(service: Service) -> None:
+    for url in (service.url + "2", "redis+sentinel://127.0.0.1:1/rainbow"):
+        with pytest.raises(UserError, match="no Sentinel there answers, or none knows a master") as refused:
+            open_url(url)
+        assert "\n" not in str(refused.value)

@@ -1,0 +1,43 @@
+"""A whole run in lockstep on a cluster, whose masters die and whose slots move: its bytes are those of one server."""
+
+from pathlib import Path
+
+import pytest
+
+from rainbow_iqn_apex.memory.broker.transport import Keys
+from tests.cluster import Cluster, started
+from tests.processes import run
+from tests.small import SHORT_CHAIN
+from tests.system import LEARNER, Result, System
+
+pytestmark = pytest.mark.redis
+OPTIONS = [*SHORT_CHAIN, *"--learn-start 400 --T-max 1800 --log-interval 100".split()]
+SHARDS = 3
+
+
+def disturbed(cluster: Cluster, name: str, folder: Path) -> Result:
+    """Let two masters die and two slots move, each after some steps of the run."""
+    first, second, _ = Keys(name, "", shards=SHARDS).every_shard()
+    options = [*OPTIONS, "--redis-shards", str(SHARDS), "--redis-url", cluster.url]
+    with System(0, name, folder, options, actors=3) as system:
+        system.wait_for(LEARNER, "] T = 500 ")
+        code, shown, errors = run("run_status.py", "--redis-url", cluster.url, "--run-name", name)
+        assert all(f"actor {actor} " in shown for actor in range(3)), (code, shown, errors)
+        cluster.fail_over(first.run)
+        system.wait_for(LEARNER, "] T = 800 ")
+        for keys in (first, Keys(name, "")):
+            for _ in cluster.move(keys.run):
+                pass
+        system.wait_for(LEARNER, "] T = 1100 ")
+        cluster.fail_over(second.run)
+        assert system.learner.exit_code is None, "the run was over too soon"
+        return system.finish()
+
+
+@pytest.mark.slow
+def test_lockstep_is_the_same_on_a_cluster_that_fails_over(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    # Mutations: a client that raises MOVED; no messages that are sent again; weights that are not published again.
+    with System(redis_port, run_name, tmp_path / "one", OPTIONS, actors=3) as system:
+        undisturbed = system.finish()
+    with started(Cluster(tmp_path / "nodes", "")) as cluster:
+        assert disturbed(cluster, run_name, tmp_path / "cluster") == undisturbed
