@@ -53,7 +53,7 @@ def moments_of_all(numbers: Tensor, kept: Tensor, ranks: Ranks) -> Moments:
     if ranks.size == 1:
         return own
     sizes = [part.numel() for part in own]
-    gathered = [part.split(sizes) for part in ranks.gather(torch.cat([part.flatten() for part in own]))]
+    gathered = [part.split_with_sizes(sizes) for part in ranks.gather(torch.cat([part.flatten() for part in own]))]
     return reduce(merged, (Moments(*map(torch.Tensor.view_as, part, own)) for part in gathered))
 
 

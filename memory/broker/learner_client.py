@@ -47,7 +47,8 @@ class LearnerClient:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
     `folder` is where the run's results are. The experience of another folder's run of this name is deleted only with
-    `abandon_other`. `command` and `failure` are as in `ExpectedActors`.
+    `abandon_other`. `command` and `failure` are as in `ExpectedActors`. Of `ranks` learners of the run, this is number
+    `rank`: it reads the actors with number mod `ranks` = `rank`. Number 0 leads, and alone writes; the others `follow`.
     """
 
     keys: Keys
@@ -55,7 +56,7 @@ class LearnerClient:
     def __init__(
         self, client: Client, name: str, settings: dict[str, Any], nb_actor: int, *,
         folder: Path = Path(), abandon_other: bool = False, command: Callable[[int], str] = plain_command,
-        failure: Callable[[Keys, int], str] = no_failure,
+        failure: Callable[[Keys, int], str] = no_failure, rank: int = 0, ranks: int = 1,
     ) -> None:  # fmt: skip
         self._client = client
         self._name = name
@@ -65,13 +66,14 @@ class LearnerClient:
         self._owner = Owner.of(folder)
         self._abandon_other = abandon_other
         self._command, self._failure = command, failure
+        self._rank, self._ranks = rank, ranks
         self._saves = 0  # checkpoints of the run
         self.packets: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
         self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
         self.lease = Lease(
             client,
-            Keys(name, "").learner_lease,
-            f"a learner of run {name!r}",
+            Keys(name, "").rank_lease(rank),
+            f"learner {rank} of run {name!r}" if rank else f"a learner of run {name!r}",
             "stop it first, or name this run differently with --run-name",
             break_stale=abandon_other,
         )
@@ -164,6 +166,14 @@ class LearnerClient:
             print(f"Deleting the experience of the other run {self._name!r}, of {before.whose}", flush=True)
             forget_run(self._client, self._name, before.run_id)
 
+    def follow(self, run_id: str, recorded_steps: int) -> None:
+        """Take part in this run, which another learner leads; its record has held so many agent steps."""
+        self.keys = Keys(self._name, run_id)
+        self._record = RunStatus(run_id, "starting", self._settings, 0, recorded_steps)
+
+    def _owns(self, actor: int) -> bool:
+        return actor % self._ranks == self._rank
+
     def inbox(
         self, decode: Decoder, stop: threading.Event, bound: Callable[[], ProgressBound], *,
         known: int = 0, joining: bool = False, ahead: int = READ_AHEAD, clock: LoopClock | None = None,
@@ -174,7 +184,7 @@ class LearnerClient:
         are followed, too. At most `ahead` messages are read before they are taken. `clock` is as in `ExperienceReader`.
         """
         more: dict[str, Any] = {"absent": self.absent, "bound": bound, "known": known, "joining": joining}
-        more |= {"ahead": ahead, "clock": clock}
+        more |= {"ahead": ahead, "clock": clock, "owns": self._owns}
         return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, **more)
 
     def evaluation_inbox(self, decode: Decoder, stop: threading.Event) -> ExperienceReader:
@@ -187,7 +197,8 @@ class LearnerClient:
 
     def absent(self) -> str:
         """Return the end of a line about waiting: which actors are not running."""
-        return ExpectedActors(self._client, self.keys, self._nb_actor, self._command, self._failure).absent_actors()
+        names = (self._nb_actor, self._command, self._failure, self._owns)
+        return ExpectedActors(self._client, self.keys, *names).absent_actors()
 
     def rounds_under_way(self, run_id: str, nb_actor: int, most: int) -> tuple[int, dict[int, RoundUnderWay]]:
         """Return the newest round whose weights are published, and the round of each actor that has a state.

@@ -4,6 +4,7 @@ All keys of a run carry the hash tag `{<run name>}`: they live on one node of a 
 
     riqx:{name}                     hash: run id, settings, status, progress - the registry's record of the run
     riqx:{name}:learner             lease of the learner: a random value and its owner, see memory/broker/lease_owner.py
+    riqx:{name}:rank:<r>            lease of learner r of several, from 1 on, as of the learner, which is number 0
     riqx:{name}:<id>:versions       stream of published weights versions, entry id = version-1, as 0-0 is none
     riqx:{name}:<id>:weights:<k>    packet with the weights of version v, k = v mod 2
     riqx:{name}:<id>:actors         stream of the actors' numbers, one entry when an actor's log begins
@@ -57,6 +58,10 @@ class Keys:
     def learner_lease(self) -> str:
         """Lease of the learner, shared by all runs of this name."""
         return f"{self.run}:learner"
+
+    def rank_lease(self, rank: int) -> str:
+        """Lease of one of several learners; that of the first one is the learner's."""
+        return f"{self.run}:rank:{rank}" if rank else self.learner_lease
 
     def _own(self, what: str) -> str:
         return f"{self.run}:{self.run_id}:{what}"
