@@ -8,19 +8,25 @@ from tests.system import LEARNER, System
 
 
 class Ranks(System):
-    """A run with `learners` learners: the one that leads is LEARNER, the others are `learner 1` and so on."""
+    """A run with `learners` learners: the one that leads is LEARNER, the others are `learner 1` and so on.
+
+    Its block begins without them if nobody is to be `started`.
+    """
 
     def __init__(
-        self, port: int, name: str, folder: Path, options: list[str], *, learners: int = 2, actors: int = 2
-    ) -> None:
+        self, port: int, name: str, folder: Path, options: list[str], *,
+        learners: int = 2, actors: int = 2, started: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(port, name, folder, options, actors=actors)
         self._learners = learners
+        self._started = started
 
     def __enter__(self) -> "Ranks":
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.start_learners()
-        for actor in range(self._actors):
-            self.start(str(actor))
+        if self._started:
+            self.start_learners()
+            for actor in range(self._actors):
+                self.start(str(actor))
         return self
 
     @property

@@ -43,6 +43,12 @@ def begun_as(run_id: str) -> str:
     return run_id.partition("-")[0]
 
 
+def lease_key(name: str, rank: int) -> str:
+    """Return the key of a learner's lease; that of the first of several learners is the run's."""
+    keys = Keys(name, "")
+    return f"{keys.run}:rank:{rank}" if rank else keys.learner_lease
+
+
 class LearnerClient:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
@@ -72,7 +78,7 @@ class LearnerClient:
         self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
         self.lease = Lease(
             client,
-            Keys(name, "").rank_lease(rank),
+            lease_key(name, rank),
             f"learner {rank} of run {name!r}" if rank else f"a learner of run {name!r}",
             "stop it first, or name this run differently with --run-name",
             break_stale=abandon_other,

@@ -59,10 +59,6 @@ class Keys:
         """Lease of the learner, shared by all runs of this name."""
         return f"{self.run}:learner"
 
-    def rank_lease(self, rank: int) -> str:
-        """Lease of one of several learners; that of the first one is the learner's."""
-        return f"{self.run}:rank:{rank}" if rank else self.learner_lease
-
     def _own(self, what: str) -> str:
         return f"{self.run}:{self.run_id}:{what}"
 

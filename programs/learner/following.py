@@ -2,29 +2,25 @@
 
 import json
 import threading
-from dataclasses import replace
 from typing import NamedTuple
-
-import torch
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.common import make_agent, make_limiter
-from rainbow_iqn_apex.programs.learner import budget
-from rainbow_iqn_apex.programs.learner.buffers import capacity, make_buffer
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.follower import Follower
-from rainbow_iqn_apex.programs.learner.parts import make_learner_client, replay_device, restore_agent
+from rainbow_iqn_apex.programs.learner.parts import Place, make_checked_buffer, make_learner_client, restore_agent
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named, parse
 from rainbow_iqn_apex.programs.learner.team import Team
+from rainbow_iqn_apex.programs.learner.team_watch import TeamWatch
 
 
 class Beginning(NamedTuple):
@@ -33,14 +29,6 @@ class Beginning(NamedTuple):
     progress: Progress
     crews: tuple[Crew, ...]
     checkpoint: str  # its file in the results folder; empty: the run begins
-
-
-class Place(NamedTuple):
-    """What a learner works with."""
-
-    client: Client
-    device: torch.device
-    environment: EnvironmentSpec
 
 
 def check_same_settings(team: Team, args: Args) -> None:
@@ -60,21 +48,23 @@ def begin_together(team: Team, beginning: Beginning | None) -> Beginning | None:
     return team.exchange(beginning, Beginning | None)[0]  # type: ignore[arg-type]
 
 
+def watch_others(args: Args, client: Client, team: Team, learner_client: LearnerClient) -> TeamWatch:
+    """Return what ends this process when another learner is gone; all learners call this together."""
+    return TeamWatch(client, args.name, team, team.exchange(learner_client.lease.token, bytes))
+
+
 def run_follower(args: Args, share: Args, team: Team, place: Place, stop: threading.Event) -> None:
     """Train the run that learner 0 leads, with this learner's `share` of buffer and batch."""
     client, device, environment = place
     with make_learner_client(args, client, team) as learner_client:
         if (beginning := begin_together(team, None)) is None:
             return
+        watch = watch_others(args, client, team, learner_client)
         saved = _load(args, beginning.checkpoint)
         agent = make_agent(args, environment, device, learns=True, seed=derive_seed(args.seed, 0), ranks=team)
         agent.generator.manual_seed(derive_seed(args.seed, 0, team.rank))
         limiter = make_limiter(args, agent.spec, beginning.crews)
-        sized = replace(share, memory_capacity=capacity(share, agent, limiter))
-        where = replay_device(args, budget.replay_bytes(sized, agent, environment), device)
-        budget.check_learner(sized, agent, environment, where, client, 0)
-        generator = torch.Generator(where).manual_seed(derive_seed(args.seed, 3, team.rank))
-        buffer = make_buffer(sized, agent, environment, generator, team)
+        buffer = make_checked_buffer(args, share, team, place, agent, limiter)
         restore_agent(args, agent, saved)
         if team.total(int(stop.is_set()))[0] and not saved:
             raise Stopped
@@ -87,8 +77,8 @@ def run_follower(args: Args, share: Args, team: Team, place: Place, stop: thread
             with damage_named(saved.path):
                 follower.resume(saved)
         print(f"Learner {team.rank} of {team.size} of run {args.name!r} on {device}", flush=True)
-        follower.run()
-    team.leave()
+        with watch:
+            follower.run()
 
 
 def _load(args: Args, name: str) -> SavedRun | None:

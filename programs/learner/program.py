@@ -34,19 +34,18 @@ from rainbow_iqn_apex.programs.common import (
     open_environment,
     select_device,
 )
-from rainbow_iqn_apex.programs.learner import budget
-from rainbow_iqn_apex.programs.learner.buffers import capacity, make_buffer, share_of
+from rainbow_iqn_apex.programs.learner.buffers import share_of
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.following import (
     Beginning,
-    Place,
     begin_together,
     check_same_settings,
     run_follower,
+    watch_others,
 )
 from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
 from rainbow_iqn_apex.programs.learner.loop import Learner
-from rainbow_iqn_apex.programs.learner.parts import make_learner_client, replay_device, restore_agent
+from rainbow_iqn_apex.programs.learner.parts import Place, make_checked_buffer, make_learner_client, restore_agent
 from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
@@ -74,14 +73,21 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     check_same_settings(team, args)
     environment = open_environment(replace(args, render=False), args.seed)
     environment.close()
-    spec = environment.spec
+    place = Place(client, device, environment.spec)
     if team.rank:
-        run_follower(args, share, team, Place(client, device, spec), stop)
-        return
+        run_follower(args, share, team, place, stop)
+    else:
+        _lead(args, share, team, place, environment.action_repeat, stop)
+    team.leave()
+
+
+def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int, stop: threading.Event) -> None:
+    """Train as the only learner, or as the one that leads, with this learner's `share` of buffer and batch."""
+    client, device, spec = place
     # Take the lease and the folder before reading the checkpoint: a learner that leaves may still be writing it.
     with (
         make_learner_client(args, client, team) as learner_client,
-        ResultsFolder(args.path_to_results, args.task, environment.action_repeat) as reports,
+        ResultsFolder(args.path_to_results, args.task, action_repeat) as reports,
     ):
         saved = _saved_run(args, reports, team)
         if saved and saved.finished and (T := saved.progress.T_learner) >= args.T_max:
@@ -94,12 +100,9 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         if args.nb_actor != limiter.crews[-1].nb_actor:
             limiter = _change_crew(args, progress, limiter, learner_client, known)
         begin_together(team, Beginning(progress, limiter.crews, saved.path.name if saved else ""))
-        sized = replace(share, memory_capacity=capacity(share, agent, limiter))
-        place = replay_device(args, budget.replay_bytes(sized, agent, spec), device)
-        kept = len(points_to_keep(args, environment.action_repeat))
-        budget.check_learner(sized, agent, spec, place, client, kept)
-        generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
-        buffer = make_buffer(sized, agent, spec, generator, team)
+        watch = watch_others(args, client, team, learner_client)
+        kept = len(points_to_keep(args, action_repeat))
+        buffer = make_checked_buffer(args, share, team, place, agent, limiter, kept)
         restore_agent(args, agent, saved)
         is_stopped = team.total(int(stop.is_set()))[0] > 0
         if is_stopped and not saved:  # a resumed run is led for a moment even so, for its actors to leave
@@ -124,9 +127,9 @@ def run_learner(args: Args, stop: threading.Event) -> None:
             closing(make_feeder(args, client, progress.run_id, settings)) as feeder,
             drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
             Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe, draw),
+            watch,
         ):
             learner.run()
-        team.leave()
 
 
 def _describe(args: Args, expected: str) -> None:

@@ -66,8 +66,10 @@ class Rounds(ABC):
             self._finish()
             self._take_in(ingest.gather_last())
             self._leave("finished")
+            self._team.total(0)  # nobody ends while another one still watches its lease
         except Stopped:
             self._leave("stopped")
+            self._team.total(0)
             raise
         except DivergedError as error:
             self._tell_divergence(error)
