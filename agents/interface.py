@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.optimisation import OptimisationStep
 from rainbow_iqn_apex.agents.optimisers import Adam, RMSProp
 from rainbow_iqn_apex.common.errors import UserError
@@ -50,10 +51,11 @@ class Setup:
     learns: bool  # an agent that only acts needs no target network and no optimiser
     slot: EnvironmentSlot  # for exploration that differs from one environment to the next
     agent: str = "this one"  # as --agent names it
+    ranks: Ranks = ALONE  # the learners that make each update together
 
     def optimisation(self, optimiser: Adam | RMSProp) -> OptimisationStep:
         """Return what makes the steps of an agent's optimiser, under the settings of all agents."""
-        return OptimisationStep(optimiser, self.learning.max_gradient_norm)
+        return OptimisationStep(optimiser, self.learning.max_gradient_norm, self.ranks)
 
     @property
     def nb_actions(self) -> int:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.optimisers import Adam, RMSProp
 
 
@@ -24,11 +25,15 @@ class Objective(NamedTuple):
 
 
 class OptimisationStep:
-    """Makes the steps of one optimiser; gradients are clipped to the norm `limit` (0: not at all)."""
+    """Makes the steps of one optimiser; gradients are clipped to the norm `limit` (0: not at all).
 
-    def __init__(self, optimiser: Adam | RMSProp, limit: float) -> None:
+    They are the means of the gradients of all `ranks`, so weights that begin the same stay the same.
+    """
+
+    def __init__(self, optimiser: Adam | RMSProp, limit: float, ranks: Ranks = ALONE) -> None:
         self._optimiser = optimiser
         self._limit = limit
+        self._ranks = ranks
         self._trained: list[nn.Parameter] = [weight for group in optimiser.param_groups for weight in group["params"]]
         self._is_checked = False
 
@@ -45,7 +50,7 @@ class OptimisationStep:
             loss.backward(inputs=own)  # type: ignore[no-untyped-call]
         if not self._is_checked:
             self._check(objectives)
-        # Several learners would average their gradients here, before anything is clipped.
+        self._ranks.average([weight.grad for weight in self._trained if weight.grad is not None])
         norms = [clip_gradients(objective.weights, self._limit) for objective in objectives]
         self._optimiser.take_step()
         return norms[0] if len(norms) == 1 else torch.stack(norms).square().sum().sqrt()

@@ -4,7 +4,7 @@ Each frame is stored once per chunk (a chunk's prefix and bootstrap rows repeat 
 rows around its learnable ones, cut from one chunk: nothing is ever put together from neighbours in the ring.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ class Replay:
 
     A spec of prioritised chunks is sampled in proportion to their priorities, any other uniformly. `generator` draws
     the samples and lives on `device`. Importance weights have the exponent beta, which goes from the first to the
-    second `priority_weight` as learning goes on.
+    second `priority_weight` as learning goes on. Of several learners, which draw a batch together, `least_of_all`
+    returns the least of their numbers []: the largest weight is then that of all their samples.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class Replay:
         *,
         learn_start: int = 1,
         priority_weight: tuple[float, float] = (0.0, 1.0),
+        least_of_all: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.spec = spec
+        self._least_of_all = least_of_all
         self._learn_start = learn_start
         self._priority_weight = priority_weight
         self.row_fields = spec.row_fields(environment)
@@ -104,7 +107,18 @@ class Replay:
         beta = start + (end - start) * progress
         batch = self.ring.sample(self._tree, batch_size, beta, self.generator)
         self._sampled = batch.generations
-        return batch if self.spec.prioritised else Batch(batch.rows, batch.state)
+        if not self.spec.prioritised:
+            return Batch(batch.rows, batch.state)
+        return batch if self._least_of_all is None else self._weighed_with_others(batch, beta, self._least_of_all)
+
+    def _weighed_with_others(
+        self, batch: Batch, beta: float | Tensor, least_of_all: Callable[[Tensor], Tensor]
+    ) -> Batch:
+        """Return the batch with weights of which the largest of all learners is 1: see `importance_weights`."""
+        assert batch.indices is not None and batch.weights is not None
+        least = self._tree.get(batch.indices).min() / self._tree.total  # []
+        factor = (least_of_all(least) / least) ** beta
+        return batch._replace(weights=batch.weights * factor.to(batch.weights))
 
     def sampled_age(self) -> float | None:
         """Return how many chunks came after those of the newest batch, on average; None without such a batch."""

@@ -9,6 +9,7 @@ from datetime import datetime
 import torch
 
 from rainbow_iqn_apex.agents.interface import Agent, EnvironmentSlot, Setup
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.registry import find_agent
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
@@ -85,12 +86,14 @@ def open_environment(args: Args, seed: int, *, recorded_by: str = "") -> Environ
         raise UserError(f"{option}: {error}") from error
 
 
-def make_agent(args: Args, environment: EnvironmentSpec, device: torch.device, *, learns: bool, seed: int) -> Agent:
+def make_agent(
+    args: Args, environment: EnvironmentSpec, device: torch.device, *, learns: bool, seed: int, ranks: Ranks = ALONE
+) -> Agent:
     """Build the agent of the settings; `seed` fixes its initial weights and all that it draws."""
     torch.manual_seed(seed)
     generator = torch.Generator(device).manual_seed(seed)
     slot = EnvironmentSlot(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
-    return find_agent(args.agent).load()(Setup(args, args.own, environment, generator, learns, slot, args.agent))
+    return find_agent(args.agent).load()(Setup(args, args.own, environment, generator, learns, slot, args.agent, ranks))
 
 
 def make_limiter(args: Args, spec: ChunkSpec, crews: tuple[Crew, ...]) -> RateLimiter:

@@ -68,7 +68,7 @@ class Impala(SequenceAgent):
 
     def _prepare_to_learn(self, setup: Setup, options: ImpalaOptions) -> None:
         """Make what updates need."""
-        self._losses = Losses(options, self._learning.discount)
+        self._losses = Losses(options, self._learning.discount, setup.ranks)
         self._entropy_cost = EntropyCost(options.entropy_cost).to(self._device)
         self._learned = list(self.network.parameters())
         self._multipliers = list(self._entropy_cost.parameters()) if options.target_entropy else []

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
 from rainbow_iqn_apex.agents.ops import LAST
+from rainbow_iqn_apex.agents.ops.masks import masked_mean, row_count
 from rainbow_iqn_apex.agents.ops.policy_losses import clipped_surrogate, impact_log_ratio
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.ops.replayed import policy_cloning, trusted_rows, value_cloning
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
@@ -52,10 +54,14 @@ class Loss(NamedTuple):
 
 
 class Losses:
-    """Computes the loss as the options have it; gamma is the discount of an agent step."""
+    """Computes the loss as the options have it; gamma is the discount of an agent step.
 
-    def __init__(self, options: ImpalaOptions, gamma: float) -> None:
+    Of several `ranks` each gets its share of what is computed over the rows of all: the mean of the shares is it.
+    """
+
+    def __init__(self, options: ImpalaOptions, gamma: float, ranks: Ranks = ALONE) -> None:
         self._options = options
+        self._ranks = ranks
         self._gamma = gamma
         self._thresholds = Thresholds(
             options.rho_threshold, options.c_threshold, options.advantage_threshold, options.trace_lambda
@@ -68,7 +74,8 @@ class Losses:
         log_target = log_pi if now.log_target is None else _chosen(now.log_target, played.action)  # [T, B]
         targets = self._targets(played, now, log_target - log_mu)
         kept, chosen = targets.learnable, played.step_type[:-1] != LAST
-        rows = chosen.sum().clamp(min=1) if options.loss_reduction == "mean" else 1  # by which sums are divided
+        is_mean = options.loss_reduction == "mean"
+        rows = row_count(chosen, self._ranks) if is_mean else 1 / self._ranks.size  # by which sums are divided
         entropy = -(now.log_policy.exp() * now.log_policy).sum(2)  # [T, B]
         if now.log_target is None:
             objective = log_pi * targets.advantage
@@ -80,13 +87,13 @@ class Losses:
         loss = policy_loss + options.baseline_cost * value_loss
         if options.kl_cost:
             loss = loss + options.kl_cost * _reduce(log_mu - log_pi, kept, rows)
-        metrics = {"value": _mean(now.value[:-1], kept), "entropy": _mean(entropy, kept)}
+        metrics = {"value": self._mean(now.value[:-1], kept), "entropy": self._mean(entropy, kept)}
         loss = loss - entropy_cost * _reduce(entropy, kept, rows)
         if played.replayed is not None:
             cloning, cloned = self._clone(played, now, chosen & played.replayed, rows)
             loss, metrics = loss + cloning, metrics | cloned
         if options.trust_threshold:
-            metrics["trusted"] = _mean(kept.float(), chosen)
+            metrics["trusted"] = self._mean(kept.float(), chosen)
         metrics |= {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return Loss(loss, targets, metrics)
 
@@ -98,20 +105,25 @@ class Losses:
             trusted,
         )  # fmt: skip
 
-    def _clone(self, played: Played, now: Computed, kept: Tensor, rows: Tensor | int) -> tuple[Tensor | float, Metrics]:
+    def _clone(
+        self, played: Played, now: Computed, kept: Tensor, rows: Tensor | float
+    ) -> tuple[Tensor | float, Metrics]:
         """Return CLEAR's losses over the replayed rows at which an action was chosen, `kept`, and their metrics."""
         options, metrics = self._options, Metrics()
         loss: Tensor | float = 0.0
         if options.policy_cloning_cost:
             losses = policy_cloning(now.log_policy, played.log_mu, kept)  # [T, B]
             loss = loss + options.policy_cloning_cost * _reduce(losses, kept, rows)
-            metrics["policy_cloning_loss"] = _mean(losses, kept)
+            metrics["policy_cloning_loss"] = self._mean(losses, kept)
         if options.value_cloning_cost:
             assert played.value is not None, "the agent's chunks record values"
             losses = value_cloning(now.value[:-1], played.value, kept)  # [T, B]
             loss = loss + options.value_cloning_cost * _reduce(losses, kept, rows)
-            metrics["value_cloning_loss"] = _mean(losses, kept)
+            metrics["value_cloning_loss"] = self._mean(losses, kept)
         return loss, metrics
+
+    def _mean(self, values: Tensor, kept: Tensor) -> Tensor:
+        return masked_mean(values, kept, self._ranks)
 
 
 def _chosen(log_policy: Tensor, action: Tensor) -> Tensor:
@@ -119,15 +131,6 @@ def _chosen(log_policy: Tensor, action: Tensor) -> Tensor:
     return log_policy.gather(2, action.unsqueeze(2)).squeeze(2)
 
 
-def _sum(values: Tensor, kept: Tensor) -> Tensor:
-    return torch.where(kept, values, 0).sum()
-
-
-def _reduce(losses: Tensor, kept: Tensor, rows: Tensor | int) -> Tensor:
+def _reduce(losses: Tensor, kept: Tensor, rows: Tensor | float) -> Tensor:
     """Return the sum of losses [T, B] over the rows kept, divided by the number of rows."""
-    return _sum(losses, kept) / rows
-
-
-def _mean(values: Tensor, kept: Tensor) -> Tensor:
-    """Return the mean of values [T, B] over the rows that are kept; 0 if none is."""
-    return _sum(values, kept) / kept.sum().clamp(min=1)
+    return torch.where(kept, losses, 0).sum() / rows

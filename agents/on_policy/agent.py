@@ -56,6 +56,7 @@ class OnPolicy(SequenceAgent):
         options, learning = setup.own, setup.learning
         assert isinstance(options, OnPolicyOptions)
         self._options, self._learning, self._environment = options, learning, setup.environment
+        self._ranks = setup.ranks
         self.generator, self._device = setup.generator, setup.generator.device
         self._policy = PolicySpec(setup.environment.action, options.box)
         extras = [("parameters", self._policy.parameters_field), ("return", Field((), "float32"))]
@@ -74,7 +75,7 @@ class OnPolicy(SequenceAgent):
 
     def _prepare_to_learn(self, setup: Setup) -> None:
         options = self._options
-        self._losses = Losses(options, self._policy, self.generator).to(self._device)
+        self._losses = Losses(options, self._policy, self.generator, self._ranks).to(self._device)
         self._statistics = Statistics(self._environment.observation.shape)
         self._reference = Reference(self.network, options.reference_period) if options.uses_reference else None
         self._learned = list(self.network.parameters())
@@ -134,7 +135,7 @@ class OnPolicy(SequenceAgent):
             if not epoch or options.fresh_advantages:
                 played = self._played(batch, inputs, recurrent, reward, begun)
             if not epoch and self.network.popart is not None:
-                self.network.popart.observe(played.target, played.learnable)
+                self.network.popart.observe(played.target, played.learnable, self._ranks)
             epochs.append(self._epoch(played, recurrent))
         self._end_round(batch)
         return Update(None, _means(epochs))
@@ -165,7 +166,7 @@ class OnPolicy(SequenceAgent):
 
     def _deal(self, learnable: Tensor) -> Iterator[Tensor]:
         split = deal_rows if self._options.minibatch_split == "rows" else deal_sequences
-        return split(learnable.view(self.spec.length, -1), self._options.minibatches, self.generator)
+        return split(learnable.view(self.spec.length, -1), self._options.minibatches, self.generator, self._ranks)
 
     def _epoch(self, played: Played, recurrent: RecurrentState) -> dict[str, Tensor]:
         """Make the updates of an epoch, each with rows of its own; returns means of their metrics."""
@@ -206,7 +207,7 @@ class OnPolicy(SequenceAgent):
         learnable = batch.step_type[rows] != LAST  # [T, B]
         following = batch.reward[self.spec.prefix + 1 :]  # [T, B]
         returns = batch.rows["extras.return"][rows] * self._learning.discount + following  # [T, B]
-        self._statistics.count(batch.obs[rows][learnable], returns[learnable])
+        self._statistics.count(batch.obs[rows][learnable], returns[learnable], self._ranks)
         if self.network.normaliser is not None:
             self._statistics.normalise(self.network.normaliser)
 

@@ -16,6 +16,7 @@ from rainbow_iqn_apex.agents.ops.masks import better_half, masked_mean, normalis
 from rainbow_iqn_apex.agents.ops.multipliers import Constraint, FixedWeight, PositiveNumber
 from rainbow_iqn_apex.agents.ops.policy_losses import awr_loss, beyond_bounds, ppo_loss, vmpo_losses, vpg_loss
 from rainbow_iqn_apex.agents.ops.popart import PopArt
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.ops.value_losses import ValueClip, value_loss
 
 _START = 1.0  # of learned weights, and of V-MPO's temperature
@@ -34,16 +35,19 @@ class Predictions(NamedTuple):
 class Losses(nn.Module):
     """Adds up the losses of policy and value and the regularisers; holds what is learned beside the network."""
 
-    def __init__(self, options: OnPolicyOptions, policy: PolicySpec, generator: torch.Generator) -> None:
+    def __init__(
+        self, options: OnPolicyOptions, policy: PolicySpec, generator: torch.Generator, ranks: Ranks = ALONE
+    ) -> None:
         super().__init__()
-        self._options, self._policy, self._generator = options, policy, generator
+        self._options, self._policy, self._generator, self._ranks = options, policy, generator, ranks
         self._bounds = (options.clip_epsilon, options.clip_form == "logarithmic")  # of PPO's ratio
         self.temperature = PositiveNumber(_START, _SPEED) if options.policy_loss == "vmpo" else None
+        least_entropy = -options.target_entropy if options.target_entropy else None
         chosen = {
-            "entropy": _regulariser(options.entropy_cost, -options.target_entropy if options.target_entropy else None),
-            "kl": _regulariser(options.kl_cost, options.kl_limit or None),
-            "reverse_kl": _regulariser(options.reverse_kl_cost, options.reverse_kl_limit or None),
-            "reference_kl": _regulariser(options.reference_kl_cost, options.reference_kl_limit or None),
+            "entropy": _regulariser(options.entropy_cost, least_entropy, ranks),
+            "kl": _regulariser(options.kl_cost, options.kl_limit or None, ranks),
+            "reverse_kl": _regulariser(options.reverse_kl_cost, options.reverse_kl_limit or None, ranks),
+            "reference_kl": _regulariser(options.reference_kl_cost, options.reference_kl_limit or None, ranks),
         }
         self.regularisers = nn.ModuleDict({name: module for name, module in chosen.items() if module is not None})
 
@@ -68,10 +72,10 @@ class Losses(nn.Module):
     def report(self, rows: Played, predictions: Predictions) -> dict[str, Tensor]:
         """Return metrics of the rows [T, B, ...] of any number of updates, of what no loss needs."""
         pi = self._policy.distribution(predictions.parameters)
-        metrics = {"value": masked_mean(predictions.value, rows.learnable)}
+        metrics = {"value": self._mean(predictions.value, rows)}
         if self._options.policy_loss == "ppo":
             beyond = beyond_bounds(pi.log_prob(rows.raw) - rows.log_mu, *self._bounds)
-            metrics["clipped"] = masked_mean(beyond.float(), rows.learnable)
+            metrics["clipped"] = self._mean(beyond.float(), rows)
         for name in ("entropy", "kl"):
             if name not in self.regularisers:
                 quantity = self._quantity(name, rows, predictions, pi)
@@ -81,40 +85,45 @@ class Losses(nn.Module):
     def _policy_loss(self, rows: Played, pi: Distribution) -> tuple[Tensor, dict[str, Tensor]]:
         options, kept, advantage = self._options, rows.learnable, rows.advantage
         if options.normalise_advantages:
-            advantage = normalised(advantage, kept)
-        if options.kept_advantages != "all":
-            kept = (positive_rows if options.kept_advantages == "positive" else better_half)(advantage, kept)
+            advantage = normalised(advantage, kept, self._ranks)
+        if options.kept_advantages == "positive":
+            kept = positive_rows(advantage, kept)
+        elif options.kept_advantages == "better-half":
+            kept = better_half(advantage, kept, self._ranks)
         log_pi = pi.log_prob(rows.raw)  # [T, B]
         if options.policy_loss == "ppo":
-            return ppo_loss(log_pi - rows.log_mu, advantage, kept, *self._bounds), {}
+            return ppo_loss(log_pi - rows.log_mu, advantage, kept, *self._bounds, self._ranks), {}
         if options.policy_loss == "awr":
-            return awr_loss(log_pi, advantage, kept, options.awr_temperature, options.awr_limit), {}
+            return awr_loss(log_pi, advantage, kept, options.awr_temperature, options.awr_limit, self._ranks), {}
         if self.temperature is not None:
             temperature = self.temperature()
-            policy, bound = vmpo_losses(log_pi, advantage, kept, temperature, options.vmpo_epsilon)
+            policy, bound = vmpo_losses(log_pi, advantage, kept, temperature, options.vmpo_epsilon, self._ranks)
             return policy + bound, {"temperature": temperature}
-        return vpg_loss(log_pi, advantage, kept), {}
+        return vpg_loss(log_pi, advantage, kept, self._ranks), {}
 
     def _value_loss(self, rows: Played, value: Tensor, popart: PopArt | None) -> Tensor:
         options = self._options
         scaled = popart.normalise if popart else lambda values: values
         clip = ValueClip(scaled(rows.value), options.value_clip) if options.value_clip else None
         huber = _HUBER if options.value_loss == "huber" else None
-        return value_loss(scaled(value), scaled(rows.target), rows.learnable, huber, clip)
+        return value_loss(scaled(value), scaled(rows.target), rows.learnable, huber, clip, self._ranks)
 
     def _quantity(self, name: str, rows: Played, predictions: Predictions, pi: Distribution) -> Tensor:
         """Return what may be regularised: minus the entropy, or a divergence; a mean over the rows []."""
         if name == "entropy":
-            return masked_mean(-pi.entropy(self._generator), rows.learnable)
+            return self._mean(-pi.entropy(self._generator), rows)
         if name == "reference_kl":
             assert predictions.reference is not None
-            return masked_mean(self._policy.distribution(predictions.reference).kl(pi), rows.learnable)
+            return self._mean(self._policy.distribution(predictions.reference).kl(pi), rows)
         mu = self._policy.distribution(rows.parameters)
-        return masked_mean(mu.kl(pi) if name == "kl" else pi.kl(mu), rows.learnable)
+        return self._mean(mu.kl(pi) if name == "kl" else pi.kl(mu), rows)
+
+    def _mean(self, values: Tensor, rows: Played) -> Tensor:
+        return masked_mean(values, rows.learnable, self._ranks)
 
 
-def _regulariser(weight: float, bound: float | None) -> nn.Module | None:
+def _regulariser(weight: float, bound: float | None, ranks: Ranks) -> nn.Module | None:
     """Return a constraint for a bound, else a fixed weight; None if there is neither."""
     if bound is not None:
-        return Constraint(bound, weight or _START, _SPEED)
+        return Constraint(bound, weight or _START, _SPEED, ranks)
     return FixedWeight(weight) if weight else None

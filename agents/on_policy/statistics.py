@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.on_policy.network import Normaliser
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.ops.running_statistics import RunningStatistics
 
 
@@ -20,10 +21,10 @@ class Statistics:
         self._observations = RunningStatistics(shape)
         self._returns = RunningStatistics(())
 
-    def count(self, obs: Tensor, returns: Tensor) -> None:
-        """Take observations [N, *shape] and discounted returns [M] into account."""
-        self._observations.observe(obs)
-        self._returns.observe(returns)
+    def count(self, obs: Tensor, returns: Tensor, ranks: Ranks = ALONE) -> None:
+        """Take observations [N, *shape] and discounted returns [M] of all ranks into account."""
+        self._observations.observe(obs, ranks)
+        self._returns.observe(returns, ranks)
 
     def normalise(self, normaliser: Normaliser) -> None:
         """Bring a network's normaliser up to date."""

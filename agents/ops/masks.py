@@ -1,30 +1,38 @@
 """Means and selections among rows, some of which are never learned from.
 
-A mask `kept` is bool and is true at rows that count. None of these looks at a value outside of the device.
+A mask `kept` is bool and is true at rows that count. None of these looks at a value outside of the device. Of several
+`ranks` the rows are those of all together: a mean's share of each rank is returned, and the mean over ranks of these
+shares is the mean over all rows.
 """
 
 import torch
 from torch import Tensor
 
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Joined, Ranks
 from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
-def masked_mean(values: Tensor, kept: Tensor) -> Tensor:
+def masked_mean(values: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return the mean [] of values [...] where kept [...]; 0 if nothing is. What is not kept may be anything.
 
     Raises:
         ValueError: the shapes differ.
     """
     check_shapes(values=(values, "..."), kept=(kept, "..."))
-    return mean_of(torch.where(kept, values, 0), kept)
+    return mean_of(torch.where(kept, values, 0), kept, ranks)
 
 
-def mean_of(values: Tensor, kept: Tensor) -> Tensor:
+def mean_of(values: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return the mean [] of values [...] where kept [...]; 0 if nothing is. What is not kept has to be 0."""
-    return values.sum() / kept.sum().clamp(min=1)
+    return values.sum() / row_count(kept, ranks)
 
 
-def normalised(advantage: Tensor, kept: Tensor) -> Tensor:
+def row_count(kept: Tensor, ranks: Ranks = ALONE) -> Tensor:
+    """Return the number [] of rows that are kept, on average over the ranks; never 0, as it divides sums."""
+    return ranks.mean(kept.sum()).clamp(min=1 / ranks.size)
+
+
+def normalised(advantage: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return advantages [...] with mean 0 and standard deviation 1 over the rows that are kept; 0 elsewhere.
 
     The rows are those of a minibatch (Andrychowicz et al. 2020, arXiv 2006.05990).
@@ -32,8 +40,8 @@ def normalised(advantage: Tensor, kept: Tensor) -> Tensor:
     Raises:
         ValueError: the shapes differ.
     """
-    centred = torch.where(kept, advantage - masked_mean(advantage, kept), 0)
-    return centred / (mean_of(centred.square(), kept).sqrt() + 1e-8)
+    centred = torch.where(kept, advantage - ranks.mean(masked_mean(advantage, kept, ranks)), 0)
+    return centred / (ranks.mean(mean_of(centred.square(), kept, ranks)).sqrt() + 1e-8)
 
 
 def positive_rows(advantage: Tensor, kept: Tensor) -> Tensor:
@@ -41,7 +49,7 @@ def positive_rows(advantage: Tensor, kept: Tensor) -> Tensor:
     return kept & (advantage > 0)
 
 
-def better_half(advantage: Tensor, kept: Tensor) -> Tensor:
+def better_half(advantage: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Return which of the rows kept [...] have the larger advantages: half of them, of an odd number the larger half.
 
     V-MPO, Song et al. 2019, arXiv 1909.12238. Equal advantages are told apart by their place.
@@ -50,6 +58,8 @@ def better_half(advantage: Tensor, kept: Tensor) -> Tensor:
         ValueError: the shapes differ.
     """
     check_shapes(advantage=(advantage, "..."), kept=(kept, "..."))
-    ordered = torch.where(kept, advantage, -torch.inf).flatten().argsort(descending=True, stable=True)  # [N] places
-    rank = torch.empty_like(ordered).scatter_(0, ordered, torch.arange(len(ordered), device=ordered.device))  # [N]
-    return kept & (rank < (kept.sum() + 1) // 2).view_as(kept)
+    joined = Joined(ranks, torch.where(kept, advantage, -torch.inf).flatten())
+    ordered = joined.all.argsort(descending=True, stable=True)  # [N] places, of all ranks
+    place = torch.empty_like(ordered).scatter_(0, ordered, torch.arange(len(ordered), device=ordered.device))  # [N]
+    count = (ranks.mean(kept.sum()) * ranks.size).round()
+    return kept & joined.own(place < (count + 1) // 2).view_as(kept)

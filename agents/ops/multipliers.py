@@ -8,6 +8,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
+
 LEAST = 1e-8  # of a learned number that must be positive
 
 
@@ -48,10 +50,14 @@ class Constraint(nn.Module):
     1812.05905, equation 18) is such a multiplier, of the mean log π with the bound dim(A).
     """
 
-    def __init__(self, bound: float, start: float, speed: float = 10.0) -> None:
-        """Begin with the multiplier `start`; `speed` is how fast it changes."""
+    def __init__(self, bound: float, start: float, speed: float = 10.0, ranks: Ranks = ALONE) -> None:
+        """Begin with the multiplier `start`; `speed` is how fast it changes.
+
+        The bound is for the quantity of all `ranks` together.
+        """
         super().__init__()
         self._bound = bound
+        self._ranks = ranks
         self.multiplier = PositiveNumber(start, speed)
 
     def price(self) -> Tensor:
@@ -64,6 +70,6 @@ class Constraint(nn.Module):
 
         A multiplier of almost 0 does not shrink further, or it would not grow back in time.
         """
-        price, excess = self.price(), quantity.detach() - self._bound
+        price, excess = self.price(), self._ranks.mean(quantity.detach()) - self._bound
         excess = torch.where(price > LEAST, excess, excess.clamp(min=0))
         return price * quantity - self.multiplier.exponent * excess

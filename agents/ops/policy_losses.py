@@ -5,6 +5,7 @@ Letters: T rows of a sequence, B batch. Everywhere:
     log_pi: [T, B] log π(a_t), with gradient; log_ratio: [T, B] log π(a_t) - log μ(a_t), of the policy μ that acted.
     advantage: [T, B]; no gradient flows into it.
     kept: [T, B] bool, rows to learn from; what stands elsewhere may be anything. Nothing kept gives the loss 0.
+    ranks: the learners over whose rows together the mean is; each gets its share, as of `agents.ops.masks`.
 
 All raise ValueError if the shapes differ.
 """
@@ -16,16 +17,17 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.ops.masks import mean_of
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Joined, Ranks
 from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
-def vpg_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor) -> Tensor:
+def vpg_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """Compute -mean(log π(a) A) [], the policy gradient (Williams 1992, 10.1007/BF00992696).
 
     V-trace's loss is the same with V-trace's advantages, which hold the importance weight already.
     """
     check_shapes(log_pi=(log_pi, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
-    return -mean_of(_only(log_pi, kept) * _only(advantage.detach(), kept), kept)
+    return -mean_of(_only(log_pi, kept) * _only(advantage.detach(), kept), kept, ranks)
 
 
 def clipped_surrogate(
@@ -46,9 +48,11 @@ def clipped_surrogate(
     return bounded.exp() * advantage
 
 
-def ppo_loss(log_ratio: Tensor, advantage: Tensor, kept: Tensor, clip: float, log_symmetric: bool = False) -> Tensor:
+def ppo_loss(
+    log_ratio: Tensor, advantage: Tensor, kept: Tensor, clip: float, log_symmetric: bool = False, ranks: Ranks = ALONE
+) -> Tensor:
     """Compute -mean(min(ratio A, clip(ratio, low, high) A)) []; see `clipped_surrogate`."""
-    return -mean_of(clipped_surrogate(log_ratio, advantage, kept, clip, log_symmetric), kept)
+    return -mean_of(clipped_surrogate(log_ratio, advantage, kept, clip, log_symmetric), kept, ranks)
 
 
 def impact_log_ratio(log_pi: Tensor, log_target: Tensor, log_mu: Tensor, rho: float) -> Tensor:
@@ -83,11 +87,13 @@ def _log_bounds(clip: float, log_symmetric: bool) -> tuple[float, float]:
     return (-high if log_symmetric else math.log1p(-clip)), high
 
 
-def awr_loss(log_pi: Tensor, advantage: Tensor, kept: Tensor, beta: float, largest: float) -> Tensor:
+def awr_loss(
+    log_pi: Tensor, advantage: Tensor, kept: Tensor, beta: float, largest: float, ranks: Ranks = ALONE
+) -> Tensor:
     """Compute -mean(min(exp(A / beta), largest) log π(a)) [] (Peng et al. 2019, arXiv 1910.00177)."""
     check_shapes(log_pi=(log_pi, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
     weight = (_only(advantage.detach(), kept) / beta).clamp(max=math.log(largest)).exp()  # [T, B]
-    return -mean_of(weight * _only(log_pi, kept), kept)
+    return -mean_of(weight * _only(log_pi, kept), kept, ranks)
 
 
 class VMpoLosses(NamedTuple):
@@ -98,8 +104,9 @@ class VMpoLosses(NamedTuple):
 
 
 def vmpo_losses(
-    log_pi: Tensor, advantage: Tensor, kept: Tensor, temperature: Tensor, temperature_bound: float
-) -> VMpoLosses:
+    log_pi: Tensor, advantage: Tensor, kept: Tensor, temperature: Tensor, temperature_bound: float,
+    ranks: Ranks = ALONE,
+) -> VMpoLosses:  # fmt: skip
     """Compute V-MPO's losses (Song et al. 2019, arXiv 1909.12238) over the rows that are kept.
 
     The paper keeps the better half of the rows: `kept` is then that of `agents.ops.masks.better_half`.
@@ -113,14 +120,16 @@ def vmpo_losses(
         kept: see above.
         temperature: [] eta > 0, with gradient.
         temperature_bound: epsilon_eta, the divergence that the weights may have from equal ones.
+        ranks: see above.
     """
     check_shapes(log_pi=(log_pi, "T B"), advantage=(advantage, "T B"), kept=(kept, "T B"))
-    exists = kept.any()
-    counted = kept | ~exists  # [T, B] all rows if none is kept: numbers without NaN, which are then taken by 0
-    scaled = torch.where(kept, advantage.detach(), 0) / temperature  # [T, B]
-    scaled = torch.where(counted, scaled, -torch.inf).flatten()  # [T · B]
-    weight = scaled.detach().softmax(0).view_as(log_pi)  # [T, B] psi
-    policy = -(weight * _only(log_pi, kept)).sum()
+    joined = Joined(ranks, torch.where(kept, advantage.detach(), 0).flatten())  # [N] of all ranks
+    kept_of_all = torch.cat(ranks.gather(kept.flatten()))  # [N]
+    exists = kept_of_all.any()
+    counted = kept_of_all | ~exists  # [N] all rows if none is kept: numbers without NaN, which are then taken by 0
+    scaled = torch.where(counted, joined.all / temperature, -torch.inf)  # [N]
+    weight = joined.own(scaled.detach().softmax(0)).view_as(log_pi)  # [T, B] psi
+    policy = -(weight * _only(log_pi, kept)).sum() * ranks.size
     log_mean = scaled.logsumexp(0) - counted.sum().to(scaled.dtype).log()
     bound = temperature * (temperature_bound + log_mean)
     return VMpoLosses(policy, torch.where(exists, bound, 0))

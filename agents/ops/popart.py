@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.ops.running_statistics import Moments, merged, moments
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
+from rainbow_iqn_apex.agents.ops.running_statistics import Moments, merged, moments_of_all
 
 _LEAST, _LARGEST = 1e-4, 1e6  # of the scale (Hessel et al. 2018)
 _BUFFERS = [f"target_{name}" for name in Moments._fields]
@@ -52,13 +53,13 @@ class PopArt(nn.Module):
         return advantage / self.std
 
     @torch.no_grad()
-    def observe(self, targets: Tensor, kept: Tensor) -> None:
+    def observe(self, targets: Tensor, kept: Tensor, ranks: Ranks = ALONE) -> None:
         """Take in targets [...] where kept [...], and rewrite the head so that no value moves (algorithm 1).
 
-        W' = W σ / σ', b' = (σ b + m - m') / σ'. Nothing kept changes nothing.
+        W' = W σ / σ', b' = (σ b + m - m') / σ'. Nothing kept changes nothing. The targets are those of all `ranks`.
         """
         before = Moments(*(self.get_buffer(name) for name in _BUFFERS))
-        after = merged(before, moments(targets.flatten(), kept.flatten()))
+        after = merged(before, moments_of_all(targets.flatten(), kept.flatten(), ranks))
         for old, new in zip(before, after, strict=True):
             old.copy_(new)
         variance = after.deviation / after.samples.clamp(min=1)

@@ -4,12 +4,14 @@ The learner observes the rows of each round, which come from the actors' logs ex
 has: the order of actors and the size of rounds change nothing but rounding.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.ops import FIRST
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 _LEAST_VARIANCE = 1e-8
@@ -45,6 +47,16 @@ def merged(a: Moments, b: Moments) -> Moments:
     return Moments(count, a.mean + apart * share, a.deviation + b.deviation + apart.square() * a.samples * share)
 
 
+def moments_of_all(numbers: Tensor, kept: Tensor, ranks: Ranks) -> Moments:
+    """Return the moments of the numbers of all ranks together; arguments as of `moments`."""
+    own = moments(numbers, kept)
+    if ranks.size == 1:
+        return own
+    sizes = [part.numel() for part in own]
+    gathered = [part.split_with_sizes(sizes) for part in ranks.gather(torch.cat([part.flatten() for part in own]))]
+    return reduce(merged, (Moments(*map(torch.Tensor.view_as, part, own)) for part in gathered))
+
+
 class RunningStatistics:
     """Statistics of observations, or of discounted rewards; on the CPU."""
 
@@ -73,12 +85,12 @@ class RunningStatistics:
         """The factor [...] float64 that brings what was observed to deviation 1; 1 before anything was."""
         return (self.variance + _LEAST_VARIANCE).rsqrt()
 
-    def observe(self, numbers: Tensor) -> None:
-        """Take in numbers [N, ...] of any dtype; raises ValueError for another shape."""
+    def observe(self, numbers: Tensor, ranks: Ranks = ALONE) -> None:
+        """Take in numbers [N, ...] of any dtype of all ranks; raises ValueError for another shape."""
         if numbers.shape[1:] != self.mean.shape:
             raise ValueError(f"numbers {tuple(numbers.shape)} for statistics {tuple(self.mean.shape)}")
         kept = torch.ones(len(numbers), dtype=torch.bool)  # [N]
-        self._moments = merged(self._moments, moments(numbers.cpu(), kept))
+        self._moments = merged(self._moments, moments_of_all(numbers.cpu(), kept, ranks))
 
     def merge(self, part: "RunningStatistics") -> None:
         """Take in what another one observed, in parts that do not overlap; the caller lets no part come twice."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rainbow_iqn_apex.agents.ops.masks import mean_of
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.ops.shapes import check_shapes
 
 
@@ -21,8 +22,9 @@ class ValueClip(NamedTuple):
 
 
 def value_loss(
-    value: Tensor, target: Tensor, kept: Tensor, huber: float | None = None, clip: ValueClip | None = None
-) -> Tensor:
+    value: Tensor, target: Tensor, kept: Tensor, huber: float | None = None, clip: ValueClip | None = None,
+    ranks: Ranks = ALONE,
+) -> Tensor:  # fmt: skip
     """Compute the mean loss [] of value - target over the rows that are kept.
 
     The loss of a row is half the error's square, or Huber's, which is linear beyond `huber`. With a clip it is the
@@ -35,6 +37,7 @@ def value_loss(
         kept: [T, B] bool, rows to learn from; what stands elsewhere may be anything.
         huber: the error from which on the loss is linear; None: it is quadratic everywhere.
         clip: None: not pessimistic.
+        ranks: the learners over whose rows together the mean is; each gets its share, as of `agents.ops.masks`.
 
     Raises:
         ValueError: the shapes differ.
@@ -47,7 +50,7 @@ def value_loss(
         recorded = torch.where(kept, clip.recorded, 0)  # [T, B]
         near = recorded + (value - recorded).clamp(-clip.distance, clip.distance)  # [T, B]
         losses = torch.maximum(losses, _losses(near, target, huber))
-    return mean_of(losses, kept)
+    return mean_of(losses, kept, ranks)
 
 
 def _losses(value: Tensor, target: Tensor, huber: float | None) -> Tensor:

@@ -53,7 +53,7 @@ class Reinforce(Agent):
         self.network = network.to(self.generator.device)
         self._learned = list(self.network.parameters())
         adam = Adam(self._learned, options.lr_REINFORCE)
-        self._step = setup.optimisation(adam)
+        self._step, self._ranks = setup.optimisation(adam), setup.ranks
         self.parts = {"model": self.network, "generator": RandomState(self.generator), "optimiser": adam}
 
     @torch.inference_mode()
@@ -77,7 +77,7 @@ class Reinforce(Agent):
         rows = (value.detach(), batch.reward, batch.discount, batch.step_type)
         target = vtrace(torch.zeros_like(log_pi), *rows, self._discount, Thresholds())  # on-policy: plain returns
         losses = 0.5 * (target.value - value[:-1]).square() - log_pi * target.advantage  # [T, B]
-        loss = torch.where(target.learnable, losses, 0).sum() / target.learnable.sum()
+        loss = torch.where(target.learnable, losses, 0).sum() / self._ranks.mean(target.learnable.sum())
         self._step([Objective(loss, self._learned)])
         return Update(None, {"value": value.detach().mean(), "loss": loss.detach()})
 

@@ -14,6 +14,7 @@ Letters: T rows learned from, B batch, E environments, K numbers of an action, A
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -75,7 +76,7 @@ class Sac(SequenceAgent):
                 f"--agent: sac chooses among discrete actions, or numbers, and the environment takes {action}; "
                 "ppo takes several choices at once"
             )
-        self._options, self._learning, self._action = options, setup.learning, action
+        self._options, self._learning, self._action, self._ranks = options, setup.learning, action, setup.ranks
         self._desired = goal_place(setup) if options.hindsight else None
         self.generator, self._device = setup.generator, setup.generator.device
         self._policy = PolicySpec(action)
@@ -87,7 +88,8 @@ class Sac(SequenceAgent):
         if setup.learns:
             self.critics, self.target = (TwinCritics(sizes, options.hidden_size).to(self._device) for _ in range(2))
             self.target.requires_grad_(False).load_state_dict(self.critics.state_dict())
-            self.temperature = Constraint(-target_entropy(action, options.entropy_share), 1.0, 1.0).to(self._device)
+            bound = -target_entropy(action, options.entropy_share)
+            self.temperature = Constraint(bound, 1.0, 1.0, setup.ranks).to(self._device)
             self._acting, self._judging = list(self.network.parameters()), list(self.critics.parameters())
             self._multipliers = list(self.temperature.parameters())
             trained = [*self._acting, *self._multipliers, *self._judging]
@@ -143,19 +145,19 @@ class Sac(SequenceAgent):
         learned = window.inputs.rows(0, self.spec.sample_length)
         features, _ = self.critics.features(learned, window.critics_recurrent)  # [T, B, F]
         q = self._values(features, window.action)  # [2, T, B]
-        kept = window.learnable
-        critic_loss = 0.5 * (masked_mean((q[0] - target).square(), kept) + masked_mean((q[1] - target).square(), kept))
+        mean = partial(masked_mean, kept=window.learnable, ranks=self._ranks)
+        critic_loss = 0.5 * (mean((q[0] - target).square()) + mean((q[1] - target).square()))
         parameters, _ = self.network(learned, window.recurrent)  # [T, B, P]
         value, log_pi = self._soft_value(self.critics, features.detach(), parameters)  # [T, B] each
-        log_pi = masked_mean(log_pi, kept)
-        policy_loss = self.temperature(log_pi) - masked_mean(value, kept)
+        log_pi = mean(log_pi)
+        policy_loss = self.temperature(log_pi) - mean(value)
         # The policy's loss depends on the critics, which learn from their own loss alone.
         norm = self._step(
             [Objective(policy_loss, self._acting, self._multipliers), Objective(critic_loss, self._judging)]
         )
         self._follow()
         metrics = {
-            "value": masked_mean(q.amin(0), kept), "entropy": -log_pi, "entropy_cost": self.temperature.price(),
+            "value": mean(q.amin(0)), "entropy": -log_pi, "entropy_cost": self.temperature.price(),
             "loss": policy_loss + critic_loss, "policy_loss": policy_loss, "value_loss": critic_loss,
             "gradient_norm": norm,
         }  # fmt: skip

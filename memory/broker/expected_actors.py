@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.registered import every_actor
 from rainbow_iqn_apex.memory.broker.transport import Keys
 
 LEARNER = -1  # in the place of an actor's number
@@ -22,16 +23,17 @@ def no_failure(_keys: Keys, _actor: int) -> str:
 class ExpectedActors:
     """Finds the processes of a run by their leases.
 
-    `command` returns the command that starts an actor or LEARNER, `failure` why an actor has ended, or nothing.
+    `command` returns the command that starts an actor or LEARNER, `failure` why an actor has ended, or nothing. Only
+    actors that the process that waits `owns` are looked for.
     """
 
     def __init__(
         self, client: Client, keys: Keys, actors: int, command: Callable[[int], str] = plain_command,
-        failure: Callable[[Keys, int], str] = no_failure,
+        failure: Callable[[Keys, int], str] = no_failure, owns: Callable[[int], bool] = every_actor,
     ) -> None:  # fmt: skip
         self._client = client
         self._keys = keys
-        self._actors = actors
+        self._actors = [*filter(owns, range(actors))]
         self._command = command
         self._failure = failure
 
@@ -46,7 +48,7 @@ class ExpectedActors:
 
     def absent_actors(self) -> str:
         """Return the same of the actors alone, for the learner: Redis may come back without the learner's own lease."""
-        absent = [actor for actor in range(self._actors) if not self._client.exists(self._keys.actor_lease(actor))]
+        absent = [actor for actor in self._actors if not self._client.exists(self._keys.actor_lease(actor))]
         if not absent:
             return ""
         command = self._command(absent[0])

@@ -12,7 +12,7 @@ from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.waiting import FOR_ROUND, WaitReporter, no_hint
 from rainbow_iqn_apex.memory.broker.actor_state import round_under_way
 from rainbow_iqn_apex.memory.broker.connection import Client
-from rainbow_iqn_apex.memory.broker.registered import registered_actors
+from rainbow_iqn_apex.memory.broker.registered import every_actor, registered_actors
 from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry, StreamReader
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED, ProgressBound
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
@@ -38,8 +38,8 @@ class ExperienceReader:
     the caller can do what must not wait so long. `absent` returns the end of each line about the wait. `bound` bounds
     what actors can have done. Actors 0 to `nb_actor` - 1
     play now. Logs of actors 0 to `known` - 1 are read, too: replay may still need messages of actors that have left.
-    With `joining`, actors of any number are followed once they have a log. At most `ahead` wait. The part "wait" of
-    `clock` is for the waits.
+    With `joining`, actors of any number are followed once they have a log. Of all these, only actors that this reader
+    `owns` are read. At most `ahead` wait. The part "wait" of `clock` is for the waits.
     """
 
     def __init__(
@@ -54,11 +54,13 @@ class ExperienceReader:
         bound: Callable[[], ProgressBound] = lambda: UNBOUNDED,
         known: int = 0,
         joining: bool = False,
+        owns: Callable[[int], bool] = every_actor,
         ahead: int = READ_AHEAD,
         clock: LoopClock | None = None,
     ) -> None:
         joined = [registered_actors(client, shard) if joining else None for shard in keys.every_shard()]
-        actors = set(range(max(nb_actor, known))).union(*(there.actors for there in joined if there))
+        found = set(range(max(nb_actor, known))).union(*(there.actors for there in joined if there))
+        actors = set(filter(owns, found))
         extents = {actor: log_extent(client, keys.log(actor)) for actor in sorted(actors)}
         # Messages of an emptied log were read by an earlier learner. An actor would wait for ever for them to be read.
         done = {actor: min(sequence_of(extent.start), MAX_SEQUENCE) for actor, extent in extents.items()}
@@ -68,6 +70,7 @@ class ExperienceReader:
         self._keys = keys
         self._nb_actor = nb_actor
         self._joining = joining
+        self._owns = owns
         self._received: dict[int, int] = defaultdict(int, done)  # last message in pending, or handed out
         self._settled: dict[int, int] = {}  # last message that an earlier learner has counted
         self._gone = ThrottledCounter(self._tell_gone)
@@ -90,7 +93,7 @@ class ExperienceReader:
             starts = {actor: extent.start for actor, extent in extents.items() if shard.holds(actor)}
             if starts or there:
                 position = there.position if there else None
-                self._readers.append(StreamReader(client, shard, starts, decode, bound, position, self._entries))
+                self._readers.append(StreamReader(client, shard, starts, decode, bound, position, self._entries, owns))
         for reader in self._readers:
             reader.start()
 
@@ -145,7 +148,8 @@ class ExperienceReader:
     def take_rest(self) -> Iterator[Entry]:
         """Yield all messages that are in the logs now and were not handed out yet, even if this process shall stop."""
         shards = self._keys.every_shard() if self._joining else []
-        actors = set(self.read).union(*(registered_actors(self._client, shard).actors for shard in shards))
+        joined = set[int]().union(*(registered_actors(self._client, shard).actors for shard in shards))
+        actors = self.read.keys() | set(filter(self._owns, joined))
         last = {actor: self._newest(actor) for actor in sorted(actors)}
         return (entry for entry in self._take_up_to(last, lambda: None, self._wait_for_rest) if entry)
 
@@ -180,7 +184,7 @@ class ExperienceReader:
         began and did not finish are left out.
         Rounds must be taken one after the other. A trimmed log may hold less of an old round, or nothing.
         """
-        for actor in range(nb_actor or self._nb_actor):
+        for actor in filter(self._owns, range(nb_actor or self._nb_actor)):
             waiting = WaitReporter(f"actor {actor}{FOR_ROUND}{round_}", hint=self._absent)
             while self._played[actor] < round_:
                 self._check_stop()

@@ -56,7 +56,9 @@ class LearnerClient:
     """Holds the lease of a run's name; use as a context manager, and `lead` before everything else.
 
     `folder` is where the run's results are. The experience of another folder's run of this name is deleted only with
-    `abandon_other`. `command` and `failure` are as in `ExpectedActors`. With `replicas`, those serve the weights.
+    `abandon_other`. `command` and `failure` are as in `ExpectedActors`. With `replicas`, those serve the weights. Of
+    `ranks` learners of the run, this is number `rank`: it reads the actors with number mod `ranks` = `rank`. Number 0
+    leads, and alone writes; the others `follow`.
     """
 
     keys: Keys
@@ -64,7 +66,8 @@ class LearnerClient:
     def __init__(
         self, client: Client, name: str, settings: dict[str, Any], nb_actor: int, *,
         folder: Path = Path(), abandon_other: bool = False, command: Callable[[int], str] = plain_command,
-        failure: Callable[[Keys, int], str] = no_failure, shards: int = 1, replicas: bool = False,
+        failure: Callable[[Keys, int], str] = no_failure, shards: int = 1, replicas: bool = False, rank: int = 0,
+        ranks: int = 1,
     ) -> None:  # fmt: skip
         self._client = client
         self._shards, self._replicas = shards, replicas
@@ -75,17 +78,17 @@ class LearnerClient:
         self._owner = Owner.of(folder)
         self._abandon_other = abandon_other
         self._command, self._failure = command, failure
+        self._rank, self._ranks = rank, ranks
         self._saves = 0  # checkpoints of the run
         self.packets: dict[int, bytes] = {}  # of the two newest versions: an actor may be one behind
         self._publishing = threading.Lock()  # a thread publishes new versions while another restores lost ones
-        first, *others = self._keys_of("").everywhere()
         self.lease = Lease(
             client,
-            first.learner_lease,
-            f"a learner of run {name!r}",
+            Keys(name, "").lease_of(rank),
+            f"learner {rank} of run {name!r}" if rank else f"a learner of run {name!r}",
             "stop it first, or name this run differently with --run-name",
             break_stale=abandon_other,
-            copies=[keys.learner_lease for keys in others],
+            copies=[] if rank else [keys.learner_lease for keys in self._keys_of("").everywhere()[1:]],
         )
 
     def _keys_of(self, run_id: str) -> Keys:
@@ -208,6 +211,14 @@ class LearnerClient:
         mine = (actor for actor in range(self._nb_actor) if keys.holds(actor))
         self._scripts.trim(known, self.lease.token, dict.fromkeys(mine, 0))
 
+    def follow(self, run_id: str, recorded_steps: int) -> None:
+        """Take part in this run, which another learner leads; its record has held so many agent steps."""
+        self.keys = self._keys_of(run_id)
+        self._record = RunStatus(run_id, "starting", self._settings, 0, recorded_steps)
+
+    def _owns(self, actor: int) -> bool:
+        return actor % self._ranks == self._rank
+
     def inbox(
         self, decode: Decoder, stop: threading.Event, bound: Callable[[], ProgressBound], *,
         known: int = 0, joining: bool = False, ahead: int = READ_AHEAD, clock: LoopClock | None = None,
@@ -218,7 +229,7 @@ class LearnerClient:
         are followed, too. At most `ahead` messages are read before they are taken. `clock` is as in `ExperienceReader`.
         """
         more: dict[str, Any] = {"absent": self.absent, "bound": bound, "known": known, "joining": joining}
-        more |= {"ahead": ahead, "clock": clock}
+        more |= {"ahead": ahead, "clock": clock, "owns": self._owns}
         return ExperienceReader(self._client, self.keys, self._nb_actor, decode, stop, **more)
 
     def evaluation_inbox(self, decode: Decoder, stop: threading.Event) -> ExperienceReader:
@@ -231,7 +242,8 @@ class LearnerClient:
 
     def absent(self) -> str:
         """Return the end of a line about waiting: which actors are not running."""
-        return ExpectedActors(self._client, self.keys, self._nb_actor, self._command, self._failure).absent_actors()
+        names = (self._nb_actor, self._command, self._failure, self._owns)
+        return ExpectedActors(self._client, self.keys, *names).absent_actors()
 
     def rounds_under_way(self, run_id: str, nb_actor: int, most: int) -> tuple[int, dict[int, RoundUnderWay]]:
         """Return the newest round whose weights are published, and the round of each actor that has a state.

@@ -44,12 +44,14 @@ class StreamReader(threading.Thread):
     """Reads and decodes the streams of the actors of a shard into `entries`; `ExperienceReader` raises its errors.
 
     `actors` holds, by actor, the position after which to read its stream; those before count as received.
-    `joins` is the last position read in the stream of actors: the thread reads on there, and follows new actors.
+    `joins` is the last position read in the stream of actors: the thread reads on there, and follows new actors that
+    it `owns`.
     """
 
     def __init__(
         self, client: Client, keys: Keys, actors: Mapping[int, bytes], decode: Decoder,
         bound: Callable[[], ProgressBound], joins: bytes | None, entries: queue.Queue[Entry],
+        owns: Callable[[int], bool],
     ) -> None:  # fmt: skip
         super().__init__(name="log reader", daemon=True)
         self.error: BaseException | None = None
@@ -68,6 +70,7 @@ class StreamReader(threading.Thread):
             self._positions[self._joins] = joins
         self._decode = decode
         self._bound = bound
+        self._owns = owns
         self._careful = False  # whether a script fetches the messages, as one read would have too many bytes
         self._turn = 0
         self._looked: dict[Any, Any] = {}  # positions at the last look for messages that are gone
@@ -147,7 +150,7 @@ class StreamReader(threading.Thread):
         """Follow actors that are new; ignore an entry that names no actor."""
         for entry in entries:
             actor = actor_number(entry.data)
-            if actor is not None and actor not in self._actors.values():
+            if actor is not None and self._owns(actor) and actor not in self._actors.values():
                 print(f"{self._keys.title(actor).capitalize()} joins", flush=True)
                 self._follow(actor, b"0-0")
 

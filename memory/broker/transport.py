@@ -6,6 +6,7 @@ Actor i lives in shard i mod S: all that a script of an actor touches has one ta
 
     riqx:{name}                     hash: run id, settings, status, progress - the registry's record of the run
     riqx:{name}:learner             lease of the learner: a random value and its owner, see memory/broker/lease_owner.py
+    riqx:{name}:rank:<r>            lease of learner r of several, from 1 on, as of the learner, which is number 0
     riqx:{name/k}:run               copy of the record in a shard, with the fields `read:<actor>` of its actors
     riqx:{name/k}:leader            copy of the learner's lease
 

@@ -1,11 +1,14 @@
 """Makes the buffer that an agent learns from, and counts what it will hold."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from rainbow_iqn_apex.agents.interface import Learnable
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.limiter import RateLimiter
@@ -13,6 +16,7 @@ from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.mixture.spec import longest_held, most_chunks
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.programs.learner.team import SINGLE, Team
 
 _ROWS_EACH = 16_000  # of an environment: two greedy episodes of Atari; with fewer, replay learned worse
 
@@ -43,12 +47,33 @@ def few_rows(args: Args, agent: Learnable) -> str:
     )
 
 
-def make_buffer(args: Args, agent: Learnable, environment: EnvironmentSpec, generator: torch.Generator) -> Buffer:
+def share_of(args: Args, team: Team) -> Args:
+    """Return the settings of one learner's buffer and batch; raises UserError for what several cannot divide."""
+    if team.size == 1:
+        return args
+    divided = {"nb_actor": args.nb_actor, "memory_capacity": args.memory_capacity, "batch_size": args.batch_size}
+    for name, value in divided.items():
+        if value % team.size and name not in args.own.UNUSED:
+            raise UserError(f"{flag_of(name)}: {value} cannot be divided among {team.size} learners; give a multiple")
+    batch, start = args.batch_size // team.size, -(-args.learn_start // team.size)
+    own = replace(args, memory_capacity=args.memory_capacity // team.size, batch_size=batch, learn_start=start)
+    if errors := args.own.size_errors(args.nb_env // team.size, batch):
+        raise UserError(f"{errors[0]} (in each of {team.size} learners)")
+    return own
+
+
+def make_buffer(
+    args: Args, agent: Learnable, environment: EnvironmentSpec, generator: torch.Generator, team: Team = SINGLE
+) -> Buffer:
     """Make the buffer that the agent needs, on the generator's device; `memory_capacity` as `capacity` returns it."""
     rows, place = args.memory_capacity, generator.device
     if agent.buffer == "replay":
         start, weights = args.learn_start, (args.priority_weight, args.final_priority_weight)
-        return Replay(agent.spec, environment, rows, generator, place, learn_start=start, priority_weight=weights)
+        least = team.least if team.size > 1 else None
+        return Replay(
+            agent.spec, environment, rows, generator, place,
+            learn_start=start, priority_weight=weights, least_of_all=least,
+        )  # fmt: skip
     if (mixing := agent.mixing) is None:
         return Queue(agent.spec, rows, args.update_size, generator, place)
     mixture = Mixture(

@@ -6,8 +6,9 @@ written, or messages that cannot be read from Redis, end no run.
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.scores import VersionedRecord
@@ -20,6 +21,7 @@ from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.messages import Episode, Message, decode_message
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.saber.results.episode_fields import MOST, make_record
 
 _INTERVAL_S = 1.0  # between writes of the log
@@ -124,3 +126,25 @@ class Evaluations:
     def close(self) -> None:
         """Stop reading."""
         self._reader.close()
+
+
+class NoEvaluations:
+    """Those of a learner that does not lead: another one logs them."""
+
+    received: Mapping[int, int] = MappingProxyType({})
+
+    def take(self) -> None:
+        """Do nothing."""
+
+    def take_rest(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def make_evaluations(run: Run, decode: EvaluationDecoder) -> Evaluations | NoEvaluations:
+    """Return what takes in the messages of evaluation actors, for the learner that leads."""
+    if run.folder is None:
+        return NoEvaluations()
+    return Evaluations(run.client, run.folder, run.client.evaluation_inbox(decode, run.stop))

@@ -12,7 +12,8 @@ from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.messages import Episode
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, Evaluations
+from rainbow_iqn_apex.programs.learner.episodes import make_episodes
+from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, make_evaluations
 from rainbow_iqn_apex.programs.learner.pace import Pace
 from rainbow_iqn_apex.programs.learner.progress import bound_of_earlier
 from rainbow_iqn_apex.programs.learner.run import Run
@@ -30,20 +31,20 @@ class Ingest:
     """
 
     def __init__(self, run: Run, buffer: Buffer, pace: Pace, decode: Decoder, clock: LoopClock) -> None:
-        args, client, results, progress, limiter, stop = run
+        args, client, _, progress, limiter, stop, team = run
         self.counted: dict[int, int] = {}
         self._after_checkpoint: dict[int, int] = {}  # the same of the checkpoint, also of what Redis has lost since
         self._buffer = buffer
         self._absent = client.absent
-        self._results = results
+        self.episodes = make_episodes(run)
+        self._is_shared = team.size > 1
         self._progress = progress
         self._limiter = limiter
         self._pace = pace
         self._gathered = -1  # last round whose rows were taken in; a resumed learner takes its old rounds one by one
         self._earlier = bound_of_earlier(args, progress, limiter, client.recorded_steps)
         last = max(progress.T_learner, args.T_max - 1 + pace.most_steps)  # T-max may have been larger before
-        evaluation_inbox = client.evaluation_inbox(EvaluationDecoder(self._bound, last), stop)
-        self.evaluations = Evaluations(client, results, evaluation_inbox)
+        self.evaluations = make_evaluations(run, EvaluationDecoder(self._bound, last))
         self.reader = client.inbox(
             decode,
             stop,
@@ -91,7 +92,7 @@ class Ingest:
         self.take_meanwhile()
         waiting = WaitReporter(self._pace.awaited, hint=self._absent)
         while not self._pace.may_update():
-            if self.reader.wait(waiting):
+            if self.reader.wait(waiting) or self._is_shared:  # the steps of others' actors may have come
                 yield
             self.take_meanwhile()
 
@@ -111,7 +112,7 @@ class Ingest:
         """Log the episodes of all messages that actors have appended to the log; no more can come."""
         rest = (entry for entry in self.reader.take_rest() if self._is_new(entry.id))  # a stop comes at any time
         episodes = [entry.message for entry in rest if isinstance(entry.message, Episode)]
-        self._results.add_episodes(episodes, self._progress.T_learner)
+        self.episodes.add(episodes)
         self.evaluations.take_rest()
 
     def close(self) -> None:
@@ -140,7 +141,7 @@ class Ingest:
         if crew != before:
             stayed = min(before.nb_actor, crew.nb_actor)
             if round_ >= self._progress.round - 1:  # not a round that an earlier learner has taken in
-                self._results.log.settle(crew.nb_actor)
+                self.episodes.settle(crew.nb_actor)
         yield from self._take(self.reader.take_round(round_, crew.nb_actor, stayed))
 
     def _take(self, entries: Iterable[Entry | None]) -> Waits:
@@ -159,7 +160,7 @@ class Ingest:
         finally:  # waiting for more may end in Stopped
             for actor, read in self.reader.read.items():
                 self.counted[actor] = max(read, self.counted.get(actor, 0))
-            self._results.add_episodes(episodes, self._progress.T_learner)
+            self.episodes.add(episodes)
 
     def _is_new(self, message: ChunkId) -> bool:
         return message.sequence > self.counted.get(message.actor, 0)

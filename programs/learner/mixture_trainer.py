@@ -21,13 +21,16 @@ class MixtureTrainer(EagerTrainer):
     """Learns from a batch while a thread prepares the next ones of the same call.
 
     All batches of a call are chosen by the weights and the priorities before it, so that no thread's speed decides
-    anything. A batch that does not fit into memory goes back; from then on batches are smaller.
+    anything. A batch that does not fit into memory goes back; from then on batches are smaller, if it learns `alone`.
     """
 
-    def __init__(self, agent: Learnable, buffer: Buffer, device: torch.device, clock: LoopClock) -> None:
+    def __init__(
+        self, agent: Learnable, buffer: Buffer, device: torch.device, clock: LoopClock, *, alone: bool = True
+    ) -> None:
         super().__init__(agent, buffer, None, device, clock)
         assert agent.mixing is not None and buffer.smaller is not None, "an agent without a mixture"
         self._mixing, self._batches = agent.mixing, buffer.smaller
+        self._alone = alone
         self._prepared: deque[Batch] = deque()  # not learned from yet
         self._thread = ThreadPoolExecutor(1, "batches")  # one for all calls: where memory is short, none could start
 
@@ -59,7 +62,7 @@ class MixtureTrainer(EagerTrainer):
                     made.append((self._prepared[0], self._update(turn, self._prepared[0])))
                 metrics.append(made[-1][1].metrics | lag(turn, self._prepared.popleft(), self._device))
         except (MemoryError, RuntimeError) as error:
-            if not _is_shortage(error) or not self._shrink():
+            if not _is_shortage(error) or not self._alone or not self._shrink():
                 raise
             is_short = True
         finally:

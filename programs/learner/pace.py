@@ -7,6 +7,7 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory.buffer import Buffer, FreshChunks
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.programs.learner.progress import Progress
+from rainbow_iqn_apex.programs.learner.team import SINGLE, Team
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 
 
@@ -98,11 +99,15 @@ class QueuePace:
     """An update whenever a batch waits, which stands for the agent steps of its fresh sequences.
 
     In lockstep a round's training is done when no batch waits. Without it, more batches come all the time: weights are
-    published after each batch, or after the steps of a round if that are more.
+    published after each batch, or after the steps of a round if that are more. Of several learners each has its part of
+    a batch, and there is an update whenever all parts wait.
     """
 
-    def __init__(self, args: Args, queue: FreshChunks, limiter: RateLimiter, progress: Progress) -> None:
+    def __init__(
+        self, args: Args, queue: FreshChunks, limiter: RateLimiter, progress: Progress, team: Team = SINGLE
+    ) -> None:
         self._args = args
+        self._team = team
         self._queue = queue
         self._limiter = limiter
         self._progress = progress
@@ -111,7 +116,7 @@ class QueuePace:
     @property
     def most_steps(self) -> int:
         """Agent steps that an update can stand for at most."""
-        return (self._args.update_size or self._queue.slots) * self._queue.spec.length
+        return (self._args.update_size or self._queue.slots * self._team.size) * self._queue.spec.length
 
     def begin(self) -> int:
         """Return where the updates before have ended."""
@@ -132,7 +137,8 @@ class QueuePace:
         """Return the updates that the oldest sequences make, as many as are prepared at once."""
         progress, turns = self._progress, list[Turn]()
         T = progress.T_learner
-        for steps in self._queue.next_steps(self._ahead):
+        parts = self._team.exchange(self._queue.next_steps(self._ahead), list[int])
+        for steps in map(sum, zip(*parts, strict=False)):  # as many batches as all learners have
             if self._is_over(T):
                 break
             turns.append(Turn(share_learned(self._args, T), T + steps, progress.round))
@@ -146,10 +152,12 @@ class QueuePace:
         return self._args.T_max <= T or (not self._limiter.synchronize and self._progress.round_end <= T)
 
 
-def make_pace(args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress) -> Pace:
+def make_pace(
+    args: Args, agent: Learnable, buffer: Buffer, limiter: RateLimiter, progress: Progress, team: Team = SINGLE
+) -> Pace:
     """Return the pace of an agent with its buffer."""
     if buffer.fresh is not None:
-        return QueuePace(args, buffer.fresh, limiter, progress)
+        return QueuePace(args, buffer.fresh, limiter, progress, team)
     return StepPace(args, agent, buffer, limiter, progress)
 
 

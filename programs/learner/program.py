@@ -1,24 +1,22 @@
 """The learner's program: finds out what to resume, builds the parts and runs them."""
 
+import os
 import textwrap
 import threading
 import uuid
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.agents.precision import precision_in_use
-from rainbow_iqn_apex.agents.registry import agent_names
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.common.seeds import derive_seed
-from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, renew
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.limiter import RateLimiter
@@ -28,32 +26,35 @@ from rainbow_iqn_apex.monitoring.terminal.scores import expectations
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.options.sink_options import check_sinks
-from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.common import (
     connect_to_redis,
     device_name,
-    launch_command,
     make_agent,
     make_limiter,
     open_environment,
     select_device,
 )
-from rainbow_iqn_apex.programs.failure import failure_of
-from rainbow_iqn_apex.programs.learner import budget
-from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, make_buffer
+from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, share_of
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
+from rainbow_iqn_apex.programs.learner.following import (
+    Beginning,
+    begin_together,
+    check_same_settings,
+    run_follower,
+    watch_others,
+)
 from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
 from rainbow_iqn_apex.programs.learner.loop import Learner
+from rainbow_iqn_apex.programs.learner.parts import Place, make_checked_buffer, make_learner_client, restore_agent
 from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
 from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named, parse
 from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
 from rainbow_iqn_apex.programs.learner.sinks import make_feeder
+from rainbow_iqn_apex.programs.learner.team import Team, join
 from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
 from rainbow_iqn_apex.saber.results.run_record import present_start
-
-_GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
 
 
 def run_learner(args: Args, stop: threading.Event) -> None:
@@ -67,31 +68,44 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         try_to_record(args, EVALUATIONS, folder_to_write("--path-to-results", args.path_to_results))
     client = connect_to_redis(args, stop)
     device = select_device(args)
+    team = join(os.environ, device)
+    share = share_of(args, team)
+    check_same_settings(team, args)
     environment = open_environment(replace(args, render=False), args.seed)
     environment.close()
-    spec = environment.spec
+    place = Place(client, device, environment.spec)
+    if team.rank:
+        run_follower(args, share, team, place, stop)
+    else:
+        _lead(args, share, team, place, environment.action_repeat, stop)
+    team.leave()
+
+
+def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int, stop: threading.Event) -> None:
+    """Train as the only learner, or as the one that leads, with this learner's `share` of buffer and batch."""
+    client, device, spec = place
     # Take the lease and the folder before reading the checkpoint: a learner that leaves may still be writing it.
     with (
-        _learner_client(args, client) as learner_client,
-        ResultsFolder(args.path_to_results, args.task, environment.action_repeat) as reports,
+        make_learner_client(args, client, team) as learner_client,
+        ResultsFolder(args.path_to_results, args.task, action_repeat) as reports,
     ):
-        saved = _saved_run(args, reports)
+        saved = _saved_run(args, reports, team)
         if saved and saved.finished and (T := saved.progress.T_learner) >= args.T_max:
+            begin_together(team, None)
             print(f"Finished at T = {T} already; move what is in {reports.folder} away to start afresh")
             return
         progress, known = _find_run(learner_client, saved)
-        agent = make_agent(args, spec, device, learns=True, seed=derive_seed(args.seed, 0))
+        agent = make_agent(args, spec, device, learns=True, seed=derive_seed(args.seed, 0), ranks=team)
         limiter = _limiter(args, agent, saved)
         if args.nb_actor != limiter.crews[-1].nb_actor:
             limiter = _change_crew(args, progress, limiter, learner_client, known)
-        sized = replace(args, memory_capacity=capacity(args, agent, limiter))
-        place = _replay_device(args, budget.replay_bytes(sized, agent, spec), device)
-        kept = len(points_to_keep(args, environment.action_repeat))
-        budget.check_learner(sized, agent, spec, place, client, kept)
-        generator = torch.Generator(place).manual_seed(derive_seed(args.seed, 3))
-        buffer = make_buffer(sized, agent, spec, generator)
-        _restore(args, agent, saved)
-        if stop.is_set() and not saved:  # a resumed run is led for a moment even so, for its actors to leave
+        begin_together(team, Beginning(progress, limiter.crews, saved.path.name if saved else ""))
+        watch = watch_others(args, client, team, learner_client)
+        kept = len(points_to_keep(args, action_repeat))
+        buffer = make_checked_buffer(args, share, team, place, agent, limiter, kept)
+        restore_agent(args, agent, saved)
+        is_stopped = team.total(int(stop.is_set()))[0] > 0
+        if is_stopped and not saved:  # a resumed run is led for a moment even so, for its actors to leave
             raise Stopped
         settings = _settings_in_use(args, device)
         reports.begin(present_start(settings), afresh=saved is None)
@@ -99,21 +113,23 @@ def run_learner(args: Args, stop: threading.Event) -> None:
         # Last, as `lead` may abandon an older run: nothing may be refused from here on.
         saves = saved.origin.saves if saved else 0
         learner_client.lead(progress.run_id, limiter.crews, afresh=saved is None, saves=saves, played=reports.played)
+        team.exchange(learner_client.recorded_steps, int)  # now the others may read
         decode = MessageDecoder(agent.spec, spec, args.nb_env_per_actor)
         store = learner_client.reports()
-        run = Run(args, learner_client, reports, progress, limiter, stop)
-        learner = Learner(run, agent, buffer, decode, store)
+        run = Run(args, learner_client, reports, progress, limiter, stop, team)
+        learner = Learner(run, agent, buffer, decode, store, share.update_size)
         if saved:
             with damage_named(saved.path):
                 learner.resume(saved)
         _describe(args, expectations(args.shared, learns=progress.T_learner > 0, has_score=bool(reports.log.records)))
-        if told := few_rows(sized, agent):
-            print(told, flush=True)
+        if note := few_rows(replace(args, memory_capacity=capacity(args, agent, limiter)), agent):
+            print(note, flush=True)
         print(f"Learner of run {args.name!r} on {device}, {agent.buffer} on {buffer.device}", flush=True)
         with (
             closing(make_feeder(args, client, progress.run_id, settings)) as feeder,
             drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
             Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe, draw),
+            watch,
         ):
             learner.run()
 
@@ -131,13 +147,14 @@ def _describe(args: Args, expected: str) -> None:
     print(f"What to expect: {expected}", flush=True)
 
 
-def _saved_run(args: Args, reports: ResultsFolder) -> SavedRun | None:
+def _saved_run(args: Args, reports: ResultsFolder, team: Team) -> SavedRun | None:
     """Return the run to resume, None to start afresh; raises UserError for a run that cannot be resumed so."""
     found = reports.checkpoints.load()
     if found:
         saved = parse(*found)
         _refuse_other_settings(args, saved)
         _refuse_other_name(args, saved)
+        _refuse_other_team(args, saved, team)
         reports.best_mean = saved.best_mean
         return saved
     if full := next((log for log in reports.logs if log.records), None):
@@ -145,46 +162,10 @@ def _saved_run(args: Args, reports: ResultsFolder) -> SavedRun | None:
     return None
 
 
-def _learner_client(args: Args, client: Client) -> LearnerClient:
-    return LearnerClient(
-        client,
-        args.name,
-        args.shared,
-        args.nb_actor,
-        folder=args.path_to_results,
-        abandon_other=args.abandon_other_run,
-        command=partial(launch_command, args),
-        failure=partial(failure_of, client),
-        shards=args.redis_shards,
-        replicas=args.redis_replicas,
-    )
-
-
 def _settings_in_use(args: Args, device: torch.device) -> dict[str, Any]:
     """Return the settings, with the precision and the device that they come to on this machine."""
     in_use = {"precision": precision_in_use(args.precision, device), "device": device_name(device)}
     return args.settings | {"preset": args.preset} | in_use
-
-
-def _restore(args: Args, agent: Agent, saved: SavedRun | None) -> None:
-    if saved:
-        with damage_named(saved.path):
-            snapshot.restore(agent, saved.content)
-        note = "; --model is not used" if args.model else ""
-        print(f"Resuming from {saved.path} at T = {saved.progress.T_learner}{note}", flush=True)
-    elif args.model:
-        model = snapshot.choose(args.model, args.task)
-        content = snapshot.load(model, "--model")
-        try:
-            snapshot.restore_weights(agent, content)
-        except UserError as error:
-            if (other := str(snapshot.settings_of(content).get("agent"))) in {*agent_names()} - {args.agent}:
-                raise UserError(
-                    f"--model: {model} holds weights of --agent {other}, which do not fit --agent {args.agent}: train "
-                    "that agent, or name a snapshot of this one"
-                ) from error
-            raise
-        print(f"Starting from the weights of {model}", flush=True)
 
 
 def _refuse_other_settings(args: Args, saved: SavedRun) -> None:
@@ -218,6 +199,21 @@ def _refuse_other_name(args: Args, saved: SavedRun) -> None:
             "give --abandon-other-run to go on without the experience that the Redis server holds under that name"
         )
     print(f"Going on as run {args.name!r}, without the experience that Redis holds of run {before}", flush=True)
+
+
+def _refuse_other_team(args: Args, saved: SavedRun, team: Team) -> None:
+    """Raise UserError if other learners have written the checkpoint: each goes on with its own actors and replay."""
+    before = max(1, len(saved.ranks))
+    if before != team.size:
+        raise UserError(
+            f"--path-to-results: {saved.path} is of a run with {before} learners, and here are {team.size}: start as "
+            "many, or start afresh in another --path-to-results"
+        )
+    if team.size > 1 and args.nb_actor != saved.nb_actor:
+        raise UserError(
+            f"--nb-actor: was {saved.nb_actor} when {saved.path} was saved, is {args.nb_actor}; with several learners "
+            "it cannot change"
+        )
 
 
 def _find_run(learner_client: LearnerClient, saved: SavedRun | None) -> tuple[Progress, RunStatus | None]:
@@ -260,12 +256,3 @@ def _change_crew(
     unfinished = [max(progress.round - 1, there.number) for actor, there in playing.items() if actor >= args.nb_actor]
     last = max([progress.round, published, *begun])
     return limiter.change(min([last, *unfinished]), last, args.nb_actor)
-
-
-def _replay_device(args: Args, needed: int, device: torch.device) -> torch.device:
-    if args.replay_device == "cuda" and device.type == "cpu":
-        raise UserError("--replay-device: there is no CUDA device in use, only the CPU")
-    if args.replay_device == "cpu" or device.type == "cpu":
-        return torch.device("cpu")
-    fits = needed < _GPU_SHARE * torch.cuda.mem_get_info(device)[0]
-    return device if fits or args.replay_device == "cuda" else torch.device("cpu")

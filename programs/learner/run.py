@@ -8,6 +8,7 @@ from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.programs.learner.progress import Progress
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
+from rainbow_iqn_apex.programs.learner.team import SINGLE, Team
 
 
 class Run(NamedTuple):
@@ -15,7 +16,14 @@ class Run(NamedTuple):
 
     args: Args
     client: LearnerClient
-    results: ResultsFolder
+    folder: ResultsFolder | None  # None: another learner of the team leads
     progress: Progress
     limiter: RateLimiter
     stop: threading.Event
+    team: Team = SINGLE
+
+    @property
+    def results(self) -> ResultsFolder:
+        """What the learner that leads writes."""
+        assert self.folder is not None, "another learner writes the results"
+        return self.folder

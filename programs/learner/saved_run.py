@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,8 @@ from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.broker.learner_client import Origin
 from rainbow_iqn_apex.memory.broker.lease_owner import printable
 from rainbow_iqn_apex.memory.buffer import Checkpoint
-from rainbow_iqn_apex.memory.limiter import Crew, check_crews
+from rainbow_iqn_apex.memory.limiter import MAX_ACTORS, Crew, check_crews
+from rainbow_iqn_apex.memory.messages import Record
 from rainbow_iqn_apex.programs.learner.progress import Progress
 
 _EXTRA = 16  # arrays of a replay beside its chunks, and their numbers where it has no chunks
@@ -40,6 +41,16 @@ class _Replay(Struct, forbid_unknown_fields=True):
             raise ValueError("its replay has tables that are none")
 
 
+class _Part(Struct, forbid_unknown_fields=True):
+    """What one of several learners has added to a checkpoint."""
+
+    counted: dict[Count, Count]
+    replay: _Replay
+    replay_generator: Tensor
+    generator: Tensor
+    episodes: list[Record]
+
+
 class _Content(Struct):
     """What a checkpoint holds beside a run's `Progress` and the states of the agent's parts."""
 
@@ -55,9 +66,21 @@ class _Content(Struct):
     finished: bool
     server: str
     saves: Count
+    ranks: Annotated[list[_Part], Meta(max_length=MAX_ACTORS)] = []  # of a run with several learners
 
 
-_RESUMABLE = {*_Content.__struct_fields__, *(field.name for field in fields(Progress))}
+_RESUMABLE = {*(set(_Content.__struct_fields__) - {"ranks"}), *(field.name for field in fields(Progress))}
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a learner has of a run for itself: its actors' messages, its buffer and its random numbers."""
+
+    counted: dict[int, int]  # by actor, the last message that the run has counted
+    replay: Checkpoint
+    replay_generator: Tensor  # [bytes] uint8
+    generator: Tensor | None = None  # [bytes] uint8, of the agent; None: the checkpoint's parts of the agent hold it
+    episodes: tuple[Record, ...] = ()  # that were not logged yet
 
 
 @dataclass(frozen=True)
@@ -70,10 +93,9 @@ class SavedRun:
     settings: dict[str, Any]  # those that all processes of the run share
     name: str
     crews: tuple[Crew, ...]
-    counted: dict[int, int]  # by actor, the last message that the run has counted
+    own_part: Part  # of the only learner, or of the one that leads
+    ranks: tuple[Part, ...]  # of all learners, if there are several
     published: dict[int, bytes]  # packets of weights by version
-    replay: Checkpoint
-    replay_generator: Tensor  # [bytes] uint8
     best_mean: float
     logged: int  # bytes of the training log
     finished: bool
@@ -107,7 +129,11 @@ def damage_named(path: Path) -> Iterator[None]:
 
 def _parse(path: Path, content: dict[str, Any]) -> SavedRun:
     saved = schema.parse(content, _Content)
-    replay = saved.replay
+    own_part = _part(saved.counted, saved.replay, saved.replay_generator)
+    ranks = []
+    for part in saved.ranks:
+        known = _part(part.counted, part.replay, part.replay_generator)
+        ranks.append(replace(known, generator=_bytes(part.generator), episodes=tuple(part.episodes)))
     return SavedRun(
         path,
         content,
@@ -115,15 +141,19 @@ def _parse(path: Path, content: dict[str, Any]) -> SavedRun:
         settings=schema.parse(schema.parse_json(saved.settings), dict[str, Any]),
         name=saved.run_name,
         crews=check_crews(saved.crews),
-        counted=saved.counted,
+        own_part=own_part,
+        ranks=tuple(ranks),
         published={version: _bytes(packet).numpy().tobytes() for version, packet in saved.published.items()},
-        replay=Checkpoint(replay.first, replay.ids, replay.priorities, replay.extra),
-        replay_generator=_bytes(saved.replay_generator),
         best_mean=saved.best_mean,
         logged=saved.logged,
         finished=saved.finished,
         origin=Origin(printable(textwrap.shorten(saved.server, 200)), saved.saves),
     )
+
+
+def _part(counted: dict[int, int], replay: _Replay, generator: Tensor) -> Part:
+    checkpoint = Checkpoint(replay.first, replay.ids, replay.priorities, replay.extra)
+    return Part(counted, checkpoint, _bytes(generator))
 
 
 def _bytes(tensor: Tensor) -> Tensor:

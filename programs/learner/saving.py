@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from rainbow_iqn_apex.agents.interface import Agent
-from rainbow_iqn_apex.agents.randomness import restore_generator
 from rainbow_iqn_apex.memory.buffer import Buffer
 from rainbow_iqn_apex.monitoring.report import EventLog
 from rainbow_iqn_apex.programs.learner.checkpoints import FirstMessages
@@ -18,6 +17,7 @@ from rainbow_iqn_apex.programs.learner.kept_weights import KeptWeights, points_t
 from rainbow_iqn_apex.programs.learner.publisher import Publisher
 from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
+from rainbow_iqn_apex.programs.learner.shared_checkpoint import Gathered, SharedCheckpoint
 from rainbow_iqn_apex.programs.snapshot import steps_made
 
 _SNAPSHOT_INTERVAL_S = 600.0  # work that a killed learner has to do again, at most
@@ -41,6 +41,8 @@ class Saver:
         self._progress = run.progress
         self._limiter = run.limiter
         self._ingest = ingest
+        self._team = run.team
+        self._shared = SharedCheckpoint(run, agent, buffer, ingest)
         self._publisher = publisher
         self._check = check
         self._events = events
@@ -67,19 +69,39 @@ class Saver:
 
     def save_if_due(self) -> None:
         """Save from time to time, and before the log in Redis outgrows what the budget has counted."""
+        now = time.monotonic()
         turned_over = self._buffer.inserted - self._trimmed_at >= self._buffer.turnover
-        if time.monotonic() >= self._next or turned_over:  # see budget._LOG_SHARE
-            self.try_to(self.save)
+        is_due = (now >= self._next or turned_over) and now >= self._not_before  # see budget._LOG_SHARE
+        if self._team.total(int(is_due))[0]:
+            self.try_to_save()
+
+    def try_to_save(self) -> None:
+        """Save as `save`; an OSError only prints a line, see `try_to`."""
+        gathered = self._gather()
+        self.try_to(lambda: self._save(gathered))
 
     def save(self) -> None:
-        """Write a checkpoint, and drop from the log what neither this checkpoint nor the one before needs."""
-        self._client.trim(self.write_checkpoint())
+        """Write a checkpoint, and drop from the log what neither this checkpoint nor the one before needs.
+
+        Of several learners, all call this together, or all call `try_to_save`.
+        """
+        self._save(self._gather())
+
+    def _gather(self) -> Gathered:
+        self._check()
+        return self._shared.gather()
+
+    def _save(self, gathered: Gathered) -> None:
+        self._client.trim(self._write_checkpoint(gathered))
         self._trimmed_at = self._buffer.inserted
         self._next = time.monotonic() + _SNAPSHOT_INTERVAL_S
 
-    def write_checkpoint(self) -> FirstMessages:
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint, and leave the log as it is."""
+        self._write_checkpoint(self._gather())
+
+    def _write_checkpoint(self, gathered: Gathered) -> FirstMessages:
         """Write a checkpoint, and return by actor the number up to which the log may be trimmed."""
-        self._check()
         self.keep_weights()
         values = {
             "counted": self._ingest.counted,
@@ -95,7 +117,8 @@ class Saver:
                 for version, packet in self._publisher.packets().items()
             },
         }
-        older = self._results.save_checkpoint(self._agent, self._values() | values, self._ingest.needs())
+        values |= gathered.values
+        older = self._results.save_checkpoint(self._agent, self._values() | values, gathered.needs)
         self._events.note(f"checkpoint at T = {self._progress.T_learner}")
         return older
 
@@ -115,9 +138,8 @@ class Saver:
 
     def resume(self, saved: SavedRun) -> bool:
         """Take up what a checkpoint holds beside agent and `Progress`; returns whether Redis has lost none of it."""
-        restore_generator(self._buffer.generator, saved.replay_generator)
         self._publisher.restore(saved.published)
-        whole = self._ingest.resume(saved.counted)
+        whole = self._shared.resume(saved)
         self._events.note(f"resumed at T = {self._progress.T_learner}")
         log, logged = self._results.log, saved.logged or 0
         if log.size < logged:
@@ -128,8 +150,7 @@ class Saver:
             )
         if self._limiter.synchronize and whole:
             log.go_back(logged)
-        self._buffer.restore(saved.replay, self._ingest.counted)
-        self._results.checkpoints.needs = self._buffer.oldest()
+        self._results.checkpoints.needs = self._shared.oldest()
         self._trimmed_at = self._buffer.inserted
         return whole
 

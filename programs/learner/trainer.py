@@ -70,16 +70,18 @@ class GraphTrainer(Trainer):
 
 
 def make_trainer(
-    agent: Learnable, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock | None = None
-) -> Trainer:
+    agent: Learnable, buffer: Buffer, batch_size: int | None, device: torch.device, clock: LoopClock | None = None,
+    *, alone: bool = True,
+) -> Trainer:  # fmt: skip
     """Return the fastest updates for an agent on `device` with this buffer; None learns from all that waits in it.
 
-    `clock` has the PARTS of the updates.
+    `clock` has the PARTS of the updates. A learner that is not `alone` makes them with others, who wait for it: it
+    records no graph, as there may be other processes in it, and its batches never become smaller.
     """
     clock = clock or LoopClock(*PARTS)
     if agent.mixing is not None:
-        return MixtureTrainer(agent, buffer, device, clock)
-    if device.type == "cuda" and buffer.device == device and buffer.recorded() is not None:
+        return MixtureTrainer(agent, buffer, device, clock, alone=alone)
+    if alone and device.type == "cuda" and buffer.device == device and buffer.recorded() is not None:
         recorder = GraphRecorder(device, [agent.generator, buffer.generator])
         return GraphTrainer(agent, buffer, batch_size, device, clock, recorder)
     return EagerTrainer(agent, buffer, batch_size, device, clock)

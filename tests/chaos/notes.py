@@ -138,7 +138,7 @@ def _what_is_learned(path: Path) -> None:
     _note_what_is_added(file)
 
     def resume_and_write(self: Saver, saved: SavedRun) -> bool:
-        counted = " ".join(f"{actor}:{last}" for actor, last in saved.counted.items())
+        counted = " ".join(f"{actor}:{last}" for actor, last in saved.own_part.counted.items())
         os.write(file, f"resumed {saved.progress.T_learner} {counted}\n".encode())
         return resume(self, saved)
 

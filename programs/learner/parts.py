@@ -1,0 +1,99 @@
+"""What every learner of a run is put together from, whether it leads or not."""
+
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.agents.registry import agent_names
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.seeds import derive_seed
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.limiter import RateLimiter
+from rainbow_iqn_apex.programs import snapshot
+from rainbow_iqn_apex.programs.common import launch_command
+from rainbow_iqn_apex.programs.failure import failure_of
+from rainbow_iqn_apex.programs.learner import budget
+from rainbow_iqn_apex.programs.learner.buffers import capacity, make_buffer
+from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named
+from rainbow_iqn_apex.programs.learner.team import Team
+
+_GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to the replay
+
+
+class Place(NamedTuple):
+    """What a learner works with."""
+
+    client: Client
+    device: torch.device
+    environment: EnvironmentSpec
+
+
+def make_learner_client(args: Args, client: Client, team: Team) -> LearnerClient:
+    """Return this learner's end of the transport."""
+    return LearnerClient(
+        client,
+        args.name,
+        args.shared,
+        args.nb_actor,
+        folder=args.path_to_results,
+        abandon_other=args.abandon_other_run,
+        command=partial(launch_command, args),
+        failure=partial(failure_of, client),
+        shards=args.redis_shards,
+        replicas=args.redis_replicas,
+        rank=team.rank,
+        ranks=team.size,
+    )
+
+
+def restore_agent(args: Args, agent: Agent, saved: SavedRun | None) -> None:
+    """Let the agent go on from a checkpoint, or begin from --model where there is none."""
+    if saved:
+        with damage_named(saved.path):
+            snapshot.restore(agent, saved.content)
+        note = "; --model is not used" if args.model else ""
+        print(f"Resuming from {saved.path} at T = {saved.progress.T_learner}{note}", flush=True)
+    elif args.model:
+        model = snapshot.choose(args.model, args.task)
+        content = snapshot.load(model, "--model")
+        try:
+            snapshot.restore_weights(agent, content)
+        except UserError as error:
+            if (other := str(snapshot.settings_of(content).get("agent"))) in {*agent_names()} - {args.agent}:
+                raise UserError(
+                    f"--model: {model} holds weights of --agent {other}, which do not fit --agent {args.agent}: train "
+                    "that agent, or name a snapshot of this one"
+                ) from error
+            raise
+        print(f"Starting from the weights of {model}", flush=True)
+
+
+def make_checked_buffer(
+    args: Args, share: Args, team: Team, place: Place, agent: Agent, limiter: RateLimiter, kept: int = 0
+) -> Buffer:
+    """Make the buffer of a learner's `share`; raises UserError where there is no room for what the learner needs.
+
+    `kept` is the number of snapshots of weights alone that it leaves.
+    """
+    sized = replace(share, memory_capacity=capacity(share, agent, limiter))
+    where = _replay_device(args, budget.replay_bytes(sized, agent, place.environment), place.device)
+    budget.check_learner(sized, agent, place.environment, where, place.client, kept)
+    path = (args.seed, 3, team.rank) if team.rank else (args.seed, 3)
+    generator = torch.Generator(where).manual_seed(derive_seed(*path))
+    return make_buffer(sized, agent, place.environment, generator, team)
+
+
+def _replay_device(args: Args, needed: int, device: torch.device) -> torch.device:
+    if args.replay_device == "cuda" and device.type == "cpu":
+        raise UserError("--replay-device: there is no CUDA device in use, only the CPU")
+    if args.replay_device == "cpu" or device.type == "cpu":
+        return torch.device("cpu")
+    fits = needed < _GPU_SHARE * torch.cuda.mem_get_info(device)[0]
+    return device if fits or args.replay_device == "cuda" else torch.device("cpu")

@@ -1,0 +1,202 @@
+"""The rounds that every learner of a run goes through: takes its actors' experience in, and updates.
+
+Several learners make the same steps at the same time, so that each update is one of all of them. They agree on all that
+depends on what one of them has or on the time: `_agree`.
+"""
+
+from abc import ABC, abstractmethod
+from contextlib import closing
+
+import torch
+
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.common import waiting
+from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped
+from rainbow_iqn_apex.common.loop_clock import LoopClock
+from rainbow_iqn_apex.memory.broker.connection import BrokerError
+from rainbow_iqn_apex.memory.broker.stream_reader import Decoder
+from rainbow_iqn_apex.memory.buffer import Buffer
+from rainbow_iqn_apex.programs.learner.gauges import PARTS
+from rainbow_iqn_apex.programs.learner.ingest import Ingest, Waits
+from rainbow_iqn_apex.programs.learner.pace import make_pace
+from rainbow_iqn_apex.programs.learner.run import Run
+from rainbow_iqn_apex.programs.learner.saved_run import SavedRun
+from rainbow_iqn_apex.programs.learner.trainer import make_trainer
+from rainbow_iqn_apex.programs.learner.trainer_base import Metrics, Turn
+
+_CHECKED_METRICS = 1000  # that are checked together, as each check waits for the GPU
+_DONE = object()
+
+
+class Rounds(ABC):
+    """Round after round: rows in, updates. `batch_size` is that of this learner's part of an update."""
+
+    def __init__(self, run: Run, agent: Agent, buffer: Buffer, decode: Decoder, batch_size: int | None) -> None:
+        self._args, self._client, _, self._progress, self._limiter, self._stop, self._team = run
+        args, progress, alone = run.args, run.progress, run.team.size == 1
+        self._buffer = buffer
+        self._model = agent.model
+        self._clock = LoopClock(*PARTS)
+        self._trainer = make_trainer(agent, buffer, batch_size, agent.generator.device, self._clock, alone=alone)
+        self._pace = make_pace(args, agent, buffer, run.limiter, progress, run.team)
+        self._ingest = Ingest(run, buffer, self._pace, decode, self._clock)
+        self._saves_first = True  # for a run without a checkpoint, or whose checkpoint counts messages Redis has lost
+        self._evaluated = progress.T_learner // args.evaluation_interval
+        self._agreed_steps = progress.T_actors  # on which all learners have agreed
+        self._unchecked: list[tuple[str, torch.Tensor]] = []  # metrics
+
+    @abstractmethod
+    def resume(self, saved: SavedRun) -> None:
+        """Take up from a checkpoint what is neither the agent's nor in `Progress`."""
+
+    def run(self) -> None:
+        """Train until T-max; raises Stopped if the process shall stop before."""
+        progress, args, ingest = self._progress, self._args, self._ingest
+        waiting.book_on(self._clock)
+        try:
+            self._begin()
+            self._take_in(ingest.take_backlog())
+            while progress.T_learner < args.T_max:
+                self._take_in(ingest.gather())
+                if self._agree(self._pace.may_update()):
+                    self._train()
+                if progress.T_learner < args.T_max:
+                    progress.round += 1
+                    self._publish()
+            self._finish()
+            self._take_in(ingest.gather_last())
+            self._leave("finished")
+            self._team.total(0)  # nobody ends while another one still watches its lease
+        except Stopped:
+            self._leave("stopped")
+            self._team.total(0)
+            raise
+        except DivergedError as error:
+            self._tell_divergence(error)
+            raise
+        except (RunError, BrokerError):
+            self._save_alone()  # Redis is gone, or another learner leads the run; the folder is still ours
+            raise
+        finally:
+            ingest.close()
+            self._close()
+
+    def _take_in(self, waits: Waits) -> None:
+        """Take experience in, and announce meanwhile what actors may wait for: else all would wait for each other."""
+        is_done = False
+        with self._clock.part("take_in"), closing(waits):
+            while True:
+                is_stopped = False
+                try:
+                    is_done = is_done or next(waits, _DONE) is _DONE
+                except Stopped:
+                    is_stopped = True
+                if self._agree(is_done, stopping=is_stopped):
+                    break
+                self._announce()
+            self._ingest.episodes.share()
+
+    def _agree(self, ready: bool, *, stopping: bool = False) -> bool:
+        """Return whether all learners are ready; raises Stopped in all of them if one is stopping.
+
+        From now on all count the agent steps that each has taken in since they last agreed.
+        """
+        progress = self._progress
+        new = 0 if self._limiter.synchronize else progress.T_actors - self._agreed_steps
+        unready, stops, steps = self._team.total(int(not ready), int(stopping), new)
+        progress.T_actors += steps - new
+        self._agreed_steps = progress.T_actors
+        if stops:
+            raise Stopped
+        return not unready
+
+    def _train(self) -> None:
+        """Make the updates of one round."""
+        is_first = not self._progress.T_learner
+        self._progress.T_learner = self._pace.begin()
+        if is_first:
+            self._begin_to_learn()
+        self._buffer.forget(self._ingest.reader.read)
+        while turns := self._pace.turns():
+            metrics = self._mean(self._trainer(turns))
+            self._note(metrics)
+            self._count(turns[: len(metrics)])  # not those for which memory was too short
+            with self._clock.part("take_in"):
+                self._ingest.take_meanwhile()
+            self._agree(ready=True, stopping=self._stop.is_set())
+        self._pace.end()
+
+    def _count(self, made: list[Turn]) -> None:
+        for turn in made:
+            self._progress.T_learner = turn.step
+        with self._clock.part("save"):
+            self._report()
+            if self._progress.T_learner // self._args.evaluation_interval > self._evaluated:
+                self._evaluated = self._progress.T_learner // self._args.evaluation_interval
+                self._evaluate()
+
+    def _mean(self, metrics: list[Metrics]) -> list[Metrics]:
+        """Return the means over all learners, so that all see alike what the updates of all come to."""
+        if self._team.size == 1 or not metrics:
+            return metrics
+        values = [value.double() for made in metrics for value in made.values()]
+        means = iter(self._team.mean(torch.stack(values)).float().unbind())
+        return [{name: next(means) for name in made} for made in metrics]
+
+    def _note(self, metrics: list[Metrics]) -> None:
+        self._unchecked += [metric for made in metrics for metric in made.items()]
+        if len(self._unchecked) >= _CHECKED_METRICS:
+            self._check_metrics()
+
+    def _check_metrics(self) -> None:
+        """Raise DivergedError if a metric since the last call was not finite; waits for the device."""
+        metrics, self._unchecked = self._unchecked, []
+        if metrics and not torch.stack([value for _, value in metrics]).isfinite().all():
+            name = next(name for name, value in metrics if not value.isfinite())
+            raise DivergedError(f"the {ascii(name)[1:-1][:60]}")
+
+    # --- what the learner that leads does, and others leave to it ---
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Do what actors wait for at first."""
+
+    @abstractmethod
+    def _announce(self, status: str = "running") -> None:
+        """Write into the run's record how far it is."""
+
+    @abstractmethod
+    def _begin_to_learn(self) -> None:
+        """Do what the first update needs."""
+
+    @abstractmethod
+    def _publish(self) -> None:
+        """Publish the present weights as the version of the present round."""
+
+    @abstractmethod
+    def _report(self) -> None:
+        """Report after updates."""
+
+    @abstractmethod
+    def _evaluate(self) -> None:
+        """Report and save; batches drawn ahead have been trained on by now, so a resumed run goes on exactly here."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Wait for what is being published."""
+
+    @abstractmethod
+    def _leave(self, status: str) -> None:
+        """Save everything, and log the episodes that actors have appended."""
+
+    @abstractmethod
+    def _tell_divergence(self, error: DivergedError) -> None:
+        """Tell people who watch."""
+
+    @abstractmethod
+    def _save_alone(self) -> None:
+        """Save what there is, after an error."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """End threads."""

@@ -1,0 +1,111 @@
+"""Several learners of one run: they learn the same and save together, and none waits for one that is gone."""
+
+import re
+import signal
+import time
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from tests.processes import Process
+from tests.ranks import Ranks
+from tests.small import FAMILIES, FREE, SHORT_CHAIN
+from tests.system import LEARNER, Result
+
+pytestmark = pytest.mark.redis
+SLOW = pytest.mark.slow
+RUNS = {"rainbow_iqn": SHORT_CHAIN, **FAMILIES}
+SMALL = "--T-max 1600 --memory-capacity 4000".split()
+GONE = "another learner of this run has ended or does not answer"
+
+
+def words_of(family: str) -> list[str]:
+    return [*RUNS[family], *SMALL]
+
+
+def begin_to_learn(system: Ranks) -> None:
+    """Wait until the run is in the middle."""
+    system.wait_for(LEARNER, "T = 800 /")
+
+
+def errors_of(process: Process) -> list[str]:
+    """Return the lines with which a learner has ended."""
+    return re.findall(r"(?m)^launch_learner.py: .*$", process.output)
+
+
+@cache
+def undisturbed(port: int, name: str, family: str) -> Result:
+    """Return the result of a run that nothing happens to."""
+    with Ranks(port, f"{name}-undisturbed", Path(mkdtemp()), words_of(family)) as system:
+        return system.finish()
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["ppo", *(pytest.param(family, marks=SLOW) for family in ("rainbow_iqn", "impala", "r2d2", "sac", "vmpo"))],
+)
+def test_the_same_seed_gives_the_same_bytes(redis_port: int, run_name: str, tmp_path: Path, family: str) -> None:
+    """All learners have the same weights at each checkpoint, too, or the run would have ended."""
+    results = []
+    for turn in ("first", "second"):
+        with Ranks(redis_port, f"{run_name}-{turn}", tmp_path / turn, words_of(family), actors=4) as system:
+            results.append(system.finish())
+    assert results[0] == results[1]
+    assert results[0].scores.count(b"\n") > 20
+    actors = {int(line.split(b",")[0]) for line in results[0].scores.splitlines()[1:]}
+    assert actors == {0, 1, 2, 3}, "the log has the episodes of all learners' actors"
+
+
+@pytest.mark.parametrize(
+    ("family", "how"),
+    [
+        ("rainbow_iqn", "SIGTERM"),
+        pytest.param("rainbow_iqn", "SIGKILL", marks=SLOW),
+        pytest.param("rainbow_iqn", "SIGSTOP", marks=SLOW),
+        pytest.param("impala", "SIGTERM", marks=SLOW),
+        pytest.param("ppo", "SIGKILL", marks=SLOW),
+    ],
+)
+def test_learners_that_were_stopped_or_lost_one_go_on_exactly(
+    redis_port: int, run_name: str, tmp_path: Path, family: str, how: str
+) -> None:
+    with Ranks(redis_port, run_name, tmp_path, words_of(family)) as system:
+        begin_to_learn(system)
+        if how == "SIGTERM":
+            for learner in system.learners:
+                learner.terminate()
+            assert [learner.finish(120) for learner in system.learners] == [0, 0]
+            assert "Stopped at T = " in system.printed(LEARNER)
+            for actor in ("0", "1"):
+                system.processes[actor].finish(120)
+                system.start(actor)
+        else:
+            lead, other = system.learners
+            began = time.monotonic()
+            other.send(signal.Signals[how])
+            assert lead.finish(60) == 1
+            ended = time.monotonic() - began
+            assert len(lines := errors_of(lead)) == 1, lines
+            assert GONE in lines[0]
+            print(f"ended after {ended:.1f} sec")
+            other.send(signal.SIGKILL)
+            other.finish(60)
+        system.start_learners()
+        result = system.finish()
+    assert result == undisturbed(redis_port, run_name, family)
+
+
+def test_learners_without_lockstep_play_until_t_max(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    with Ranks(redis_port, run_name, tmp_path, [*words_of("impala"), *FREE]) as system:
+        result = system.finish()
+    assert {int(line.split(b",")[0]) for line in result.scores.splitlines()[1:]} == {0, 1}
+
+
+def test_learners_with_different_settings_are_refused(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    with Ranks(redis_port, run_name, tmp_path, words_of("rainbow_iqn"), started=False) as system:
+        found = system.start_learners(by_rank={1: ["--lr-IQN", "0.5"]})
+        assert [learner.finish(120) for learner in found] == [2, 2]
+        for learner in found:
+            assert errors_of(learner)[-1].startswith("launch_learner.py: --lr-IQN: is 0.001 at learner 0 and 0.5 at")
