@@ -47,14 +47,18 @@ def run_keys(args: Args, run: RunStatus) -> Keys:
     return Keys(args.name, run.run_id, shards=args.redis_shards)
 
 
-def select_device(args: Args) -> torch.device:
-    """Return the GPU that the options name, else the CPU; raises UserError for a GPU that does not exist."""
+def select_device(args: Args, place: int = 0) -> torch.device:
+    """Return the GPU that the options name, else the CPU; raises UserError for a GPU that does not exist.
+
+    `place` numbers the learners of a machine: each has a GPU of its own, behind the one that the options name.
+    """
     torch.backends.cudnn.enabled = not args.disable_cudnn
     if args.disable_cuda or not torch.cuda.is_available():
         return torch.device("cpu")
-    if args.gpu_number >= torch.cuda.device_count():
-        raise UserError(f"--gpu-number: there is no CUDA device {args.gpu_number}, only {torch.cuda.device_count()}")
-    return torch.device("cuda", args.gpu_number)
+    number = args.gpu_number + place
+    if number >= torch.cuda.device_count():
+        raise UserError(f"--gpu-number: there is no CUDA device {number}, only {torch.cuda.device_count()}")
+    return torch.device("cuda", number)
 
 
 def device_name(device: torch.device) -> str:

@@ -1,5 +1,6 @@
 """A whole system with several learners, as torchrun starts them: each is a process with a number in its environment."""
 
+import sys
 from pathlib import Path
 
 from tests.processes import Process, clean_environment
@@ -49,6 +50,17 @@ class Ranks(System):
         output = self.folder / f"{name_of(rank)}.txt"
         self.processes[name_of(rank)] = self._all.start(*words, environment=environment, output=output, together=True)
         return self.processes[name_of(rank)]
+
+    def start_torchrun(self) -> Process:
+        """Start all learners by torchrun."""
+        program = str(Path(sys.executable).with_name("torchrun"))
+        place = ["--master-addr", "127.0.0.1", "--master-port", free_port()]
+        words = ["-m", *self._launch, self._change, "launch_learner.py", *self.options]
+        return self._all.start(
+            "--nproc-per-node", self._learners, *place, *words,
+            program=program, environment=clean_environment() | {"GLOO_SOCKET_IFNAME": "lo"},
+            output=self.folder / "torchrun.txt", together=True,
+        )  # fmt: skip
 
 
 def name_of(rank: int) -> str:

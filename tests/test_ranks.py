@@ -1,5 +1,6 @@
-"""Several learners of one run: they learn the same and save together, and none waits for one that is gone."""
+"""Several learners of one run over processes: they learn and save together, and none waits for one that is gone."""
 
+import csv
 import re
 import signal
 import time
@@ -32,7 +33,12 @@ def begin_to_learn(system: Ranks) -> None:
 
 def errors_of(process: Process) -> list[str]:
     """Return the lines with which a learner has ended."""
-    return re.findall(r"(?m)^launch_learner.py: .*$", process.output)
+    return re.findall(r"(?m)^launch_learner.py: (?:error: )?(.*)$", process.output)
+
+
+def actors_of(result: Result) -> set[int]:
+    """Return the actors whose episodes are in the training log."""
+    return {int(row["actor"]) for row in csv.DictReader(result.scores.decode().splitlines())}
 
 
 @cache
@@ -42,10 +48,10 @@ def undisturbed(port: int, name: str, family: str) -> Result:
         return system.finish()
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["ppo", *(pytest.param(family, marks=SLOW) for family in ("rainbow_iqn", "impala", "r2d2", "sac", "vmpo"))],
-)
+OTHERS = ("rainbow_iqn", "impala", "impala-mix", "r2d2", "sac", "vmpo")
+
+
+@pytest.mark.parametrize("family", ["ppo", *(pytest.param(family, marks=SLOW) for family in OTHERS)])
 def test_the_same_seed_gives_the_same_bytes(redis_port: int, run_name: str, tmp_path: Path, family: str) -> None:
     """All learners have the same weights at each checkpoint, too, or the run would have ended."""
     results = []
@@ -54,8 +60,7 @@ def test_the_same_seed_gives_the_same_bytes(redis_port: int, run_name: str, tmp_
             results.append(system.finish())
     assert results[0] == results[1]
     assert results[0].scores.count(b"\n") > 20
-    actors = {int(line.split(b",")[0]) for line in results[0].scores.splitlines()[1:]}
-    assert actors == {0, 1, 2, 3}, "the log has the episodes of all learners' actors"
+    assert actors_of(results[0]) == {0, 1, 2, 3}, "the log has the episodes of all learners' actors"
 
 
 @pytest.mark.parametrize(
@@ -100,12 +105,41 @@ def test_learners_that_were_stopped_or_lost_one_go_on_exactly(
 def test_learners_without_lockstep_play_until_t_max(redis_port: int, run_name: str, tmp_path: Path) -> None:
     with Ranks(redis_port, run_name, tmp_path, [*words_of("impala"), *FREE]) as system:
         result = system.finish()
-    assert {int(line.split(b",")[0]) for line in result.scores.splitlines()[1:]} == {0, 1}
+    assert actors_of(result) == {0, 1}
 
 
-def test_learners_with_different_settings_are_refused(redis_port: int, run_name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [["--lr-IQN", "0.5"], ["--seed", "7"]], ids=" ".join)
+def test_learners_with_different_settings_are_refused(
+    redis_port: int, run_name: str, tmp_path: Path, more: list[str]
+) -> None:
     with Ranks(redis_port, run_name, tmp_path, words_of("rainbow_iqn"), started=False) as system:
-        found = system.start_learners(by_rank={1: ["--lr-IQN", "0.5"]})
+        found = system.start_learners(by_rank={1: more})
         assert [learner.finish(120) for learner in found] == [2, 2]
         for learner in found:
-            assert errors_of(learner)[-1].startswith("launch_learner.py: --lr-IQN: is 0.001 at learner 0 and 0.5 at")
+            (line,) = errors_of(learner)
+            assert line.startswith(f"{more[0]}: is ")
+            assert line.endswith("start all learners with the same settings")
+
+
+def test_torchrun_starts_learners_that_save_at_a_signal_and_another_number_is_refused(
+    redis_port: int, run_name: str, tmp_path: Path
+) -> None:
+    """The signal goes to torchrun, which hands it on; a run of two learners is not gone on with by one."""
+    with Ranks(redis_port, run_name, tmp_path, words_of("rainbow_iqn"), started=False) as system:
+        torchrun = system.start_torchrun()
+        for actor in ("0", "1"):
+            system.start(actor)
+        torchrun.wait_for("T = 800 /", seconds=200)
+        torchrun.terminate()
+        torchrun.finish(120)
+        assert re.search(r"Stopped at T = \d+, weights", torchrun.output), torchrun.output
+        assert list(tmp_path.glob("last_model_*.pth"))
+        alone = system.start(LEARNER)
+        assert alone.finish(120) == 2
+        assert "is of a run with 2 learners, and here are 1" in errors_of(alone)[-1]
+        for actor in ("0", "1"):
+            system.processes[actor].finish(120)
+            system.start(actor)
+        again = system.start_torchrun()
+        assert again.finish(300) == 0, again.output
+        assert re.search(r"Finished at T = \d+, weights", again.output)

@@ -95,6 +95,10 @@ class Keys:
         """Beginning of all keys with the run's id."""
         return f"{self.tag}:{self.run_id}:"
 
+    def lease_of(self, rank: int) -> str:
+        """Return the lease of one of several learners; that of the first is the learner's."""
+        return f"{self.run}:rank:{rank}" if rank else self.learner_lease
+
     @property
     def _group(self) -> str:
         return f"{self.beginning}evaluation:" if self.evaluation else self.beginning

@@ -52,7 +52,7 @@ from rainbow_iqn_apex.programs.learner.run import Run
 from rainbow_iqn_apex.programs.learner.saved_run import SavedRun, damage_named, parse
 from rainbow_iqn_apex.programs.learner.saved_settings import write_settings
 from rainbow_iqn_apex.programs.learner.sinks import make_feeder
-from rainbow_iqn_apex.programs.learner.team import Team, join
+from rainbow_iqn_apex.programs.learner.team import Team, join, local_number
 from rainbow_iqn_apex.programs.recording import EVALUATIONS, try_to_record
 from rainbow_iqn_apex.saber.results.run_record import present_start
 
@@ -67,7 +67,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
     if args.record_evaluations:
         try_to_record(args, EVALUATIONS, folder_to_write("--path-to-results", args.path_to_results))
     client = connect_to_redis(args, stop)
-    device = select_device(args)
+    device = select_device(args, local_number(os.environ))
     team = join(os.environ, device)
     share = share_of(args, team)
     check_same_settings(team, args)

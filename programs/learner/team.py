@@ -133,6 +133,12 @@ def gone(rank: int) -> str:
     )
 
 
+def local_number(environment: Mapping[str, str]) -> int:
+    """Return which of the learners on this machine this one is; 0 of a learner that torchrun has not started."""
+    number = environment.get("LOCAL_RANK", "0") if environment.get("WORLD_SIZE", "1") != "1" else "0"
+    return int(number) if number.isascii() and number.isdigit() else 0
+
+
 def join(environment: Mapping[str, str], device: torch.device, *, timeout_s: float = _MEETING_S) -> Team:
     """Meet the other learners that torchrun has started; SINGLE where it has started no others.
 
@@ -148,7 +154,10 @@ def join(environment: Mapping[str, str], device: torch.device, *, timeout_s: flo
             f"{environment.get('RANK')!r}: start them by torchrun, or unset WORLD_SIZE"
         ) from error
     try:
-        backend = "nccl" if device.type == "cuda" else "gloo"
+        backend = "gloo"
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # NCCL takes the present one
+            backend = "nccl"
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s))
         group = dist.new_group(timeout=timedelta(seconds=_LONGEST_S))
     except (RuntimeError, ValueError) as error:

@@ -9,9 +9,8 @@ import threading
 import time
 
 from rainbow_iqn_apex.memory.broker.connection import BrokerError, Client
-from rainbow_iqn_apex.memory.broker.learner_client import lease_key
 from rainbow_iqn_apex.memory.broker.lease import TTL_MS
-from rainbow_iqn_apex.memory.broker.transport import Scripts
+from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts
 from rainbow_iqn_apex.programs.learner.team import Team, gone
 
 _LOOK_S = 0.5
@@ -29,7 +28,7 @@ class TeamWatch:
     def __init__(self, client: Client, name: str, team: Team, tokens: list[bytes]) -> None:
         self._scripts = Scripts(client)
         self._rank = team.rank
-        self._others = {lease_key(name, rank): token for rank, token in enumerate(tokens) if rank != team.rank}
+        self._others = {Keys(name, "").lease_of(rank): token for rank, token in enumerate(tokens) if rank != team.rank}
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="others", daemon=True)
         if self._others:

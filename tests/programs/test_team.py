@@ -1,0 +1,80 @@
+"""What several learners are refused for before they begin, and what weights their samples have."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.common.errors import RunError, UserError
+from rainbow_iqn_apex.memory.chunk import ChunkId
+from rainbow_iqn_apex.memory.replay import Replay
+from rainbow_iqn_apex.programs.learner.buffers import share_of
+from rainbow_iqn_apex.programs.learner.team import SINGLE, join, local_number
+from tests.agents.test_agents import ENVIRONMENT, agent_of, play
+from tests.start_script import free_port
+
+CPU = torch.device("cpu")
+ALL = "--nb-actor 4 --memory-capacity 6000 --batch-size 8 --learn-start 301 --T-max 9000".split()
+
+
+def share(size: int, *more: str) -> options.Args:
+    team: Any = SimpleNamespace(rank=0, size=size)
+    return share_of(options.parse([*ALL, *more], "test", ""), team)
+
+
+def test_a_learner_that_torchrun_has_not_started_is_alone() -> None:
+    assert join({}, CPU) is SINGLE
+    assert join({"WORLD_SIZE": "1", "RANK": "0"}, CPU) is SINGLE
+    assert local_number({"LOCAL_RANK": "3"}) == 0  # of a job manager, perhaps
+    assert local_number({"LOCAL_RANK": "3", "WORLD_SIZE": "4"}) == 3
+
+
+def test_a_learner_without_the_others_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    for rank in ("0", "1"):
+        with pytest.raises(RunError, match=rf"^learner {rank}: not all 2 learners .* within 1 sec: [^\n]*$"):
+            join({"WORLD_SIZE": "2", "RANK": rank}, CPU, timeout_s=1)
+
+
+@pytest.mark.parametrize("environment", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "two", "RANK": "0"}], ids=str)
+def test_an_environment_of_no_torchrun_is_refused(environment: dict[str, str]) -> None:
+    with pytest.raises(UserError, match=r"^WORLD_SIZE: .*start them by torchrun"):
+        join(environment, CPU)
+
+
+def test_each_learner_has_its_share() -> None:
+    own = share(2)
+    assert (own.memory_capacity, own.batch_size, own.learn_start) == (3000, 4, 151)
+    assert share_of(options.parse(ALL, "test", ""), SINGLE).batch_size == 8
+
+
+@pytest.mark.parametrize(("option", "value"), [("--nb-actor", 2), ("--memory-capacity", 6002), ("--batch-size", 30)])
+def test_what_cannot_be_divided_is_refused_in_one_line(option: str, value: int) -> None:
+    with pytest.raises(UserError, match=rf"^{option}: {value} cannot be divided among 4 learners; give a multiple$"):
+        share(4, option, str(value))
+
+
+def test_the_largest_importance_weight_is_that_of_all_learners_samples() -> None:
+    """The other learner's least probability is a third of this one's."""
+    agent = agent_of("rainbow_iqn")
+    chunks = play(agent, 700)
+
+    def drawn(least_of_all: Callable[[Tensor], Tensor] | None) -> Tensor:
+        generator = torch.Generator().manual_seed(1)
+        replay = Replay(
+            agent.spec, ENVIRONMENT, 4000, generator, CPU, priority_weight=(0.4, 1), least_of_all=least_of_all
+        )
+        for number, chunk in enumerate(chunks):
+            replay.add(ChunkId(0, number), chunk)
+        weights = replay.sample(10, 0.5).weights
+        assert weights is not None
+        return weights
+
+    own = drawn(None)
+    torch.testing.assert_close(drawn(lambda least: least / 3), own * (1 / 3) ** 0.7)
+    torch.testing.assert_close(drawn(lambda least: least), own)
