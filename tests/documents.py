@@ -23,7 +23,7 @@ def documents() -> dict[str, str]:
     pages = [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").glob("*.md"),
-        *(ROOT / folder / "README.md" for folder in ("results", "benchmarks/results")),
+        *(ROOT / folder / "README.md" for folder in ("results", "benchmarks/results", "deploy")),
     ]
     return {path.relative_to(ROOT).as_posix(): path.read_text() for path in sorted(pages)}
 

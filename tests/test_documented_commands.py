@@ -186,6 +186,15 @@ def redis_cli(words: tuple[str, ...], place: Workplace) -> None:
         assert place.client.config_get(command[2])
 
 
+def slurm(words: tuple[str, ...], place: Workplace) -> None:
+    """Variables that the recipe reads, and options of the programs."""
+    recipe, given = words[: (number := words.index("deploy/slurm/run.sbatch"))], words[number + 1 :]
+    variables = dict(word.split("=") for word in recipe if re.match(r"[A-Z_]+=", word))
+    text = (ROOT / "deploy" / "slurm" / "run.sbatch").read_text()
+    assert [name for name in variables if f"${{{name}:" not in text] == []
+    launcher(("python", "launch_learner.py", "--nb-actor", variables["ACTORS"], *given), place)
+
+
 ONE_PLACE = "test_the_commands_of_access_make_certificates runs them"
 OTHER_MACHINE = "needs another machine"
 # The first that fits counts. A text tells why a command is not checked by itself.
@@ -216,6 +225,13 @@ RULES: list[tuple[str, Check | str]] = [
     (r"redis-cli ", redis_cli),
     (r"openssl |printf .*access/names", ONE_PLACE),
     (r"mkdir -p access$|tail -n 2 results/tutorial/", "tests/test_documented_runs.py runs it, or needs it not"),
+    (r"([A-Z_]+=\S+ )*bash deploy/slurm/run\.sbatch", slurm),
+    (r"bash deploy/kubernetes/make_secrets\.sh", "tests/deploy/test_kubernetes.py runs it"),
+    (
+        r"([A-Z_]+=\S+ )*docker compose|kubectl |RAINBOW_UID=",
+        "needs an engine; tests/deploy checks what can be without",
+    ),
+    (r"squeue|tail -f results/pong/learner.log$", "needs a cluster; tests/deploy/test_slurm.py runs the recipe"),
     (r"(scp|ssh) ", OTHER_MACHINE),
     (r"apt-get install (chromium|redis-server)$", "needs root; tests/test_ci.py tests how CI does it"),
 ]
@@ -288,6 +304,8 @@ def test_programs_take_the_commands_of_a_document(document: str, place: Workplac
         "redis-server redis_rainbow_6379.conf --acl-file x",
         "redis-cli --user admin scripts kill",
         "redis-cli config set maxmemories 8gb",
+        "RUNS=x ACTORS=64 bash deploy/slurm/run.sbatch --game pong",
+        "RUN=x ACTORS=64 bash deploy/slurm/run.sbatch --gmae pong",
         "python nonsense.py",
         "rm -r results",
     ],

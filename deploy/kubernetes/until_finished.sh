@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Runs a learner or an actor for a Job, for which exit code 0 means that its work is done. A program that was told to
+# stop ends with 0, too, as when its node is drained: here with 75, unless the run has finished by its own record.
+trap 'kill -TERM "$program"' TERM
+"$@" &
+program=$!
+code=0
+wait "$program" || code=$?
+while kill -0 "$program" 2>/dev/null; do # the signal has ended the wait alone
+  code=0
+  wait "$program" || code=$?
+done
+if [[ $code == 0 || $code == 143 ]]; then # 143: stopped while it loaded
+  export REDIS_USERNAME=viewer REDIS_PASSWORD=$VIEWER_PASSWORD
+  [[ $(python run_status.py --run-name "$RUN" --json) == *'"status": "finished"'* ]] || exit 75
+fi
+exit "$code"
