@@ -72,7 +72,13 @@ def processes_in(folder: Path) -> list[str]:
 def copy_project(folder: Path, stand_in: str) -> None:
     """Copy the real script, configuration and packages, and put a stand-in into the place of both launchers."""
     folder.mkdir()
-    for name in ("start_learning_atari.sh", "make_environment.sh", "redis_rainbow_6379.conf", "args.py"):
+    for name in (
+        "start_learning_atari.sh",
+        "run_local.sh",
+        "make_environment.sh",
+        "redis_rainbow_6379.conf",
+        "args.py",
+    ):
         shutil.copy(ROOT / name, folder)
     for link in (ROOT / PACKAGE).iterdir():
         if link.is_symlink() and link.is_dir():
@@ -99,18 +105,20 @@ class Workplace:
         self.address = ["--port-redis", str(self.port)]
         self.preset = ["--preset", "paper"]  # without one, the script asks PyTorch for a GPU first, which takes seconds
 
+    def start_by(self, script: str, *words: object) -> None:
+        """Start another script of the copy, not in the project's folder: that must not matter."""
+        self.output_file.unlink(missing_ok=True)
+        self._process = self._processes.start(
+            self.folder / script, *words, program="bash", cwd=self.folder.parent, environment=self.environment,
+            output=self.output_file, together=True,
+        )  # fmt: skip
+
     def command(self, *options: object) -> list[str]:
         script = self.folder / "start_learning_atari.sh"
         return ["bash", str(script), *self.address, *self.preset, *map(str, options)]
 
     def start(self, *options: object) -> None:
-        self.output_file.unlink(missing_ok=True)
-        # Not in the project's folder: that must not matter.
-        program, *words = self.command(*options)
-        self._process = self._processes.start(
-            *words, program=program, cwd=self.folder.parent, environment=self.environment,
-            output=self.output_file, together=True,
-        )  # fmt: skip
+        self.start_by(*self.command(*options)[1:])
 
     @property
     def output(self) -> str:

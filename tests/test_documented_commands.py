@@ -50,6 +50,13 @@ def start_script(words: tuple[str, ...], _: Workplace) -> None:
     start_options.read(words[2:], {}, lambda: 2)
 
 
+def local_start(words: tuple[str, ...], _: Workplace) -> None:
+    environment, agent, actors, environments, *more = words[2:]
+    option = "--env" if ":" in environment else "--game"
+    own = [option, environment, "--agent", agent, "--nb-actor", actors, "--nb-env-per-actor", environments]
+    start_options.read([*own, *more], {}, lambda: 2)
+
+
 def launcher(words: tuple[str, ...], _: Workplace) -> None:
     program, *given = words[1:]
     parsed = args.parse(given, program, "")
@@ -175,6 +182,7 @@ OTHER_MACHINE = "needs another machine"
 # The first that fits counts. A text tells why a command is not checked by itself.
 RULES: list[tuple[str, Check | str]] = [
     (r"bash start_learning_atari\.sh( |$)", start_script),
+    (r"bash run_local\.sh ", local_start),
     (r"python launch_(learner|actor)\.py", launcher),
     (r"(\.venv/bin/)?python test_multiple_seed\.py", evaluation),
     (r"python saber_report\.py", report),
@@ -246,6 +254,7 @@ def test_programs_take_the_commands_of_a_document(document: str, place: Workplac
     "mutation",
     [
         "bash start_learning_atari.sh --game pong --nb-actors 4",
+        "bash run_local.sh pong impala 2",
         "python launch_learner.py --id-actor 0",
         "python launch_actor.py --nb-actor 6 --synchronize-actors-with-learner False",
         "python launch_actor.py --id-actor 0 --learn-starts 8000",
