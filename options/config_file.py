@@ -4,27 +4,31 @@
 game: pong
 batch-size: 64  # or batch_size
 
-A value is read as the same text on the command line is. The file is parsed to its texts: no object is made of them. So
-no tag of YAML can run anything, no alias can grow, `no` and `010` stay what they are, and a setting that is given twice
-is noticed.
+A value is read as the same text on the command line is, and a setting that is given twice is noticed.
 """
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.option import flag_of
-from rainbow_iqn_apex.options import command_line
+from rainbow_iqn_apex.options import command_line, yaml_texts
+from rainbow_iqn_apex.options.yaml_texts import Entry
 
 if TYPE_CHECKING:
     import yaml
 
 CONFIG = "config"  # the option that names the file
-_MOST_BYTES = 100_000  # every option needs some 50
-_EXPECTED = "expected a line `name: value` for each setting"
+_WANTED = yaml_texts.Wanted(
+    "--config",
+    "--config: no such file: ",
+    "expected a line `name: value` for each setting",
+    "is it a configuration file?",
+    "the name of an option",
+)
 _FLAG = re.compile(r"--[A-Za-z][\w-]*")
 _OTHER_NAMES = {  # an option on the command line takes the place of these in a file, too
     "agent": {"rainbow_only"},
@@ -43,13 +47,6 @@ class Settings(NamedTuple):
     errors: list[str]
 
 
-class _Entry(NamedTuple):
-    """A setting of a file."""
-
-    key: str
-    value: "yaml.Node"
-
-
 def read(groups: Sequence[type], argv: Sequence[str] | None) -> Settings:
     """Read a command line of the options of these groups, and the configuration file that it names."""
     values, errors = command_line.read(groups, argv)
@@ -57,7 +54,7 @@ def read(groups: Sequence[type], argv: Sequence[str] | None) -> Settings:
     if path is None:
         return Settings(values, {}, errors)
     try:
-        entries = list(_entries(path))
+        entries = list(yaml_texts.read(path, _WANTED))
     except UserError as error:
         return Settings(values, {}, [*errors, str(error)])
     found, keys, wrong = _values(groups, entries)
@@ -78,44 +75,7 @@ def name_source(line: str, path: Path | None, keys: Mapping[str, str]) -> str:
     return f"{line} ({path} sets {', '.join(others)})" if others else line
 
 
-def _entries(path: Path) -> Iterator[_Entry]:
-    """Yield the settings of a file; raises UserError if it is no configuration file."""
-    import yaml  # only who names a file waits for this
-
-    try:
-        root = yaml.compose(_text(path), Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise UserError(f"{path}: {line}{_EXPECTED} in YAML: {error.problem or error.context}") from error
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path}: {_EXPECTED} in YAML") from error
-    if root is None:  # nothing but comments
-        return
-    if not isinstance(root, yaml.MappingNode):
-        raise UserError(f"{path}: {_EXPECTED}")
-    for key, value in root.value:
-        if not isinstance(key, yaml.ScalarNode):
-            raise UserError(f"{path}: line {key.start_mark.line + 1}: expected the name of an option")
-        yield _Entry(str(key.value), value)
-
-
-def _text(path: Path) -> str:
-    if not path.is_file():
-        raise UserError(f"--config: no such file: {path}; {_EXPECTED} in YAML")
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise UserError(f"--config: {path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: expected a text in UTF-8; is it a configuration file?") from error
-    if len(data) > _MOST_BYTES:
-        raise UserError(f"{path}: expected at most {_MOST_BYTES} bytes; is it a configuration file?")
-    return text
-
-
-def _values(groups: Sequence[type], entries: Sequence[_Entry]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+def _values(groups: Sequence[type], entries: Sequence[Entry]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     """Return the values of a file and its keys, both by option, and its mistakes."""
     fields = {f.name: f for group in groups for f in dataclasses.fields(group)}
     values: dict[str, Any] = {}
@@ -143,24 +103,5 @@ def _text_of(node: "yaml.Node", *, listed: bool) -> str:
     import yaml
 
     if listed and isinstance(node, yaml.SequenceNode):
-        return ",".join(_scalar(part) for part in node.value)
-    return _scalar(node)
-
-
-def _scalar(node: "yaml.Node") -> str:
-    """Return the text of a value; raises ValueError for any other kind."""
-    import yaml
-
-    kind = node.tag.removeprefix("tag:yaml.org,2002:")
-    if not isinstance(node, yaml.ScalarNode):
-        raise ValueError(
-            f"expected a single value, got a {'list' if isinstance(node, yaml.SequenceNode) else 'mapping'}"
-        )
-    if kind == "null":
-        raise ValueError("expected a value")
-    if kind not in ("bool", "float", "int", "merge", "str", "timestamp", "value"):  # what plain texts resolve to
-        raise ValueError("expected a value without a tag")
-    text = str(node.value)
-    if "\0" in text or len(text.splitlines()) > 1:
-        raise ValueError("expected a text of one line")
-    return text
+        return ",".join(yaml_texts.scalar(part) for part in node.value)
+    return yaml_texts.scalar(node)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from rainbow_iqn_apex.programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 
 def main() -> None:

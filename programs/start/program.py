@@ -13,8 +13,8 @@ from rainbow_iqn_apex.programs.start import options, windows
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.process import Clock, no_window
 from rainbow_iqn_apex.programs.start.screen import shown
-from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 from rainbow_iqn_apex.programs.start.supervisor import Supervisor
+from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _HELP = Path(__file__).with_name("help.txt")
 

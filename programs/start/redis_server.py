@@ -19,7 +19,7 @@ from rainbow_iqn_apex.programs.server_program import (
     settings_of,
 )
 from rainbow_iqn_apex.programs.start.output import say
-from rainbow_iqn_apex.programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _ANSWERS_WITHIN_S = 30.0
 _MOST_RESTARTS = 3

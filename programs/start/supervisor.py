@@ -9,7 +9,7 @@ from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.page_server import page_servers
 from rainbow_iqn_apex.programs.start.process import Clock, OpenWindow, Process, no_window
 from rainbow_iqn_apex.programs.start.redis_server import RedisServer
-from rainbow_iqn_apex.programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _LEARNER_STARTS_S = 60.0  # no learner finishes so soon after its start
 _PAGES_END_S = 5.0

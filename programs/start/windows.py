@@ -17,7 +17,7 @@ from typing import Protocol
 
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.programs.start import viewer
-from rainbow_iqn_apex.programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.programs.stop_request import StopRequest
 
 _OPENS_WITHIN_S = 30.0
 _CHOOSE = "its prefix key, mostly Ctrl-b, then w lists them"

@@ -14,8 +14,8 @@ import pytest
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.programs.start.output import say
 from rainbow_iqn_apex.programs.start.process import Process
-from rainbow_iqn_apex.programs.start.stop_request import StopRequest
 from rainbow_iqn_apex.programs.start.viewer import QUESTION
+from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.deadline import wait_until
 
 

@@ -23,7 +23,7 @@ from rainbow_iqn_apex.programs.start.redis_server import (
     take_back,
     uses_running,
 )
-from rainbow_iqn_apex.programs.start.stop_request import StopRequest
+from rainbow_iqn_apex.programs.stop_request import StopRequest
 from tests.deadline import wait_until
 from tests.processes import Processes
 from tests.servers import BUNDLED, SERVERS
