@@ -29,6 +29,7 @@ _COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
     "launch_actor.py": "apex-actor",
     "test_multiple_seed.py": "apex-eval",
     "dashboard.py": "apex-dashboard",
+    "sweep.py": "apex-sweep",
 }
 _HELP = frozenset({"-h", "--help"})
 _ABSENT = "\0absent"  # a value that no command line can hold: the option was given without one

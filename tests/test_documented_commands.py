@@ -25,6 +25,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options import completion
 from rainbow_iqn_apex.programs.dashboard import options as dashboard_options
 from rainbow_iqn_apex.programs.start import options as start_options
+from rainbow_iqn_apex.programs.sweep import program as sweep_program
 from rainbow_iqn_apex.saber.report import program as report_program
 from tests.documents import SHELL, Command, blocks, commands, documents, write_modules
 from tests.memory.test_redis_users import make_users
@@ -103,6 +104,14 @@ def status(words: tuple[str, ...], _: Workplace) -> None:
 
 def dashboard(words: tuple[str, ...], _: Workplace) -> None:
     dashboard_options.parse(words[2:], "")
+
+
+def sweep(words: tuple[str, ...], place: Workplace) -> None:
+    """The file of the command is the one that the document shows before."""
+    (text,) = [block.text for block in blocks("", DOCUMENTS["docs/programs.md"]) if block.text.startswith("games: ")]
+    (place.folder / words[2]).write_text(text)
+    given = sweep_program.parser("").parse_args(words[2:])
+    assert len(sweep_program.planned(given.file, place.folder)) == 24
 
 
 def requirements(words: tuple[str, ...], _: Workplace) -> None:
@@ -188,6 +197,7 @@ RULES: list[tuple[str, Check | str]] = [
     (r"python saber_report\.py", report),
     (r"python run_status\.py", status),
     (r"python dashboard\.py", dashboard),
+    (r"python sweep\.py", sweep),
     (r"\.venv/bin/pip install -r ", requirements),
     (r"(prometheus|tensorboard|trackio|wandb) ", "another project's program"),
     (r"apex-", installed),
@@ -263,6 +273,7 @@ def test_programs_take_the_commands_of_a_document(document: str, place: Workplac
         "python programs/make_redis_users.py access --redis-9",
         "apex-learner --print-completion korn",
         "python run_status.py --watched",
+        "python sweep.py sweep.yaml --at-onces 2",
         ".venv/bin/pip install -r requirements-more.txt",
         "apex-actor --nb-actor 2",
         "python launch_learner.py --config --game pong",

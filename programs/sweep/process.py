@@ -1,0 +1,97 @@
+"""Run the start script for one run of a sweep, which ends with the sweep whatever ends that."""
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.programs.stop_request import ENDS_WITH
+from rainbow_iqn_apex.programs.sweep.runs import Run, State
+
+LOG = "sweep.log"  # of all starts of a run, in its folder
+_LOCK = ".sweep.lock"
+_TAIL = 16_384  # bytes
+_PACKAGE_IN = str(Path(__file__).resolve().parents[2])
+_FAULTS = (r"error: |cannot go on", r"^\[learner\] ", ".")  # what tells best why a run has failed comes first
+
+
+class Process:
+    """The start script of a run."""
+
+    def __init__(self, run: Run, state: State, lock: IO[bytes], gpu: int | None) -> None:
+        """Start it; `lock` is what `take` has returned. Raises OSError."""
+        self.run = run
+        self._state = state
+        own = [f"--path-to-results={run.folder}", f"--port-redis={state.port}", "--windows=none"]
+        own += [] if gpu is None else [f"--gpus={gpu}"]
+        command = [sys.executable, "-m", "rainbow_iqn_apex.programs.start", "start_learning_atari.sh", *run.words, *own]
+        with lock, (run.folder / LOG).open("ab") as log:
+            self._popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment() | {ENDS_WITH: str(os.getpid())},
+                start_new_session=True,  # Ctrl-C reaches the sweep alone, which stops all
+                pass_fds=[lock.fileno()],  # the lock lasts as long as the start script
+            )
+
+    def exit_code(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        return self._popen.poll()
+
+    def ask_to_stop(self) -> None:
+        """Ask it to save and stop everything."""
+        self._popen.terminate()
+
+    def wait(self) -> int:
+        """Wait for its end and return the exit code; the start script kills what does not stop."""
+        return self._popen.wait()
+
+    def fault(self) -> str:
+        """Return the line that tells best why it has failed."""
+        lines = last_lines(self.run)[-30:]
+        return next((found for text in _FAULTS if (found := _last(text, lines))), "it has printed nothing")
+
+    def progress(self) -> tuple[int, str]:
+        """Return the agent steps that the learner has printed last, and its newest words about the score."""
+        lines = last_lines(self.run)
+        steps = re.search(r"T = ([0-9]{1,18}) / ", _last(r"^\[learner\] \[.*\] T = ", lines))
+        score = _last(r"^\[learner\] (Score|Mean) ", lines).removeprefix("[learner] ")
+        return int(steps[1]) if steps else 0, score or _last(".", lines)
+
+
+def environment() -> dict[str, str]:
+    """Return this process's variables, with which Python finds this package from any folder."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [_PACKAGE_IN, os.environ.get("PYTHONPATH", "")]))}
+
+
+def take(run: Run) -> IO[bytes] | None:
+    """Return a lock of the run's folder, None if another start script is at work there; raises OSError."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    lock = (run.folder / _LOCK).open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def last_lines(run: Run) -> list[str]:
+    """Return the newest lines of a run's log."""
+    with suppress(OSError), (run.folder / LOG).open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        return file.read().decode(errors="replace").splitlines()
+    return []
+
+
+def _last(pattern: str, lines: list[str]) -> str:
+    """Return the newest line that has the pattern, empty if there is none."""
+    found = next((line for line in reversed(lines) if re.search(pattern, line)), "")
+    return one_line(found) if found.strip() else ""

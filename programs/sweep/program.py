@@ -1,0 +1,128 @@
+"""Run a sweep: from its command line to its exit code."""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rainbow_iqn_apex.common.errors import Stopped, UserError
+from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.options import command_line, completion, version
+from rainbow_iqn_apex.options.parser import Parser, port
+from rainbow_iqn_apex.programs.stop_request import StopRequest
+from rainbow_iqn_apex.programs.sweep import settings, slurm
+from rainbow_iqn_apex.programs.sweep.process import environment
+from rainbow_iqn_apex.programs.sweep.runs import Run, check_environment, logs, plan
+from rainbow_iqn_apex.programs.sweep.screen import View, opened
+from rainbow_iqn_apex.programs.sweep.sweep import Sweep
+
+PROGRAM = "sweep.py"
+_FIRST_PORT = 6400
+_MOST_AT_ONCE = 64
+
+
+def run(argv: Sequence[str], description: str, stop: StopRequest) -> int:
+    """Run what a command line asks for; return the exit code. Raises UserError for a wrong one."""
+    given = parser(description).parse_args(list(argv))
+    folder = given.path_to_results or Path("results") / given.file.stem
+    runs = planned(given.file, folder)
+    check_environment()
+    if given.only:
+        runs_asked = [run for run in runs if run.name == given.only]
+        if not runs_asked:
+            raise UserError(f"--only: {given.file} has no run {given.only!r}; its runs are folders of {folder}")
+    else:
+        runs_asked = runs
+    folder_to_write("--path-to-results", folder)
+    if given.slurm:
+        return _write_script(runs, folder, given)
+    with opened() as view:
+        sweep = Sweep(runs, runs_asked, given.at_once or 1, given.gpus, given.port_redis, view)
+        try:
+            failed = sweep.run(stop)
+        except Stopped:
+            in_order = sweep.stop()
+            view.say(f"go on from here with: {shlex.join([*_words(), *argv])}")
+            return 0 if in_order else 1
+        finally:
+            sweep.stop()  # also after an error
+        if all(run.is_finished() for run in runs) or (failed and not given.only):
+            _report(runs, folder, view)
+    return 1 if failed else 0
+
+
+def planned(file: Path, folder: Path) -> list[Run]:
+    """Return the runs of a file; raises UserError with every mistake, one a line."""
+    found, errors = settings.read(file)
+    try:
+        runs = plan(found, folder, str(file))
+    except UserError as error:
+        errors += str(error).splitlines()
+    if errors:
+        raise UserError("\n".join(errors))
+    return runs
+
+
+def parser(description: str) -> Parser:
+    """Return the parser of the command line."""
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = Parser(
+        prog=command_line.name_of(PROGRAM), description=description, formatter_class=layout, allow_abbrev=False
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="what the sweep goes over (YAML)")
+    parser.add_argument("--at-once", type=_at_once, metavar="N", help="runs at the same time [1; --slurm: all]")
+    parser.add_argument(
+        "--path-to-results", type=Path, metavar="FOLDER", help="where each run has a folder [results/<name of FILE>]"
+    )
+    parser.add_argument("--gpus", type=_gpus, default=(), metavar="LIST", help="CUDA devices, which runs take in turn")
+    parser.add_argument(
+        "--port-redis", type=port, default=_FIRST_PORT, metavar="PORT",
+        help=f"first port for the runs' Redis servers [{_FIRST_PORT}]",
+    )  # fmt: skip
+    parser.add_argument("--only", default="", metavar="NAME", help="the run of this name alone, for an array of Slurm")
+    parser.add_argument("--slurm", action="store_true", help="start nothing, and write what sbatch takes")
+    completion.offer(parser)
+    version.offer(parser)
+    return parser
+
+
+def _at_once(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_AT_ONCE:
+        raise argparse.ArgumentTypeError(f"expected 1 to {_MOST_AT_ONCE}, got {text!r}")
+    return int(text)
+
+
+def _gpus(text: str) -> tuple[int, ...]:
+    numbers = text.split(",")
+    if not all(number.isdecimal() and len(number) < 10 for number in numbers):
+        raise argparse.ArgumentTypeError(f"expected device numbers separated by commas, got {text!r}")
+    return tuple(map(int, numbers))
+
+
+def _words() -> list[str]:
+    name = command_line.name_of(PROGRAM)
+    return ["python", PROGRAM] if name == PROGRAM else [name]
+
+
+def _write_script(runs: Sequence[Run], folder: Path, given: argparse.Namespace) -> int:
+    left = [run for run in runs if not run.is_finished()]
+    if not left:
+        print(f"all {len(runs)} runs have finished")
+        return 0
+    more = [f"--gpus={','.join(map(str, given.gpus))}"] if given.gpus else []
+    own = [str(given.file), f"--path-to-results={folder}", f"--port-redis={given.port_redis}", *more]
+    path = slurm.write(left, folder, [sys.executable, str(Path(sys.argv[0]).resolve()), *own], given.at_once)
+    print(f"{len(left)} of {len(runs)} runs; submit them with: sbatch {shlex.quote(str(path))}")
+    return 0
+
+
+def _report(runs: Sequence[Run], folder: Path, view: View) -> None:
+    """Make a report of all that Atari's runs have logged; a report that fails is told, and ends nothing."""
+    if not (found := logs(runs)):
+        return
+    command = [sys.executable, "-m", "rainbow_iqn_apex.saber_report", *map(str, found), "--output", f"{folder}/report"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    for line in (done.stderr if done.returncode else done.stdout).splitlines()[-1:]:
+        view.say(line)

@@ -1,0 +1,170 @@
+"""The runs of a sweep: their names, folders, options, Redis ports, and what has become of them."""
+
+import json
+import math
+import os
+import re
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from rainbow_iqn_apex import args
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common import schema
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.common.files import replace_file
+from rainbow_iqn_apex.common.schema import Count
+from rainbow_iqn_apex.options.environment_names import task_name
+from rainbow_iqn_apex.programs.sweep.settings import Settings
+from rainbow_iqn_apex.saber.results.run_record import read_record
+
+MOST_RUNS = 1000
+_MOST_LINES = 40
+_MOST_NAME = 200  # characters, of the 255 that a folder's name may have
+_STATE = "sweep.json"
+_LAST_PORT = 65_535
+_OWN = (  # what a sweep gives each run
+    "game", "env", "agent", "rainbow-only", "seed", "path-to-results", "run-name", "host-redis", "port-redis",
+    "redis-url", "id-actor", "id-eval-actor",
+)  # fmt: skip
+Port = Annotated[int, Meta(ge=1, le=_LAST_PORT)]
+
+
+@dataclass(frozen=True)
+class State:
+    """What a sweep writes down about a run, in the run's folder."""
+
+    port: Port  # of its Redis server, always the same: a run goes on with the server that it began with
+    finished: Count  # the agent steps to which the run has come in good order, 0 until then
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the start script."""
+
+    name: str
+    index: int  # among the runs of the sweep
+    folder: Path
+    words: tuple[str, ...]  # options, without those of its folder and its Redis server
+    args: Args  # what the options come to
+
+    def state(self) -> State | None:
+        """Return what was written down; None for a run that was never started. Raises UserError for a damaged file."""
+        path = self.folder / _STATE
+        try:
+            return schema.read_record(path.read_bytes(), State, 1000)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise UserError(f"{path}: not written by a sweep ({error}); move its folder away") from error
+
+    def write(self, state: State) -> None:
+        """Write down a state; raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with replace_file(self.folder / _STATE) as file:
+            file.write(f"{json.dumps(asdict(state))}\n".encode())
+
+    def is_finished(self) -> bool:
+        """Return whether the run has come to its T-max in good order."""
+        state = self.state()
+        return state is not None and state.finished >= self.args.T_max
+
+    def finish(self) -> bool:
+        """Write down that the run has come to its T-max, if its record tells so; return that."""
+        try:
+            record = read_record(self.folder / f"{self.args.task}.json")
+        except ValueError:
+            return False
+        state = self.state()
+        if record is None or state is None or record.reached < self.args.T_max:
+            return False
+        self.write(replace(state, finished=self.args.T_max))
+        return True
+
+
+def plan(settings: Settings, folder: Path, source: str) -> list[Run]:
+    """Return the runs of these settings; raises UserError with all mistakes, one a line, which names the `source`."""
+    environments = [("game", text) for text in settings.games] + [("env", text) for text in settings.environments]
+    count = len(environments) * len(settings.agents) * len(settings.seeds)
+    count *= math.prod(len(values) for _, values in settings.vary)
+    if count > MOST_RUNS:
+        raise UserError(f"{source}: expected at most {MOST_RUNS} runs, these are {count}; make several sweeps of them")
+    errors = list(_wrong_names(settings, source))
+    runs: list[Run] = []
+    axes = [[(name, value) for value in values] for name, values in settings.vary]
+    for environment, agent, varied, seed in product(environments, settings.agents, product(*axes), settings.seeds):
+        more = [(name, value) for name, value in (*settings.options, *varied) if name not in _OWN]
+        words = tuple(f"--{name}={value}" for name, value in (environment, ("agent", agent), ("seed", seed), *more))
+        name = _name(environment[0], environment[1], agent, varied, seed)
+        try:
+            parsed = args.parse([*words, f"--path-to-results={folder / name}"], "", "")
+            runs.append(Run(name, len(runs), folder / name, words, parsed))
+        except UserError as error:
+            errors += [f"{source}: {line}" for line in str(error).splitlines()]
+    errors += [f"{source}: {line}" for line in _wrong_folders([run.name for run in runs])]
+    if errors:
+        different = list(dict.fromkeys(errors))
+        if left := different[_MOST_LINES:]:
+            different[_MOST_LINES:] = [f"{source}: and {len(left)} more"]
+        raise UserError("\n".join(different))
+    return runs
+
+
+def _wrong_names(settings: Settings, source: str) -> Iterator[str]:
+    both = {name for name, _ in settings.options} & {name for name, _ in settings.vary}
+    for part, names in (("options", settings.options), ("vary", settings.vary)):
+        for name, _ in names:
+            if name in _OWN:
+                yield f"{source}: {part}: {name}: a sweep gives this to each run; leave it out"
+            elif name in both:
+                yield f"{source}: {part}: {name}: stands in options and vary; leave out one of them"
+
+
+def _name(kind: str, environment: str, agent: str, varied: Sequence[tuple[str, str]], seed: str) -> str:
+    task = environment if kind == "game" else task_name(environment, "")
+    parts = [task, agent, *(f"{name}-{value}" for name, value in varied), f"seed-{seed}"]
+    return "_".join(re.sub(r"[^\w.-]", "-", part) for part in parts)
+
+
+def _wrong_folders(names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        if len(name) > _MOST_NAME:
+            yield f"the folder {name[:60]}... of a run would have {len(name)} letters, expected at most {_MOST_NAME}"
+        elif names.count(name) > 1:
+            yield f"two runs would write to the folder {name}; leave out one of them"
+
+
+def port_for(run: Run, runs: Sequence[Run], first: int) -> int:
+    """Return the port of a run's Redis server: that of its earlier starts, else one that is free.
+
+    Runs whose number differs try different ports, so they may be started at the same time, also on several machines.
+    """
+    if state := run.state():
+        return state.port
+    taken = {state.port for other in runs if (state := other.state())}
+    for port in range(first + run.index, _LAST_PORT + 1, len(runs)):
+        if port not in taken and not _listens(port):
+            return port
+    raise UserError(f"--port-redis: no port from {first} on is free for {run.name}; name a smaller one")
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(3)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def logs(runs: Iterable[Run]) -> list[Path]:
+    """Return the folders of these runs that have a training log, of Atari alone."""
+    return [run.folder for run in runs if run.args.env == "atari" and (run.folder / f"{run.args.task}.csv").exists()]
+
+
+def check_environment() -> None:
+    """Raise UserError if the environment names a Redis server, which all runs would share."""
+    if named := sorted(name for name in os.environ if name in ("REDIS_URL", "REDIS_PASSWORD") and os.environ[name]):
+        raise UserError(f"{named[0]}: is set, but each run of a sweep has a Redis server of its own; unset it")

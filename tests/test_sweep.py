@@ -1,0 +1,267 @@
+"""sweep.py as a person uses it: real start scripts, learners, actors and Redis servers, on tiny settings."""
+
+import fcntl
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.programs.stop_request import StopRequest
+from rainbow_iqn_apex.programs.sweep import program
+from rainbow_iqn_apex.programs.sweep.program import planned
+from tests.deadline import wait_until
+from tests.processes import ROOT, Ended, Process, Processes, clean_environment, run
+from tests.start_script import free_port, processes_in
+from tests.terminal import Terminal
+
+FAST = "{preset: cpu, T-max: 1200, log-interval: 400, hidden-size: 8, disable-cuda: true}"
+CARTPOLE = f"environments: [gymnasium:CartPole-v1]\nagents: [reinforce]\noptions: {FAST}\n"
+NAMES = [f"CartPole-v1_reinforce_seed-{seed}" for seed in (1, 2, 3)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where sweeps are started, with a space, as people have."""
+    place = tmp_path / "my sweeps"
+    place.mkdir()
+    yield place
+    for process in psutil.process_iter():
+        if process.pid in _found(place):
+            process.kill()
+
+
+def _found(place: Path) -> list[int]:
+    pids = []
+    for process in psutil.process_iter():
+        try:
+            if str(place) in process.cwd() or any(str(place) in word for word in process.cmdline()):
+                pids.append(process.pid)
+        except psutil.Error:
+            continue
+    return pids
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "s.yaml"
+    file.write_text(text)
+    return file
+
+
+def start(processes: Processes, folder: Path, *words: object) -> Process:
+    own = ["--port-redis", free_port(), *words]
+    return processes.start(ROOT / "sweep.py", "s.yaml", *own, cwd=folder, together=True)
+
+
+def call(folder: Path, *words: object) -> Ended:
+    return run(ROOT / "sweep.py", "s.yaml", *words, cwd=folder, environment=clean_environment())
+
+
+def wait_for_log(sweep: Process, folder: Path, name: str, text: str) -> Path:
+    log = folder / "results" / "s" / name / "sweep.log"
+    sweep.wait_until(lambda: log.exists() and text in log.read_text(), text, 240)
+    return log
+
+
+def finished(folder: Path, name: str) -> int:
+    path = folder / "results" / "s" / name / "sweep.json"
+    return int(json.loads(path.read_text())["finished"]) if path.exists() else 0
+
+
+def assert_nothing_left(folder: Path) -> None:
+    wait_until(lambda: not processes_in(folder), f"no process left, of {processes_in(folder)}", 30)
+
+
+@pytest.mark.slow
+def test_a_sweep_is_stopped_goes_on_and_is_skipped_when_it_has_finished(folder: Path, processes: Processes) -> None:
+    """Ctrl-C saves all; the same command goes on; a killed sweep leaves nothing; a third finds nothing to do."""
+    # Mutations: start finished runs again; leave ENDS_WITH out of the start script's environment.
+    write(folder, CARTPOLE.replace("1200", "400000") + "seeds: [1, 2, 3]\n")
+    sweep = start(processes, folder, "--at-once", 2)
+    for name in NAMES[:2]:
+        sweep.wait_for(f"{name} has started", seconds=120)
+        wait_for_log(sweep, folder, name, "[learner] [")
+    assert NAMES[2] not in sweep.output, "two at a time"
+    sweep.press_ctrl_c()
+    assert sweep.finish(120) == 0, sweep.output
+    assert f"stopping {NAMES[0]}, {NAMES[1]}, which save first" in sweep.output
+    assert "go on from here with: python sweep.py s.yaml --port-redis" in sweep.output.splitlines()[-1]
+    assert_nothing_left(folder)
+    sweep = start(processes, folder, "--at-once", 1)
+    sweep.wait_for(f"{NAMES[0]} has started", seconds=120)
+    log = wait_for_log(sweep, folder, NAMES[0], "Resuming from")
+    sweep.kill()
+    assert_nothing_left(folder)
+    assert "all is stopped and saved" in log.read_text().splitlines()[-2]
+    write(folder, CARTPOLE.replace("1200", "4000") + "seeds: [1, 2, 3]\n")  # which the first two have done already
+    sweep = start(processes, folder, "--at-once", 2)
+    assert sweep.finish(400) == 0, sweep.output
+    assert sweep.output.splitlines()[-1] == "3 runs: 3 finished"
+    assert [finished(folder, name) for name in NAMES] == [4000, 4000, 4000]
+    assert start(processes, folder).end(60).out.splitlines() == [
+        "3 of 3 runs have finished before", "3 runs: 3 finished",
+    ]  # fmt: skip
+    assert_nothing_left(folder)
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_is_told_and_the_others_go_on(folder: Path, processes: Processes) -> None:
+    # Mutation: end the sweep at the first failure.
+    write(folder, CARTPOLE + "seeds: [1, 2]\n")
+    bad = folder / "results" / "s" / NAMES[0]
+    bad.mkdir(parents=True)
+    (bad / "CartPole-v1.csv").write_text("of somebody else\n")
+    sweep = start(processes, folder)
+    assert sweep.finish(400) == 1, sweep.output
+    failed = f"{NAMES[0]} has failed with exit code 2: [learner] launch_learner.py: error: --path-to-results: "
+    assert failed in sweep.output and f"{NAMES[1]} has finished" in sweep.output
+    assert sweep.output.splitlines()[-1] == "2 runs: 1 failed, 1 finished"
+    assert_nothing_left(folder)
+
+
+@pytest.mark.slow
+def test_runs_of_atari_come_into_one_report(folder: Path, processes: Processes) -> None:
+    game = "{preset: cpu, T-max: 1500, memory-capacity: 4000, learn-start: 900, hidden-size: 16, log-interval: 300"
+    game += ", disable-cuda: true, nb-env-per-actor: 4, num-tau-samples: 4, num-tau-prime-samples: 5, batch-size: 4}"
+    write(folder, f"games: [pong, breakout]\nseeds: 5\noptions: {game}\n")
+    sweep = start(processes, folder, "--at-once", 2)
+    assert sweep.finish(500) == 0, sweep.output
+    assert "2 runs: 2 finished" in sweep.output
+    page = folder / "results" / "s" / "report" / "saber.html"
+    assert str(page.relative_to(folder)) in sweep.output.splitlines()[-1]
+    text = page.with_suffix(".json").read_text()
+    assert "breakout" in text and "pong" in text
+
+
+def test_every_mistake_is_told_at_once_and_nothing_starts(folder: Path) -> None:
+    # Mutation: stop at the first run that is wrong.
+    write(
+        folder,
+        "games: [pongg]\nagents: [impala, nobody]\nseedz: [1]\nseeds: [1, 1]\noptions:\n  batch-sise: 4\n  game: pong\n"
+        "  hidden-size: 0\nvary:\n  hidden-size: [4]\n  lr-IMPALA: []\n",
+    )
+    code, out, errors = call(folder)
+    assert (code, out) == (2, "")
+    lines = errors.splitlines()
+    assert all(line.startswith("sweep.py: error: s.yaml: ") for line in lines)
+    for expected in (
+        "seedz: no such option; did you mean seeds",
+        "seeds: expected each value once, got '1' twice",
+        "vary: lr-IMPALA: expected 1 to 1000 values, got 0",
+        "options: game: a sweep gives this to each run; leave it out",
+        "--batch-sise=4: no such option; did you mean --batch-size",
+        "--hidden-size: must be above 0, is 0",
+        "--game: unknown game 'pongg'; did you mean pong?",
+        "or package.module:Class, got 'nobody'",
+    ):
+        assert expected in errors, errors
+    assert not (folder / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "s.yaml: expected the keys games or environments, agents, seeds, options and vary; there is neither"),
+        ("[1]", "s.yaml: expected the keys games or environments, agents, seeds, options and vary"),
+        ("games: !!python/object/apply:os.system [ls]\n", "s.yaml: games: expected a single value, got a list"),
+        ("games: [pong]\nseeds: [1, [2]]\n", "s.yaml: seeds: expected a single value, got a list"),
+        ("games: [pong]\noptions: 4\n", "s.yaml: options: expected a line `name: value` for each option"),
+        ("games: [pong]\nvary: {seed: [1]}\n", "s.yaml: vary: seed: a sweep gives this to each run; leave it out"),
+        (
+            f"games: [pong]\nseeds: [{', '.join(map(str, range(900)))}]\nvary: {{gamma: [1, 2]}}\n",
+            "s.yaml: expected at most 1000 runs, these are 1800",
+        ),
+        ("games: [pong]\nvary: {run_name: [1], replay-mix: ['a:1', 'a/1']}\n", "two runs would write to the folder"),
+    ],
+)
+def test_a_wrong_file_is_refused(folder: Path, text: str, line: str) -> None:
+    with pytest.raises(UserError) as caught:
+        planned(write(folder, text), folder)
+    assert line in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--at-once", "0"], "--at-once: expected 1 to 64, got '0'"),
+        (["--gpus", "a"], "--gpus: expected device numbers separated by commas, got 'a'"),
+        (["--only", "x"], "--only: {} has no run 'x'; its runs are folders of results/s"),
+        (["more"], "unrecognized arguments: more"),
+        (["--port-redis", "0"], "--port-redis: expected 1 to 65535, got '0'"),
+    ],
+)
+def test_wrong_words_are_refused(folder: Path, words: list[str], line: str) -> None:
+    file = write(folder, CARTPOLE)
+    with pytest.raises(UserError) as caught:
+        program.run([str(file), *words], "", StopRequest())
+    assert str(caught.value) == line.format(file)
+
+
+def test_a_server_that_all_would_share_and_a_missing_file_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="FILE: no such file: "):
+        program.run([str(folder / "s.yaml")], "", StopRequest())
+    monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1")
+    with pytest.raises(UserError, match="REDIS_URL: is set, but each run of a sweep has a Redis server of its own"):
+        program.run([str(write(folder, CARTPOLE))], "", StopRequest())
+
+
+@pytest.mark.slow
+def test_an_array_of_slurm_runs_each_by_its_name(folder: Path, processes: Processes) -> None:
+    """The script is run as sbatch would run it: by bash, with the number of a task."""
+    write(folder, CARTPOLE + "seeds: [1, 2]\n")
+    code, out, errors = call(folder, "--slurm", "--at-once", 3, "--port-redis", free_port())
+    assert (code, errors) == (0, "")
+    assert out == "2 of 2 runs; submit them with: sbatch results/s/sweep.sbatch\n"
+    script = folder / "results" / "s" / "sweep.sbatch"
+    text = script.read_text()
+    assert "#SBATCH --array=0-1%3\n" in text and subprocess.run(["bash", "-n", script], check=False).returncode == 0
+    write(folder, CARTPOLE + "seeds: [2, 1]\n")  # the numbers would change, the names do not
+    tasks = [
+        processes.start(
+            script, program="bash", cwd=folder.parent, environment=clean_environment() | {"SLURM_ARRAY_TASK_ID": task}
+        )
+        for task in ("0", "1")
+    ]
+    for name, task in zip(NAMES, tasks, strict=False):
+        code, out, errors = task.end(400)
+        assert (code, errors) == (0, "") and f"{name} has finished" in out
+    code, out, _ = call(folder, "--slurm")
+    assert (code, out) == (0, "all 2 runs have finished\n")
+    ports = [json.loads((folder / "results" / "s" / name / "sweep.json").read_text())["port"] for name in NAMES[:2]]
+    assert ports[0] != ports[1]
+
+
+def test_a_run_that_another_sweep_has_at_work_is_waited_for(folder: Path, processes: Processes) -> None:
+    # Mutation: start it all the same.
+    write(folder, CARTPOLE + "seeds: [1]\n")
+    place = folder / "results" / "s" / NAMES[0]
+    place.mkdir(parents=True)
+    state = {"port": free_port(), "finished": 1200}
+    with (place / ".sweep.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sweep = start(processes, folder)
+        sweep.wait_for(f"{NAMES[0]}: another sweep.py or its start script is at work in results/s/{NAMES[0]}\n")
+        (place / "sweep.json").write_text(json.dumps(state))
+    assert sweep.finish() == 0
+    assert sweep.output.splitlines()[-1] == "1 run: 1 finished"
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_all_runs_and_ctrl_c_stops_them(folder: Path) -> None:
+    write(folder, CARTPOLE.replace("1200", "400000") + "seeds: [1, 2]\n")
+    shutil.copy(ROOT / "sweep.py", folder)
+    words = [str(ROOT / "sweep.py"), str(folder / "s.yaml"), "--path-to-results", str(folder / "r"), "--port-redis"]
+    with Terminal([*words, str(free_port())]) as terminal:
+        terminal.wait_for("2 runs: 1 running, 1 waiting")
+        terminal.wait_for("of 400,000")
+        terminal.send(signal.SIGINT)
+        assert terminal.finish() == 0
+        assert "go on from here with" in terminal.output
+    assert_nothing_left(folder)
