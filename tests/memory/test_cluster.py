@@ -147,6 +147,18 @@ def test_a_commit_waits_while_its_slot_moves(cluster: Cluster, client: Client, r
         assert client.xlen(actor.keys.log(0)) == 2
 
 
+def test_a_master_without_enough_replicas_is_waited_for(cluster: Cluster, client: Client, run_name: str) -> None:
+    # Mutation: NOREPLICAS is raised.
+    key = f"riqx:{{{run_name}}}"
+    master = cluster.master_of(key)
+    master.ask("CONFIG", "SET", "min-replicas-to-write", 2)
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(client.set, key, "x")
+        wait_until(lambda: master.errors("NOREPLICAS") > 0, "a refusal", 20)
+        master.ask("CONFIG", "SET", "min-replicas-to-write", 0)
+        assert written.result(30)
+
+
 def test_the_dashboard_finds_a_run(cluster: Cluster, client: Client, run_name: str, tmp_path: Path) -> None:
     with leading(client, run_name), Watcher(find_server("", 0, cluster.url, {}), run_name, tmp_path) as watcher:
         wait_until(lambda: watcher.last.overview is not None, lambda: watcher.last.problem, 20)
