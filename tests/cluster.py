@@ -34,9 +34,13 @@ class Node(RedisServer):
         with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=5, protocol=2) as client:
             return client.execute_command(*words)
 
-    def count(self, command: str, *_: object) -> int:
+    def count(self, command: str) -> int:
         """Return how often a command was given."""
         return int(self.ask("INFO", "commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+    def errors(self, kind: str) -> int:
+        """Return how often it has answered with an error of a kind."""
+        return int(self.ask("INFO", "errorstats").get(f"errorstat_{kind}", {"count": 0})["count"])
 
     @property
     def id(self) -> str:
@@ -132,14 +136,16 @@ class Cluster:
         wait_until(lambda: _is_linked(master), "the former master to be a replica", _LIMIT_S)
 
     def move(self, key: str) -> Iterator[None]:
-        """Move the slot of a key to another master, key by key; yields after each step."""
+        """Move the slot of a key to another master, that key first; yields after each key."""
         slot, source = slot_of(key), self.master_of(key)
         target = next(node for node in self.nodes if node is not source and node.is_master)
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
-        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1):
+        keys: list[str | bytes] = [key]
+        while keys:
             source.ask("MIGRATE", "127.0.0.1", target.port, keys[0], 0, 5000)
             yield
+            keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1)
         for node in (target, source, *(other for other in self.nodes if other.is_master)):
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
 
@@ -188,11 +194,11 @@ class Service:
     """A master and its replica, with three Sentinels that watch them."""
 
     def __init__(self, stack: ExitStack, folder: Path, program: str) -> None:
-        self._servers = [Node(folder / name, program, in_cluster=False) for name in ("master", "replica")]
-        for server in self._servers:
+        self.servers = [Node(folder / name, program, in_cluster=False) for name in ("master", "replica")]
+        for server in self.servers:
             server.start()
             stack.callback(server.close)
-        master, replica = self._servers
+        master, replica = self.servers
         replica.ask("REPLICAOF", "127.0.0.1", master.port)
         wait_until(lambda: _is_linked(replica), "the replica to be linked", _LIMIT_S)
         self._sentinels = [Sentinel(folder / f"sentinel{i}", program, master.port) for i in range(3)]
@@ -211,9 +217,15 @@ class Service:
 
     def fail_over(self) -> None:
         """Kill the master, and wait until the replica has its place."""
-        master, replica = self._servers
+        master, replica = self.servers
         master.stop(signal.SIGKILL)
         wait_until(lambda: replica.is_master, "the replica to be promoted", _LIMIT_S)
+
+    def hand_over(self) -> None:
+        """Let master and replica change their places."""
+        master, replica = self.servers
+        self._sentinels[0].ask("SENTINEL", "FAILOVER", "rainbow")
+        wait_until(lambda: replica.is_master and not master.is_master, "master and replica to change", _LIMIT_S)
 
 
 class Sentinel(Node):

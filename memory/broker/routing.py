@@ -107,7 +107,9 @@ class Route:
             self._next_wait = time.monotonic() + _NO_REPLICA_S
             where = f"{place.master.host}:{place.master.port}"
             print(f"No replica of {where} has confirmed in time: what it loses now may be lost", flush=True)
-        return _reply(reply)
+        answer = _reply(reply)
+        _reply(replicas)  # raises where the Redis user may not wait
+        return answer
 
     def batch(self, slots: Sequence[int], commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send commands for these slots, to each server together, those of slots that have moved once more."""

@@ -133,16 +133,30 @@ def test_a_key_is_found_while_its_slot_moves(cluster: Cluster, client: Client, r
 
 
 def test_a_commit_waits_while_its_slot_moves(cluster: Cluster, client: Client, run_name: str) -> None:
-    # Mutation: TRYAGAIN after ASK is raised.
+    # Mutation: TRYAGAIN is raised.
     with leading(client, run_name), playing(client, run_name, 0) as actor, ThreadPoolExecutor(1) as pool:
         actor.commit([RoundEnd(0)], b"")
         moving = cluster.move(actor.keys.log(0))
         next(moving)
+        refused = sum(node.errors("TRYAGAIN") for node in cluster.nodes)
         commit = pool.submit(actor.commit, [RoundEnd(1)], b"")
+        wait_until(lambda: sum(node.errors("TRYAGAIN") for node in cluster.nodes) > refused, "a refusal", 20)
         for _ in moving:
             pass
         commit.result(30)
         assert client.xlen(actor.keys.log(0)) == 2
+
+
+def test_a_master_without_enough_replicas_is_waited_for(cluster: Cluster, client: Client, run_name: str) -> None:
+    # Mutation: NOREPLICAS is raised.
+    key = f"riqx:{{{run_name}}}"
+    master = cluster.master_of(key)
+    master.ask("CONFIG", "SET", "min-replicas-to-write", 2)
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(client.set, key, "x")
+        wait_until(lambda: master.errors("NOREPLICAS") > 0, "a refusal", 20)
+        master.ask("CONFIG", "SET", "min-replicas-to-write", 0)
+        assert written.result(30)
 
 
 def test_the_dashboard_finds_a_run(cluster: Cluster, client: Client, run_name: str, tmp_path: Path) -> None:
@@ -242,9 +256,14 @@ def test_weights_come_from_a_replica_where_asked_for(
         learner.lead("id")
         learner.publish(0, weights(0))
         key = actor.keys.weights(0)
-        replica = cluster.replica_of(key)
-        fetched = replica.count("get")
-        wait_until(lambda: replica.count("get", actor.weights(0)) > fetched, "a replica to be asked", 10)
+        master, replica = cluster.master_of(key), cluster.replica_of(key)
+
+        def is_served_by_the_replica() -> bool:
+            before = master.count("get"), replica.count("get")
+            actor.weights(0)
+            return (master.count("get"), replica.count("get")) == (before[0], before[1] + 1)
+
+        wait_until(is_served_by_the_replica, "a replica that serves weights", 20)
         replica.pause()
         monkeypatch.setattr("rainbow_iqn_apex.memory.broker.connection._SOCKET_TIMEOUT_S", 0.5)
         try:

@@ -56,6 +56,18 @@ def test_a_run_goes_on_with_the_replica(service: Service, run_name: str) -> None
         assert actor.weights(0).meta["version"] == 0
 
 
+def test_a_master_that_has_become_a_replica_is_left(service: Service, run_name: str) -> None:
+    # Mutation: READONLY is raised.
+    with closing(open_url(service.url)) as client:
+        former = client._route.places.of(0)  # type: ignore[attr-defined]
+        service.hand_over()
+        client._route.places._place = former  # type: ignore[attr-defined]
+        client.set(f"riqx:{{{run_name}}}", "x")
+        refused = service.servers[0].errors("READONLY")
+        assert refused
+        assert service.servers[1].ask("GET", f"riqx:{{{run_name}}}") == b"x"
+
+
 def test_a_service_that_no_sentinel_knows_is_refused(service: Service) -> None:
     for url in (service.url + "2", "redis+sentinel://127.0.0.1:1/rainbow"):
         with pytest.raises(UserError, match="no Sentinel there answers, or none knows a master") as refused:
