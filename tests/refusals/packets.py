@@ -125,7 +125,7 @@ def _episodes(record: dict[str, Any], filled_in: set[str]) -> Refused:
     """Return the refusals of a record with a wrong, a missing or a strange field; the learner fills some in."""
     wrong = {float: ("a number between", NO_SCORES), int: ("a whole number", NO_COUNTS), str: ("one word", NO_WORDS)}
     refused: Refused = {r"missing or unknown: '.xe9'": [_episode(record | {"\u00e9": 1})]}
-    for name in record.keys() - filled_in:
+    for name in (name for name in record if name not in filled_in):
         expected, values = wrong[type(record[name])]
         refused[f"^{name} must be {expected}"] = [_episode(record, **{name: value}) for value in values]
         refused[f"missing or unknown: '{name}'"] = [_episode({key: x for key, x in record.items() if key != name})]
