@@ -1,42 +1,38 @@
 """What each cause costs Redis, the learner's threads and an actor: the numbers that `simulation.py` needs.
 
-A thread commits as an actor does, so slowly that each commit is read by itself. The processor time of the thread, of
+A process commits as an actor does, so slowly that each commit is read by itself. The processor time of the process, of
 the reader, of the loop and of Redis is divided by the commits. Two sizes of a commit and two numbers of streams tell
 what a commit, a chunk, a read and a stream cost. What an actor costs by being there is measured call by call.
 """
 
+import math
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.chunks import ATARI, GAMES, SPEC, random_chunks
+from benchmarks.chunks import GAMES, random_chunks
 from benchmarks.processes import RedisServer, reader_s
 from benchmarks.simulation import Costs, Each
-from benchmarks.transport import empty_replay
+from benchmarks.transport import Writers, empty_replay, running, take_in
 from benchmarks.transport_writer import NAME, RUN, STATE_BYTES
 from rainbow_iqn_apex.agents.networks.duelling import NetworkSpec, QuantileNetwork
-from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import connect
-from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
-from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.transport import Scripts
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.messages import encode_message
-from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 
 _FEW, _MANY = 8, 512  # streams
 _SMALL, _LARGE = 1, 8  # chunks of a commit
-_APART_S = 0.01  # of two commits: so that each is read by itself
+_RATE = 50.0  # commits a second: so few that each is read by itself
 _REPORT_BYTES = 2000
 _RENEWALS = 0.4  # of a lease, each second
 _LOOKS = 1.0  # of a reader, each second, for messages that are gone
@@ -51,33 +47,34 @@ class Point(NamedTuple):
     actor: float
 
 
-def measure_costs(*, commits: int = 200, repeats: int = 5) -> Costs:
-    """Measure everything; each figure is the median of some repeats."""
-    small, large, many, unread, unread_large = (
-        _median([_commits(*case, commits) for _ in range(repeats)])
-        for case in (
-            (_FEW, _SMALL, True), (_FEW, _LARGE, True), (_MANY, _SMALL, True), (_FEW, _SMALL, False),
-            (_FEW, _LARGE, False),
-        )
-    )  # fmt: skip
-    chunk = _each(large, small, _LARGE - _SMALL)
-    stream = _each(many, small, _MANY - _FEW)
-    written = max(0.0, unread_large.redis - unread.redis) / (_LARGE - _SMALL)
+def measure_costs(*, seconds: float = 3.0, repeats: int = 5) -> Costs:
+    """Measure everything; each figure is the median of some repeats, of so many seconds for each kind of read."""
+    small, large, many = (
+        _median([_read(*case, seconds) for _ in range(repeats)])
+        for case in ((_FEW, _SMALL), (_FEW, _LARGE), (_MANY, _SMALL))
+    )
+    unread = {n: statistics.median(_written(n, int(_RATE * seconds)) for _ in range(repeats)) for n in (_SMALL, _LARGE)}
+    chunk, stream = _each(large, small, _LARGE - _SMALL), _each(many, small, _MANY - _FEW)
+    written = max(0.0, unread[_LARGE] - unread[_SMALL]) / (_LARGE - _SMALL)  # of a chunk
+    first = Each(
+        redis=small.redis - unread[_SMALL] - _FEW * stream.redis - _SMALL * (chunk.redis - written),
+        reader=small.reader - _FEW * stream.reader - _SMALL * chunk.reader,
+        loop=small.loop - _SMALL * chunk.loop,
+    )
+    commit = Each(redis=unread[_SMALL] - _SMALL * written, actor=small.actor - _SMALL * chunk.actor)
     return Costs(
-        commit=Each(
-            redis=max(0.0, unread.redis - _SMALL * written), actor=max(0.0, small.actor - _SMALL * chunk.actor)
-        ),
+        commit=_not_below_0(commit),
         chunk=chunk,
-        read=Each(
-            redis=max(0.0, small.redis - unread.redis - _FEW * stream.redis - _SMALL * (chunk.redis - written)),
-            reader=max(0.0, small.reader - _FEW * stream.reader - _SMALL * chunk.reader),
-            loop=max(0.0, small.loop - _SMALL * chunk.loop),
-        ),
+        read=_not_below_0(first),
         stream=Each(redis=stream.redis, reader=stream.reader),
         **_calls(repeats),
         chunk_bytes=statistics.mean(len(encode_message(chunk)) for chunk in _made()),
         state_bytes=STATE_BYTES,
     )
+
+
+def _not_below_0(each: Each) -> Each:
+    return Each(*(max(0.0, seconds) for seconds in each))
 
 
 def _each(more: Point, less: Point, count: int) -> Each:
@@ -110,43 +107,37 @@ def _broker(actors: int) -> Iterator[_Broker]:
         yield _Broker(server, learner)
 
 
-def _commits(actors: int, chunks: int, is_read: bool, count: int) -> Point:
-    """Commit so many times with so many actors to read; return what a commit costs."""
-    replay, made, state = empty_replay(200), _made(), np.random.default_rng(0).bytes(STATE_BYTES)
-    spent: list[float] = []
-    with _broker(actors) as broker, ExitStack() as stack:
+def _read(streams: int, chunks: int, seconds: float) -> Point:
+    """Let a process commit, and read so many streams; return what a commit costs."""
+    replay = empty_replay(200)
+    with running(Writers(1, chunks, chunks * _RATE), streams) as system:
+
+        def clocks() -> Point:
+            redis, actor = (time.clock_gettime((~pid << 3) | 2) for pid in (system.redis, system.writers[0]))
+            return Point(redis, reader_s(), time.thread_time(), actor)
+
+        while not system.inbox.read[0]:
+            take_in(replay, system, 0.2)
+        take_in(replay, system, 0.5, math.inf)
+        before, inserted = clocks(), replay.inserted
+        take_in(replay, system, seconds, math.inf)
+        commits = max(1, (replay.inserted - inserted) / chunks)
+        return Point(*((now - then) / commits for now, then in zip(clocks(), before, strict=True)))
+
+
+def _written(chunks: int, commits: int) -> float:
+    """Return what a commit costs Redis if nothing reads it."""
+    made, state = _made(), np.random.default_rng(0).bytes(STATE_BYTES)
+    with _broker(1) as broker, ExitStack() as stack:
         client = connect("127.0.0.1", broker.server.port)
         actor = stack.enter_context(ActorClient(client, NAME, RUN, 0, threading.Event()))
-        inbox: ExperienceReader | None = None
-        if is_read:
-            inbox = broker.learner.inbox(MessageDecoder(SPEC, ATARI, 1), threading.Event(), lambda: UNBOUNDED)
-            stack.callback(inbox.close)
-
-        def commit() -> None:
-            for at in range(count + 1):
-                if at == 1:  # before are registration of the script, and memory that is used for the first time
-                    spent.append(time.thread_time())
-                    begun.append(broker.processor_s())
-                actor.commit([made[(at * chunks + i) % len(made)] for i in range(chunks)], state)
-                actor.record(), actor.unread()  # as each round does
-                time.sleep(_APART_S)
-            spent[0] = time.thread_time() - spent[0]
-
-        begun: list[float] = []
-        loop, reader = time.thread_time(), reader_s()
-        committing = stack.enter_context(ThreadPoolExecutor(1)).submit(commit)
-        wanted = (count + 1) * chunks
-        while inbox and replay.inserted < wanted:
-            if committing.done():
-                committing.result()  # raises what has ended it
-            inbox.wait(WaitReporter("the writer"))
-            for chunk_id, message, _ in inbox.take_all():
-                assert isinstance(message, Chunk)
-                replay.add(chunk_id, message)
-        committing.result()
-        redis = broker.processor_s() - begun[0]
-        loop, reader = time.thread_time() - loop, reader_s() - reader
-    return Point(redis / count, reader / (count + 1), loop / (count + 1), spent[0] / count)
+        before = 0.0
+        for at in range(commits + 1):
+            if at == 1:  # before is the registration of the script
+                before = broker.processor_s()
+            actor.commit([made[(at * chunks + i) % len(made)] for i in range(chunks)], state)
+            actor.record(), actor.unread()  # as each round does
+        return (broker.processor_s() - before) / commits
 
 
 def _calls(repeats: int) -> dict[str, Any]:

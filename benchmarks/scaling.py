@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measure and print."""
-    costs = measure_costs(commits=10 if args.quick else 200, repeats=1 if args.quick else 5)
+    costs = measure_costs(seconds=0.5, repeats=1) if args.quick else measure_costs()
     print(described(costs), end="\n\n", flush=True)
     most = 2 if args.quick else 64
     groups = [[writers for writers in group if writers.number <= most] for group in (_PACED, _FREE)]

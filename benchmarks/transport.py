@@ -138,11 +138,12 @@ def take_in(replay: Replay, system: System, seconds: float, report_s: float = 0.
 
 
 @contextmanager
-def running(writers: Writers) -> Iterator[System]:
-    """Start everything, and end it."""
+def running(writers: Writers, streams: int = 0) -> Iterator[System]:
+    """Start everything, and end it; the learner reads so many streams, at least those of the writers."""
     with ExitStack() as stack:
         server = stack.enter_context(RedisServer())
-        client = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, writers.number))
+        actors = max(streams, writers.number)
+        client = stack.enter_context(LearnerClient(connect("127.0.0.1", server.port), NAME, {}, actors))
         client.lead(RUN)
         decode = MessageDecoder(SPEC, ATARI, nb_env=1)
         inbox = client.inbox(decode, threading.Event(), lambda: UNBOUNDED)

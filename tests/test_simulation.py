@@ -1,17 +1,12 @@
-"""The simulation of many actors: its arithmetic, and that it says what a small run comes to."""
+"""The simulation of many actors: its arithmetic."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from benchmarks import simulation
-from benchmarks.costs import measure_costs
-from benchmarks.scaling import Point, point
 from benchmarks.simulation import Costs, Each, Load, Setting, simulate
 from benchmarks.sizes import full, setting_of
-from benchmarks.transport import Writers
 
 NONE = Each()
 COSTS = Costs(
@@ -98,37 +93,3 @@ def test_actors_of_several_environments_play_the_same_steps() -> None:
         setting = setting_of(1440, each)
         assert setting.actors == 1440 // each
         assert setting.actors * setting.chunks * 64 / setting.interval_s == pytest.approx(1440 * 12_500 / 360)
-
-
-@pytest.mark.slow
-@pytest.mark.redis
-def test_a_small_run_comes_to_what_the_simulation_says() -> None:
-    """Costs and run are measured one after the other, so a machine whose load changes in between gets more tries."""
-    errors = []
-    for _ in range(5):
-        costs = measure_costs(commits=60, repeats=3)
-        found = point(costs, Writers(6, 2, 20))
-        errors.append(found.errors)
-        if _largest(found) < 0.2:
-            break
-    else:
-        pytest.fail(f"{errors}")
-    # Mutations: no reads, no decoding, an actor's commit twice.
-    for mutate in MUTANTS:
-        assert _largest(replace(found, simulated=simulate(mutate(costs), _setting(), 8.0))) > 0.2
-    assert simulation.simulate(costs, _setting(), 8.0).taken > 0
-
-
-MUTANTS: list[Callable[[Costs], Costs]] = [
-    lambda costs: replace(costs, read=NONE, stream=NONE),
-    lambda costs: replace(costs, chunk=costs.chunk._replace(reader=0.0)),
-    lambda costs: replace(costs, commit=costs.commit._replace(actor=2 * costs.commit.actor)),
-]
-
-
-def _setting() -> Setting:
-    return Setting(6, 2, 0.1, reports=False)
-
-
-def _largest(found: Point) -> float:
-    return max(map(abs, found.errors.values()))
