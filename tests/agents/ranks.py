@@ -36,7 +36,8 @@ class ThreadRank:
 
     def mean(self, numbers: Tensor) -> Tensor:
         """Return the mean over all ranks."""
-        return sum(self._exchange(numbers.detach())) / self.size
+        parts: list[Tensor] = self._exchange(numbers.detach())
+        return torch.stack(parts).sum(0) / self.size
 
     def least(self, numbers: Tensor) -> Tensor:
         """Return the least over all ranks."""

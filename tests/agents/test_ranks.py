@@ -102,7 +102,7 @@ _present = threading.local()  # given: the noise of this thread
 
 def given_noise(self: Normal, _: torch.Generator) -> Tensor:
     """Stand for `rsample`."""
-    noise = _present.given.draw(torch.randn, *self._mean.shape, axis=-2)
+    noise: Tensor = _present.given.draw(torch.randn, *self._mean.shape, axis=-2)
     return self._mean + self._log_std.exp() * noise
 
 
@@ -168,7 +168,7 @@ def updated(agent: Any, batch: Batch, columns: slice) -> Update:
 
 def learned(agent: Any) -> dict[str, Tensor]:
     """Return the gradients of all weights, and all that is counted."""
-    found = {}
+    found: dict[str, Tensor] = {}
     for name, part in agent.parts.items():
         if isinstance(part, nn.Module):
             weights = [(key, weight.grad) for key, weight in part.named_parameters() if weight.grad is not None]
