@@ -14,9 +14,12 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import redis
+from torch.distributed import run as torchrun
 
 from benchmarks.__main__ import TABLE
 from benchmarks.harness import make_parser
@@ -24,6 +27,7 @@ from rainbow_iqn_apex import args, run_status, saber_report
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.options import completion
 from rainbow_iqn_apex.programs.dashboard import options as dashboard_options
+from rainbow_iqn_apex.programs.learner.buffers import share_of
 from rainbow_iqn_apex.programs.start import options as start_options
 from rainbow_iqn_apex.programs.sweep import program as sweep_program
 from rainbow_iqn_apex.saber.report import program as report_program
@@ -64,6 +68,15 @@ def launcher(words: tuple[str, ...], _: Workplace) -> None:
     is_actor = parsed.id_actor >= 0 or parsed.id_eval_actor >= 0
     assert is_actor == (program == "launch_actor.py"), "an actor has a number, and a learner none"
     assert parsed.id_actor < parsed.nb_actor
+
+
+def several_learners(words: tuple[str, ...], place: Workplace) -> None:
+    """Options of torchrun that it has, and a learner's command whose numbers can be divided among the learners."""
+    start = words.index("launch_learner.py")
+    given = torchrun.get_args_parser().parse_args(list(words[1:]))
+    team: Any = SimpleNamespace(rank=0, size=int(given.nnodes) * int(given.nproc_per_node))
+    launcher(("python", *words[start:]), place)
+    share_of(args.parse(words[start + 1 :], "", ""), team)
 
 
 def evaluation(words: tuple[str, ...], place: Workplace) -> None:
@@ -202,6 +215,7 @@ RULES: list[tuple[str, Check | str]] = [
     (r"bash start_learning_atari\.sh( |$)", start_script),
     (r"bash run_local\.sh ", local_start),
     (r"python launch_(learner|actor)\.py", launcher),
+    (r"torchrun ", several_learners),
     (r"(\.venv/bin/)?python test_multiple_seed\.py", evaluation),
     (r"python saber_report\.py", report),
     (r"python run_status\.py", status),

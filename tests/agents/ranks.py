@@ -36,8 +36,8 @@ class ThreadRank:
 
     def mean(self, numbers: Tensor) -> Tensor:
         """Return the mean over all ranks."""
-        total: Tensor = sum(self._exchange(numbers.detach()))
-        return total / self.size
+        parts: list[Tensor] = self._exchange(numbers.detach())
+        return torch.stack(parts).sum(0) / self.size
 
     def least(self, numbers: Tensor) -> Tensor:
         """Return the least over all ranks."""

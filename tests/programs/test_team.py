@@ -1,6 +1,7 @@
 """What several learners are refused for before they begin, and what weights their samples have."""
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +10,14 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.common.errors import RunError, UserError
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs.learner.buffers import share_of
+from rainbow_iqn_apex.programs.learner.shared_checkpoint import SharedCheckpoint
 from rainbow_iqn_apex.programs.learner.team import SINGLE, join, local_number
+from tests.agents.ranks import ThreadRank, together
 from tests.agents.test_agents import ENVIRONMENT, agent_of, play
 from tests.start_script import free_port
 
@@ -57,6 +61,29 @@ def test_each_learner_has_its_share() -> None:
 def test_what_cannot_be_divided_is_refused_in_one_line(option: str, value: int) -> None:
     with pytest.raises(UserError, match=rf"^{option}: {value} cannot be divided among 4 learners; give a multiple$"):
         share(4, option, str(value))
+
+
+def refused(rank: ThreadRank, agents: list[QLearningAgent]) -> str:
+    """Gather a checkpoint's parts, of an agent for each learner; return what is wrong with them."""
+    agent = agents[rank.rank]
+    replay = Replay(agent.spec, ENVIRONMENT, 4000, torch.Generator().manual_seed(1), CPU)
+    ingest: Any = SimpleNamespace(counted={}, needs=dict, episodes=SimpleNamespace(share=lambda: None, waiting=list))
+    run: Any = SimpleNamespace(team=rank, limiter=SimpleNamespace(synchronize=True))
+    try:
+        gathered = SharedCheckpoint(run, agent, replay, ingest).gather()
+    except RunError as error:
+        return str(error)
+    assert len(gathered.values["ranks"]) == 2
+    return ""
+
+
+def test_learners_with_different_weights_save_nothing() -> None:
+    agents = [agent_of("rainbow_iqn") for _ in range(2)]
+    assert together(2, partial(refused, agents=agents)) == ["", ""]
+    with torch.no_grad():
+        next(agents[1].model.parameters()).add_(1e-3)
+    found = together(2, partial(refused, agents=agents))
+    assert all(line.startswith("the learners' weights are not the same any more") for line in found), found
 
 
 def test_the_largest_importance_weight_is_that_of_all_learners_samples() -> None:
