@@ -31,6 +31,7 @@ from rainbow_iqn_apex.memory.segment_tree import SegmentTree
 from tests.deadline import wait_until
 from tests.processes import ROOT, Process, Processes, wait_for_ends
 from tests.servers import BUNDLED, OTHERS
+from tests.sshd import Sshd
 from tests.start_script import STAND_IN, Workplace, copy_project
 
 for _name in [name for name in os.environ if name.startswith("REDIS_")]:
@@ -268,6 +269,18 @@ def workplace(tmp_path: Path) -> Iterator[Workplace]:
     place = Workplace(folder)
     yield place
     place.close()
+
+
+@pytest.fixture
+def sshd(workplace: Workplace, tmp_path: Path) -> Iterator[Sshd]:
+    """An sshd, by whose ssh the workplace's start script reaches its own folder, as that of another host."""
+    server = Sshd(tmp_path / "sshd")
+    server.start()
+    (workplace.folder / ".venv").symlink_to(sys.prefix)
+    workplace.environment["PATH"] = server.path
+    yield server
+    workplace.close()
+    server.close()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ NOBODY = 65534
 
 
 class Machine:
-    """A checkout, and a PATH that has a Redis server and no Chromium."""
+    """A checkout, and a PATH that has a Redis server, an sshd and no Chromium."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,7 +32,8 @@ class Machine:
         shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
         self.tell("run_tests.sh", 'echo "tests: $* browser needed: ${TESTS_NEED_BROWSER:-no}"')
         self.tell("bin/apt-get", 'echo "$DEBIAN_FRONTEND $*" >>"$0.calls"')
-        self.tell("bin/redis-server", "")
+        for server in ("redis-server", "sshd"):
+            self.tell(f"bin/{server}", "")
         (folder / "tests" / "test_page.py").write_text("from tests.browser import Browser\n")
         (folder / "tests" / "test_other.py").write_text("import pytest\n")
 
@@ -97,20 +98,28 @@ def test_others_are_told_what_is_left_out(machine: Machine) -> None:
 
 
 @needs_root_on_debian
-def test_root_on_debian_installs_redis(machine: Machine) -> None:
+@pytest.mark.parametrize(
+    ("program", "package", "line"),
+    [
+        ("redis-server", "redis-server", "redis-server: no test runs on Debian's"),
+        ("sshd", "openssh-server", "openssh-server: no test goes over ssh"),
+    ],
+)
+def test_root_on_debian_installs_servers(machine: Machine, program: str, package: str, line: str) -> None:
     machine.tell("bin/chromium", "")
-    (machine.tools / "redis-server").unlink()
+    (machine.tools / program).unlink()
     machine.run()
-    assert [call.split()[-1] for call in machine.calls] == ["update", "redis-server"]
+    assert [call.split()[-1] for call in machine.calls] == ["update", package]
     machine.tell("bin/apt-get", "exit 100")
-    assert machine.run()[-2] == ".ci/run: apt-get could not install redis-server: no test runs on Debian's"
+    assert machine.run()[-2] == f".ci/run: apt-get could not install {line}"
 
 
-def test_others_are_told_that_there_is_no_redis(machine: Machine) -> None:
+@pytest.mark.parametrize(("program", "words"), [("redis-server", "a redis-server: "), ("sshd", "an sshd: ")])
+def test_others_are_told_which_server_is_not_there(machine: Machine, program: str, words: str) -> None:
     machine.tell("bin/chromium", "")
-    (machine.tools / "redis-server").unlink()
+    (machine.tools / program).unlink()
     told, _ = machine.run(user=NOBODY if IS_ROOT else None)
-    assert told.startswith(".ci/run: left out for want of a redis-server: ")
+    assert told.startswith(f".ci/run: left out for want of {words}")
 
 
 def test_a_day_runs_a_share_of_the_slow_tests(machine: Machine) -> None:

@@ -1,25 +1,36 @@
 """Read the options of the start script: its own, and those that it hands on to the learner and to every actor."""
 
 import argparse
+import dataclasses
 import re
 import shlex
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from rainbow_iqn_apex import args
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.files import folder_to_write
+from rainbow_iqn_apex.common.option import flag_of
 from rainbow_iqn_apex.memory.broker.access import Server, find_server
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.parser import Parser
 from rainbow_iqn_apex.options.sink_options import check_sinks
+from rainbow_iqn_apex.programs.start import hosts
+from rainbow_iqn_apex.programs.start.hosts import Host
 
 PROGRAM = command_line.name_of("start_learning_atari.sh")
 WINDOWS = ("auto", "terminal", "tmux", "none")
 _STOP_SECONDS = "RAINBOW_STOP_SECONDS"
 _ONCE = "--abandon-other-run"
+_OF_THIS_MACHINE = {  # options that actors elsewhere are not given
+    "id_actor", "id_eval_actor", "host_redis", "port_redis", "redis_url", "config", "model", "path_to_results",
+    "gpu_number", "render", "abandon_other_run",
+}  # fmt: skip
 _OTHERS = {  # options that this script gives itself
     "id_actor": "--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1",
     "id_eval_actor": "--id-eval-actor: is not for this script, which starts 0 to --nb-eval-actors - 1",
@@ -38,12 +49,43 @@ class StartOptions:
     windows: str = "auto"
     use_running_redis: bool = False
     stop_seconds: int = 60
+    hosts: tuple[Host, ...] = ()  # where the actors play; none: here
 
     def command(self, id_actor: int) -> list[str]:
         """Return the command of an actor, or of the LEARNER; both take the GPUs in turn, the learner the first."""
         if id_actor == LEARNER:
             return self._with_options("launch_learner.py", [], 0)
+        if self.hosts:
+            return self._remote_command(id_actor)
         return self._with_options("launch_actor.py", ["--id-actor", str(id_actor)], id_actor - LEARNER)
+
+    def actor_name(self, id_actor: int) -> str:
+        """Return what the start script calls an actor."""
+        return f"actor {id_actor}" + (f" on {self._host_of(id_actor)[0].name}" if self.hosts else "")
+
+    def _host_of(self, id_actor: int) -> tuple[Host, int]:
+        """Return the host of an actor, and the actor's turn among those there."""
+        for host in self.hosts:
+            if id_actor < host.actors:
+                return host, id_actor
+            id_actor -= host.actors
+        raise AssertionError("more actors than the hosts have")
+
+    def _remote_command(self, id_actor: int) -> list[str]:
+        """Return the command that stands for an actor elsewhere, where files and addresses from here mean nothing."""
+        host, turn = self._host_of(id_actor)
+        names = [f.name for part in self.args.parts for f in dataclasses.fields(part) if f.name in self.args.given]
+        given = {name: self.args.get(name) for name in names if name not in _OF_THIS_MACHINE}
+        given |= {"id_actor": id_actor} | ({"gpu_number": host.gpus[turn % len(host.gpus)]} if host.gpus else {})
+        words = [f"{flag_of(name)}={value}" for name, value in given.items()]
+        module = [sys.executable, "-m", "rainbow_iqn_apex.programs.start.remote_actor"]
+        return [*module, host.name, host.folder, self.redis, str(self.server.access.db), *words]
+
+    @property
+    def redis(self) -> str:
+        """Host and port of the Redis server, as ssh takes them."""
+        host = f"[{self.server.host}]" if ":" in self.server.host else self.server.host
+        return f"{host}:{self.server.port}"
 
     def evaluation_command(self, id_eval_actor: int) -> list[str]:
         """Return the command of an evaluation actor; these take the GPUs after the actors."""
@@ -71,6 +113,7 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
             raise UserError(config_file.name_source(line, given.get(config_file.CONFIG), keys))
     if gpus and "gpu_number" in given.keys() - keys.keys():  # --gpus goes before a file
         raise UserError("--gpus, --gpu-number: give either of them")
+    playing = read_hosts(own.hosts, given, rest)
     preset = ""
     if not given.get("disable_cuda"):
         _check_gpus(gpus, count_gpus)
@@ -84,7 +127,23 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
         folder_to_write("--path-to-results", parsed.path_to_results)
     except UserError as error:
         raise UserError(parsed.name_source(str(error))) from error
-    return StartOptions(parsed, tuple(rest), server, preset, gpus, own.windows, own.use_running_redis, stop_seconds)
+    if playing and server.access.tls:
+        raise UserError("--hosts: actors reach Redis through ssh, where its certificate names no host: use redis://")
+    return StartOptions(
+        parsed, tuple(rest), server, preset, gpus, own.windows, own.use_running_redis, stop_seconds, playing
+    )
+
+
+def read_hosts(path: Path | None, given: Mapping[str, Any], rest: list[str]) -> tuple[Host, ...]:
+    """Return the hosts of a file, none without one; add their number of actors to the options that are handed on."""
+    if path is None:
+        return ()
+    found = hosts.read(path, str(Path.cwd()))
+    actors = sum(host.actors for host in found)
+    if given.get("nb_actor", actors) != actors:
+        raise UserError(f"{hosts.OPTION}, --nb-actor: {path} has {actors} actors; leave --nb-actor out")
+    rest += ["--nb-actor", str(actors)]
+    return found
 
 
 def continuation(script: Sequence[str], words: Sequence[str]) -> str:
@@ -101,6 +160,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of this script's own options, which help.txt explains."""
     parser = Parser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument("--gpus")
+    parser.add_argument("--hosts", type=Path)
     parser.add_argument("--windows", default="auto")
     parser.add_argument("--use-running-redis", action="store_true")
     return parser

@@ -9,7 +9,7 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.options import command_line, version
 from rainbow_iqn_apex.programs import launch
-from rainbow_iqn_apex.programs.start import options, windows
+from rainbow_iqn_apex.programs.start import hosts, options, ssh, windows
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.process import Clock, no_window
 from rainbow_iqn_apex.programs.start.screen import shown
@@ -39,6 +39,8 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
                 f"no GPU: --preset {asked.preset_chosen} trains a small network; docs/measured.md has which games it "
                 "learns, and how fast; --preset paper trains the full one"
             )
+        if asked.hosts:
+            ssh.check(asked.hosts, asked.redis, f"{hosts.OPTION}")
         open_window = partial(windows.open_window, kind, stop=stop) if kind else no_window
         supervisor = Supervisor(asked, open_window, stop, kind.place if kind else "", clock)
         return _run(supervisor, asked, options.continuation(script, words))
@@ -60,6 +62,8 @@ def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str)
     try:
         supervisor.prepare_redis()
         actors, results = f"{asked.args.nb_actor} actor(s)", asked.args.path_to_results
+        if asked.hosts:
+            actors += f" on {', '.join(host.name for host in asked.hosts)}"
         if asked.args.nb_eval_actors:
             actors += f" and {asked.args.nb_eval_actors} evaluation actor(s)"
         say(f"starting the learner and {actors}; results go to {results}; Ctrl-C saves and stops everything")

@@ -31,7 +31,9 @@ class Supervisor:
         self._clock = clock
         self._redis: RedisServer | None = None
         self.learner = Process("learner", options.command(LEARNER), clock=clock)
-        self._actors = [Process(f"actor {i}", options.command(i), clock=clock) for i in range(options.args.nb_actor)]
+        self._actors = [
+            Process(options.actor_name(i), options.command(i), clock=clock) for i in range(options.args.nb_actor)
+        ]
         self._evaluation_actors = [
             Process(f"evaluation actor {i}", options.evaluation_command(i), clock=clock)
             for i in range(options.args.nb_eval_actors)

@@ -1,0 +1,188 @@
+"""start_learning_atari.sh --hosts: actors over ssh, by a real sshd on loopback, with stand-ins for the launchers."""
+
+import contextlib
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.programs.start import hosts
+from rainbow_iqn_apex.programs.start.hosts import Host
+from tests.sshd import Sshd, needs_sshd, write_hosts
+from tests.start_script import Workplace, go_on_with
+
+EXPECTED = "expected HOST ACTORS [folder=PATH] [gpus=LIST]"
+
+
+def test_a_file_of_hosts(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.txt"
+    file.write_text(
+        "# a comment\n\nnode1 4 # another\nme@node2.org\t8  gpus=0,1 folder='my files/a b'\n::1 1 folder=~/x\n"
+    )
+    assert hosts.read(file, "/here") == (
+        Host("node1", 4, "/here", ()),
+        Host("me@node2.org", 8, "my files/a b", (0, 1)),
+        Host("::1", 1, "x", ()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "expected 1 to 1000 hosts, one a line, got 0"),
+        ("node1\n", f"line 1: {EXPECTED}; how many actors is 1 to "),
+        ("node1 0\n", f"line 1: {EXPECTED}; how many actors is 1 to "),
+        ("node1 1\nnode2 9999999\n", f"line 2: {EXPECTED}; how many actors is 1 to "),
+        ("-oProxyCommand=x 1\n", f"line 1: {EXPECTED}; '-oProxyCommand=x' is no name of a host"),
+        ("a;b 1\n", f"line 1: {EXPECTED}; 'a;b' is no name of a host"),
+        ("node1 1 port=3\n", f"line 1: {EXPECTED}, got 'port=3'"),
+        ("node1 1 gpus=a\n", "line 1: gpus: expected device numbers separated by commas, got 'a'"),
+        ("node1 1 'folder=a\x01b'\n", "line 1: folder: expected a printable path, got "),
+        ("node1 1\nnode1 2\n", "line 2: node1 stands in a line before; add its actors there"),
+        ("node1 'x\n", "line 1: No closing quotation"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, text: str, line: str) -> None:
+    file = tmp_path / "hosts.txt"
+    file.write_text(text)
+    with pytest.raises(UserError) as caught:
+        hosts.read(file, "/here")
+    assert f"{file}: {line}" in str(caught.value)
+
+
+def test_all_wrong_lines_and_a_file_that_is_none_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.txt"
+    file.write_text("node1 x\nnode2 1\n;;;\n")
+    with pytest.raises(UserError) as caught:
+        hosts.read(file, "/here")
+    assert str(caught.value).count("\n") == 1
+    for data in (b"\xff\xfe", b"#" * 100_001, b"a 1\0"):
+        file.write_bytes(data)
+        with pytest.raises(UserError, match="--hosts: "):
+            hosts.read(file, "/here")
+    with pytest.raises(UserError, match=r"--hosts: .* cannot be read: No such file"):
+        hosts.read(tmp_path / "none", "/here")
+
+
+@needs_sshd
+@pytest.mark.usefixtures("sshd")
+def test_actors_play_on_other_hosts_and_are_stopped_with_the_run(workplace: Workplace) -> None:
+    # Mutations: hand --config on; end the connection before the actor has saved; leave the password out of the order.
+    (workplace.folder / "my.yaml").write_text("game: pong\nproba-sticky-actions: 0.125\n")
+    given = write_hosts(workplace, f'node1 2 gpus=1,0\nnode2 1 "folder={workplace.folder}" # here, too\n')
+    workplace.start(*given, "--config", "my.yaml", "--nb-eval-actors", 1, "--discount", 0.5)
+    shared = ["--nb-actor=3", "--preset=paper", "--game=pong", "--proba-sticky-actions=0.125", "--discount=0.5"]
+    for number, gpu in ((0, ["--gpu-number=1"]), (1, ["--gpu-number=0"]), (2, [])):
+        program, *words = workplace.argv(f"actor{number}")
+        assert (program, sorted(words)) == (
+            "launch_actor.py", sorted([f"--id-actor={number}", "--nb-eval-actors=1", *gpu, *shared]),
+        )  # fmt: skip
+        variables = (workplace.folder / f"actor{number}.env").read_text()
+        assert re.fullmatch(r"REDIS_URL=redis://127\.0\.0\.1:\d+/0\n", variables)
+        assert f":{workplace.port}/" not in variables, "the tunnel has a port of its own"
+    assert "--nb-actor" in workplace.argv("learner") and "3" in workplace.argv("learner")
+    assert workplace.argv("evaluator0")[:3] == ["launch_actor.py", "--id-eval-actor", "0"]
+    workplace.wait_for_line(r"\[actor 1 on node1\] actor1 is here")
+    workplace.wait_for_line(r"\[actor 2 on node2\] actor2 is here")
+    assert "starting the learner and 3 actor(s) on node1, node2 and 1 evaluation actor(s)" in workplace.output
+    workplace.press_ctrl_c()
+    assert workplace.exit_code(60) == 0, workplace.output
+    assert all(workplace.has_saved(name) for name in ("learner", "actor0", "actor1", "actor2", "evaluator0"))
+    assert "[actor 2 on node2] actor2 has saved" in workplace.output
+    assert "--hosts hosts.txt" in go_on_with(workplace)[0]
+    workplace.assert_nothing_left()
+
+
+@needs_sshd
+def test_the_password_of_the_server_goes_to_the_actor_and_into_no_command_line(
+    workplace: Workplace, sshd: Sshd
+) -> None:
+    # Mutation: REDIS_URL with the password among the words of the remote actor.
+    secret = "p@ss word'\"$(x)"
+    sshd.configure("node1", "SetEnv REDIS_CA_CERTS=/there")
+    with redis_with_password(workplace, secret):
+        workplace.environment["REDIS_PASSWORD"] = secret
+        workplace.start(*write_hosts(workplace, "node1 1\n"))
+        workplace.argv("actor0")
+        variables = (workplace.folder / "actor0.env").read_text().splitlines()
+        assert f"REDIS_PASSWORD={secret}" in variables and len(variables) == 2
+        lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+        assert not [line for line in lines if secret in line]
+        workplace.press_ctrl_c()
+        assert workplace.exit_code(60) == 0, workplace.output
+        assert workplace.has_saved("actor0")
+
+
+@contextlib.contextmanager
+def redis_with_password(workplace: Workplace, secret: str) -> Iterator[None]:
+    from tests.conftest import RedisServer
+
+    folder = workplace.folder.parent / "guarded"
+    folder.mkdir()
+    server = RedisServer(folder)
+    server.start()
+    client = redis.Redis(port=server.port)
+    client.config_set("requirepass", secret)
+    client.close()
+    workplace.address = ["--port-redis", str(server.port)]
+    try:
+        yield
+    finally:
+        server.close()
+
+
+@needs_sshd
+@pytest.mark.usefixtures("sshd")
+def test_hosts_that_cannot_help_are_told_together_and_nothing_starts(workplace: Workplace, tmp_path: Path) -> None:
+    # Mutations: check the first host alone; compare no releases.
+    other = tmp_path / "other release"
+    shutil.copytree(workplace.folder, other, symlinks=True)
+    init = other / "rainbow_iqn_apex" / "__init__.py"
+    init.write_text(re.sub('__version__ = ".*"', '__version__ = "99.1"', init.read_text()))
+    bare = tmp_path / "bare"
+    (bare / "rainbow_iqn_apex").mkdir(parents=True)
+    lines = f'nosuch.invalid 1\nnode1 1 folder=/nowhere\nnode2 1 "folder={bare}"\nnode3 1 "folder={other}"\n'
+    assert workplace.run(*write_hosts(workplace, lines)) == 2
+    _, *errors = workplace.output.splitlines()
+    assert len(errors) == 4 and all(line.startswith("start_learning_atari.sh: error: --hosts: ") for line in errors)
+    assert "nosuch.invalid: ssh: Could not resolve hostname" in errors[0]
+    assert "node1: has no checkout of this repository in /nowhere" in errors[1]
+    assert f"node2: has no environment in {bare}: run `bash make_environment.sh` there" in errors[2]
+    assert f"node3: {other} has release 99.1, commit unknown, and this machine " in errors[3]
+    workplace.assert_nothing_left()
+
+
+@needs_sshd
+def test_a_host_without_keys_or_tunnel_is_told(workplace: Workplace, sshd: Sshd, tmp_path: Path) -> None:
+    given = write_hosts(workplace, "node1 1\n")
+    (sshd.folder / "known").write_text("")
+    assert workplace.run(*given) == 2
+    assert "node1: Host key verification failed.; `ssh node1` must get in without" in workplace.output
+    closed = Sshd(tmp_path / "closed", "AllowTcpForwarding no")
+    closed.start()
+    try:
+        workplace.environment["PATH"] = closed.path
+        assert workplace.run(*given) == 2
+        assert "node1: its sshd lets no tunnel through: set AllowTcpForwarding there" in workplace.output
+    finally:
+        closed.close()
+
+
+@needs_sshd
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (["--nb-actor", "3"], "--hosts, --nb-actor: hosts.txt has 1 actors; leave --nb-actor out"),
+        (["--redis-url", "rediss://127.0.0.1"], "--hosts: actors reach Redis through ssh, where its certificate names"),
+    ],
+)
+@pytest.mark.usefixtures("sshd")
+def test_what_does_not_go_with_hosts_is_refused(workplace: Workplace, more: list[str], line: str) -> None:
+    workplace.address = []
+    assert workplace.run(*write_hosts(workplace, "node1 1\n"), *more) == 2
+    assert line in workplace.output
