@@ -77,10 +77,15 @@ class Sshd:
                     process.kill()
 
     def stop(self) -> None:
-        """Stop the server alone; its sessions go on."""
+        """Stop the server, and cut every connection off."""
         if self._process:
+            sessions = self.sessions()
             self._process.terminate()
             self._process.finish(20)
+            for process in sessions:
+                with contextlib.suppress(psutil.Error):
+                    if process.name() == "sshd":
+                        process.kill()
 
     @property
     def path(self) -> str:
