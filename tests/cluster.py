@@ -48,7 +48,10 @@ class Node(RedisServer):
 
     @property
     def is_master(self) -> bool:
-        return bool(self.ask("ROLE")[0] == b"master")
+        try:
+            return bool(self.ask("ROLE")[0] == b"master")
+        except redis.ConnectionError:  # a server that is promoted closes its connections
+            return False
 
 
 def _free_port() -> int:
