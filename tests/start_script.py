@@ -40,8 +40,8 @@ while not stop:
     if Path(name + ".exit").exists():
         sys.exit(int(Path(name + ".exit").read_text()))
 time.sleep(float(os.environ.get("SAVE_SECONDS", "0")))
-host, port, access = find_server(given.host_redis, given.port_redis, given.redis_url, os.environ)
-redis.Redis(host, port, **access.options()).set("saved by " + name, 1)
+server = find_server(given.host_redis, given.port_redis, given.redis_url, os.environ)
+redis.Redis(server.host, server.port, **server.access.options()).set("saved by " + name, 1)
 print(name, "has saved", flush=True)
 Path(name + ".saved").touch()
 """

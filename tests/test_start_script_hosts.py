@@ -13,6 +13,8 @@ import redis
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs.start import hosts
 from rainbow_iqn_apex.programs.start.hosts import Host
+from tests.cluster import Cluster
+from tests.servers import BUNDLED
 from tests.sshd import Sshd, needs_sshd, write_hosts
 from tests.start_script import Workplace, go_on_with
 
@@ -179,6 +181,9 @@ def test_a_host_without_keys_or_tunnel_is_told(workplace: Workplace, sshd: Sshd,
     [
         (["--nb-actor", "3"], "--hosts, --nb-actor: hosts.txt has 1 actors; leave --nb-actor out"),
         (["--redis-url", "rediss://127.0.0.1"], "--hosts: actors reach Redis through ssh, where its certificate names"),
+        (["--redis-url", "redis://127.0.0.1,127.0.0.2"], "--hosts: actors reach one Redis server through ssh, no cl"),
+        (["--redis-url", "redis+sentinel://127.0.0.1/it"], "--hosts: actors reach one Redis server through ssh, no "),
+        (["--redis-shards", "2"], "--hosts: actors reach one Redis server through ssh, no cluster and no Sentinels: "),
     ],
 )
 @pytest.mark.usefixtures("sshd")
@@ -186,3 +191,21 @@ def test_what_does_not_go_with_hosts_is_refused(workplace: Workplace, more: list
     workplace.address = []
     assert workplace.run(*write_hosts(workplace, "node1 1\n"), *more) == 2
     assert line in workplace.output
+
+
+@needs_sshd
+@pytest.mark.usefixtures("sshd")
+def test_one_address_that_answers_as_a_cluster_is_refused(workplace: Workplace, tmp_path: Path) -> None:
+    # Mutation: leave out what check_running has found.
+    cluster = Cluster(tmp_path / "cluster", BUNDLED, 1, replicas=False)
+    try:
+        for node in cluster.nodes:
+            node.start()
+        cluster.begin()
+        workplace.address = ["--redis-url", f"redis://127.0.0.1:{cluster.masters[0].port}"]
+        assert workplace.run(*write_hosts(workplace, "node1 1\n")) == 2
+        assert "--hosts: actors reach one Redis server through ssh, no cluster" in workplace.output
+    finally:
+        for node in cluster.nodes:
+            node.close()
+    workplace.assert_nothing_left()

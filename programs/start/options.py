@@ -127,11 +127,21 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
         folder_to_write("--path-to-results", parsed.path_to_results)
     except UserError as error:
         raise UserError(parsed.name_source(str(error))) from error
-    if playing and server.access.tls:
-        raise UserError("--hosts: actors reach Redis through ssh, where its certificate names no host: use redis://")
+    if playing:
+        check_tunnel(server, parsed.redis_shards)
     return StartOptions(
         parsed, tuple(rest), server, preset, gpus, own.windows, own.use_running_redis, stop_seconds, playing
     )
+
+
+def check_tunnel(server: Server, shards: int) -> None:
+    """Raise UserError for a server that a tunnel of one port cannot lead to."""
+    if server.others or server.service or shards > 1:
+        raise UserError(hosts.ONE_SERVER)
+    if server.access.tls:
+        raise UserError(
+            f"{hosts.OPTION}: actors reach Redis through ssh, where its certificate names no host: use redis://"
+        )
 
 
 def read_hosts(path: Path | None, given: Mapping[str, Any], rest: list[str]) -> tuple[Host, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.options import command_line, version
 from rainbow_iqn_apex.programs import launch
-from rainbow_iqn_apex.programs.start import hosts, options, ssh, windows
+from rainbow_iqn_apex.programs.start import options, ssh, windows
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.process import Clock, no_window
 from rainbow_iqn_apex.programs.start.screen import shown
@@ -40,7 +40,7 @@ def start(script: Sequence[str], words: Sequence[str], stop: StopRequest, clock:
                 "learns, and how fast; --preset paper trains the full one"
             )
         if asked.hosts:
-            ssh.check(asked.hosts, asked.redis, f"{hosts.OPTION}")
+            ssh.check(asked.hosts, asked.redis)
         open_window = partial(windows.open_window, kind, stop=stop) if kind else no_window
         supervisor = Supervisor(asked, open_window, stop, kind.place if kind else "", clock)
         return _run(supervisor, asked, options.continuation(script, words))

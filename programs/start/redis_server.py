@@ -61,10 +61,12 @@ def uses_running(server: Server, asked: bool) -> bool:
     return asked or is_several or server.access != OPEN or server.host not in LOCAL
 
 
-def check_running(server: Server) -> None:
-    """Raise UserError if the server does not answer, or does not let us in."""
-    open_servers(server).close()
+def check_running(server: Server) -> bool:
+    """Return whether the server is of a cluster; raises UserError if it does not answer, or does not let us in."""
+    with closing(open_servers(server)) as client:
+        is_cluster = client.mode == "cluster"
     say(f"Redis: using the server that runs at {server.host}:{server.port}")
+    return is_cluster
 
 
 def check_port(host: str, port: int, answer: Answer, results: Path) -> None:

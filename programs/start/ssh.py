@@ -20,14 +20,14 @@ from typing import IO
 from rainbow_iqn_apex.common import schema
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.text import one_line
-from rainbow_iqn_apex.programs.start.hosts import Host
+from rainbow_iqn_apex.programs.start.hosts import OPTION, Host
 from rainbow_iqn_apex.programs.start.remote_messages import BEAT, FAULT, HELLO, STOP, Hello, Order, present
 
 _GREETS_S = 60.0  # with the connection, the login, and the imports there
 _CHECKS_AT_ONCE = 16
 _SSH = (  # no question, whatever the user's configuration asks for; a dead network is noticed within 15 s
     "ssh -T -a -x -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3 "
-    "-o ControlMaster=no -o ControlPath=none -o RemoteCommand=none -o LogLevel=INFO"
+    "-o ControlMaster=no -o ControlPath=none -o RemoteCommand=none -o ExitOnForwardFailure=no -o LogLevel=INFO"
 ).split()
 # One that every shell takes as it is: a login shell may be another than sh.
 _THERE = (
@@ -53,7 +53,7 @@ class Connection:
     """A connection with what runs on the other side; a context manager."""
 
     def __init__(self, host: Host, redis: str) -> None:
-        """`redis` is host:port of the server, as it is reached from here. Raises UserError if there is no ssh."""
+        """`redis` is host:port of the server, as it is reached from here. Raises LostError if ssh does not start."""
         self._host = host
         self.take: Callable[[bytes], None] = lambda _: None  # gets the lines of the actor
         self._port = 0  # of the tunnel's other end
@@ -64,8 +64,8 @@ class Connection:
         pipe = subprocess.PIPE
         try:
             self._popen = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
-        except FileNotFoundError as error:
-            raise UserError("--hosts: needs ssh on this machine; install openssh-client") from error
+        except OSError as error:
+            raise LostError(f"ssh does not start here: {error.strerror}") from error
         self._threads = [
             threading.Thread(target=target, args=(stream,), name=f"ssh {host.name}", daemon=True)
             for target, stream in ((self._read_errors, self._popen.stderr), (self._read_lines, self._popen.stdout))
@@ -79,7 +79,7 @@ class Connection:
             line = data.decode(errors="replace")
             if port := re.match(r"Allocated port ([0-9]{1,5}) for remote forward", line):
                 self._port = int(port[1])
-            self._refused |= "remote port forwarding failed" in line
+            self._refused |= "remote port forwarding failed for listen port 0" in line  # others are the user's own
             if line.strip() and not line.startswith(_SILENT):
                 self._last = one_line(line)
 
@@ -112,7 +112,7 @@ class Connection:
         code = self._popen.poll()
         if code is None:
             raise LostError(f"no answer within {_GREETS_S:.0f} s")
-        if code in (_LOST, -9, -15):
+        if code == _LOST or code < 0:
             raise LostError(self._last or "the connection was closed")
         raise UserError(f"{self._host.name}: {self._host.folder} there cannot run an actor: {self._last or code}")
 
@@ -180,12 +180,12 @@ def _lines(stream: IO[bytes]) -> Iterator[bytes]:
     return iter(partial(stream.readline, _MOST_LINE), b"")
 
 
-def check(hosts: Sequence[Host], redis: str, source: str) -> None:
-    """Raise UserError with a line for each host that cannot run actors, which names the `source`."""
+def check(hosts: Sequence[Host], redis: str) -> None:
+    """Raise UserError with a line for each host that cannot run actors."""
     with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:
         faults = [fault for fault in pool.map(lambda host: _fault(host, redis), hosts) if fault]
     if faults:
-        raise UserError("\n".join(f"{source}: {fault}" for fault in faults))
+        raise UserError("\n".join(f"{OPTION}: {fault}" for fault in faults))
 
 
 def _fault(host: Host, redis: str) -> str:

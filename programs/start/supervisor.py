@@ -2,8 +2,10 @@
 
 import time
 
+from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER
 from rainbow_iqn_apex.programs.start import redis_server
+from rainbow_iqn_apex.programs.start.hosts import ONE_SERVER
 from rainbow_iqn_apex.programs.start.options import StartOptions
 from rainbow_iqn_apex.programs.start.output import complain, say
 from rainbow_iqn_apex.programs.start.page_server import page_servers
@@ -46,7 +48,8 @@ class Supervisor:
         """Start a Redis server, or see that the one to be used answers."""
         server, results = self._options.server, self._options.args.path_to_results
         if redis_server.uses_running(server, self._options.use_running_redis):
-            redis_server.check_running(server)
+            if redis_server.check_running(server) and self._options.hosts:
+                raise UserError(ONE_SERVER)
             return
         redis_server.take_back(server.host, server.port, results, self._stop)
         redis_server.check_port(server.host, server.port, redis_server.ask(server.host, server.port), results)
