@@ -203,6 +203,7 @@ def check_starts(system: Answered, row: Row) -> None:
         assert "Traceback" not in process.output
 
 
+@pytest.mark.slow
 def test_the_start_script(workplace: Workplace, own_server: RedisServer) -> None:
     """It asks at its beginning alone; the mutation is an answer that is refused in another one's line."""
     for name in ANSWERS:

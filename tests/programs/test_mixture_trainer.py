@@ -62,12 +62,29 @@ def plainly(agent: Any, buffer: Mixture) -> Any:
 
 
 class Slow(Mixture):
-    """Takes its time, so that updates run meanwhile."""
+    """Takes its time, so that updates run meanwhile: one that has begun also ends, however busy the machine is."""
+
+    rests = threading.Event()  # set while no update is under way
+    rests.set()
 
     def sample(self, batch_size: int | None, progress: float | torch.Tensor = 0.0) -> Batch:
         if threading.current_thread() is not threading.main_thread():
             time.sleep(0.02)
+            self.rests.wait()
         return super().sample(batch_size, progress)
+
+
+def noting(update: Any) -> Any:
+    """Return a function that updates, and lets slow samplers wait meanwhile."""
+
+    def noted(*args: Any) -> Any:
+        Slow.rests.clear()
+        try:
+            return update(*args)
+        finally:
+            Slow.rests.set()
+
+    return noted
 
 
 class MeasuresLater(Slow):
@@ -83,6 +100,7 @@ def check_thread(kind: type[Mixture]) -> None:
     agent, buffer = parts()
     wanted = trained(plainly(agent, buffer), agent, buffer)
     agent, buffer = parts(kind)
+    agent.update = noting(agent.update)
     trainer = make_trainer(agent, buffer, 4, CPU)
     assert isinstance(trainer, MixtureTrainer)
     found = trained(trainer, agent, buffer)
