@@ -15,7 +15,7 @@ from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 
 OPTION = "--hosts"
 ONE_SERVER = (  # a tunnel leads to one port
-    f"{OPTION}: actors reach one Redis server through ssh, no cluster and no Sentinels: name one server, without "
+    "--hosts: actors reach one Redis server through ssh, no cluster and no Sentinels: name one server, without "
     "--redis-shards, or start the actors by hand"
 )
 _MOST_BYTES = 100_000

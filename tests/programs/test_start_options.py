@@ -145,7 +145,7 @@ def test_a_run_goes_on_by_the_same_command_without_the_permission_for_once(once:
 def test_the_help_explains_every_option_of_the_script() -> None:
     text = (ROOT / "programs" / "start" / "help.txt").read_text()
     own = [flag for action in options.parser()._actions for flag in action.option_strings]
-    assert len(own) == 3
+    assert len(own) == 4
     assert all(f"\n  {flag} " in text for flag in own)
 
 

@@ -53,7 +53,7 @@ CHUNKS: Refused = {
     "a priority to LAST rows": [_rows(step_type=_full(2, dtype=np.uint8))],
     "a number in reward that is not finite": [_rows(reward=_full(np.nan)), _rows(reward=_full(np.inf))],
     "a number in discount that is not finite": [_rows(discount=_full(np.nan))],
-    "a discount outside 0 to 1": [_rows(discount=_full(2)), _rows(discount=_full(-1))],
+    "a number in discount outside 0 to 1": [_rows(discount=_full(2)), _rows(discount=_full(-1))],
     "a number in extras.q beyond": [_rows(extras_q=_full(-3e38, 5))],
     "a number in reward beyond": [_rows(reward=_full(2e9))],
     "a number in h beyond": [replace(GOOD, state={"h": np.full(7, -2e9, np.float32)})],
