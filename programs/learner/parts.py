@@ -28,7 +28,7 @@ _GPU_SHARE = 0.6  # of the free GPU memory that --replay-device auto gives to th
 
 
 class Place(NamedTuple):
-    """What a learner works with."""
+    """Holds what a learner works with."""
 
     client: Client
     device: torch.device
