@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,16 @@ def module_of(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
+@lru_cache(maxsize=1)
+def nodes_of(text: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(text)))
+
+
+@cache
 def imports(path: str, text: str) -> set[str]:
     """Dotted names of everything imported, wherever it stands; `from a import b` gives a and a.b."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -122,7 +129,7 @@ def _standard(top: str) -> bool:
 def size_errors(path: str, text: str) -> Iterator[str]:
     if (lines := text.count("\n")) > MAX_FILE:
         yield f"{path}: {lines} lines"
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, Function) and node.end_lineno and node.end_lineno - node.lineno + 1 > MAX_FUNCTION:
             yield f"{path}: {node.name}: {node.end_lineno - node.lineno + 1} lines"
 
@@ -136,7 +143,7 @@ def unsafe(path: str, text: str) -> Iterator[str]:
     """Everything with which bytes from outside could run code."""
     tops = {name.split(".")[0] for name in imports(path, text)}
     yield from (f"{path}: imports {name}" for name in sorted(tops & UNSAFE_MODULES))
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.Call):
             given = {word.arg: word.value for word in node.keywords}
             called = ast.unparse(node.func)
@@ -179,12 +186,12 @@ def test_there_is_something_to_look_at() -> None:
     assert {f"agents.{name}" for name in ("rainbow_iqn", "r2d2", "on_policy")} <= folders
 
 
-@pytest.mark.parametrize("path", SOURCES)
-def test_imports_point_one_way(path: str) -> None:
-    rules_of_tests = ("redis", "a launcher")  # tests start servers, and launchers
-    errors = list(import_errors(path, SOURCES[path], agent_modules(SOURCES["agents/registry.py"])))
-    if path.startswith("tests/"):
-        errors = [error for error in errors if not any(rule in error for rule in rules_of_tests)]
+def test_imports_point_one_way_files_are_short_and_nothing_runs_code_from_outside() -> None:
+    agents, errors = agent_modules(SOURCES["agents/registry.py"]), []
+    for path, text in SOURCES.items():  # file by file: each is read once
+        of_others = ("redis", "a launcher") if path.startswith("tests/") else ()  # tests start servers, and launchers
+        errors += [error for error in import_errors(path, text, agents) if not any(rule in error for rule in of_others)]
+        errors += [*size_errors(path, text), *(unsafe(path, text) if path in PROGRAM else ())]
     assert errors == []
 
 
@@ -211,16 +218,6 @@ def test_a_circle_is_noticed() -> None:
     pair = {"memory/a.py": "def f():\n    from memory.b import g", "memory/b.py": "from memory.a import f"}
     assert circles(pair) == [["memory.a", "memory.b"]]
     assert circles(pair | {"memory/b.py": "import json"}) == []
-
-
-@pytest.mark.parametrize("path", SOURCES)
-def test_files_and_functions_are_short(path: str) -> None:
-    assert list(size_errors(path, SOURCES[path])) == []
-
-
-@pytest.mark.parametrize("path", PROGRAM)
-def test_nothing_can_run_code_from_outside(path: str) -> None:
-    assert list(unsafe(path, PROGRAM[path])) == []
 
 
 # --- what the checks must notice ---

@@ -8,6 +8,7 @@ import pytest
 from tests.processes import run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("benchmark", "firsts"),
     [

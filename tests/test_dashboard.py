@@ -49,6 +49,7 @@ NAMELESS = """[...document.querySelectorAll('input, select, video, [role=img], [
     .map(e => e.outerHTML.slice(0, 100))"""
 
 
+@pytest.mark.slow
 def test_the_page_shows_all_of_a_run_in_words_too(address: str) -> None:
     # Mutation: set `innerHTML` in the place of `textContent`.
     with Browser() as browser:
@@ -75,6 +76,7 @@ def test_the_page_shows_all_of_a_run_in_words_too(address: str) -> None:
             assert errors(browser, address) == []
 
 
+@pytest.mark.slow
 def test_keys_choose_axis_runs_and_lines(address: str) -> None:
     with Browser() as browser:
         browser.open(address)
@@ -99,6 +101,7 @@ def test_keys_choose_axis_runs_and_lines(address: str) -> None:
         assert errors(browser, address) == []
 
 
+@pytest.mark.slow
 def test_films_of_evaluation_episodes_play(
     redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:
@@ -187,6 +190,7 @@ def test_what_an_actor_sees_is_drawn_while_somebody_looks(address: str, redis_po
         assert errors(browser, address) == []
 
 
+@pytest.mark.slow
 def test_a_policy_over_several_actions_is_drawn_beside_the_numbers_that_it_sees(
     address: str, redis_port: int, run_name: str
 ) -> None:

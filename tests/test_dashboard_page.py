@@ -91,6 +91,7 @@ CONTRAST = """(() => {
 })()"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_what_is_stale_can_be_read(address: str, dark: bool) -> None:
     # Mutation: an opacity of 0.6.
@@ -100,6 +101,7 @@ def test_what_is_stale_can_be_read(address: str, dark: bool) -> None:
         assert browser.value(CONTRAST) >= 4.5
 
 
+@pytest.mark.slow
 def test_a_page_of_a_dashboard_that_was_started_again_tells_what_to_do(
     redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_page_of_a_dashboard_that_was_started_again_tells_what_to_do(
         browser.wait_for(f"{PROBLEM}.includes('Open the address that dashboard.py has printed anew')")
 
 
+@pytest.mark.slow
 def test_files_of_another_run_are_told_apart_from_the_run_on_the_server(address: str, run_name: str) -> None:
     # Mutation: show the score of the files that are chosen among the figures of the run.
     with Browser() as browser:
@@ -135,6 +138,7 @@ def test_files_of_another_run_are_told_apart_from_the_run_on_the_server(address:
         assert errors(browser, address) == []
 
 
+@pytest.mark.slow
 def test_the_focus_and_the_shown_run_stay_while_others_train(
     redis_port: int, run_name: str, tmp_path: Path, processes: Processes
 ) -> None:

@@ -288,12 +288,14 @@ def test_torch_s_build_follows_the_gpu(made: Machine) -> None:
     assert "installing" not in made.make()  # that build works without a GPU
 
 
+@pytest.mark.slow
 def test_without_a_cpu_build_the_other_one_is_installed(machine: Machine) -> None:
     (machine.index / "torch-2.0+cpu-py3-none-any.whl").unlink()
     assert "no CPU build" in machine.make()
     assert machine.version_of("torch") == "2.0"
 
 
+@pytest.mark.slow
 def test_a_package_that_cannot_be_had_is_named(machine: Machine) -> None:
     machine.require("torch==2.0", "small==9.9")
     output = machine.make(exit_code=1)
@@ -325,6 +327,7 @@ def test_a_killed_installation_is_seen_by_the_next_call(machine: Machine) -> Non
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_two_calls_at_once_make_one_environment(machine: Machine) -> None:
     first, second = [process.end(300) for process in (machine.start("--dev"), machine.start("--dev"))]
     outputs = [first.out, second.out]

@@ -76,6 +76,7 @@ def test_an_actor_comes_back_whose_messages_are_all_forgotten(redis_port: int, r
         wait_until(lambda: int(client.hget(keys.state(0), "sequence")) > sent + 40, system.last_words, 60)
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_actors_go_on_when_their_messages_are_deleted(redis_port: int, run_name: str, tmp_path: Path) -> None:
     """The learner reads nothing meanwhile, so an actor waits for messages that are gone when the learner goes on."""

@@ -22,7 +22,8 @@ def run(redis_port: int, run_name: str, tmp_path: Path) -> Iterator[Run]:
         yield run
 
 
-@pytest.mark.parametrize("lockstep", ["True", pytest.param("False", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lockstep", ["True", "False"])
 def test_a_run_goes_on_when_every_seventh_message_is_damaged_and_one_is_not_the_actor_s(
     run: Run,
     client: Client,

@@ -91,13 +91,14 @@ def test_nothing_is_left_behind() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "workers"),
     [
         (signal.SIGINT, 0),
-        pytest.param(signal.SIGTERM, 0, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, 2, marks=pytest.mark.slow),
+        (signal.SIGTERM, 0),
+        (signal.SIGINT, 2),
+        (signal.SIGTERM, 2),
     ],
 )
 def test_tests_that_are_told_to_end_leave_nothing_behind(

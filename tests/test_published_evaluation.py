@@ -59,6 +59,7 @@ def test_a_published_snapshot_of_skiing_has_nine_actions(tmp_path: Path) -> None
     assert steps != played(0, 8, "skiing", ACTION).split(", ")[-2], "code 5 would have been noticed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "more"), [("rainbow_iqn", []), ("rainbow", ["--evaluation-workers", "1"])])
 def test_a_published_snapshot_plays_without_network_options(tmp_path: Path, name: str, more: list[str]) -> None:
     path = snapshot(tmp_path / "published.pth", name)

@@ -16,7 +16,6 @@ from tests.small import FAMILIES, FREE, SHORT_CHAIN
 from tests.system import LEARNER, Result
 
 pytestmark = pytest.mark.redis
-SLOW = pytest.mark.slow
 RUNS = {"rainbow_iqn": SHORT_CHAIN, **FAMILIES}
 SMALL = "--T-max 1600 --memory-capacity 4000".split()
 GONE = "another learner of this run has ended or does not answer"
@@ -48,10 +47,8 @@ def undisturbed(port: int, name: str, family: str) -> Result:
         return system.finish()
 
 
-OTHERS = ("rainbow_iqn", "impala", "impala-mix", "r2d2", "sac", "vmpo")
-
-
-@pytest.mark.parametrize("family", ["ppo", *(pytest.param(family, marks=SLOW) for family in OTHERS)])
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["ppo", "rainbow_iqn", "impala", "impala-mix", "r2d2", "sac", "vmpo"])
 def test_the_same_seed_gives_the_same_bytes(redis_port: int, run_name: str, tmp_path: Path, family: str) -> None:
     """All learners have the same weights at each checkpoint, too, or the run would have ended."""
     results = []
@@ -63,14 +60,15 @@ def test_the_same_seed_gives_the_same_bytes(redis_port: int, run_name: str, tmp_
     assert actors_of(results[0]) == {0, 1, 2, 3}, "the log has the episodes of all learners' actors"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "how"),
     [
         ("rainbow_iqn", "SIGTERM"),
-        pytest.param("rainbow_iqn", "SIGKILL", marks=SLOW),
-        pytest.param("rainbow_iqn", "SIGSTOP", marks=SLOW),
-        pytest.param("impala", "SIGTERM", marks=SLOW),
-        pytest.param("ppo", "SIGKILL", marks=SLOW),
+        ("rainbow_iqn", "SIGKILL"),
+        ("rainbow_iqn", "SIGSTOP"),
+        ("impala", "SIGTERM"),
+        ("ppo", "SIGKILL"),
     ],
 )
 def test_learners_that_were_stopped_or_lost_one_go_on_exactly(
@@ -121,6 +119,7 @@ def test_learners_with_different_settings_are_refused(
             assert line.endswith("start all learners with the same settings")
 
 
+@pytest.mark.slow
 def test_torchrun_starts_learners_that_save_at_a_signal_and_another_number_is_refused(
     redis_port: int, run_name: str, tmp_path: Path
 ) -> None:

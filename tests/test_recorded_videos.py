@@ -127,6 +127,7 @@ def test_a_video_is_all_or_nothing_and_ends_at_its_limit(tmp_path: Path, monkeyp
     assert len(frames_of(path)) == 12, "21 pictures were shown"
 
 
+@pytest.mark.slow
 def test_a_video_that_does_not_fit_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     # OpenCV does not tell that a write has failed. A limit of a file's size stands for a full disk.
     code = """

@@ -16,6 +16,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 def test_reinforce_learns_cartpole_on_policy(redis_port: int, run_name: str, tmp_path: Path) -> None:
     # A random policy keeps the pole up for 22 steps.

@@ -50,10 +50,9 @@ def test_an_actor_that_is_killed_there_is_started_again(workplace: Workplace) ->
     end(workplace)
 
 
+@pytest.mark.slow
 @needs_sshd
-@pytest.mark.parametrize(
-    "what", ["sshd", *(pytest.param(what, marks=pytest.mark.slow) for what in ("ssh", "this side", "that side"))]
-)
+@pytest.mark.parametrize("what", ["sshd", "ssh", "this side", "that side"])
 def test_a_connection_that_ends_takes_the_actor_with_it_and_another_follows(
     workplace: Workplace, sshd: Sshd, what: str
 ) -> None:
@@ -87,6 +86,7 @@ def _actors_that_talk_when_told(workplace: Workplace) -> None:
     launcher.write_text(launcher.read_text().replace("while not stop:", heard))
 
 
+@pytest.mark.slow
 @needs_sshd
 @pytest.mark.usefixtures("sshd")
 def test_a_killed_start_script_leaves_nothing_there(workplace: Workplace) -> None:

@@ -94,6 +94,7 @@ def test_a_learner_that_fails_later_is_started_again(workplace: Workplace) -> No
     workplace.assert_nothing_left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["actor", "learner"])
 def test_actors_that_a_learner_sent_home_before_it_failed_come_back_with_it(workplace: Workplace, first: str) -> None:
     # Mutation: Supervisor without _was_sent_home, and the learner would wait for ever.

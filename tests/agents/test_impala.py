@@ -88,6 +88,7 @@ def test_rewards_are_clipped_or_squashed() -> None:
     np.testing.assert_allclose(soft, wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [0.3, 0.9])
 def test_the_entropy_s_weight_is_learned_until_the_entropy_is_as_wanted(target: float) -> None:
     # Mutation: the sign of the difference turned round.

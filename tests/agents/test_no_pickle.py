@@ -51,6 +51,7 @@ def values_of(client: Client, key: bytes) -> list[bytes]:
             raise AssertionError(f"{key!r} is a {kind!r}")
 
 
+@pytest.mark.slow
 def test_neither_redis_nor_the_results_hold_a_pickle(
     client: Client, redis_port: int, run_name: str, tmp_path: Path
 ) -> None:

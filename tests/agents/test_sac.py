@@ -183,6 +183,7 @@ def bandit(agent: Sac, action: ActionSpec) -> Batch:
     return Batch(rows, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("action", "share", "wanted"), [(NUMBERS, 0.98, -2.0), (CHOICE, 0.6, 0.6 * math.log(3))])
 def test_the_temperature_brings_the_entropy_to_its_target(action: ActionSpec, share: float, wanted: float) -> None:
     # Mutations: the temperature's loss with the other sign, a target entropy of +K.

@@ -145,6 +145,7 @@ def check_numbers(log: str) -> None:
         assert numbers == list(range(len(numbers)))
 
 
+@pytest.mark.slow
 def test_one_actor(redis_port: int, run_name: str, tmp_path: Path) -> None:
     """The quick tier's share: both are slow in turn, and nothing is killed; another seed makes another run."""
     words = [*SHORT_CHAIN, *LENGTH, *"--batch-size 16 --T-max 1600 --nb-env-per-actor 1".split()]

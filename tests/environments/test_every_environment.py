@@ -39,7 +39,8 @@ EXTRAS = {"gymnasium:HalfCheetah-v5": "mujoco", "gymnasium:shimmy:dm_control/car
 
 def example(env: str) -> Any:
     lacking = missing(EXTRAS[env]) if env in EXTRAS else ""
-    return pytest.param(env, marks=pytest.mark.skipif(bool(lacking), reason=lacking))
+    marks = [pytest.mark.skipif(bool(lacking), reason=lacking), *([pytest.mark.slow] if ":ALE/" in env else [])]
+    return pytest.param(env, marks=marks)
 
 
 every = pytest.mark.parametrize("env", [*map(example, EXAMPLES)])

@@ -265,6 +265,7 @@ def check_drift(make: Make, updates: int) -> None:
     tree.check_valid()
 
 
+@pytest.mark.slow
 @each_host_tree
 def test_sums_do_not_drift(make: Make) -> None:
     check_drift(make, 100_000)

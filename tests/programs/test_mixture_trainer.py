@@ -124,6 +124,7 @@ def test_an_error_in_the_thread_is_raised() -> None:
         trained(make_trainer(agent, buffer, 4, CPU), agent, buffer)
 
 
+@pytest.mark.slow
 def test_batches_that_do_not_fit_into_memory_become_smaller_and_nothing_is_lost() -> None:
     # Mutations: no `put_back`; a `shrink` that breaks the shares; sequences taken before their rows are gathered.
     code, out, errors = run("-m", "tests.agents.shortage", 80)

@@ -50,7 +50,9 @@ def other_value(f: dataclasses.Field[Any]) -> str:
     }.get(f.name, f"/tmp/ä {f.name} #1")
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    "agent", [name if name in ("rainbow_iqn", "ppo") else pytest.param(name, marks=pytest.mark.slow) for name in AGENTS]
+)
 def test_the_saved_settings_give_the_same_again(file: Path, agent: str) -> None:
     # Mutation: leave an option out in `saved_settings`.
     names = {f.name: f for group in ALL_GROUPS for f in dataclasses.fields(group)}
