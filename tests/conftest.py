@@ -79,10 +79,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.getoption("--tier")
-    left_out = [item for item in items if item.get_closest_marker("slow") and not is_in_tier(item.nodeid, tier)]
+    left_out = {item for item in items if item.get_closest_marker("slow") and not is_in_tier(item.nodeid, tier)}
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session", autouse=True)
