@@ -5,7 +5,7 @@ from typing import Any
 
 from rainbow_iqn_apex.memory.broker.connection import Client, NoScriptError
 
-_TRIES = 10
+_TRIES = 3
 
 
 class Script:
@@ -13,16 +13,20 @@ class Script:
 
     def __init__(self, client: Client, text: str, *, durable: bool = False) -> None:
         self.client = client
+        self._text = text
         self._durable = durable
         self._run = client.register_script(text)
 
     def __call__(self, keys: Sequence[str], values: Sequence[Any] = ()) -> Any:
-        """Run the script, also where the server is restarted between its loading and its run."""
+        """Run the script, also where the server is restarted between its loading and its run.
+
+        At last its text is sent: a node to which a slot moves is asked before it is loaded with scripts.
+        """
         server = self.client.of(keys[0])
         server = server.durable() if self._durable else server
-        for _ in range(_TRIES - 1):
+        for _ in range(_TRIES):
             try:
                 return self._run(keys, values, server)
             except NoScriptError:
                 continue
-        return self._run(keys, values, server)
+        return server.eval(self._text, len(keys), *keys, *values)

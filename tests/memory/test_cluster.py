@@ -19,6 +19,7 @@ from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import read_run
 from rainbow_iqn_apex.memory.broker.runs import run_names
+from rainbow_iqn_apex.memory.broker.slots import slot_of
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.broker.upkeep import memory_use, rewrite_file
 from rainbow_iqn_apex.memory.broker.views import ViewListener
@@ -145,6 +146,22 @@ def test_a_commit_waits_while_its_slot_moves(cluster: Cluster, client: Client, r
             pass
         commit.result(30)
         assert client.xlen(actor.keys.log(0)) == 2
+
+
+def test_a_script_is_run_by_a_node_that_has_never_seen_it(cluster: Cluster, client: Client, run_name: str) -> None:
+    # Mutation: scripts are sent by their digest alone; the node to which a slot moves is asked, and has none.
+    with leading(client, run_name), playing(client, run_name, 0) as actor:
+        actor.commit([RoundEnd(0)], b"")
+        log = actor.keys.log(0)
+        source, moving = cluster.master_of(log), cluster.move(log)
+        while source.ask("CLUSTER", "COUNTKEYSINSLOT", slot_of(log)):
+            next(moving)
+        for node in cluster.nodes:
+            node.ask("SCRIPT", "FLUSH")
+        actor.commit([RoundEnd(1)], b"")
+        for _ in moving:
+            pass
+        assert client.xlen(log) == 2
 
 
 def test_a_master_without_enough_replicas_is_waited_for(cluster: Cluster, client: Client, run_name: str) -> None:
