@@ -60,7 +60,7 @@ WAYS = {
 
 
 class Flow(NamedTuple):
-    """What was measured of a way."""
+    """Hold what was measured of a way."""
 
     rates: list[float]  # transitions a second
     server_us: list[float]  # processor time of each server, microseconds a chunk
