@@ -190,7 +190,7 @@ def test_a_server_elsewhere_and_a_gpu_for_the_learner_alone(cluster: Cluster, tm
 
 
 def test_an_array_of_a_sweep_goes_on_after_scancel_and_the_end_of_its_time(cluster: Cluster, tmp_path: Path) -> None:
-    # Mutations: no name in --only; a start script that does not save at SIGTERM.
+    # Mutation: a start script whose Redis server SIGTERM reaches: the learner cannot save.
     options = "{preset: cpu, T-max: 40000, log-interval: 400, hidden-size: 8, disable-cuda: true, learner-threads: 1}"
     (tmp_path / "s.yaml").write_text(
         f"environments: [gymnasium:CartPole-v1]\nagents: [reinforce]\nseeds: [1, 2]\noptions: {options}\n"
