@@ -2,8 +2,8 @@
 
 No actor runs meanwhile, so learner and Redis have the machine for themselves. The processor time that a chunk takes is
 told for each part of the learner: its readers, one thread a shard, decode, and the loop adds to the replay. A second
-shard on the same server tells what a second decoding thread gives. Updates are those of the `cpu` preset; the loop makes
-one, takes in what has arrived, and makes the next one, as the learner does.
+shard on the same server tells what a second decoding thread gives. Updates are those of the `cpu` preset; the loop
+makes one, takes in what has arrived, and makes the next one, as the learner does.
 """
 
 import argparse
