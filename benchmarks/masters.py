@@ -33,6 +33,7 @@ from rainbow_iqn_apex.memory.broker.slots import SLOTS
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.messages import decode_message, encode_message
+from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.saber.results.run_record import ROOT
 
@@ -60,7 +61,7 @@ WAYS = {
 
 
 class Flow(NamedTuple):
-    """What was measured of a way."""
+    """Hold what was measured of a way."""
 
     rates: list[float]  # transitions a second
     server_us: list[float]  # processor time of each server, microseconds a chunk
@@ -161,4 +162,5 @@ def _write(folder: Path, url: str, actor: int, shards: int) -> None:
 
 
 if __name__ == "__main__":
+    processor.prepare()  # as actors do, and as the writers of `transport` do
     _write(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -140,6 +140,11 @@ def processor_s(pid: int, *, main_thread: bool = False) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def exact_s(pid: int) -> float:
+    """Return the processor seconds of a process so far, more exactly than /proc has them (Linux)."""
+    return time.clock_gettime((~pid << 3) | 2)  # the number of a process's clock, as clock_getcpuclockid(3) makes it
+
+
 def reader_s() -> float:
     """Return the processor seconds of this process's thread that reads the log; 0 without one."""
     identifiers = [thread.ident for thread in threading.enumerate() if thread.name == "log reader"]

@@ -1,8 +1,9 @@
 """How many transitions a second a learner takes out of a log that is full: alone, and beside updates.
 
 No actor runs meanwhile, so learner and Redis have the machine for themselves. The processor time that a chunk takes is
-told for each of the learner's two threads: the reader decodes, and the loop adds to the replay. Updates are those of
-the `cpu` preset; the loop makes one, takes in what has arrived, and makes the next one, as the learner does.
+told for each part of the learner: its readers, one thread a shard, decode, and the loop adds to the replay. A second
+shard on the same server tells what a second decoding thread gives. Updates are those of the `cpu` preset; the loop
+makes one, takes in what has arrived, and makes the next one, as the learner does.
 """
 
 import argparse
@@ -44,9 +45,10 @@ class Drained:
     """Holds one measurement, the median of each figure."""
 
     actors: int
+    shards: int  # and readers
     updates: float  # a second
     transitions: float  # a second
-    reader_us: float  # of processor time a chunk
+    reader_us: float  # of processor time a chunk, of all readers
     loop_us: float
     redis_us: float
 
@@ -58,13 +60,14 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     games = GAMES[:1] if args.quick else GAMES
     messages = [encode_message(chunk) for game in games for chunk in random_chunks(game, _EACH, agent.spec)]
     found = []
-    for actors, updates in ((8, False), (8, True), (360, False)):
-        points = [_drain(actors, messages, count, agent, updates=updates) for _ in range(args.repeats)]
+    for actors, shards, updates in ((8, 1, False), (8, 1, True), (8, 2, False), (8, 2, True), (360, 1, False)):
+        points = [_drain(actors, shards, messages, count, agent, updates=updates) for _ in range(args.repeats)]
         drained = _median(points)
         found.append(asdict(drained))
         print(
-            f"{actors} actors: {drained.transitions:,.0f} transitions/s beside {drained.updates:.1f} updates/s; "
-            f"a chunk takes {drained.reader_us:.0f} us of the reader, {drained.loop_us:.0f} us of the loop, "
+            f"{actors} actors, shards: {shards}: {drained.transitions:,.0f} transitions/s "
+            f"beside {drained.updates:.1f} updates/s; "
+            f"a chunk takes {drained.reader_us:.0f} us of the readers, {drained.loop_us:.0f} us of the loop, "
             f"{drained.redis_us:.0f} us of Redis; fastest {max(point.transitions for point in points):,.0f}",
             flush=True,
         )
@@ -77,11 +80,11 @@ def _settings() -> Args:
 
 def _median(points: list[Drained]) -> Drained:
     columns = zip(*(asdict(point).values() for point in points), strict=True)
-    actors, *figures = (statistics.median(column) for column in columns)
-    return Drained(int(actors), *figures)
+    actors, shards, *figures = (statistics.median(column) for column in columns)
+    return Drained(int(actors), int(shards), *figures)
 
 
-def _drain(actors: int, messages: list[bytes], count: int, agent: Agent, *, updates: bool) -> Drained:
+def _drain(actors: int, shards: int, messages: list[bytes], count: int, agent: Agent, *, updates: bool) -> Drained:
     settings, spec = _settings(), agent.spec
     buffer = make_buffer(settings, agent, ATARI, torch.Generator().manual_seed(1))
     for number in range(buffer.room):  # so that all memory is in use
@@ -89,7 +92,7 @@ def _drain(actors: int, messages: list[bytes], count: int, agent: Agent, *, upda
     trainer = make_trainer(agent, buffer, settings.update_size, CPU)
     decode = MessageDecoder(spec, ATARI, nb_env=1)
     taken = made = 0
-    with _full_log(actors, messages, count) as (server, client):
+    with _full_log(actors, shards, messages, count) as (server, client):
         redis, start, loop = processor_s(server.process.pid), time.perf_counter(), time.thread_time()
         with closing(client.inbox(decode, threading.Event(), lambda: UNBOUNDED)) as inbox:
             while taken < count:
@@ -104,16 +107,18 @@ def _drain(actors: int, messages: list[bytes], count: int, agent: Agent, *, upda
             took, loop, reader = time.perf_counter() - start, time.thread_time() - loop, reader_s()
         redis = processor_s(server.process.pid) - redis
     each = [1e6 * seconds / count for seconds in (reader, loop, redis)]
-    return Drained(actors, made / took, count * spec.period / took, *each)
+    return Drained(actors, shards, made / took, count * spec.period / took, *each)
 
 
 @contextmanager
-def _full_log(actors: int, messages: list[bytes], count: int) -> Iterator[tuple[RedisServer, LearnerClient]]:
+def _full_log(
+    actors: int, shards: int, messages: list[bytes], count: int
+) -> Iterator[tuple[RedisServer, LearnerClient]]:
     """Start a server, and append so many messages, in turn to each actor's log."""
     with ExitStack() as stack:
         server = stack.enter_context(RedisServer())
         connection = connect("127.0.0.1", server.port)
-        client = stack.enter_context(LearnerClient(connection, NAME, {}, actors))
+        client = stack.enter_context(LearnerClient(connection, NAME, {}, actors, shards=shards))
         client.lead(RUN)
         for first in range(0, count, _AT_ONCE):
             pipeline = connection.pipeline(transaction=False)

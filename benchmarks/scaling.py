@@ -43,6 +43,7 @@ class Point:
     redis: float  # processor seconds a second
     learner: float
     actor: float  # all actors together
+    load_average: float  # of the machine, over a minute
     simulated: Load
 
     @property
@@ -66,7 +67,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Measure and print."""
+    loads = [os.getloadavg()[0]]
     costs = measure_costs(seconds=0.5, repeats=1) if args.quick else measure_costs()
+    loads.append(os.getloadavg()[0])
     print(described(costs), end="\n\n", flush=True)
     most = 2 if args.quick else 64
     groups = [[writers for writers in group if writers.number <= most] for group in (_PACED, _FREE)]
@@ -74,6 +77,7 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     sizes = tables(costs)
     yield {
         "costs": asdict(costs),
+        "load_average_of_costs": loads,  # before and after
         "points": [asdict(point) | {"errors": point.errors} for point in points],
         "sizes": sizes,
     }
@@ -106,9 +110,10 @@ def point(costs: Costs, writers: Writers) -> Point:
         cores=len(os.sched_getaffinity(0)),
     )  # fmt: skip
     found = Point(
-        writers.number, writers.chunks, chunks / took * SPEC.period, redis, learner, actor, simulate(costs, setting)
-    )
-    speed = f"{found.transitions:,.0f} transitions/s"
+        writers.number, writers.chunks, chunks / took * SPEC.period, redis, learner, actor, os.getloadavg()[0],
+        simulate(costs, setting),
+    )  # fmt: skip
+    speed = f"{found.transitions:,.0f} transitions/s at a load of {found.load_average:.1f}"
     use = f"Redis {redis:.1%}, learner {learner:.1%}, actors {actor:.1%}"
     errors = ", ".join(f"{name} {error:+.0%}" for name, error in found.errors.items())
     print(f"{found.actors} actors, {found.chunks_each} chunks a commit: {speed}; processor: {use}", flush=True)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, OwnOptions
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 
 GROUP = "rainbow_iqn_apex.environments"  # of entry points
 Make = Callable[[EnvironmentSettings, int], Environment]
@@ -93,9 +94,21 @@ def observes_pictures(env: str, own: OwnOptions) -> bool:
 
 
 def make_environment(settings: EnvironmentSettings, seed: int) -> Environment:
-    """Make the environment that `settings.env` names; `seed` decides all its randomness."""
+    """Make the environment that `settings.env` names; `seed` decides all its randomness.
+
+    Raises UserError if what is named makes something else.
+    """
     if (entry := find_environment(settings.env)) is None:
         raise ValueError(f"unknown environment {settings.env!r}; there are: {', '.join(sorted(ENVIRONMENTS))}")
     if not isinstance(settings.own, entry.options):
         settings = replace(settings, own=entry.options())
-    return entry.load()(settings, seed)
+    make = entry.load()
+    try:
+        made = make(settings, seed)
+    except TypeError as error:
+        if error.__traceback__ and error.__traceback__.tb_next:
+            raise  # by its own code, of which the traceback tells
+        raise UserError(f"--env: {settings.env} does not take settings and a seed: {error}") from error
+    if not isinstance(getattr(made, "spec", None), EnvironmentSpec):
+        raise UserError(f"--env: {settings.env} makes no environment but a {type(made).__name__}, which has no spec")
+    return made

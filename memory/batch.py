@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
     @property
     def cut(self) -> Callable[[int, float, float], Transitions] | None:
-        """What cuts n-step transitions out of a replay's memory: n, discount, clip -> rows; None of plain tensors."""
+        """Return what cuts n-step transitions out of a replay: n, discount, clip -> rows; None for plain tensors."""
         return getattr(self.rows, "transitions", None)
 
     @property

@@ -77,11 +77,11 @@ class Buffer(Protocol):
 
     @property
     def fresh(self) -> FreshChunks | None:
-        """What is fresh, of a buffer that has updates when it has fresh chunks; None for updates at a pace of steps."""
+        """Return the fresh chunks, if these decide when a buffer has an update; None for updates at a pace of steps."""
 
     @property
     def smaller(self) -> SmallerBatches | None:
-        """What makes batches smaller, of a buffer that can; None of others."""
+        """Return what makes batches smaller; None for a buffer that cannot."""
 
     def add(self, chunk_id: ChunkId, chunk: Chunk) -> None:
         """Take the next chunk."""

@@ -51,7 +51,7 @@ class FilmInfo:
 
     @property
     def caption(self) -> str:
-        """What the film shows, for people."""
+        """Describe for people what the film shows."""
         faster = f", {self.stride} times as fast" if self.stride > 1 else ""
         return f"score {self.score:g} after {self.step:,} agent steps{faster}"
 

@@ -13,7 +13,7 @@ Kind = Literal["gauge", "counter", "histogram"]
 
 @dataclass(frozen=True)
 class Metric:
-    """What a number is."""
+    """Describe a number that programs measure."""
 
     name: str  # group/name
     unit: str

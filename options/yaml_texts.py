@@ -23,7 +23,7 @@ class Entry(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What messages tell of a file."""
+    """Hold what messages tell of a file."""
 
     option: str  # which has named the file
     absent: str  # before the path of a file that is not there

@@ -170,7 +170,7 @@ def _is_elsewhere(error: redis.ResponseError) -> bool:
 
 
 class _Routed:
-    """What connections to several servers have in common; `_slot` None: that of the key of each command."""
+    """Share what connections to several servers have in common; `_slot` None: that of the key of each command."""
 
     _route: Route
     _slot: int | None = None

@@ -38,7 +38,7 @@ PARTS = ("act", "environment", "pack")  # of a clock
 
 
 class _Counts(Struct):
-    """What a saved state holds beside its arrays."""
+    """Hold what a saved state has beside its arrays."""
 
     step: Count
     first_episode: Count

@@ -24,6 +24,6 @@ class Run(NamedTuple):
 
     @property
     def results(self) -> ResultsFolder:
-        """What the learner that leads writes."""
+        """Return the files that the leading learner writes."""
         assert self.folder is not None, "another learner writes the results"
         return self.folder

@@ -42,7 +42,7 @@ class _Replay(Struct, forbid_unknown_fields=True):
 
 
 class _Part(Struct, forbid_unknown_fields=True):
-    """What one of several learners has added to a checkpoint."""
+    """Hold what one of several learners has added to a checkpoint."""
 
     counted: dict[Count, Count]
     replay: _Replay

@@ -1,11 +1,14 @@
 """Find the Redis server of a run: one that runs already, or one that is started here with redis_rainbow_6379.conf."""
 
+import os
 import re
+import signal
 import socket
 import subprocess
 import tempfile
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,6 +121,19 @@ def _keeps(host: str, port: int, results: Path, *, left: bool = False) -> bool:
     return False
 
 
+@contextmanager
+def _spared_by_slurm() -> Iterator[None]:
+    """Block SIGTERM in what starts meanwhile in a job of Slurm.
+
+    Slurm sends it to each process of a job that ends, and the server has to outlive those who save into it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM] if "SLURM_JOB_ID" in os.environ else [])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class RedisServer:
     """A server of our own, which is started again when it has died."""
 
@@ -134,14 +150,15 @@ class RedisServer:
         """Start it, and wait until it answers; raises RunError if it cannot."""
         with tempfile.TemporaryDirectory() as place:
             (Path(place) / "results").mkdir()  # the configuration file names it, and Redis goes there first
-            self._process = subprocess.Popen(
-                [self._program.path, CONFIGURATION, *self._settings],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                cwd=place,
-                start_new_session=True,  # Ctrl-C must not stop it before the others have saved
-            )
+            with _spared_by_slurm():
+                self._process = subprocess.Popen(
+                    [self._program.path, CONFIGURATION, *self._settings],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    cwd=place,
+                    start_new_session=True,  # Ctrl-C must not stop it before the others have saved
+                )
             self._wait(self._process.pid)
         self._hold()
         say(f"Redis: started {self._program} at {self._host}:{self._port}")
@@ -195,7 +212,7 @@ class RedisServer:
         self._let_go()
         if self._process and self.runs():
             say("stopping the Redis server")
-            self._process.terminate()
+            self._process.send_signal(signal.SIGINT)
             try:
                 self._process.wait(patience_s)
             except subprocess.TimeoutExpired:

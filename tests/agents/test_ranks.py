@@ -33,45 +33,32 @@ VECTOR = EnvironmentSpec(Field((5,), "float32"), ENVIRONMENT.action)
 SEQUENCES = "--unroll-length 7 --hidden-size 9"
 ROUNDS = "--unroll-length 7 --mlp-size 9 --minibatches 1 --epochs 2 --lr-on-policy 1e-6"
 LSTM = "--hidden-size 9 --lstm-size 6 --minibatch-split sequences"
-CLEAR = "--policy-cloning-cost 0.2 --value-cloning-cost 0.3 --trust-threshold 0.5 --impact-target-period 2"
+PIECES = "--burn-in 4 --hidden-size 9 --lstm-size 6"
+SUMS = "--lstm-size 6 --loss-reduction sum --max-gradient-norm 0"
+CLEAR = (
+    "--replay-mix queue:0.5,uniform:0.5:60 --policy-cloning-cost 0.2 --value-cloning-cost 0.3 --trust-threshold 0.5 "
+    "--impact-target-period 2"
+)
+LIMITS = (
+    "--target-entropy 0.8 --kl-limit 0.01 --reverse-kl-limit 0.02 --reference-kl-limit 0.03 --max-gradient-norm 0.1"
+)
 # By what is special of each: agent and options, environment, and whether anything is computed over a whole batch.
 CASES: dict[str, tuple[str, EnvironmentSpec, bool]] = {
     "Rainbow-IQN": ("rainbow_iqn --hidden-size 9 --num-tau-samples 7 --max-gradient-norm 0.01", ENVIRONMENT, False),
     "Rainbow": ("rainbow --hidden-size 9 --atoms 11", ENVIRONMENT, False),
-    "R2D2": (
-        "r2d2 --burn-in 4 --sequence-length 8 --sequence-period 4 --multi-step 3 --hidden-size 9 --lstm-size 6",
-        ENVIRONMENT,
-        False,
-    ),
+    "R2D2": (f"r2d2 {PIECES} --sequence-length 8 --sequence-period 4 --multi-step 3", ENVIRONMENT, False),
     "IMPALA": (f"impala {SEQUENCES}", ENVIRONMENT, True),
-    "IMPALA whose losses are sums": (
-        f"impala {SEQUENCES} --lstm-size 6 --loss-reduction sum --max-gradient-norm 0",
-        ENVIRONMENT,
-        True,
-    ),
+    "IMPALA whose losses are sums": (f"impala {SEQUENCES} {SUMS}", ENVIRONMENT, True),
     "IMPALA with a learned entropy": (f"impala {SEQUENCES} --target-entropy 0.9", ENVIRONMENT, True),
-    "IMPALA that replays": (
-        f"impala {SEQUENCES} --replay-mix queue:0.5,uniform:0.5:60 {CLEAR}",
-        ENVIRONMENT,
-        True,
-    ),
+    "IMPALA that replays": (f"impala {SEQUENCES} {CLEAR}", ENVIRONMENT, True),
     "REINFORCE": ("reinforce --unroll-length 7 --history-length 1", VECTOR, True),
     "SAC": ("sac --hidden-size 9 --multi-step 2", ENVIRONMENT, True),
     "SAC, numbers": ("sac --hidden-size 9 --max-gradient-norm 0.1", BOX, True),
-    "SAC, sequences": (
-        "sac --burn-in 4 --sequence-length 7 --sequence-period 5 --multi-step 2 --hidden-size 9 --lstm-size 6",
-        ENVIRONMENT,
-        True,
-    ),
+    "SAC, sequences": (f"sac {PIECES} --sequence-length 7 --sequence-period 5 --multi-step 2", ENVIRONMENT, True),
     "PPO": (f"ppo {ROUNDS} --normalise-observations True --normalise-rewards True", VECTOR, True),
     "PPO, numbers": (f"ppo {ROUNDS} --normalise-observations True --value-clip 0.1", BOX, True),
     "PPO, huber": (f"ppo {ROUNDS} --advantage vtrace --fresh-advantages True --value-loss huber", BOX, True),
-    "PPO with PopArt and all limits": (
-        f"ppo {ROUNDS} --popart True --target-entropy 0.8 --kl-limit 0.01 --reverse-kl-limit 0.02 "
-        "--reference-kl-limit 0.03 --max-gradient-norm 0.1",
-        VECTOR,
-        True,
-    ),
+    "PPO with PopArt and all limits": (f"ppo {ROUNDS} --popart True {LIMITS}", VECTOR, True),
     "V-MPO": (f"vmpo {ROUNDS} --popart True --fresh-advantages True", VECTOR, True),
     "V-MPO with an LSTM": (f"vmpo {ROUNDS} {LSTM}", ENVIRONMENT, True),
     "AWR": (f"awr {ROUNDS} --kept-advantages positive", VECTOR, True),

@@ -42,6 +42,7 @@ MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
+GresTypes=gpu
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_interval=1
 KillWait={kill_wait}
@@ -80,7 +81,10 @@ def unpack(cache: Path) -> Path:
 
 
 class Cluster:
-    """Three nodes of four processors, the first in a partition of its own as well; a context manager."""
+    """Three nodes of four processors, the first in a partition of its own as well; a context manager.
+
+    That node has a GPU in the controller's books alone.
+    """
 
     def __init__(self, folder: Path, programs: Path) -> None:
         self.folder = folder
@@ -112,6 +116,8 @@ class Cluster:
             for node in NODES:
                 self._start("slurmd-wlm", "-D", "-N", node, "-d", self._programs / "sbin" / "slurmstepd-wlm")
             self.wait_until(lambda: self.run("sinfo", "-h", "-t", "idle", "-o", "%D").split()[:1] == ["3"], "all nodes")
+            # In the file this Slurm ignores it. It counts the GPU, and gives no job a device.
+            self.run("scontrol", "update", f"NodeName={NODES[0]}", "Gres=gpu:1")
         except BaseException:
             self.close()
             raise

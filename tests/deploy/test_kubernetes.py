@@ -26,13 +26,19 @@ __all__ = ["place"]  # a fixture
 Manifest = dict[str, Any]
 OVERLAYS = [path.parent for path in sorted(KUBERNETES.glob("overlays/*/kustomization.yaml"))]
 FOLDERS = [KUBERNETES / "base", *OVERLAYS]
-USERS = ("learner", "actor", "viewer")
+CLUSTER = KUBERNETES / "overlays" / "cluster"
+USERS = ("learner", "actor", "viewer", "admin")
 
 
 def base() -> list[Manifest]:
     """The manifests of the base as they are written."""
     listed = yaml.safe_load((KUBERNETES / "base" / "kustomization.yaml").read_text())["resources"]
     return [found for name in listed for found in yaml.safe_load_all((KUBERNETES / "base" / name).read_text())]
+
+
+def written() -> list[Manifest]:
+    """The manifests of the base and those that the cluster's overlay adds."""
+    return [*base(), *yaml.safe_load_all((CLUSTER / "keeper.yaml").read_text())]
 
 
 def rendered(folder: Path) -> list[Manifest]:
@@ -82,7 +88,7 @@ def test_programs_take_the_commands_of_the_manifests(name: str, folder: Path, pl
 
 
 def test_whatever_a_pod_needs_is_there() -> None:
-    manifests = base()
+    manifests = written()
     script = (KUBERNETES / "make_secrets.sh").read_text()
     secrets = set(re.findall(r"(?m)^ *secret (redis-\w+)", script)) | {f"redis-{user}" for user in USERS}
     assert f"for user in {' '.join(USERS)};" in script
@@ -114,7 +120,7 @@ def test_whatever_a_pod_needs_is_there() -> None:
 
 def test_pods_run_as_nobody_special_and_have_the_time_to_save() -> None:
     grace = {}
-    for name, pod in pods(base()):
+    for name, pod in pods(written()):
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == 1000, name
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
         (container,) = pod["containers"]
@@ -136,6 +142,12 @@ def test_a_folder_gives_as_many_pods_as_actors(folder: Path) -> None:
     command = container_of(manifests, "redis")["args"]
     limit = container_of(manifests, "redis")["resources"]["limits"]["memory"]
     assert int(command[1].removesuffix("gb")) < int(limit.removesuffix("Gi"))
+    if "redis-shards" in settings:  # a master for each shard, a replica for each master
+        (servers,) = (each["spec"]["replicas"] for each in manifests if each["kind"] == "StatefulSet")
+        assert servers == 2 * settings["redis-shards"]
+        names = [f"redis-{number}.redis" for number in range(servers)]
+        assert container_of(manifests, "redis-keeper")["args"] == names
+        assert all(f"DNS:{name}" in (KUBERNETES / "make_secrets.sh").read_text() for name in names)
     is_gpu = container_of(manifests, "learner")["image"].endswith(":gpu")
     assert is_gpu == ("nvidia.com/gpu" in container_of(manifests, "learner")["resources"]["limits"])
 
@@ -151,23 +163,29 @@ def test_manifests_fit_their_schemas(folder: Path) -> None:
             validate.validate(wrong, "1.37", strict=True)
 
 
-def test_the_script_prints_all_secrets(tmp_path: Path) -> None:
+def make_secrets(folder: Path) -> str:
+    """Run make_secrets.sh for a folder, which has access/ then, and return what it prints."""
     for program in ("kubectl", "openssl"):
         if not shutil.which(program):
             pytest.skip(f"needs {program}, which is not installed")
-    (tmp_path / "programs").symlink_to(ROOT / "programs")
+    if not (folder / "programs").exists():
+        (folder / "programs").symlink_to(ROOT / "programs")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     words = ["bash", str(KUBERNETES / "make_secrets.sh")]
-    first, second = (
-        subprocess.run(words, cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True)
-        for _ in range(2)
-    )
-    assert first.returncode == 0, first.stderr
-    assert first.stdout == second.stdout  # the same passwords the second time
-    secrets = {each["metadata"]["name"]: each["data"] for each in yaml.safe_load_all(first.stdout) if each}
+    done = subprocess.run(words, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_script_prints_all_secrets(tmp_path: Path) -> None:
+    first, second = make_secrets(tmp_path), make_secrets(tmp_path)
+    assert first == second  # the same passwords the second time
+    secrets = {each["metadata"]["name"]: each["data"] for each in yaml.safe_load_all(first) if each}
     assert secrets.keys() == {"redis-server", "redis-ca", *(f"redis-{user}" for user in USERS)}
-    assert secrets["redis-server"].keys() == {"users.acl", "server.crt", "server.key", "ca.crt"}
-    assert all(secrets[f"redis-{user}"].keys() == {"REDIS_USERNAME", "REDIS_PASSWORD"} for user in USERS)
+    files = {"users.acl", "server.crt", "server.key", "ca.crt", "replication.conf"}
+    assert secrets["redis-server"].keys() == files
+    assert secrets["redis-admin"].keys() == {"REDISCLI_AUTH"}
+    assert all(secrets[f"redis-{user}"].keys() == {"REDIS_USERNAME", "REDIS_PASSWORD"} for user in USERS[:-1])
 
 
 @pytest.mark.slow

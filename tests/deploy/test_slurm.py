@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import RedisServer
 from tests.deploy.slurm import KILL_WAIT_S, Cluster, MissingError, unpack
-from tests.processes import ROOT, Processes
+from tests.memory.test_redis_users import make_users
+from tests.processes import ROOT, Processes, clean_environment, run
 from tests.small import CARTPOLE, TINY
 from tests.start_script import free_port
 
@@ -58,6 +60,12 @@ class Job:
             "RAINBOW_VENV": sys.prefix,
         }
         self.number = cluster.submit(RECIPE, *OPTIONS, "--T-max", str(steps), **sizes | variables)
+
+    def wait_for_end(self) -> None:
+        """Wait until no part of it is left in the queue."""
+        self._cluster.wait_until(
+            lambda: not self._cluster.states(self.number), f"the end of the job\n{self.last_words()}", 300
+        )
 
     def text(self, name: str) -> str:
         path = self.results / f"{name}.log"
@@ -118,7 +126,7 @@ def test_a_requeued_run_gives_the_bytes_of_an_undisturbed_one(
     cluster.run("scancel", "--signal=TERM", job.number)
     job.wait_for("slurm", "the run goes on in the next job")
     cluster.start_now(job.number)
-    cluster.wait_until(lambda: not cluster.states(job.number), f"the end of the job\n{job.last_words()}", 300)
+    job.wait_for_end()
     assert "the run has finished" in job.text("slurm")
     assert [job.text("learner").count(line) for line in ("Stopped at", "Resuming from", "Finished at")] == [2, 2, 1]
     assert "Traceback" not in job.last_words()
@@ -150,13 +158,69 @@ def test_the_end_of_its_time_requeues_a_job_and_scancel_ends_it(cluster: Cluster
     cluster.start_now(job.number)
     job.wait_for("learner", "Learner of run", times=2)
     cluster.run("scancel", job.number)
-    cluster.wait_until(lambda: not cluster.states(job.number), "the end of the job")
+    job.wait_for_end()
     job.wait_for("slurm", "the learner has ended with exit code 0", times=2, seconds=KILL_WAIT_S)
     assert job.text("slurm").count("the run goes on in the next job") == 1
 
 
 def test_a_wrong_option_ends_the_job(cluster: Cluster, tmp_path: Path) -> None:
     job = Job(cluster, tmp_path / "results", 0)
-    cluster.wait_until(lambda: not cluster.states(job.number), f"the end of the job\n{job.last_words()}")
+    job.wait_for_end()
     assert "launch_learner.py: error: --T-max" in job.text("learner")
     assert job.text("slurm").count("the learner has ended with exit code 2") == 1
+
+
+def test_a_server_elsewhere_and_a_gpu_for_the_learner_alone(cluster: Cluster, tmp_path: Path) -> None:
+    """The server has users and passwords, and belongs to no job. The GPU is one that only Slurm's controller counts."""
+    # Mutations: a recipe that starts its own server all the same; one that asks for the GPU for both parts.
+    users = make_users(tmp_path / "access", "--redis-7")
+    server = RedisServer(tmp_path, append_only=True, more={"aclfile": tmp_path / "access" / "users.acl"})
+    server.start()
+    try:
+        url = {"REDIS_URL": f"redis://localhost:{server.port}", **users["learner"]}
+        job = Job(cluster, tmp_path / "results", 2000, LEARNER_GPUS=1, **url)
+        parts = sorted(cluster.run("squeue", "-h", "-o", "%i %P %b", "-j", job.number).splitlines())
+        assert [part.split()[1:] for part in parts] == [["gpu", "gres:gpu:1"], ["cpu", "N/A"]]
+        job.wait_for_end()
+    finally:
+        server.close()
+    assert "the run has finished" in job.text("slurm") and "Finished at" in job.text("learner"), job.last_words()
+    assert not {"access", "redis.log"} & {path.name for path in job.results.iterdir()}
+    assert users["learner"]["REDIS_PASSWORD"] not in job.last_words()
+
+
+def test_an_array_of_a_sweep_goes_on_after_scancel_and_the_end_of_its_time(cluster: Cluster, tmp_path: Path) -> None:
+    # Mutation: a start script whose Redis server SIGTERM reaches: the learner cannot save.
+    options = "{preset: cpu, T-max: 40000, log-interval: 400, hidden-size: 8, disable-cuda: true, learner-threads: 1}"
+    (tmp_path / "s.yaml").write_text(
+        f"environments: [gymnasium:CartPole-v1]\nagents: [reinforce]\nseeds: [1, 2]\noptions: {options}\n"
+    )
+    logs = [tmp_path / "results" / "s" / f"CartPole-v1_reinforce_seed-{seed}" / "sweep.log" for seed in (1, 2)]
+
+    def wait_for(log: Path, text: str) -> None:
+        cluster.wait_until(lambda: log.exists() and text in log.read_text(), f"{text!r} in {log}", 240)
+
+    def submit() -> str:
+        words = [ROOT / "sweep.py", "s.yaml", "--slurm", "--port-redis", port]
+        done = run(*words, cwd=tmp_path, environment=clean_environment())
+        assert done.code == 0 and "submit them with: sbatch results/s/sweep.sbatch" in done.out, done
+        answer = cluster.run("sbatch", tmp_path / "results" / "s" / "sweep.sbatch")
+        return answer.removeprefix("Submitted batch job ").strip()
+
+    def wait_for_end() -> None:
+        cluster.wait_until(lambda: not cluster.states(job), f"the end of job {job}", 300)
+
+    port = free_port()
+    job = submit()
+    for log in logs:
+        wait_for(log, "[learner] [")
+    cluster.run("scancel", f"{job}_0")
+    cluster.run("scancel", "--batch", "--signal=TERM", f"{job}_1")  # what --signal=B:TERM@120 does
+    wait_for_end()
+    for log in logs:
+        wait_for(log, "all is stopped and saved")
+    job = submit()
+    wait_for_end()
+    for log in logs:
+        assert "Resuming from" in log.read_text() and "Finished at T = " in log.read_text(), log.read_text()
+    assert run(ROOT / "sweep.py", "s.yaml", "--slurm", cwd=tmp_path).out == "all 2 runs have finished\n"

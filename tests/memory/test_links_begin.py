@@ -43,10 +43,12 @@ def test_what_a_killed_learner_left_refuses_nobody(client: Client, run_name: str
         with LearnerClient(client, run_name, changed, 3) as learner:  # waits for the lease
             learner.lead("id")
             learner.write_progress("running", 5, 6, {})
-            time.sleep(1)
+            found.wait(30)
 
+    found = threading.Event()
     with after(0, succeed):
         assert wait_for_run(client, run_name, changed, threading.Event()).t_learner == 5
+        found.set()
 
 
 def test_a_learner_that_does_not_lead_yet_is_not_one(client: Client, run_name: str) -> None:

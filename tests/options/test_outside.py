@@ -74,6 +74,28 @@ def test_what_is_refused_in_one_line(words: str, error: str, folder: Path) -> No
     assert [line for line in lines if line.startswith(error)] and len(lines) == 1 + ("learn-start" in words)
 
 
+@pytest.mark.parametrize(
+    ("env", "error"),
+    [
+        ("collections:Counter", "--env: collections:Counter does not take settings and a seed: "),
+        ("collections:OrderedDict", "--env: collections:OrderedDict does not take settings and a seed: "),
+        ("thing:Thing", "--env: thing:Thing makes no environment but a Thing, which has no spec"),
+    ],
+)
+def test_what_makes_no_environment_is_refused_in_one_line(env: str, error: str, folder: Path) -> None:
+    # Mutation: return what is made as it is.
+    (folder / "thing.py").write_text("class Thing:\n    spec = None\n    def __init__(self, settings, seed): ...\n")
+    with pytest.raises(UserError) as caught:
+        open_environment(args.parse(["--env", env], "test", ""), 7)
+    assert str(caught.value).startswith(error) and "\n" not in str(caught.value)
+
+
+def test_a_mistake_in_an_environments_own_code_keeps_its_traceback(folder: Path) -> None:
+    (folder / "wrong.py").write_text("def make(settings, seed):\n    return len(seed)\n")
+    with pytest.raises(TypeError, match="has no len"):
+        open_environment(args.parse(["--env", "wrong:make", "--agent", "rainbow_iqn"], "test", ""), 7)
+
+
 def test_an_environment_brings_its_options(folder: Path) -> None:
     parsed = args.parse(["--env", ENVIRONMENT, "--corridor-length", "9"], "test", "")
     assert parsed.get("corridor_length") == parsed.settings["corridor_length"] == parsed.shared["corridor_length"] == 9
