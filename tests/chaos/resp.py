@@ -111,9 +111,9 @@ class RespProxy:
 def _read(file: BinaryIO) -> bytes:
     """Return the next value of the protocol, as it was sent; empty at the end."""
     line = file.readline()
-    if line[:1] not in b"$*" or line[1:2] == b"-":
+    if line[:1] not in b"$*%" or line[1:2] == b"-":
         return line
-    count = int(line[1:] or 0)
+    count = int(line[1:] or 0) * (2 if line[:1] == b"%" else 1)  # a map has a value for each key
     return line + (file.read(count + 2) if line[:1] == b"$" else b"".join(_read(file) for _ in range(count)))
 
 
