@@ -2,8 +2,9 @@
 
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,19 +20,39 @@ _BUS = 10_000  # a node's port for other nodes is its own and this
 _LIMIT_S = 60
 
 
-class Node(RedisServer):
-    """A server of a cluster; without `in_cluster` one that stands alone."""
+@dataclass(frozen=True)
+class Guard:
+    """What guarded servers have beside their TLS port: the tests ask at a port without TLS."""
 
-    def __init__(self, folder: Path, program: str, *, in_cluster: bool = True) -> None:
+    options: dict[str, object] = field(default_factory=dict)
+    user: dict[str, str] = field(default_factory=dict)  # with which the tests ask
+
+    def also(self, options: dict[str, object]) -> "Guard":
+        """Return one with more options."""
+        return Guard({**self.options, **options}, self.user)
+
+
+OPEN = Guard()
+
+
+class Node(RedisServer):
+    """A server of a cluster; without `in_cluster` one that stands alone. Clients and other nodes find it at `door`."""
+
+    def __init__(self, folder: Path, program: str, *, in_cluster: bool = True, guard: Guard = OPEN) -> None:
         folder.mkdir(parents=True)
         options: dict[str, object] = {"cluster-enabled": "yes", "cluster-node-timeout": 1500} if in_cluster else {}
-        super().__init__(folder, program=program, more=options)
-        while not _is_free(self.port + _BUS):
-            self.port = _free_port()
+        self.door = _free_port()
+        while not _is_free(self.door + _BUS):
+            self.door = _free_port()
+        tls = {"tls-port": self.door} if guard.options else {}
+        super().__init__(folder, program=program, more={**options, **tls, **guard.options})
+        self.port = self.port if tls else self.door
+        self._user = guard.user
 
     def ask(self, *words: object) -> Any:
         """Give a command, without redirections."""
-        with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=5, protocol=2) as client:
+        alone = Retry(NoBackoff(), 0)
+        with redis.Redis(port=self.port, retry=alone, socket_timeout=5, protocol=2, **self._user) as client:  # type: ignore[arg-type]
             return client.execute_command(*words)
 
     def count(self, command: str) -> int:
@@ -72,9 +93,13 @@ def _is_free(port: int) -> bool:
 class Cluster:
     """Masters with their replicas; `url` names all of them."""
 
-    def __init__(self, folder: Path, program: str, masters: int = 3, *, replicas: bool = True) -> None:
-        self.masters = [Node(folder / f"master{i}", program) for i in range(masters)]
-        self.replicas = [Node(folder / f"replica{i}", program) for i in range(masters * replicas)]
+    def __init__(
+        self, folder: Path, program: str, masters: int = 3, *, replicas: bool = True, guard: Guard = OPEN
+    ) -> None:
+        names = [f"{name}{i}" for name in ("master", "replica")[: 1 + replicas] for i in range(masters)]
+        nodes = [Node(folder / name, program, guard=guard) for name in names]
+        self.masters, self.replicas = nodes[:masters], nodes[masters:]
+        self._begin = "rediss://" if guard.options else "redis://"
 
     @property
     def nodes(self) -> list[Node]:
@@ -82,12 +107,12 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        return f"redis://{','.join(f'127.0.0.1:{node.port}' for node in self.nodes)}"
+        return f"{self._begin}{_addresses(self.nodes)}"
 
     def begin(self, lacking: int = 0) -> None:
         """Make a cluster of the nodes, which have all slots but the last ones that it is to lack."""
         for node in self.nodes:
-            node.ask("CLUSTER", "MEET", "127.0.0.1", self.masters[0].port)
+            node.ask("CLUSTER", "MEET", "127.0.0.1", self.masters[0].door)
         share = SLOTS // len(self.masters)
         for i, master in enumerate(self.masters):
             last = (i + 1) * share if i + 1 < len(self.masters) else SLOTS - lacking
@@ -153,6 +178,11 @@ class Cluster:
             node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
 
 
+def _addresses(nodes: Sequence[Node]) -> str:
+    """Return the addresses of a URL; certificates of the tests name localhost."""
+    return ",".join(f"localhost:{node.door}" for node in nodes)
+
+
 def _lines(node: Node) -> list[str]:
     return cast(bytes, node.ask("CLUSTER", "NODES")).decode().splitlines()
 
@@ -196,15 +226,19 @@ def started(cluster: Cluster, lacking: int = 0) -> Iterator[Cluster]:
 class Service:
     """A master and its replica, with three Sentinels that watch them."""
 
-    def __init__(self, stack: ExitStack, folder: Path, program: str) -> None:
-        self.servers = [Node(folder / name, program, in_cluster=False) for name in ("master", "replica")]
+    def __init__(
+        self, stack: ExitStack, folder: Path, program: str, guard: Guard = OPEN, watch: Guard = OPEN, more: str = ""
+    ) -> None:
+        """`watch` guards the Sentinels, and `more` is of the Sentinels' files."""
+        self._begin = "rediss+sentinel://" if guard.options else "redis+sentinel://"
+        self.servers = [Node(folder / name, program, in_cluster=False, guard=guard) for name in ("master", "replica")]
         for server in self.servers:
             server.start()
             stack.callback(server.close)
         master, replica = self.servers
-        replica.ask("REPLICAOF", "127.0.0.1", master.port)
+        replica.ask("REPLICAOF", "localhost", master.door)
         wait_until(lambda: _is_linked(replica), "the replica to be linked", _LIMIT_S)
-        self._sentinels = [Sentinel(folder / f"sentinel{i}", program, master.port) for i in range(3)]
+        self._sentinels = [Sentinel(folder / f"sentinel{i}", program, master.door, watch, more) for i in range(3)]
         for sentinel in self._sentinels:
             sentinel.start()
             stack.callback(sentinel.close)
@@ -212,7 +246,7 @@ class Service:
 
     @property
     def url(self) -> str:
-        return f"redis+sentinel://{','.join(f'127.0.0.1:{each.port}' for each in self._sentinels)}/rainbow"
+        return f"{self._begin}{_addresses(self._sentinels)}/rainbow"
 
     def _knows_all(self, sentinel: "Sentinel") -> bool:
         sentinels = sentinel.ask("SENTINEL", "SENTINELS", "rainbow")
@@ -234,10 +268,12 @@ class Service:
 class Sentinel(Node):
     """Watches a master."""
 
-    def __init__(self, folder: Path, program: str, master: int) -> None:
-        super().__init__(folder, program, in_cluster=False)
+    def __init__(self, folder: Path, program: str, master: int, guard: Guard, more: str) -> None:
+        super().__init__(folder, program, in_cluster=False, guard=guard)
+        names = "sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n" if guard.options else ""
+        host = "localhost" if guard.options else "127.0.0.1"
         (folder / "sentinel.conf").write_text(
-            f"sentinel monitor rainbow 127.0.0.1 {master} 2\nsentinel down-after-milliseconds rainbow 1500\n"
-            "sentinel failover-timeout rainbow 10000\n"
+            f"{names}sentinel monitor rainbow {host} {master} 2\nsentinel down-after-milliseconds rainbow 1500\n"
+            f"sentinel failover-timeout rainbow 10000\n{more}"
         )
         self.first = (str(folder / "sentinel.conf"), "--sentinel")

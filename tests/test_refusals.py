@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from tests.refusals.addresses import ADDRESSES
 from tests.refusals.chunks import CHUNK_READERS
 from tests.refusals.files import FILES
 from tests.refusals.packets import PACKETS
 from tests.refusals.reader import Place, Reader
 from tests.refusals.records import RECORDS
 
-TABLE = [*PACKETS, *CHUNK_READERS, *RECORDS, *FILES]
+TABLE = [*ADDRESSES, *PACKETS, *CHUNK_READERS, *RECORDS, *FILES]
 ROWS = [
     pytest.param(reader, value, says, id=f"{reader.name}-{says}-{number}")
     for reader in TABLE

@@ -9,6 +9,14 @@ from pathlib import Path
 
 import trustme
 
+from tests.servers import SERVERS
+
+# A server that was built with TLS, which the bundled one was not; empty where there is none.
+WITH_TLS = next((path for path in SERVERS.values() if b"libssl.so" in Path(path).read_bytes()), "")
+
+# CPython 3.11 leaves a socket to the garbage collector if its server dies before a handshake begins.
+UNCLOSED = "ignore:unclosed <ssl.SSLSocket:ResourceWarning"
+
 
 class Authority:
     """Signs certificates and writes them as the programs want them: PEM files."""
@@ -26,9 +34,20 @@ class Authority:
         self._issue(*names, expired=expired).configure_cert(context)
         return context
 
-    def client(self, name: str, *, expired: bool = False) -> dict[str, str]:
-        """The variables that name a client's certificate and key."""
-        issued = self._issue(name, expired=expired)
+    def of_redis(self, *names: str) -> dict[str, object]:
+        """The options of a Redis server with TLS, under these names, which shows its certificate to other servers."""
+        files = self.client(f"server of {names[0]}", *names)
+        return {
+            "tls-cert-file": files["REDIS_CLIENT_CERT"],
+            "tls-key-file": files["REDIS_CLIENT_KEY"],
+            "tls-ca-cert-file": self.file,
+            "tls-auth-clients": "no",
+            "tls-replication": "yes",
+        }
+
+    def client(self, name: str, *names: str, expired: bool = False) -> dict[str, str]:
+        """The variables that name a client's certificate and key, which is for other names where these are given."""
+        issued = self._issue(*(names or (name,)), expired=expired)
         certificate, key = self._folder / f"{name}.crt", self._folder / f"{name}.key"
         issued.cert_chain_pems[0].write_to_path(str(certificate))
         issued.private_key_pem.write_to_path(str(key))

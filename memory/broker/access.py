@@ -139,24 +139,26 @@ class _Parts(NamedTuple):
 
 
 def _parse(url: str, source: str) -> _Parts:
+    advice = _EXPECTED if source == URL_OPTION else f"{_EXPECTED}; escape special characters of a password by %"
+    if fault := _fault_of_list(url.partition("://")[2]):
+        raise UserError(f"{source}: {advice}; {fault}")
     userinfo, at, _ = url.rpartition("@")
     if source == URL_OPTION and at and ":" in userinfo.partition("//")[2]:
         raise UserError(
             f"{source}: must not hold a password, which everybody on this machine could read in the list of processes; "
             f"set {PASSWORD} (and {USERNAME}), or {URL} in the place of this option"
         )
-    advice = _EXPECTED if source == URL_OPTION else f"{_EXPECTED}; escape special characters of a password by %"
     watched = SENTINEL in url.partition("://")[0]
     default = SENTINEL_PORT if watched else DEFAULT_PORT
     try:
         first, *more = _nodes(url)
         parts = urlsplit(first)
         host, port, path = parts.hostname, parts.port, parts.path.strip("/")
-        others = tuple((node.hostname or "", node.port or default) for node in map(urlsplit, more))
+        others = tuple(_address(other, default) for other in more)
     except ValueError:  # not shown: its text may hold a piece of the password
         raise UserError(f"{source}: {advice}") from None
     is_known = parts.scheme.removesuffix(SENTINEL) in ("redis", "rediss")
-    if not is_known or not host or port == 0 or parts.query or parts.fragment or not all(name for name, _ in others):
+    if not is_known or not host or port == 0 or parts.query or parts.fragment:
         raise UserError(f"{source}: {advice}")
     if watched and not re.fullmatch(r"[A-Za-z0-9._-]{1,100}", path):
         raise UserError(f"{source}: expected redis{SENTINEL}://host:port,host:port/service, with the service's name")
@@ -168,6 +170,27 @@ def _parse(url: str, source: str) -> _Parts:
     username, password = (unquote(text) if text else None for text in (parts.username, parts.password))
     tls, service = parts.scheme.startswith("rediss"), path if watched else ""
     return _Parts(host, port or default, db, tls, username, password, others, service)
+
+
+def _fault_of_list(rest: str) -> str:
+    """Return what is wrong with the list of servers of a URL, whose scheme is left out; empty for nothing."""
+    userinfo, _, hosts = rest.rpartition("@")
+    addresses = re.split("[/?#]", hosts)[0].split(",")
+    if "://" in hosts:
+        return "the scheme stands once, before all servers: redis://host:port,host:port"
+    if "," in userinfo and "@" in userinfo:
+        return "user and password stand once, before the first server: redis://user@host:port,host:port"
+    if len(addresses) > 1 and any(re.match(r"(:|$)|.*\s", address) for address in addresses):
+        return "a server of the list has no name, or spaces in it: redis://host:port,host:port"
+    return ""
+
+
+def _address(text: str, default_port: int) -> tuple[str, int]:
+    """Return host and port of a server behind the first one; raises ValueError for something else."""
+    node = urlsplit(text)
+    if not node.hostname or node.port == 0 or node.query or node.fragment:
+        raise ValueError
+    return node.hostname, node.port or default_port
 
 
 def _nodes(url: str) -> list[str]:
@@ -224,6 +247,17 @@ def explain(error: Exception, access: Access, port: int) -> str:
     """Explain in one line why a connection could not be made, and what to do."""
     if trouble := trouble_of(error):
         return f"the server {trouble}"
+    if fault := explain_tls(error):
+        return fault
+    if access.tls:
+        advice, hint = "docs/access.md tells how", f", with TLS, and {CLIENT_CERT} if it needs one"
+    else:
+        advice, hint = f"start one with `{_start_command(port)}`", "; if it needs TLS, by rediss://"
+    return f"no Redis server answers ({error}); {advice}, or name the machine and port of a running one{hint}"
+
+
+def explain_tls(error: Exception) -> str | None:
+    """Explain in one line why TLS has failed, and what to do; None for another error."""
     cause: BaseException | None = error
     while cause and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
@@ -239,11 +273,7 @@ def explain(error: Exception, access: Access, port: int) -> str:
             f"the server refuses the connection: {reason.split('ALERT_')[-1].replace('_', ' ').lower()}; {CLIENT_CERT} "
             f"and {CLIENT_KEY} must name a valid certificate that the server's authority has signed"
         )
-    if access.tls:
-        advice, hint = "docs/access.md tells how", f", with TLS, and {CLIENT_CERT} if it needs one"
-    else:
-        advice, hint = f"start one with `{_start_command(port)}`", "; if it needs TLS, by rediss://"
-    return f"no Redis server answers ({error}); {advice}, or name the machine and port of a running one{hint}"
+    return None
 
 
 def _start_command(port: int) -> str:
@@ -258,6 +288,13 @@ def _advice(verify_code: int) -> str:
     if verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
         return "name the server as its certificate does"
     return f"{CA_CERTS} must name the certificate of the authority that signed it"
+
+
+def explain_refusal(error: str) -> str:
+    """Explain what the server refuses before a program has begun."""
+    if "SELECT is not allowed in cluster mode" in error or "DB index is out of range" in error:
+        return "has no database of that number, and a Redis Cluster has 0 alone: leave the number in the URL out"
+    return f"refuses us: {error}"
 
 
 def explain_denial(error: str) -> str | None:

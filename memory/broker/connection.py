@@ -16,7 +16,15 @@ from redis.retry import Retry
 
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
-from rainbow_iqn_apex.memory.broker.access import OPEN, PASSWORD, USERNAME, Access, explain, explain_denial
+from rainbow_iqn_apex.memory.broker.access import (
+    OPEN,
+    PASSWORD,
+    USERNAME,
+    Access,
+    explain,
+    explain_denial,
+    explain_refusal,
+)
 from rainbow_iqn_apex.memory.broker.key_types import explain_type, is_wrong_type
 from rainbow_iqn_apex.memory.broker.server_version import unpatched
 from rainbow_iqn_apex.memory.broker.timed_socket import TimedSocket
@@ -281,7 +289,7 @@ def connect(
             raise Stopped from error
         raise UserError(f"{where}: {explain(error, access, port)}") from error
     except redis.ResponseError as error:
-        refusal = trouble_of(error) or f"refuses us: {error}"
+        refusal = trouble_of(error) or explain_refusal(str(error))
         raise UserError(explain_denial(str(error)) or f"{where}: the server {refusal}") from error
     except (redis.RedisError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"{where}: what answers is no Redis server, or needs TLS (rediss://): {error}") from error

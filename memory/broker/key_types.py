@@ -36,7 +36,7 @@ def explain_type(args: tuple[Any, ...], is_refused: Callable[[tuple[str, ...]], 
     known = probes(args)
     wrong = " and ".join(key for key, probe in known.items() if is_refused(probe)) or " or ".join(known)
     return (
-        f"the Redis key {wrong} holds another type of value than this program writes there, so somebody else has "
+        f"the Redis key {wrong} holds another type of value than this program writes there, so another program has "
         "written it: delete it with redis-cli, and start again what has stopped"
     )
 

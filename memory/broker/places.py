@@ -58,6 +58,7 @@ class _Asked:
 
     def __post_init__(self) -> None:
         self._turns = itertools.count()
+        self.failure: Exception | None = None  # the last one
 
     def ask(self, known: Iterable[Address], question: Callable[[Aside], Any]) -> tuple[Address, Any] | None:
         """Return the first answer that is not None, and whose it is."""
@@ -71,6 +72,7 @@ class _Asked:
             except BrokerError as error:
                 if denied := explain_denial(str(error)):
                     raise UserError(denied) from error
+                self.failure = error
         return None
 
 
@@ -147,6 +149,11 @@ class SentinelPlaces:
         """As `Places.look`."""
         if found := self._asked.ask([], self._question):
             self._place = found[1]
+
+    @property
+    def failure(self) -> Exception | None:
+        """Return the last error of a Sentinel, None if each has answered."""
+        return self._asked.failure
 
     def _question(self, sentinel: Aside) -> Place | None:
         master = _send(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)

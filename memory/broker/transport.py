@@ -200,7 +200,7 @@ class NumberTakenError(Exception):
     """Another client has written to an actor's log up to this number: the actor must use the numbers after it."""
 
     def __init__(self, keys: Keys, actor: int, last: int) -> None:
-        super().__init__(f"somebody else has written message {last} to {keys.log(actor)}")
+        super().__init__(f"another client has written message {last} to {keys.log(actor)}")
         self.last = last
 
 
@@ -239,7 +239,7 @@ class Scripts:
                 raise NumberTakenError(keys, actor, int(taken[1])) from error
             if "last possible ID" in str(error):
                 raise RunError(
-                    f"{keys.title(actor)} cannot join: somebody has written the greatest id to the Redis key "
+                    f"{keys.title(actor)} cannot join: another client has written the greatest id to the Redis key "
                     f"{keys.actors}; start the learner again, which writes that key anew"
                 ) from error
             raise RunError(f"Redis refused the messages of {keys.title(actor)}: {error}") from error

@@ -5,7 +5,7 @@ import re
 _TROUBLE = {  # by the code with which the error begins; scripts repeat it within their own errors
     "OOM": "has no room: raise its maxmemory (docs/access.md, as administrator)",
     "MISCONF": "cannot write its file: make room on its disk, or see its log",
-    "BUSY": "is busy with somebody's script that does not end: `script kill` (docs/access.md, as administrator)",
+    "BUSY": "is busy with another client's script that does not end: `script kill` (docs/access.md, as administrator)",
     "LOADING": "is reading its file: wait until it has",
     "READONLY": "is a replica, which takes no writes: name its master, or make it one by `replicaof no one`",
     "MASTERDOWN": "is a replica without its master: name the master, or make it one by `replicaof no one`",

@@ -6,6 +6,8 @@ import threading
 import time
 from contextlib import suppress
 
+from tests.chaos.listener import Listener
+
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of no time: closing tells the peer that the connection was reset
 
 
@@ -43,43 +45,28 @@ class Connection:
         self._proxy.connections.discard(self)
 
 
-class Proxy:
+class Proxy(Listener):
     """Listens on `port` and connects to a Redis server; use as a context manager."""
 
     def __init__(self, target: int) -> None:
+        super().__init__()
         self.connections: set[Connection] = set()
         self.latency = 0.0  # seconds, of each piece of data
         self.delay = 0.0  # more of them, for some time
         self.dropping = False  # what is sent arrives nowhere, also on new connections
         self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = int(self._listener.getsockname()[1])
-        self._thread = threading.Thread(target=self._accept, daemon=True)
 
-    def __enter__(self) -> "Proxy":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
-        self.reset()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                try:
-                    far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
-                except OSError:  # Redis is down
-                    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                    near.close()
-                    continue
-                far.settimeout(None)
-                for end in (near, far):
-                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self.connections.add(Connection(self, near, far))
+    def _take(self, near: socket.socket) -> None:
+        try:
+            far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+        except OSError:  # Redis is down
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            near.close()
+            return
+        far.settimeout(None)
+        for end in (near, far):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.connections.add(Connection(self, near, far))
 
     def reset(self) -> None:
         """Reset all connections."""

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
+from tests.chaos.listener import Listener
+
 _GREETING = {"AUTH", "HELLO", "SELECT"}  # a server in trouble answers these as ever
 _WITHOUT_KEYS = _GREETING | set("BGREWRITEAOF CLIENT EXEC INFO MULTI PING PUBLISH PUBSUB SCAN SCRIPT SUBSCRIBE".split())
 _WRITES = set("DEL EVAL EVALSHA HSET SET UNLINK XADD XTRIM".split())  # scripts may write
@@ -55,34 +57,23 @@ class Schedule:
         return self._answer.text
 
 
-class RespProxy:
-    """Listens on `port`, and stands before a Redis server on loopback; use as a context manager."""
+class RespProxy(Listener):
+    """Stands before a Redis server on loopback; use as a context manager."""
 
     def __init__(self, target: int, schedule: Schedule) -> None:
+        super().__init__()
         self.schedule = schedule
         self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = int(self._listener.getsockname()[1])
         self._connections: set[socket.socket] = set()
-        self._thread = threading.Thread(target=self._accept, daemon=True)
 
-    def __enter__(self) -> "RespProxy":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._listener.close()
+    def reset(self) -> None:
+        """End all connections."""
         for connection in list(self._connections):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+    def _take(self, near: socket.socket) -> None:
+        threading.Thread(target=self._serve, args=(near,), daemon=True).start()
 
     def _serve(self, near: socket.socket) -> None:
         with suppress(OSError), near, socket.create_connection(("127.0.0.1", self._target)) as far:
@@ -111,9 +102,9 @@ class RespProxy:
 def _read(file: BinaryIO) -> bytes:
     """Return the next value of the protocol, as it was sent; empty at the end."""
     line = file.readline()
-    if line[:1] not in b"$*" or line[1:2] == b"-":
+    if line[:1] not in b"$*%" or line[1:2] == b"-":
         return line
-    count = int(line[1:] or 0)
+    count = int(line[1:] or 0) * (2 if line[:1] == b"%" else 1)  # a map has a value for each key
     return line + (file.read(count + 2) if line[:1] == b"$" else b"".join(_read(file) for _ in range(count)))
 
 

@@ -3,6 +3,7 @@
 The proxies of `tests.chaos.resp` give the answers: to a share of the commands, then to all of them.
 """
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -20,6 +21,7 @@ from tests.deadline import wait_until
 from tests.documents import documents
 from tests.processes import Process, Processes
 from tests.small import SHORT_CHAIN
+from tests.start_script import Workplace
 from tests.system import EVALUATORS, LEARNER, Result, System
 
 pytestmark = pytest.mark.redis
@@ -199,3 +201,23 @@ def check_starts(system: Answered, row: Row) -> None:
     for process in begun.values():
         assert row.start_line in process.output.splitlines()[-1], process.output[-2000:]
         assert "Traceback" not in process.output
+
+
+@pytest.mark.slow
+def test_the_start_script(workplace: Workplace, own_server: RedisServer) -> None:
+    """It asks at its beginning alone; the mutation is an answer that is refused in another one's line."""
+    for name in ANSWERS:
+        row = TABLE[name]
+        with RespProxy(own_server.port, Schedule(ANSWERS[name], seed=1)) as proxy:
+            workplace.address = ["--port-redis", str(proxy.port)]
+            proxy.schedule.share = 1
+            workplace.start("--windows", "none", "--use-running-redis")
+            if row.start == CODE_2:
+                assert workplace.exit_code() == 2
+                assert row.start_line in re.findall("(?m)^.*error: .*$", workplace.output)[-1], workplace.output
+            else:
+                workplace.wait_for_line(r"\[learner\] learner is here")
+                proxy.schedule.share = 0
+                workplace.press_ctrl_c()
+                assert workplace.exit_code() == 0
+            assert "Traceback" not in workplace.output

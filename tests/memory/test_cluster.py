@@ -359,3 +359,9 @@ def test_a_cluster_that_is_down_is_given_up_in_time(
                 client.get(key)
             with pytest.raises(BrokerError):
                 aside.get(key)
+
+
+def test_a_number_of_a_database_is_none_of_a_cluster(cluster: Cluster) -> None:
+    with pytest.raises(UserError, match="has no database of that number, and a Redis Cluster has 0 alone") as refused:
+        open_url(f"redis://127.0.0.1:{cluster.masters[0].port}/3")
+    assert "\n" not in str(refused.value)

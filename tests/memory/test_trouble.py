@@ -73,7 +73,7 @@ def test_a_server_that_is_busy(own_server: RedisServer, own_client: Client, monk
             try:
                 insider.get("key")
             except redis.ResponseError as error:
-                assert "is busy with somebody's script" in explain_trouble(error)
+                assert "is busy with another client's script" in explain_trouble(error)
                 return True
             return False
 
@@ -83,9 +83,9 @@ def test_a_server_that_is_busy(own_server: RedisServer, own_client: Client, monk
             wait_until(is_busy, "the server to be busy")
             if again:
                 monkeypatch.setattr(connection, "AWAY_S", 0.2)
-                with pytest.raises(RunError, match="is busy with somebody's script"):
+                with pytest.raises(RunError, match="is busy with another client's script"):
                     own_client.set("key", b"x")
-                with pytest.raises(UserError, match="the server is busy with somebody's script") as refused:
+                with pytest.raises(UserError, match="the server is busy with another client's script") as refused:
                     connect("127.0.0.1", own_server.port)
                 assert "\n" not in str(refused.value)
                 insider.script_kill()
