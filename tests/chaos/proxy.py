@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that delays, drops, cuts and resets what passes between one process and Redis."""
+"""A TCP proxy that delays, drops, cuts and resets what passes between one process and Redis."""
 
 import socket
 import struct
@@ -44,15 +44,18 @@ class Connection:
 
 
 class Proxy:
-    """Listens on `port` and connects to a Redis server; use as a context manager."""
+    """Listens on `port` and connects to a Redis server; use as a context manager.
 
-    def __init__(self, target: int) -> None:
+    Within `Host.inside` it stands on that host.
+    """
+
+    def __init__(self, target: int, host: str = "127.0.0.1", listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self.connections: set[Connection] = set()
         self.latency = 0.0  # seconds, of each piece of data
         self.delay = 0.0  # more of them, for some time
         self.dropping = False  # what is sent arrives nowhere, also on new connections
-        self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._target = host, target
+        self._listener = socket.create_server(listen, backlog=64)
         self.port = int(self._listener.getsockname()[1])
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
@@ -71,7 +74,7 @@ class Proxy:
             while True:
                 near, _ = self._listener.accept()
                 try:
-                    far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+                    far = socket.create_connection(self._target, timeout=5)
                 except OSError:  # Redis is down
                     near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                     near.close()
