@@ -7,10 +7,10 @@ from typing import Self
 
 
 class Listener:
-    """Listens on `port` of loopback, and hands over each connection; a context manager."""
+    """Listens on `port`, and hands over each connection; a context manager."""
 
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    def __init__(self, address: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+        self._listener = socket.create_server(address, backlog=64)
         self.port = int(self._listener.getsockname()[1])
         self._thread = threading.Thread(target=self._accept, daemon=True)
 

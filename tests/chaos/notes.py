@@ -120,7 +120,8 @@ def _what_is_read(path: Path) -> None:
 
     def pop_and_write(self: ExperienceReader, actor: int) -> list[Entry]:
         entries = pop(self, actor)
-        os.write(file, f"{os.getpid()} {actor} {self.read[actor]} {time.monotonic()}\n".encode())
+        if not self._keys.evaluation:
+            os.write(file, f"{os.getpid()} {actor} {self.read[actor]} {time.monotonic()}\n".encode())
         return entries
 
     ExperienceReader._pop = pop_and_write  # type: ignore[method-assign]

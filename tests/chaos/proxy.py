@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that delays, drops, cuts and resets what passes between one process and Redis."""
+"""A TCP proxy that delays, drops, cuts and resets what passes between one process and Redis."""
 
 import socket
 import struct
@@ -46,19 +46,22 @@ class Connection:
 
 
 class Proxy(Listener):
-    """Listens on `port` and connects to a Redis server; use as a context manager."""
+    """Listens on `port` and connects to a Redis server; use as a context manager.
 
-    def __init__(self, target: int) -> None:
-        super().__init__()
+    Within `Host.inside` it stands on that host.
+    """
+
+    def __init__(self, target: int, host: str = "127.0.0.1", listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+        super().__init__(listen)
         self.connections: set[Connection] = set()
         self.latency = 0.0  # seconds, of each piece of data
         self.delay = 0.0  # more of them, for some time
         self.dropping = False  # what is sent arrives nowhere, also on new connections
-        self._target = target
+        self._target = host, target
 
     def _take(self, near: socket.socket) -> None:
         try:
-            far = socket.create_connection(("127.0.0.1", self._target), timeout=5)
+            far = socket.create_connection(self._target, timeout=5)
         except OSError:  # Redis is down
             near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             near.close()

@@ -42,7 +42,7 @@ class Chaos(Run):
         stack.callback(self.server.stop, signal.SIGKILL)
         self.who = [LEARNER, *map(str, range(actors))]
         self.name = "chaos"
-        self.tap = stack.enter_context(Tap(self.server.port, self.name, actors))
+        self.tap = stack.enter_context(Tap(redis.Redis(port=self.server.port, socket_timeout=5), self.name, actors))
         # One connection, for which threads wait: `check_nobody_is_left` counts them.
         pool = redis.BlockingConnectionPool(  # type: ignore[no-untyped-call]
             1, timeout=None, port=self.server.port, socket_timeout=5

@@ -13,13 +13,13 @@ from tests.deadline import Deadline
 class Tap:
     """Reads the actors' streams, past the proxies, from the beginning on; use as a context manager."""
 
-    def __init__(self, port: int, name: str, actors: int) -> None:
+    def __init__(self, client: redis.Redis, name: str, actors: int) -> None:
         self.messages: dict[int, list[tuple[int, bytes]]] = {
             actor: [] for actor in range(actors)
         }  # (sequence, data), of this run
         self.seen: dict[int, list[float]] = {actor: [] for actor in range(actors)}  # when, by time.monotonic()
         self.runs: list[str] = []  # ids, in the order in which they were met
-        self._client = redis.Redis(port=port, socket_timeout=5)
+        self._client = client
         self._name = name
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._read, name="tap", daemon=True)
