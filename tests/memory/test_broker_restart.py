@@ -92,7 +92,7 @@ def test_numbers_that_redis_has_lost_count_for_nothing_after_another_kill(
     results = tmp_path / "results"
     with run_of(own_server, results) as run:
         learner, _ = run.start(LEARNER), run.start("0")
-        learner.wait_for(" T = 300 ")
+        learner.wait_for(" T = 600 ")
         learner.terminate()
         assert learner.finish(30) == 0
     assert counted(results)[0] > 0

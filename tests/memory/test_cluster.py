@@ -134,34 +134,20 @@ def test_a_key_is_found_while_its_slot_moves(cluster: Cluster, client: Client, r
 
 
 def test_a_commit_waits_while_its_slot_moves(cluster: Cluster, client: Client, run_name: str) -> None:
-    # Mutation: TRYAGAIN is raised.
+    # Mutations: TRYAGAIN is raised; scripts are sent by their digest alone, which the slot's next node does not know.
     with leading(client, run_name), playing(client, run_name, 0) as actor, ThreadPoolExecutor(1) as pool:
         actor.commit([RoundEnd(0)], b"")
-        moving = cluster.move(actor.keys.log(0))
+        source, moving = cluster.master_of(log := actor.keys.log(0)), cluster.move(log)
         next(moving)
+        for node in cluster.nodes:
+            node.ask("SCRIPT", "FLUSH")
         refused = sum(node.errors("TRYAGAIN") for node in cluster.nodes)
         commit = pool.submit(actor.commit, [RoundEnd(1)], b"")
         wait_until(lambda: sum(node.errors("TRYAGAIN") for node in cluster.nodes) > refused, "a refusal", 20)
-        for _ in moving:
-            pass
-        commit.result(30)
-        assert client.xlen(actor.keys.log(0)) == 2
-
-
-def test_a_script_is_run_by_a_node_that_has_never_seen_it(cluster: Cluster, client: Client, run_name: str) -> None:
-    # Mutation: scripts are sent by their digest alone; the node to which a slot moves is asked, and has none.
-    with leading(client, run_name), playing(client, run_name, 0) as actor:
-        actor.commit([RoundEnd(0)], b"")
-        log = actor.keys.log(0)
-        source, moving = cluster.master_of(log), cluster.move(log)
         while source.ask("CLUSTER", "COUNTKEYSINSLOT", slot_of(log)):
             next(moving)
-        for node in cluster.nodes:
-            node.ask("SCRIPT", "FLUSH")
-        actor.commit([RoundEnd(1)], b"")
-        for _ in moving:
-            pass
-        assert client.xlen(log) == 2
+        commit.result(30)
+        assert (list(moving), client.xlen(log)) == ([], 2)
 
 
 def test_a_master_without_enough_replicas_is_waited_for(cluster: Cluster, client: Client, run_name: str) -> None:
@@ -208,8 +194,7 @@ def test_masters_die_and_slots_move_and_nothing_acknowledged_is_lost(
             players.get_on()
             cluster.fail_over(keys.log(0))
             players.get_on()
-            for _ in cluster.move(keys.log(1)):
-                pass
+            list(cluster.move(keys.log(1)))
             players.get_on()
             cluster.fail_over(keys.log(1))
             players.get_on()
@@ -301,8 +286,7 @@ def test_reports_and_views_are_found_wherever_they_are(cluster: Cluster, client:
             assert {actor: raw.data for actor, raw in found.items()} == {
                 actor: b"report of %d" % actor for actor in range(SHARDS)
             }
-            for _ in cluster.move(keys.report(1)):
-                pass
+            list(cluster.move(keys.report(1)))
             assert store.read([1], 100)[1].data == b"report of 1"
             assert store.server({}).used > 0
         with closing(ViewListener(client)) as listener:
@@ -338,8 +322,7 @@ def test_the_rights_of_our_users_suffice_on_a_cluster(cluster: Cluster, run_name
             learner.publish(0, weights(0))
             with playing(clients["actor"], run_name, 1) as actor:
                 actor.commit([RoundEnd(0)], b"")
-                for _ in cluster.move(actor.keys.log(1)):
-                    pass
+                list(cluster.move(actor.keys.log(1)))
                 actor.commit([RoundEnd(1)], b"")
                 assert actor.weights(0).meta["version"] == 0
         assert run_name in run_names(clients["viewer"].aside())
