@@ -148,15 +148,20 @@ def port_for(run: Run, runs: Sequence[Run], first: int) -> int:
         return state.port
     taken = {state.port for other in runs if (state := other.state())}
     for port in range(first + run.index, _LAST_PORT + 1, len(runs)):
-        if port not in taken and not _listens(port):
+        if port not in taken and _is_free(port):
             return port
     raise UserError(f"--port-redis: no port from {first} on is free for {run.name}; name a smaller one")
 
 
-def _listens(port: int) -> bool:
+def _is_free(port: int) -> bool:
+    """Return whether a server could listen there: no other does, and no connection has taken the port."""
     with socket.socket() as probe:
-        probe.settimeout(3)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Redis does: ended connections do not matter
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def logs(runs: Iterable[Run]) -> list[Path]:

@@ -3,7 +3,6 @@
 import itertools
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -39,7 +38,6 @@ def apply(name: str) -> None:
         "nothing": lambda: None,
         "messages without state": _messages_without_state,
         "messages before state": _messages_before_state,
-        "commits not waited for": _commits_not_waited_for,
         "ids of the clock": _ids_of_the_clock,
         "trim before ingest": _trim_before_ingest,
         "lease not renewed": _lease_not_renewed,
@@ -82,19 +80,6 @@ def _messages_before_state() -> None:
         return known
 
     Scripts.commit = commit_in_two_steps  # type: ignore[method-assign]
-
-
-def _commits_not_waited_for() -> None:
-    """The actor takes a commit for done as soon as it is to be sent."""
-    commit_at_once, pool = Scripts.commit, ThreadPoolExecutor(1)
-
-    def commit_later(
-        self: Scripts, keys: Keys, actor: int, token: bytes, commit: Commit, *, allow_gap: bool
-    ) -> int | None:
-        pool.submit(commit_at_once, self, keys, actor, token, commit, allow_gap=allow_gap)
-        return None
-
-    Scripts.commit = commit_later  # type: ignore[method-assign]
 
 
 def _ids_of_the_clock() -> None:
