@@ -25,7 +25,8 @@ def test_four_words_start_a_run_and_options_may_follow(
     workplace.start_by("run_local.sh", environment, "impala", 2, 3, *more)
     expected = [*given, "--agent", "impala", "--nb-actor", "2", "--nb-env-per-actor", "3", *more]
     assert workplace.argv("learner") == ["launch_learner.py", *expected]
-    assert workplace.argv("actor1") == ["launch_actor.py", "--id-actor", "1", *expected]
+    for i in range(2):  # each of them must be there before Ctrl-C, or it has nothing to save
+        assert workplace.argv(f"actor{i}") == ["launch_actor.py", "--id-actor", str(i), *expected]
     workplace.press_ctrl_c()
     assert workplace.exit_code() == 0
     assert all(workplace.has_saved(name) for name in ("learner", "actor0", "actor1"))
