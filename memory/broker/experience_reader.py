@@ -13,7 +13,7 @@ from rainbow_iqn_apex.common.waiting import FOR_ROUND, WaitReporter, no_hint
 from rainbow_iqn_apex.memory.broker.actor_state import round_under_way
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.registered import every_actor, registered_actors
-from rainbow_iqn_apex.memory.broker.stream_reader import READ_AHEAD, Decoder, Entry, StreamReader
+from rainbow_iqn_apex.memory.broker.stream_reader import AT_ONCE, READ_AHEAD, Decoder, Entry, StreamReader
 from rainbow_iqn_apex.memory.broker.stream_validator import UNBOUNDED, ProgressBound
 from rainbow_iqn_apex.memory.broker.throttled_counter import ThrottledCounter
 from rainbow_iqn_apex.memory.broker.transport import (
@@ -87,7 +87,8 @@ class ExperienceReader:
         self._next_idle = time.monotonic() + _IDLE_S
         self._next_look = 0.0  # when to read an actor's state, if the end of its round may be lost
         self._bound = bound
-        self._entries: queue.Queue[Entry] = queue.Queue(ahead)
+        self._entries: queue.Queue[list[Entry]] = queue.Queue(max(1, ahead // AT_ONCE))
+        self._arrived: deque[Entry] = deque()  # of these, what was taken together
         self._readers = []
         for shard, there in zip(keys.every_shard(), joined, strict=True):
             starts = {actor: extent.start for actor, extent in extents.items() if shard.holds(actor)}
@@ -267,9 +268,11 @@ class ExperienceReader:
             what = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
             raise RunError(f"reading the experience failed: {what}") from error
         try:
-            entry = self._entries.get(block=timeout > 0, timeout=timeout or None)
+            if not self._arrived:
+                self._arrived.extend(self._entries.get(block=timeout > 0, timeout=timeout or None))
         except queue.Empty:
             return False
+        entry = self._arrived.popleft()
         actor, sequence = entry.id
         if before := self._received[actor]:  # a broker that was restarted may have lost messages in between
             self._left_out[actor] += max(0, sequence - before - 1)

@@ -171,7 +171,7 @@ class Ingest:
         if new and not self._limiter.synchronize:
             spec = self._buffer.spec
             played = chunk.rows["step_type"][spec.prefix : spec.prefix + spec.period]
-            self._progress.T_actors += int(np.count_nonzero(played != StepType.LAST))
+            self._progress.T_actors += int(np.count_nonzero(played != int(StepType.LAST)))
 
     def _bound(self) -> ProgressBound:
         """Return how far actors can have come; `progress.round` is raised before the round's weights are published."""

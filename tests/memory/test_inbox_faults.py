@@ -14,7 +14,7 @@ from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Away, Client, connect
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
-from rainbow_iqn_apex.memory.broker.stream_reader import Entry
+from rainbow_iqn_apex.memory.broker.stream_reader import AT_ONCE, Entry
 from rainbow_iqn_apex.memory.broker.transport import READ_BYTES, Keys
 from rainbow_iqn_apex.memory.chunk import ChunkId
 from tests.conftest import RedisServer
@@ -71,12 +71,12 @@ def test_a_server_that_stays_away_reaches_who_waits(own_server: RedisServer, mon
 
 def test_a_learner_that_is_busy_holds_the_reader_back(client: Client, keys: Keys) -> None:
     say(client, keys, 0, 1, *(episode(i) for i in range(50)))
-    with open_inbox(client, keys, ahead=4) as inbox:
-        wait_until(lambda: inbox._entries.qsize() == 4, "a full queue", 5)
+    with open_inbox(client, keys, ahead=2 * AT_ONCE) as inbox:
+        wait_until(lambda: inbox._entries.qsize() == 2, "a full queue", 5)
         time.sleep(0.1)
-        assert inbox._entries.qsize() == 4
+        assert sum(map(len, inbox._entries.queue)) == 2 * AT_ONCE
         assert ids(take(inbox, 50)) == [(0, i) for i in range(1, 51)]
-    with open_inbox(client, keys, ahead=4) as inbox:  # nobody reads: it can be closed all the same
+    with open_inbox(client, keys, ahead=AT_ONCE) as inbox:  # nobody reads: it can be closed all the same
         time.sleep(0.1)
 
 
