@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Array, StepType
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 
 UNROLLS = 32  # of a batch from the queue
 SEQUENCES = 64  # of a batch from replay

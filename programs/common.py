@@ -1,4 +1,4 @@
-"""What the programs share: how they begin, stop and fail; device, environment shape, log lines."""
+"""What the programs share: their commands, connections and environments, the rate limiter and log lines."""
 
 import dataclasses
 import os
@@ -6,11 +6,6 @@ import threading
 import time
 from datetime import datetime
 
-import torch
-
-from rainbow_iqn_apex.agents.interface import Agent, EnvironmentSlot, Setup
-from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
-from rainbow_iqn_apex.agents.registry import find_agent
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
@@ -22,7 +17,6 @@ from rainbow_iqn_apex.memory.broker.opening import open_servers
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.limiter import Crew, RateLimiter
 from rainbow_iqn_apex.options import command_line
 
@@ -47,25 +41,6 @@ def run_keys(args: Args, run: RunStatus) -> Keys:
     return Keys(args.name, run.run_id, shards=args.redis_shards)
 
 
-def select_device(args: Args, place: int = 0) -> torch.device:
-    """Return the GPU that the options name, else the CPU; raises UserError for a GPU that does not exist.
-
-    `place` numbers the learners of a machine: each has a GPU of its own, behind the one that the options name.
-    """
-    torch.backends.cudnn.enabled = not args.disable_cudnn
-    if args.disable_cuda or not torch.cuda.is_available():
-        return torch.device("cpu")
-    number = args.gpu_number + place
-    if number >= torch.cuda.device_count():
-        raise UserError(f"--gpu-number: there is no CUDA device {number}, only {torch.cuda.device_count()}")
-    return torch.device("cuda", number)
-
-
-def device_name(device: torch.device) -> str:
-    """Return a device's name for records of runs: "cpu", or the model of the GPU."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
 def open_environment(args: Args, seed: int, *, recorded_by: str = "") -> Environment:
     """Open an environment of the run; raises UserError if it cannot be made.
 
@@ -88,16 +63,6 @@ def open_environment(args: Args, seed: int, *, recorded_by: str = "") -> Environ
     except ValueError as error:
         option = "--game" if args.env == "atari" else "--env"
         raise UserError(f"{option}: {error}") from error
-
-
-def make_agent(
-    args: Args, environment: EnvironmentSpec, device: torch.device, *, learns: bool, seed: int, ranks: Ranks = ALONE
-) -> Agent:
-    """Build the agent of the settings; `seed` fixes its initial weights and all that it draws."""
-    torch.manual_seed(seed)
-    generator = torch.Generator(device).manual_seed(seed)
-    slot = EnvironmentSlot(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
-    return find_agent(args.agent).load()(Setup(args, args.own, environment, generator, learns, slot, args.agent, ranks))
 
 
 def make_limiter(args: Args, spec: ChunkSpec, crews: tuple[Crew, ...]) -> RateLimiter:

@@ -8,7 +8,7 @@ import torch
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 
 # A network and batches that must run and need not learn; pairwise different sizes, as no broadcast can hide then.
 TINY = (

@@ -30,6 +30,7 @@ PACKAGE = "rainbow_iqn_apex"  # what every module is imported from
 OWN = {*FOLDERS, "args", *LAUNCHERS}
 QUICK = {"args", "agents.registry", "programs.launch"}
 START = "programs.start."
+NOT_OF_THE_START = ("programs.actor", "programs.agent", "programs.common", "programs.learner")
 _OF_THE_REGISTRY = ("AGENTS", "agent_names", "find_agent")
 TRAINERS = {
     f"programs.learner.{name}"
@@ -110,7 +111,7 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             "what a command line needs imports torch": top == "torch"
             and (folder == "options" or (".options" in module and folder != "tests") or module in QUICK),
             "the start script knows learner and actors by their commands": is_start
-            and (top == "agents" or name.startswith(("programs.actor", "programs.common", "programs.learner"))),
+            and (top == "agents" or name.startswith(NOT_OF_THE_START)),
             "nobody knows of the start script": f"{name}.".startswith(START) and not is_start and folder != "tests",
             "memory/broker alone imports redis, and not all of it": top == "redis" and module not in REDIS,
             "only memory/broker/lease.py imports redlock": top == "redlock" and module != "memory.broker.lease",
@@ -266,6 +267,7 @@ def test_a_circle_is_noticed() -> None:
         ("agents/rainbow_iqn/agent.py", "from ..rainbow.agent import Rainbow"),
         ("args.py", "from agents.interface import Agent"),
         ("args.py", "from agents.registry import make_agent"),
+        ("programs/start/x.py", "from programs.agent import make_agent"),
         ("programs/start/x.py", "from programs.common import run_program"),
         ("programs/start/x.py", "from programs.learner.loop import Loop"),
         ("programs/start/x.py", "import agents"),

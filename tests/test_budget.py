@@ -21,7 +21,7 @@ from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs import memory_needs, snapshot
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner import budget, buffers
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from tests.conftest import RedisServer
@@ -159,7 +159,7 @@ import numpy as np
 import torch
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner import budget
 from tests.specs import ATARI
 

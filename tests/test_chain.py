@@ -11,7 +11,7 @@ from rainbow_iqn_apex.agents.networks.duelling import CategoricalNetwork, Quanti
 from rainbow_iqn_apex.agents.precision import computes_in_bfloat16
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.saber.results.run_record import read_record
 from tests.chain.environment import GAMBLE, RETURNS, SAFE, START, ChainEnvironment, one_hot
 from tests.small import CHAIN

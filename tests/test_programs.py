@@ -15,7 +15,8 @@ import torch
 from rainbow_iqn_apex import __version__
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import IntervalLog, launch_command, make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.common import IntervalLog, launch_command
 from tests.chain.environment import ChainEnvironment
 from tests.processes import Processes
 from tests.processes import run as run_program

@@ -38,16 +38,9 @@ from rainbow_iqn_apex.programs.actor.filming import Filmer
 from rainbow_iqn_apex.programs.actor.gauges import ActorGauges
 from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.watching import make_view
-from rainbow_iqn_apex.programs.common import (
-    IntervalLog,
-    connect_to_redis,
-    launch_command,
-    open_environment,
-    run_keys,
-    select_device,
-)
-from rainbow_iqn_apex.programs.evaluation.loaded_policy import begin_anew
-from rainbow_iqn_apex.programs.evaluation.workers import play_episode
+from rainbow_iqn_apex.programs.agent import select_device
+from rainbow_iqn_apex.programs.common import IntervalLog, connect_to_redis, launch_command, open_environment, run_keys
+from rainbow_iqn_apex.programs.evaluation.episode import begin_anew, play_episode
 from rainbow_iqn_apex.programs.failure import failure_reported
 from rainbow_iqn_apex.programs.memory_needs import check_actor
 from rainbow_iqn_apex.programs.recording import EVALUATIONS

@@ -28,6 +28,7 @@ from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
 from rainbow_iqn_apex.programs.actor.gauges import PARTS, ActorGauges
 from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
+from rainbow_iqn_apex.programs.agent import select_device
 from rainbow_iqn_apex.programs.common import (
     IntervalLog,
     connect_to_redis,
@@ -35,7 +36,6 @@ from rainbow_iqn_apex.programs.common import (
     make_limiter,
     open_environment,
     run_keys,
-    select_device,
 )
 from rainbow_iqn_apex.programs.failure import failure_of, failure_reported
 from rainbow_iqn_apex.programs.memory_needs import check_actor

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from rainbow_iqn_apex.agents.interface import Policy
 from rainbow_iqn_apex.agents.registry import find_agent
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
@@ -16,7 +15,9 @@ from rainbow_iqn_apex.environments.interface import Environment
 from rainbow_iqn_apex.memory.environment_spec import Discrete, EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import make_agent, open_environment, select_device
+from rainbow_iqn_apex.programs.agent import make_agent, select_device
+from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.programs.evaluation.episode import begin_anew
 from rainbow_iqn_apex.saber.games import PUBLISHED_ACTIONS
 
 
@@ -85,13 +86,6 @@ class LoadedPolicy:
     def environment(self, seed: int) -> Environment:
         """Open an environment of those that the policy was trained in; `seed` decides all its randomness."""
         return open_environment(self._args, seed)
-
-
-def begin_anew(policy: Policy, weights: dict[str, torch.Tensor], version: int, seed: int) -> None:
-    """Let a policy begin anew with weights of this version, and let `seed` decide everything that it draws."""
-    if policy.generator is not None:
-        policy.generator.manual_seed(seed)
-    policy.load(weights, version)
 
 
 def action_codes(args: Args, weights: dict[str, torch.Tensor], spec: EnvironmentSpec) -> Sequence[int]:

@@ -15,7 +15,8 @@ from rainbow_iqn_apex.common.files import folder_to_write
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.monitoring.video import MAX_SECONDS
-from rainbow_iqn_apex.programs.common import device_name, open_environment, select_device
+from rainbow_iqn_apex.programs.agent import device_name, select_device
+from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.evaluation.card import FILM, check_folder, write_card
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines, make_progress
 from rainbow_iqn_apex.programs.evaluation.settings import decisive_settings, load_model, other_rules, trained_steps

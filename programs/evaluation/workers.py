@@ -10,27 +10,25 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 from contextlib import closing, contextmanager
 from itertools import islice
 from multiprocessing.reduction import DupFd
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 
-from rainbow_iqn_apex.agents.interface import Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.common.text import name_error, one_line
-from rainbow_iqn_apex.environments.interface import Environment
-from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore
-from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType
+from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.monitoring.video import write_video
 from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.programs.evaluation.episode import Stop, play_episode
 from rainbow_iqn_apex.programs.evaluation.loaded_policy import LoadedPolicy
 
 _SIGNAL_S = 1.0  # until a signal that has ended another process is noticed here
@@ -39,20 +37,6 @@ _END_S = 5.0  # for the processes to end: many times as long as a step takes
 
 
 _Future: TypeAlias = "futures.Future[EpisodeRecord]"
-
-
-class Stop(Protocol):
-    """A request to stop: an event of a thread or a process, or what looks further (`programs/actor/evaluation.py`)."""
-
-    def is_set(self) -> bool:
-        """Return whether playing shall stop; may raise what ends it."""
-
-
-class Camera(Protocol):
-    """Films an episode."""
-
-    def add(self, pictures: list[Array]) -> None:
-        """Take the pictures [height, width, 3] uint8 RGB of a step or reset."""
 
 
 class Task(NamedTuple):
@@ -83,34 +67,6 @@ class EpisodePlayer:
                 return play_episode(policy, environment, task.episode, self._stop, codes)
             with write_video(task.film, environment.pictures_per_second) as video:
                 return play_episode(policy, environment, task.episode, self._stop, codes, video)
-
-
-def play_episode(
-    policy: Policy,
-    environment: Environment,
-    episode: int,
-    stop: Stop,
-    codes: Sequence[int] = (),
-    camera: Camera | None = None,
-    watch: Callable[[Rows, Arrays], None] = lambda _rows, _state: None,
-) -> EpisodeRecord:
-    """Play an episode of this number from its beginning to its end; `codes` as of `action_codes`. Raises Stopped.
-
-    A camera needs an environment that keeps its pictures; `watch` sees what the agent is about to act on.
-    """
-    score, row, state = EpisodeScore(environment.action_repeat), environment.reset(), Arrays()
-    while True:
-        if camera is not None:
-            camera.add(environment.pictures())
-        if row.step_type == StepType.LAST:
-            return score.record(0, episode, environment.end)
-        if stop.is_set():
-            raise Stopped
-        rows = Rows.stack([row])
-        watch(rows, state)
-        output, state = policy.act(rows, state, None)
-        row = environment.step(codes[output.actions[0]] if codes else output.actions[0])
-        score.add(row.reward)
 
 
 def number_of_workers(args: Args, device: torch.device) -> int:

@@ -12,7 +12,8 @@ from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.limiter import Crew
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import make_agent, make_limiter
+from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.common import make_limiter
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.follower import Follower
 from rainbow_iqn_apex.programs.learner.parts import Place, make_checked_buffer, make_learner_client, restore_agent

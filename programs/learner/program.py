@@ -26,14 +26,8 @@ from rainbow_iqn_apex.monitoring.terminal.scores import expectations
 from rainbow_iqn_apex.monitoring.terminal.screen import drawn
 from rainbow_iqn_apex.options.presets import announce_preset, describe_preset
 from rainbow_iqn_apex.options.sink_options import check_sinks
-from rainbow_iqn_apex.programs.common import (
-    connect_to_redis,
-    device_name,
-    make_agent,
-    make_limiter,
-    open_environment,
-    select_device,
-)
+from rainbow_iqn_apex.programs.agent import device_name, make_agent, select_device
+from rainbow_iqn_apex.programs.common import connect_to_redis, make_limiter, open_environment
 from rainbow_iqn_apex.programs.learner.buffers import capacity, few_rows, share_of
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.following import (

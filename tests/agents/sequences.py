@@ -11,7 +11,7 @@ from rainbow_iqn_apex.agents.sequences import SequenceAgent
 from rainbow_iqn_apex.memory.assembler import Assembler
 from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.rows import Arrays, Row, Rows, StepType
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from tests.specs import discrete
 
 CPU = torch.device("cpu")

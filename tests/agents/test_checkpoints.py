@@ -15,7 +15,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.checkpoints import Checkpoints
 from tests.specs import discrete
 

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.agents.registry import AGENTS
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.evaluation.program import best_median_worst, run_evaluation
 from rainbow_iqn_apex.programs.evaluation.progress import Bar, Lines
 from rainbow_iqn_apex.programs.evaluation.settings import network_args, other_rules, trained_steps

@@ -17,7 +17,7 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.eager_trainer import EagerTrainer
 from rainbow_iqn_apex.programs.learner.trainer import GraphTrainer, make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import PARTS

@@ -21,7 +21,8 @@ from rainbow_iqn_apex.memory.messages import Episode, encode_message
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Array, Arrays, StepType
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
-from rainbow_iqn_apex.programs.common import make_agent, open_environment
+from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.learner.trainer import make_trainer
 from rainbow_iqn_apex.programs.learner.trainer_base import Turn
 from tests.agents.sequences import CPU

@@ -11,7 +11,7 @@ from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.evaluation.settings import network_args
 from rainbow_iqn_apex.programs.learner.kept_weights import KeptWeights, points_to_keep
 from tests.specs import discrete

@@ -24,7 +24,8 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.rows import StepType
 from rainbow_iqn_apex.programs.actor.rollout import Rollout
-from rainbow_iqn_apex.programs.common import make_agent, open_environment
+from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.common import open_environment
 
 CPU = torch.device("cpu")
 MEMBERS = ["ppo", "vmpo", "awr", "vpg", "vtrace"]

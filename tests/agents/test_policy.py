@@ -19,7 +19,7 @@ from rainbow_iqn_apex.memory.messages import Message
 from rainbow_iqn_apex.memory.rows import Arrays, Rows
 from rainbow_iqn_apex.programs.actor.policies import fetch_weights
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from tests.chain.environment import ChainEnvironment
 from tests.small import FAMILIES, SHORT_CHAIN, TINY
 

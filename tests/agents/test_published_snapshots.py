@@ -15,10 +15,9 @@ from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.rows import Array, Row
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import make_agent
-from rainbow_iqn_apex.programs.evaluation.loaded_policy import begin_anew
+from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.evaluation.episode import begin_anew, play_episode
 from rainbow_iqn_apex.programs.evaluation.settings import network_args
-from rainbow_iqn_apex.programs.evaluation.workers import play_episode
 from tests.chain.environment import ChainEnvironment
 from tests.ground_truth.published_network import PublishedNetwork, draw_noise, snapshot_of
 from tests.specs import discrete

@@ -20,7 +20,7 @@ from rainbow_iqn_apex.memory.chunk import Chunk, ChunkId
 from rainbow_iqn_apex.memory.environment_spec import Box, EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from tests.agents.ranks import ForgetfulRank, ThreadRank, together
 from tests.agents.sequences import CPU, ENVIRONMENT, random_row
 from tests.agents.test_sequences import in_order

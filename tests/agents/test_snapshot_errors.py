@@ -12,7 +12,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.interface import Agent
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.programs import snapshot
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.evaluation.settings import network_args
 from tests.agents.test_published_snapshots import ACTIONS, CPU, FRAME, published, saved
 from tests.ground_truth.published_network import PublishedNetwork, snapshot_of

@@ -21,7 +21,7 @@ from rainbow_iqn_apex.memory.fast import windows
 from rainbow_iqn_apex.memory.fast.ring import MemoryRing, RingRows
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.memory.rows import Row, StepType
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from tests.ground_truth import frames as slow_frames
 from tests.ground_truth.episodes import Episode, random_episode
 from tests.ground_truth.n_step import n_step as slow_n_step

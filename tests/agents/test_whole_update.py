@@ -18,7 +18,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.q_learning.agent import QLearningAgent
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.rows import Array, StepType
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from tests.ground_truth.episodes import Stream, random_stream
 from tests.ground_truth.published_network import PublishedNetwork
 from tests.ground_truth.whole_update import Noise, Pass, Passes, ReferenceLearner, Result, Sample, Settings

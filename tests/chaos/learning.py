@@ -16,7 +16,8 @@ from rainbow_iqn_apex.memory.buffer import Checkpoint
 from rainbow_iqn_apex.memory.chunk import LAST_ACTION, Chunk, ChunkId, ChunkSpec
 from rainbow_iqn_apex.memory.ring import tensor_of
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs.common import make_agent, open_environment
+from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.common import open_environment
 from tests.chaos.checks import Messages
 from tests.chaos.notes import Draw, Learned, Taken, fingerprint_of
 

@@ -28,7 +28,7 @@ from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.replay import Replay
 from rainbow_iqn_apex.programs import snapshot
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder
 from rainbow_iqn_apex.programs.learner.evaluations import EvaluationDecoder, evaluation_record

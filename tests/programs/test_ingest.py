@@ -26,7 +26,8 @@ from rainbow_iqn_apex.memory.messages import Episode, Joined, Message, encode_me
 from rainbow_iqn_apex.memory.mixture.buffer import Mixture
 from rainbow_iqn_apex.memory.queue import Queue
 from rainbow_iqn_apex.memory.rows import StepType
-from rainbow_iqn_apex.programs.common import make_agent, make_limiter
+from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.common import make_limiter
 from rainbow_iqn_apex.programs.learner import evaluations
 from rainbow_iqn_apex.programs.learner.buffers import make_buffer
 from rainbow_iqn_apex.programs.learner.decoder import MessageDecoder

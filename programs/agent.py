@@ -1,0 +1,39 @@
+"""Makes an agent of the settings, on the device that they name."""
+
+import torch
+
+from rainbow_iqn_apex.agents.interface import Agent, EnvironmentSlot, Setup
+from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
+from rainbow_iqn_apex.agents.registry import find_agent
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+
+
+def select_device(args: Args, place: int = 0) -> torch.device:
+    """Return the GPU that the options name, else the CPU; raises UserError for a GPU that does not exist.
+
+    `place` numbers the learners of a machine: each has a GPU of its own, behind the one that the options name.
+    """
+    torch.backends.cudnn.enabled = not args.disable_cudnn
+    if args.disable_cuda or not torch.cuda.is_available():
+        return torch.device("cpu")
+    number = args.gpu_number + place
+    if number >= torch.cuda.device_count():
+        raise UserError(f"--gpu-number: there is no CUDA device {number}, only {torch.cuda.device_count()}")
+    return torch.device("cuda", number)
+
+
+def device_name(device: torch.device) -> str:
+    """Return a device's name for records of runs: "cpu", or the model of the GPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def make_agent(
+    args: Args, environment: EnvironmentSpec, device: torch.device, *, learns: bool, seed: int, ranks: Ranks = ALONE
+) -> Agent:
+    """Build the agent of the settings; `seed` fixes its initial weights and all that it draws."""
+    torch.manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
+    slot = EnvironmentSlot(max(0, args.id_actor) * args.nb_env_per_actor, args.nb_env)
+    return find_agent(args.agent).load()(Setup(args, args.own, environment, generator, learns, slot, args.agent, ranks))
