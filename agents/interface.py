@@ -1,6 +1,6 @@
 """What an agent is, by the loops that use it:
 
-    # actor: a Policy                                   # learner: a Learnable
+    # actor: a Policy (agents/policy.py)                # learner: a Learnable
     policy.load(published weights, version)             for batch in batches from replay or queue:
     output, state = policy.act(rows, state, step)         update = agent.update(batch, progress)
     chunk = assembler.add(row, action, extras)              replay.learned(batch, update.priorities)
@@ -24,12 +24,12 @@ from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
 from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.optimisation import OptimisationStep
 from rainbow_iqn_apex.agents.optimisers import Adam, RMSProp
+from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture.spec import Sampling, TableSpec
-from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
 
 
@@ -80,75 +80,11 @@ class Stateful(Protocol):
         """Restore it."""
 
 
-class ActorOutput(NamedTuple):
-    """A policy's actions in E environments, and what it keeps beside them."""
-
-    actions: Array  # [E, ...] as the environment's spec describes an action
-    extras: Arrays  # [E, ...] outputs of the network, kept with each row for `initial_priorities` and `update`
-    version: int  # of the weights that computed them
-
-
-class Inspection(NamedTuple):
-    """Holds what an agent thinks of one environment's row, for people who watch it, of the given `kind`.
-
-    - "quantiles" and "atoms": mean returns of A actions, and the distributions behind them;
-    - "values" of A actions, or "probabilities" of the policy;
-    - "choices": probabilities of a policy that makes K choices at once, those of one choice behind those before it;
-    - "intervals": A numbers that a policy takes without exploration, and quantiles of what it draws with it.
-    """
-
-    kind: Literal["quantiles", "atoms", "probabilities", "values", "choices", "intervals"]
-    actions: Array  # [A] float32
-    value: float | None = None  # of the state, for an agent that estimates one
-    places: Array | None = (
-        None  # [N] fractions of quantiles, or returns of the atoms; [K] how many each choice is among
-    )
-    curves: Array | None = None  # [A, N] quantiles, or probabilities of the atoms
-
-
 class Update(NamedTuple):
     """Result of one update."""
 
     priorities: Tensor | None  # [B] the new priorities, exponent applied; None from an agent without any
     metrics: dict[str, Tensor]  # by any names: 0-d, on the agent's device; one that is not finite ends the run
-
-
-class Policy(ABC):
-    """Acts for a batch of environments: all that an actor, an evaluation and an inference server need."""
-
-    spec: ChunkSpec
-    generator: torch.Generator | None = None  # of all that it draws, which is saved with an actor
-    version = 0  # of the weights that act
-
-    @abstractmethod
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
-        """Choose actions at the current rows.
-
-        `state` is what the last call returned for the same environments, empty for a first call. `step` counts agent
-        steps over all actors, for what exploration depends on; None evaluates.
-        """
-
-    @abstractmethod
-    def load(self, weights: dict[str, Tensor], version: int) -> None:
-        """Act with published weights of this version from now on; one that computes elsewhere gets none."""
-
-    def loaded(self) -> dict[str, Tensor]:
-        """Return the present tensors that `load` replaces, by name; none of a policy that computes elsewhere."""
-        return {}
-
-    def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:  # noqa: ARG002 - not all have it
-        """Return what the agent thinks of the row of one environment, given as for `act`; None if it has no way to.
-
-        This must change nothing: an agent that is watched acts as one that is not.
-        """
-        return None
-
-    def initial_priorities(self, rows: Arrays) -> Array | None:  # noqa: ARG002 - most need none
-        """Return priorities [samples] float32 of a chunk's rows [window, ...], from the extras that `act` returned.
-
-        An agent that wants prioritised chunks has to; None for all others.
-        """
-        return None
 
 
 class Mixing(Protocol):

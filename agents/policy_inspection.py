@@ -5,7 +5,7 @@ import torch
 from rainbow_iqn_apex.agents.distributions.discrete import Categorical, Categoricals
 from rainbow_iqn_apex.agents.distributions.distribution import Distribution
 from rainbow_iqn_apex.agents.distributions.normal import Normal
-from rainbow_iqn_apex.agents.interface import Inspection
+from rainbow_iqn_apex.agents.policy import Inspection
 
 # The middle half and the middle nine tenths of the actions, around the median.
 FRACTIONS = (0.05, 0.25, 0.5, 0.75, 0.95)

@@ -32,7 +32,7 @@ class ViewError(ValueError):
 
 @dataclass(frozen=True)
 class View:
-    """An observation, and what the agent thinks of it: see `Inspection` of `agents.interface`."""
+    """An observation, and what the agent thinks of it: see `Inspection` of `agents.policy`."""
 
     at: float  # seconds since 1970
     step: int  # agent steps of this environment

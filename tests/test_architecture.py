@@ -95,10 +95,11 @@ def import_errors(path: str, text: str, agents: set[str]) -> Iterator[str]:
             "an actor needs a Policy": module.startswith("programs.actor")
             and name in {"agents.interface.Agent", "agents.interface.Learnable"},
             "a trainer needs a Learnable": module in TRAINERS
-            and name in {"agents.interface.Agent", "agents.interface.Policy"},
+            and name in {"agents.interface.Agent", "agents.policy.Policy"},
             "a trainer asks buffers by their protocol": module in TRAINERS
             and name.startswith(("memory.replay", "memory.queue", "memory.mixture")),
-            "networks know no agent": module.startswith("agents.networks") and name.startswith("agents.interface"),
+            "networks know no agent": module.startswith("agents.networks")
+            and name.startswith(("agents.interface", "agents.policy")),
             "only programs know of the broker": name.startswith("memory.broker")
             and not (is_broker or folder in {"monitoring", "options", "programs", "benchmarks", "tests"}),
             "args knows the options of agents alone": folder == "args"
@@ -248,8 +249,9 @@ def test_a_circle_is_noticed() -> None:
         ("monitoring/x.py", "from agents.interface import Agent"),
         ("programs/actor/x.py", "from programs.learner import budget"),
         ("programs/actor/x.py", "from agents.interface import Agent"),
-        ("programs/actor/x.py", "from agents.interface import ActorOutput, Learnable"),
+        ("programs/actor/x.py", "from agents.interface import Learnable, Update"),
         ("programs/learner/trainer_base.py", "from agents.interface import Agent"),
+        ("programs/learner/trainer_base.py", "from agents.policy import Policy"),
         ("programs/learner/pace.py", "from memory.queue import Queue"),
         ("agents/networks/x.py", "from agents.interface import Agent"),
         ("agents/x.py", "from launch_learner import run"),
@@ -267,7 +269,6 @@ def test_a_circle_is_noticed() -> None:
         ("agents/rainbow_iqn/agent.py", "from ..rainbow.agent import Rainbow"),
         ("args.py", "from agents.interface import Agent"),
         ("args.py", "from agents.registry import make_agent"),
-        ("programs/start/x.py", "from programs.agent import make_agent"),
         ("programs/start/x.py", "from programs.common import run_program"),
         ("programs/start/x.py", "from programs.learner.loop import Loop"),
         ("programs/start/x.py", "import agents"),

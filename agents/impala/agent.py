@@ -16,12 +16,13 @@ from rainbow_iqn_apex.agents.impala.features import Features
 from rainbow_iqn_apex.agents.impala.losses import Computed, Losses, Played
 from rainbow_iqn_apex.agents.impala.network import EntropyCost, PolicyValue, PolicyValueNetwork
 from rainbow_iqn_apex.agents.impala.options import ImpalaOptions
-from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import RMSProp
+from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
 from rainbow_iqn_apex.agents.target_network import UpdateCounter

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
-from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Setup, Update
+from rainbow_iqn_apex.agents.interface import Setup, Update
 from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.on_policy.losses import Losses, Predictions
 from rainbow_iqn_apex.agents.on_policy.network import NetworkSpec, PolicyValueNetwork
@@ -27,6 +27,7 @@ from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.running_statistics import discounted_reward
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
 from rainbow_iqn_apex.agents.policy_inspection import inspection_of
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from rainbow_iqn_apex.agents.foreign_snapshot import sizes_of
-from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Inspection, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.interface import Agent, Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec, Weights
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
 from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 from rainbow_iqn_apex.agents.randomness import RandomState

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.interface import ActorOutput, EnvironmentSlot, Inspection, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.interface import EnvironmentSlot, Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops import LAST
@@ -22,6 +22,7 @@ from rainbow_iqn_apex.agents.ops.n_step import n_step_rows
 from rainbow_iqn_apex.agents.ops.rescaling import rescale, unscale
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields

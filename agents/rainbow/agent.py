@@ -7,10 +7,11 @@ prioritised replay. Letters: B batch, E environments, A actions.
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.interface import Inspection, Setup
+from rainbow_iqn_apex.agents.interface import Setup
 from rainbow_iqn_apex.agents.networks.duelling import CategoricalNetwork, Weights
 from rainbow_iqn_apex.agents.ops.categorical import cross_entropy, project
 from rainbow_iqn_apex.agents.ops.n_step import NStep
+from rainbow_iqn_apex.agents.policy import Inspection
 from rainbow_iqn_apex.agents.q_learning.agent import PolicyOutput, QLearningAgent, network_spec
 from rainbow_iqn_apex.agents.rainbow.options import RainbowOptions
 from rainbow_iqn_apex.memory.batch import Transitions

@@ -8,10 +8,11 @@ Letters: N, N' quantiles of the online and the target network, K of the policy, 
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.interface import Inspection, Setup
+from rainbow_iqn_apex.agents.interface import Setup
 from rainbow_iqn_apex.agents.networks.duelling import QuantileNetwork, Weights
 from rainbow_iqn_apex.agents.ops.n_step import NStep
 from rainbow_iqn_apex.agents.ops.quantile import quantile_huber_loss
+from rainbow_iqn_apex.agents.policy import Inspection
 from rainbow_iqn_apex.agents.q_learning.agent import PolicyOutput, QLearningAgent, network_spec
 from rainbow_iqn_apex.agents.rainbow_iqn.options import RainbowIqnOptions
 from rainbow_iqn_apex.memory.batch import Transitions

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rainbow_iqn_apex.agents.interface import ActorOutput, Agent, Inspection, Setup, Update
+from rainbow_iqn_apex.agents.interface import Agent, Setup, Update
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
 from rainbow_iqn_apex.common.errors import UserError

@@ -23,7 +23,7 @@ from torch import Tensor
 from rainbow_iqn_apex.agents.distributions.discrete import Categorical
 from rainbow_iqn_apex.agents.distributions.normal import TanhNormal
 from rainbow_iqn_apex.agents.distributions.spec import PolicySpec
-from rainbow_iqn_apex.agents.interface import ActorOutput, Inspection, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Inputs, RecurrentState
 from rainbow_iqn_apex.agents.ops import LAST
 from rainbow_iqn_apex.agents.ops.clipping import clip_reward
@@ -32,6 +32,7 @@ from rainbow_iqn_apex.agents.ops.multipliers import Constraint
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step_rows
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
+from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
 from rainbow_iqn_apex.agents.policy_inspection import inspection_of
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sac.hindsight import with_other_goals

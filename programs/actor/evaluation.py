@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.interface import Policy
+from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import Stopped

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rainbow_iqn_apex.agents.interface import Policy
+from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.seeds import derive_seed

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rainbow_iqn_apex.agents.interface import Policy
+from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from msgspec import Struct
 
-from rainbow_iqn_apex.agents.interface import ActorOutput, Policy
+from rainbow_iqn_apex.agents.policy import ActorOutput, Policy
 from rainbow_iqn_apex.agents.randomness import restore_generator
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError

@@ -6,7 +6,7 @@ An agent that is watched acts as one that is not.
 import time
 from dataclasses import replace
 
-from rainbow_iqn_apex.agents.interface import Inspection, Policy
+from rainbow_iqn_apex.agents.policy import Inspection, Policy
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 from rainbow_iqn_apex.monitoring.view import View

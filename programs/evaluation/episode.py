@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from rainbow_iqn_apex.agents.interface import Policy
+from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.common.errors import Stopped
 from rainbow_iqn_apex.environments.interface import Environment
 from rainbow_iqn_apex.environments.scores import EpisodeRecord, EpisodeScore

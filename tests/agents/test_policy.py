@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from rainbow_iqn_apex import args as options
-from rainbow_iqn_apex.agents.interface import ActorOutput, Policy
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
+from rainbow_iqn_apex.agents.policy import ActorOutput, Policy
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire

@@ -1,0 +1,78 @@
+"""What a policy is, without torch: all that an actor, an evaluation and an inference server need.
+
+An agent is a policy that computes in its own process. `agents/interface.py` describes it, and the actor's loop.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class ActorOutput(NamedTuple):
+    """A policy's actions in E environments, and what it keeps beside them."""
+
+    actions: Array  # [E, ...] as the environment's spec describes an action
+    extras: Arrays  # [E, ...] outputs of the network, kept with each row for `initial_priorities` and `update`
+    version: int  # of the weights that computed them
+
+
+class Inspection(NamedTuple):
+    """Holds what an agent thinks of one environment's row, for people who watch it, of the given `kind`.
+
+    - "quantiles" and "atoms": mean returns of A actions, and the distributions behind them;
+    - "values" of A actions, or "probabilities" of the policy;
+    - "choices": probabilities of a policy that makes K choices at once, those of one choice behind those before it;
+    - "intervals": A numbers that a policy takes without exploration, and quantiles of what it draws with it.
+    """
+
+    kind: Literal["quantiles", "atoms", "probabilities", "values", "choices", "intervals"]
+    actions: Array  # [A] float32
+    value: float | None = None  # of the state, for an agent that estimates one
+    places: Array | None = (
+        None  # [N] fractions of quantiles, or returns of the atoms; [K] how many each choice is among
+    )
+    curves: Array | None = None  # [A, N] quantiles, or probabilities of the atoms
+
+
+class Policy(ABC):
+    """Acts for a batch of environments: all that an actor, an evaluation and an inference server need."""
+
+    spec: ChunkSpec
+    generator: "torch.Generator | None" = None  # of all that it draws, which is saved with an actor
+    version = 0  # of the weights that act
+
+    @abstractmethod
+    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+        """Choose actions at the current rows.
+
+        `state` is what the last call returned for the same environments, empty for a first call. `step` counts agent
+        steps over all actors, for what exploration depends on; None evaluates.
+        """
+
+    @abstractmethod
+    def load(self, weights: "dict[str, Tensor]", version: int) -> None:
+        """Act with published weights of this version from now on; one that computes elsewhere gets none."""
+
+    def loaded(self) -> "dict[str, Tensor]":
+        """Return the present tensors that `load` replaces, by name; none of a policy that computes elsewhere."""
+        return {}
+
+    def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:  # noqa: ARG002 - not all have it
+        """Return what the agent thinks of the row of one environment, given as for `act`; None if it has no way to.
+
+        This must change nothing: an agent that is watched acts as one that is not.
+        """
+        return None
+
+    def initial_priorities(self, rows: Arrays) -> Array | None:  # noqa: ARG002 - most need none
+        """Return priorities [samples] float32 of a chunk's rows [window, ...], from the extras that `act` returned.
+
+        An agent that wants prioritised chunks has to; None for all others.
+        """
+        return None
