@@ -25,11 +25,13 @@ from rainbow_iqn_apex.agents.ops.ranks import ALONE, Ranks
 from rainbow_iqn_apex.agents.optimisation import OptimisationStep
 from rainbow_iqn_apex.agents.optimisers import Adam, RMSProp
 from rainbow_iqn_apex.agents.policy import Policy
+from rainbow_iqn_apex.agents.randomness import restore_generator
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Box, Discrete, EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture.spec import Sampling, TableSpec
+from rainbow_iqn_apex.memory.rows import Array
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
 
 
@@ -164,6 +166,19 @@ class Agent(Policy, Learnable):
     def loaded(self) -> dict[str, Tensor]:
         """Return the tensors of the model that decide how it acts."""
         return acting_tensors(self.model)
+
+    def random_state(self) -> Array:
+        """Return the state of the generator."""
+        state: Array = self.generator.get_state().numpy()
+        return state
+
+    def restore_random_state(self, state: Array) -> None:
+        """Go on drawing where that state was taken, unless that was on another kind of device."""
+        restore_generator(self.generator, torch.from_numpy(state))
+
+    def reseed(self, seed: int) -> None:
+        """Let `seed` decide all that the generator draws from now on."""
+        self.generator.manual_seed(seed)
 
     @classmethod
     def sizes_of(cls, weights: dict[str, Tensor]) -> dict[str, Any]:  # noqa: ARG003 - most snapshots hold settings

@@ -10,7 +10,6 @@ from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -44,7 +43,6 @@ class Policy(ABC):
     """Acts for a batch of environments: all that an actor, an evaluation and an inference server need."""
 
     spec: ChunkSpec
-    generator: "torch.Generator | None" = None  # of all that it draws, which is saved with an actor
     version = 0  # of the weights that act
 
     @abstractmethod
@@ -62,6 +60,16 @@ class Policy(ABC):
     def loaded(self) -> "dict[str, Tensor]":
         """Return the present tensors that `load` replaces, by name; none of a policy that computes elsewhere."""
         return {}
+
+    def random_state(self) -> Array | None:
+        """Return the state of the policy's random numbers, which is saved with an actor; None if it draws none here."""
+        return None
+
+    def restore_random_state(self, state: Array) -> None:  # noqa: B027 - there is none
+        """Go on drawing where `random_state` returned this array."""
+
+    def reseed(self, seed: int) -> None:  # noqa: B027 - there is nothing to decide
+        """Let `seed` decide all that the policy draws from now on."""
 
     def inspect(self, rows: Rows, state: Arrays) -> Inspection | None:  # noqa: ARG002 - not all have it
         """Return what the agent thinks of the row of one environment, given as for `act`; None if it has no way to.

@@ -1,14 +1,12 @@
 """The playing part of an actor: one policy in several environments, whose rows become messages for the learner."""
 
 from dataclasses import asdict
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from msgspec import Struct
 
 from rainbow_iqn_apex.agents.policy import ActorOutput, Policy
-from rainbow_iqn_apex.agents.randomness import restore_generator
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
@@ -27,6 +25,9 @@ from rainbow_iqn_apex.monitoring.view import View
 from rainbow_iqn_apex.programs.actor.goals import Goals
 from rainbow_iqn_apex.programs.actor.watching import make_view
 from rainbow_iqn_apex.programs.memory_needs import row_bytes
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ENVIRONMENT_BYTES = 1 << 24  # of one environment's state: 14 KB of an emulator, or an episode's actions
 # Errors that arrays of wrong names, sizes or dtypes cause, wherever they are first used; WireError is a ValueError.
@@ -81,7 +82,7 @@ class Rollout:
         goals = self._goals
         return None if goals is None else lambda rows: goals.draw(rows, env, self.step)
 
-    def load(self, weights: dict[str, torch.Tensor], version: int) -> None:
+    def load(self, weights: "dict[str, Tensor]", version: int) -> None:
         """Act with these weights from now on."""
         self.policy.load(weights, version)
         for assembler in self._assemblers:
@@ -146,8 +147,8 @@ class Rollout:
         arrays |= {f"envs.{name}": array for name, array in self._environments.snapshot().items()}
         for env, assembler in enumerate(self._assemblers):
             arrays |= {f"rows{env}.{name}": array for name, array in assembler.snapshot().items()}
-        if self.policy.generator is not None:
-            arrays[_DRAWN] = self.policy.generator.get_state().numpy()
+        if (drawn := self.policy.random_state()) is not None:
+            arrays[_DRAWN] = drawn
         meta = {"round": point.round, "round_step": point.step, "step": self.step, "first_episode": self.first_episode}
         return wire.encode(wire.Tag.STATE, meta, arrays)
 
@@ -176,8 +177,8 @@ class Rollout:
         fields |= {f"state.{name}": field for name, field in self.policy.spec.state}
         for env, assembler in enumerate(self._assemblers):
             assembler.restore(section(arrays, f"rows{env}."), fields)
-        if self.policy.generator is not None:
-            restore_generator(self.policy.generator, torch.from_numpy(arrays[_DRAWN]))
+        if self.policy.random_state() is not None:
+            self.policy.restore_random_state(arrays[_DRAWN])
         self.step, self.first_episode = counts.step, counts.first_episode
         return ResumePoint(counts.round, counts.round_step)
 

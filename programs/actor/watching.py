@@ -19,12 +19,12 @@ def inspect(policy: Policy, rows: Rows, state: Arrays) -> tuple[Array, Inspectio
     """
     first = Rows(*(array[:1].copy() for array in rows))
     before = {name: array[:1].copy() for name, array in state.items()}
-    drawn = policy.generator.get_state() if policy.generator is not None else None
+    drawn = policy.random_state()
     try:
         return first.obs[0], policy.inspect(first, before)
     finally:
-        if policy.generator is not None and drawn is not None:
-            policy.generator.set_state(drawn)
+        if drawn is not None:
+            policy.restore_random_state(drawn)
 
 
 def make_view(policy: Policy, spec: EnvironmentSpec, rows: Rows, state: Arrays, step: int, version: int) -> View:

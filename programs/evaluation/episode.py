@@ -29,8 +29,7 @@ class Camera(Protocol):
 
 def begin_anew(policy: Policy, weights: "dict[str, Tensor]", version: int, seed: int) -> None:
     """Let a policy begin anew with weights of this version, and let `seed` decide everything that it draws."""
-    if policy.generator is not None:
-        policy.generator.manual_seed(seed)
+    policy.reseed(seed)
     policy.load(weights, version)
 
 

@@ -70,7 +70,7 @@ def seen_by(rollout: Rollout) -> tuple[Array, Inspection | None]:
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_that_is_watched_plays_as_one_that_is_not(name: str) -> None:
-    # Mutation: draw the taus of `RainbowIqn.inspection` by `sample_taus`, without `set_state` in `inspect`.
+    # Mutation: draw the taus of `RainbowIqn.inspection` by `sample_taus`, without `restore_random_state` in `inspect`.
     watched, alone = rollout_of(AGENTS[name]), rollout_of(AGENTS[name])
     for step in range(12):
         first, second = (rollout.play(10 * step, 10 * step + 3) for rollout in (watched, alone))
@@ -174,15 +174,14 @@ def test_thoughts_are_what_the_agent_acts_by(name: str) -> None:
 
 
 def test_an_agent_that_draws_while_it_is_watched_goes_on_as_before() -> None:
-    # Mutation: leave out `set_state` in `inspect`.
+    # Mutation: leave out `restore_random_state` in `inspect`.
     rollout = rollout_of(AGENTS["impala"])
 
     def draw(agent: Agent, _rows: Rows, _state: Arrays) -> Inspection:
         return Inspection("values", torch.rand(3, generator=agent.generator).numpy())
 
-    generator = rollout.policy.generator
-    assert generator is not None
-    before = generator.get_state()
+    before = rollout.policy.random_state()
     rollout.policy.inspect = MethodType(draw, rollout.policy)  # type: ignore[method-assign]
     seen_by(rollout)
-    assert generator.get_state().equal(before)
+    after = rollout.policy.random_state()
+    assert before is not None and after is not None and np.array_equal(after, before)
