@@ -4,7 +4,7 @@ An agent is a policy that computes in its own process. `agents/interface.py` des
 """
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
@@ -19,6 +19,9 @@ class ActorOutput(NamedTuple):
     actions: Array  # [E, ...] as the environment's spec describes an action
     extras: Arrays  # [E, ...] outputs of the network, kept with each row for `initial_priorities` and `update`
     version: int  # of the weights that computed them
+
+
+Acted: TypeAlias = tuple[ActorOutput, Arrays]  # and the state for the next call
 
 
 class Inspection(NamedTuple):
@@ -46,11 +49,13 @@ class Policy(ABC):
     version = 0  # of the weights that act
 
     @abstractmethod
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:
         """Choose actions at the current rows.
 
         `state` is what the last call returned for the same environments, empty for a first call. `step` counts agent
-        steps over all actors, for what exploration depends on; None evaluates.
+        steps over all actors, for what exploration depends on; None evaluates. `places` [E] int64 number the
+        environments among those of all actors, for exploration that differs from one to the next; None: the policy's
+        own, from its slot's first on.
         """
 
     @abstractmethod

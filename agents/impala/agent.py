@@ -22,14 +22,14 @@ from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.traces import Targets
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import RMSProp
-from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
 from rainbow_iqn_apex.agents.target_network import UpdateCounter
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Field
-from rainbow_iqn_apex.memory.rows import Arrays, Rows
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
 _LARGEST_SHARE, _PRIORITY_EXPONENT = 0.9, 0.9  # of a sequence's priority (Kapturowski et al. 2019)
 
@@ -89,7 +89,7 @@ class Impala(SequenceAgent):
     # --- acting ---
 
     @torch.inference_mode()
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:  # noqa: ARG002 - all explore alike
         """Draw actions from the policy; in an evaluation take the likeliest, unless it is `stochastic`."""
         inputs, recurrent, stack = self.acting_inputs(rows, state)
         now = self.network(inputs, recurrent)

@@ -27,14 +27,14 @@ from rainbow_iqn_apex.agents.ops.clipping import clip_reward
 from rainbow_iqn_apex.agents.ops.running_statistics import discounted_reward
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
-from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.policy_inspection import inspection_of
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import Box, Field
-from rainbow_iqn_apex.memory.rows import Arrays, Rows
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
 _ROWS_AT_ONCE = 4096  # of a round whose values are computed without gradient
 
@@ -91,7 +91,7 @@ class OnPolicy(SequenceAgent):
     # --- acting ---
 
     @torch.inference_mode()
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:  # noqa: ARG002 - all explore alike
         """Draw actions from the policy; in an evaluation take its mode, unless it is `stochastic`."""
         inputs, recurrent, stack = self.acting_inputs(rows, state)
         parameters, recurrent = self.network.act(inputs, recurrent)  # [1, E, P]

@@ -19,7 +19,7 @@ from rainbow_iqn_apex.agents.ops.frames import push_frame, stack_at
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
-from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.precision import select_precision
 from rainbow_iqn_apex.agents.q_learning.options import QLearningOptions
 from rainbow_iqn_apex.agents.randomness import RandomState
@@ -101,7 +101,7 @@ class QLearningAgent(Agent):
         self._calls = 0
 
     @torch.inference_mode()
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:  # noqa: ARG002 - all explore alike
         """Act greedily under noise, or at random before learn-start."""
         if self._calls % self._noise_period == 0:
             self.network.draw_noise(self.generator)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rainbow_iqn_apex.agents.interface import EnvironmentSlot, Setup, Stateful, Update
+from rainbow_iqn_apex.agents.interface import Setup, Stateful, Update
 from rainbow_iqn_apex.agents.networks.core import Core, CoreSpec, Inputs, RecurrentState
 from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops import LAST
@@ -22,7 +22,7 @@ from rainbow_iqn_apex.agents.ops.n_step import n_step_rows
 from rainbow_iqn_apex.agents.ops.rescaling import rescale, unscale
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
-from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.r2d2.options import R2d2Options
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sequences import SequenceAgent, core_spec, state_fields
@@ -71,7 +71,8 @@ class R2d2(SequenceAgent):
         self.network = build().to(self._device)
         self.core = self.network.core
         self.parts: dict[str, Stateful] = {"model": self.network, "generator": RandomState(self.generator)}
-        self._epsilon = exploration_rates(setup.slot, options.exploration_base)
+        self._nb_env, first = setup.slot.total, setup.slot.first
+        self._epsilon = self._rates(torch.arange(first, max(self._nb_env, first + 1)))  # [environments from it on]
         if setup.learns:
             self.target = build().to(self._device).requires_grad_(False)
             self.target.load_state_dict(self.network.state_dict())
@@ -85,13 +86,13 @@ class R2d2(SequenceAgent):
     # --- acting ---
 
     @torch.inference_mode()
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
-        """Act greedily, but at random with the probability of the environment's slot."""
+    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:
+        """Act greedily, but at random with the probability of the environment's place."""
         inputs, recurrent, stack = self.acting_inputs(rows, state)
         q, recurrent = self.network(inputs, recurrent)
         q = q[0]  # [E, A]
         greedy = q.argmax(1)  # [E]
-        epsilon = _EVALUATION_EPSILON if step is None else self._epsilon[: len(greedy)].to(self._device)
+        epsilon = _EVALUATION_EPSILON if step is None else self._exploration(len(greedy), places).to(self._device)
         shape = greedy.shape
         is_random = torch.rand(shape, generator=self.generator, device=self._device) < epsilon
         random = torch.randint(q.shape[1], shape, generator=self.generator, device=self._device)
@@ -100,6 +101,13 @@ class R2d2(SequenceAgent):
         arrays = {name: value.cpu().numpy() for name, value in extras.items()}
         output = ActorOutput(actions.cpu().numpy(), arrays, self.version)
         return output, self.next_state(stack, actions, recurrent)
+
+    def _exploration(self, count: int, places: Array | None) -> Tensor:
+        """Return epsilon [E] at these places, or at the first ones of the agent's slot."""
+        return self._epsilon[:count] if places is None else self._rates(torch.tensor(places))
+
+    def _rates(self, places: Tensor) -> Tensor:
+        return exploration_rates(places, self._nb_env, self._options.exploration_base)
 
     @torch.inference_mode()
     def inspect(self, rows: Rows, state: Arrays) -> Inspection:
@@ -177,11 +185,11 @@ class R2d2(SequenceAgent):
         return (_LARGEST_SHARE * sizes.amax(0) + (1 - _LARGEST_SHARE) * mean) ** self._options.priority_exponent_R2D2
 
 
-def exploration_rates(slot: EnvironmentSlot, base: float) -> Tensor:
-    """Return epsilon [environments from the slot's first on]: base^(1 + 7 i / (N - 1)) of environment i of N.
+def exploration_rates(places: Tensor, nb_env: int, base: float) -> Tensor:
+    """Return epsilon [E] at places [E] int64 among N environments: base^(1 + 7 i / (N - 1)) at place i.
 
     One environment alone has base^4.5, the middle one's; the formula divides by 0 there.
     """
-    i = torch.arange(slot.first, max(slot.total, slot.first + 1), dtype=torch.float64)
-    share = i / (slot.total - 1) if slot.total > 1 else torch.full_like(i, 0.5)
+    i = places.double()
+    share = i / (nb_env - 1) if nb_env > 1 else torch.full_like(i, 0.5)
     return (base ** (1 + 7 * share)).float()

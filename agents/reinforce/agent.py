@@ -15,13 +15,13 @@ from rainbow_iqn_apex.agents.networks.network import Network
 from rainbow_iqn_apex.agents.ops.vtrace import Thresholds, vtrace
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
-from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.reinforce.options import ReinforceOptions
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
-from rainbow_iqn_apex.memory.rows import Arrays, Rows
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
 
 class PolicyValueNetwork(Network):
@@ -58,7 +58,7 @@ class Reinforce(Agent):
         self.parts = {"model": self.network, "generator": RandomState(self.generator), "optimiser": adam}
 
     @torch.inference_mode()
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:  # noqa: ARG002 - all explore alike
         """Draw actions from the policy; nothing is kept from one row to the next."""
         log_policy, _ = self.network(self._inputs(torch.from_numpy(rows.obs)))  # [E, A]
         actions = torch.multinomial(log_policy.exp(), 1, generator=self.generator).squeeze(1)  # [E]

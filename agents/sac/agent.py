@@ -32,7 +32,7 @@ from rainbow_iqn_apex.agents.ops.multipliers import Constraint
 from rainbow_iqn_apex.agents.ops.n_step import NStep, n_step_rows
 from rainbow_iqn_apex.agents.optimisation import Objective
 from rainbow_iqn_apex.agents.optimisers import Adam
-from rainbow_iqn_apex.agents.policy import ActorOutput, Inspection
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Inspection
 from rainbow_iqn_apex.agents.policy_inspection import inspection_of
 from rainbow_iqn_apex.agents.randomness import RandomState
 from rainbow_iqn_apex.agents.sac.hindsight import with_other_goals
@@ -44,7 +44,7 @@ from rainbow_iqn_apex.memory.batch import Batch
 from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, MultiDiscrete
 from rainbow_iqn_apex.memory.hindsight import DESIRED, has_goals
-from rainbow_iqn_apex.memory.rows import Arrays, Rows
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 
 _CHUNK_LENGTH = 64  # rows; without an LSTM
 _GOAL_CHUNK_LENGTH = 256  # with hindsight: goals come from a row's own chunk, so few episodes should be cut
@@ -103,7 +103,7 @@ class Sac(SequenceAgent):
     # --- acting ---
 
     @torch.inference_mode()
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:
+    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:  # noqa: ARG002 - all explore alike
         """Draw actions from the policy, uniformly before learn-start; in an evaluation take the policy's mode."""
         inputs, recurrent, stack = self.acting_inputs(rows, state)
         parameters, recurrent = self.network(inputs, recurrent)  # [1, E, P]

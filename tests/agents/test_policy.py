@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.networks.network import Network, acting_tensors
-from rainbow_iqn_apex.agents.policy import ActorOutput, Policy
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Policy
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
 from rainbow_iqn_apex.memory import weights_packet, wire
 from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, ChunkSpec
 from rainbow_iqn_apex.memory.messages import Message
-from rainbow_iqn_apex.memory.rows import Arrays, Rows
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
 from rainbow_iqn_apex.programs.actor.policies import fetch_weights
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
 from rainbow_iqn_apex.programs.agent import make_agent
@@ -35,7 +35,7 @@ class Remote(Policy):
     def __init__(self) -> None:
         self.calls = 0
 
-    def act(self, rows: Rows, state: Arrays, step: int | None) -> tuple[ActorOutput, Arrays]:  # noqa: ARG002
+    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:  # noqa: ARG002
         self.calls += 1
         return ActorOutput(np.zeros(len(rows.reward), np.int64), {}, self.calls // 4), state
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rainbow_iqn_apex.agents.interface import EnvironmentSlot
 from rainbow_iqn_apex.agents.r2d2.agent import exploration_rates
 from rainbow_iqn_apex.memory.batch import Batch
-from rainbow_iqn_apex.memory.rows import Rows, StepType
+from rainbow_iqn_apex.memory.rows import Array, Rows, StepType
 from tests.agents.sequences import Played, agent_of, play, random_row
 from tests.agents.test_sequences import in_order
 
@@ -95,9 +94,9 @@ def test_initial_priorities_are_the_learner_s_as_long_as_the_networks_are_the_sa
 
 
 def test_each_environment_has_its_own_rate_and_an_evaluation_hardly_any() -> None:
-    rates = torch.cat([exploration_rates(EnvironmentSlot(2 * actor, 8), 0.4)[:2] for actor in range(4)])
+    rates = exploration_rates(torch.arange(8), 8, 0.4)
     np.testing.assert_allclose(rates, [0.4 ** (1 + 7 * i / 7) for i in range(8)], rtol=1e-6)
-    assert float(exploration_rates(EnvironmentSlot(0, 1), 0.4)) == pytest.approx(0.4**4.5)
+    assert float(exploration_rates(torch.zeros(1), 1, 0.4)) == pytest.approx(0.4**4.5)
     alone = agent_of("r2d2", "--nb-actor", "1", "--nb-env-per-actor", "1", learns=False)
     assert alone._epsilon.tolist() == pytest.approx([0.4**4.5]), "not 0.4, environment 0's of several"
     agent, rng = agent_of("r2d2", "--exploration-base", "1", learns=False), np.random.default_rng(0)
@@ -105,6 +104,24 @@ def test_each_environment_has_its_own_rate_and_an_evaluation_hardly_any() -> Non
     kinds = {int(agent.act(rows, {}, 10**6)[0].actions[0]) for _ in range(60)}
     assert len(kinds) == 3, "base 1: always at random"
     assert len({int(agent.act(rows, {}, None)[0].actions[0]) for _ in range(60)}) <= 2
+
+
+def test_places_explore_as_the_actor_that_has_them() -> None:
+    # Mutation: explore by the agent's own slot whatever the places are.
+    rows = Rows.stack([random_row(np.random.default_rng(0), StepType.LAST, 5)] * 3)
+
+    def agent_at(actor: int) -> Any:
+        return agent_of("r2d2", *f"--nb-actor 4 --nb-env-per-actor 3 --id-actor {actor}".split(), learns=False)
+
+    def actions(agent: Any, step: int | None, places: Array | None) -> list[list[int]]:
+        return [agent.act(rows, {}, step, places)[0].actions.tolist() for _ in range(60)]
+
+    rates = torch.cat([agent_at(actor)._exploration(3, None) for actor in range(4)])
+    assert agent_at(1)._exploration(3, np.array([11, 0, 5])).equal(rates[[11, 0, 5]])
+    for actor in range(1, 4):
+        places, own = np.arange(3 * actor, 3 * actor + 3), actions(agent_at(actor), 10**6, None)
+        assert actions(agent_at(0), 10**6, places) == own != actions(agent_at(0), 10**6, None)
+        assert actions(agent_at(0), None, places) == actions(agent_at(0), None, None)
 
 
 def test_the_target_network_follows_after_every_so_many_updates() -> None:
