@@ -9,7 +9,8 @@ def main() -> None:
     processor.prepare()
     from rainbow_iqn_apex.programs.launch import run_program
 
-    run_program("rainbow_iqn_apex.programs.actor.program:run_actor", "launch_actor.py", str(__doc__))
+    actor = "rainbow_iqn_apex.programs.actor"
+    run_program(f"{actor}.program:run_actor", "launch_actor.py", str(__doc__), load=f"{actor}.policies:load")
 
 
 if __name__ == "__main__":

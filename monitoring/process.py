@@ -1,10 +1,10 @@
 """What this process uses of its machine."""
 
 import os
+import sys
 import time
 from pathlib import Path
-
-import torch
+from typing import Any
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 
@@ -21,8 +21,9 @@ class ProcessUse:
         elapsed, used = (new - old for new, old in zip(now, self._last, strict=True))
         self._last = now
         values = {"process/memory": float(resident_bytes()), "process/cpu": used / elapsed if elapsed else 0.0}
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            values["process/gpu_memory"] = float(torch.cuda.memory_reserved())
+        cuda: Any = sys.modules.get("torch.cuda")  # not imported for this, and perhaps just being imported
+        if getattr(cuda, "is_initialized", bool)():
+            values["process/gpu_memory"] = float(cuda.memory_reserved())
         return values
 
 

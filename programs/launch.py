@@ -5,7 +5,7 @@ import threading
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.registry import agent_names
@@ -17,15 +17,17 @@ from rainbow_iqn_apex.programs import standard_output
 Main = Callable[[Args, threading.Event], None]
 
 
-def run_program(main: str, program: str, description: str) -> None:
+def run_program(main: str, program: str, description: str, load: str = "") -> None:
     """Parse the command line, then import and run `main`, as module:function; Ctrl-C and SIGTERM ask it to stop.
+
+    `load`, written likewise, imports what only some settings need: while that loads, the signals end the process.
 
     Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong, or training with its
     settings has diverged.
     """
     program = command_line.name_of(program)
     with standard_output.checked(program):
-        _run(main, program, description)
+        _run(main, program, description, load)
 
 
 def print_completion(program: str, others: Sequence[ArgumentParser] = ()) -> NoReturn:
@@ -36,7 +38,7 @@ def print_completion(program: str, others: Sequence[ArgumentParser] = ()) -> NoR
     command_line.print_completion(options.ALL_GROUPS, program, values, others)
 
 
-def _run(main: str, program: str, description: str) -> None:
+def _run(main: str, program: str, description: str, load: str) -> None:
     version.answer(program)
     try:
         if command_line.asks_for_completion(None):
@@ -44,9 +46,10 @@ def _run(main: str, program: str, description: str) -> None:
         arguments = options.parse(None, program, description)
     except UserError as error:
         command_line.fail(program, error)
-    module, _, name = main.partition(":")
     try:
-        run: Main = getattr(import_module(module), name)
+        run: Main = _imported(main)
+        if load:
+            _imported(load)(arguments)
         from rainbow_iqn_apex.memory.broker.connection import BrokerError
     except (ImportError, MemoryError, OSError) as error:  # a library, or room for it, is missing
         hint = "" if isinstance(error, ModuleNotFoundError) else " (is a memory limit too small, see ulimit -v?)"
@@ -68,3 +71,8 @@ def _run(main: str, program: str, description: str) -> None:
         sys.exit(1)
     except Stopped:
         pass
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

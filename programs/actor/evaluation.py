@@ -9,9 +9,7 @@ import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args
@@ -38,12 +36,14 @@ from rainbow_iqn_apex.programs.actor.filming import Filmer
 from rainbow_iqn_apex.programs.actor.gauges import ActorGauges
 from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.watching import make_view
-from rainbow_iqn_apex.programs.agent import select_device
 from rainbow_iqn_apex.programs.common import IntervalLog, connect_to_redis, launch_command, open_environment, run_keys
 from rainbow_iqn_apex.programs.evaluation.episode import begin_anew, play_episode
 from rainbow_iqn_apex.programs.failure import failure_reported
 from rainbow_iqn_apex.programs.memory_needs import check_actor
 from rainbow_iqn_apex.programs.recording import EVALUATIONS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MOST_UNREAD = 100  # episodes in Redis that the learner has not read, as while it is not running
 _MOST_EPISODES = SCORE_EPISODES  # with the same weights: where episodes take milliseconds, more add nothing
@@ -146,7 +146,6 @@ class EvaluationActor:
 
 def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
     """Evaluate the run of these settings until it is over or this process shall stop."""
-    torch.set_num_threads(1)
     if args.record_evaluations:
         open_environment(args, args.seed, recorded_by=EVALUATIONS).close()  # fails now, not after a wait
     check_actor(args)
@@ -158,10 +157,9 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
 
 
 def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
-    device = select_device(args)
     with closing(open_environment(replace(args, render=False), args.seed)) as environment:
         spec = environment.spec
-    policy = make_policy(args, spec, device, derive_seed(args.seed, 5, args.id_eval_actor))
+    policy, where = make_policy(args, spec, derive_seed(args.seed, 5, args.id_eval_actor))
     with (
         ActorClient(
             client,
@@ -177,7 +175,7 @@ def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event)
         ) as actor_client,
         _filmer(args, client, run.run_id) as filmer,
     ):
-        print(f"{actor_client.title.capitalize()} plays {args.task} on {device}", flush=True)
+        print(f"{actor_client.title.capitalize()} plays {args.task} on {where}", flush=True)
         actor = EvaluationActor(args, actor_client, policy, stop, filmer)
         try:
             with (

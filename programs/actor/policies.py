@@ -1,31 +1,49 @@
 """What an actor acts by: a policy in its own process, whose weights come from the learner through Redis.
 
-A policy that computes elsewhere is made here, too: it has no tensors, so no weights are fetched for it.
+A policy that computes elsewhere is made here, too. It has no tensors: no weights are fetched for it, and nothing here
+or in the actor's other modules imports torch for it.
 """
 
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args
-from rainbow_iqn_apex.memory import weights_packet
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
-from rainbow_iqn_apex.programs.agent import make_agent
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Weights(NamedTuple):
     """Published weights, as `Policy.load` takes them."""
 
-    tensors: dict[str, Tensor]
+    tensors: "dict[str, Tensor]"
     version: int
 
 
-def make_policy(args: Args, environment: EnvironmentSpec, device: torch.device, seed: int) -> Policy:
-    """Make the policy of the settings; `seed` fixes all that it draws."""
-    return make_agent(args, environment, device, learns=False, seed=seed)
+class PlacedPolicy(NamedTuple):
+    """A policy, and where it computes, as an actor's first line names the place."""
+
+    policy: Policy
+    where: str
+
+
+def load(_args: Args) -> None:
+    """Import what makes the policy of the settings; a launcher does so, as it takes seconds."""
+    import rainbow_iqn_apex.programs.agent  # noqa: F401 - as in `make_policy`
+
+
+def make_policy(args: Args, environment: EnvironmentSpec, seed: int) -> PlacedPolicy:
+    """Make the policy of the settings; `seed` fixes all that it draws. Raises UserError if there is no such device."""
+    # Not at the top of the file: an actor whose policy computes elsewhere shall do without torch.
+    import torch
+
+    from rainbow_iqn_apex.programs.agent import make_agent, select_device
+
+    torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
+    device = select_device(args)
+    return PlacedPolicy(make_agent(args, environment, device, learns=False, seed=seed), str(device))
 
 
 def fetch_weights(client: ActorClient, policy: Policy, version: int, *, or_newest: bool) -> Weights:
@@ -33,5 +51,7 @@ def fetch_weights(client: ActorClient, policy: Policy, version: int, *, or_newes
     loaded = policy.loaded()
     if not loaded:
         return Weights({}, version)
+    from rainbow_iqn_apex.memory import weights_packet  # with torch, which a policy of tensors has imported
+
     packet = client.weights(version, weights_packet.most_bytes(loaded), or_newest=or_newest)
     return Weights(weights_packet.weights_for(loaded, packet), int(packet.meta["version"]))

@@ -4,8 +4,6 @@ import threading
 from contextlib import suppress
 from functools import partial
 
-import torch
-
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import Stopped, UserError
@@ -28,7 +26,6 @@ from rainbow_iqn_apex.programs.actor.evaluation import run_evaluation_actor
 from rainbow_iqn_apex.programs.actor.gauges import PARTS, ActorGauges
 from rainbow_iqn_apex.programs.actor.policies import fetch_weights, make_policy
 from rainbow_iqn_apex.programs.actor.rollout import ResumePoint, Rollout
-from rainbow_iqn_apex.programs.agent import select_device
 from rainbow_iqn_apex.programs.common import (
     IntervalLog,
     connect_to_redis,
@@ -203,7 +200,6 @@ def run_actor(args: Args, stop: threading.Event) -> None:
         return
     if args.id_actor == LEARNER:
         raise UserError(f"--id-actor: an actor needs its own number, 0 to {args.nb_actor - 1}, such as --id-actor 0")
-    torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
     check_actor(args)
     client = connect_to_redis(args, stop)
     run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
@@ -212,17 +208,15 @@ def run_actor(args: Args, stop: threading.Event) -> None:
 
 
 def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
-    device = select_device(args)
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
     environments = [open_environment(args, seed) for seed in seeds]
-    seed = derive_seed(args.seed, 2, args.id_actor)
-    policy = make_policy(args, environments[0].spec, device, seed)
+    policy, where = make_policy(args, environments[0].spec, derive_seed(args.seed, 2, args.id_actor))
     limiter = make_limiter(args, policy.spec, run.crews)
     with _actor_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:
         clock = LoopClock(*PARTS)
         rollout = Rollout(args, policy, VectorEnvironment(environments), clock)
         actor = Actor(args, actor_client, rollout, limiter, stop, clock)
-        print(f"Actor {args.id_actor} plays {args.task} on {device}", flush=True)
+        print(f"Actor {args.id_actor} plays {args.task} on {where}", flush=True)
         try:
             with (
                 drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
