@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import connect
+from rainbow_iqn_apex.memory.broker.run_client import RunOver
 from rainbow_iqn_apex.memory.messages import Message, decode_message
 from rainbow_iqn_apex.programs import processor
 

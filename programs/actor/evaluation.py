@@ -19,10 +19,11 @@ from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.common.text import counted
 from rainbow_iqn_apex.environments.scores import SCORE_EPISODES, EpisodeRecord
-from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, wait_for_run
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
 from rainbow_iqn_apex.memory.broker.films import FilmStore
+from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.messages import Episode
@@ -159,7 +160,7 @@ def run_evaluation_actor(args: Args, stop: threading.Event) -> None:
 def _evaluate(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
     with closing(open_environment(replace(args, render=False), args.seed)) as environment:
         spec = environment.spec
-    policy, where = make_policy(args, spec, derive_seed(args.seed, 5, args.id_eval_actor))
+    policy, where = make_policy(args, spec, derive_seed(args.seed, 5, args.id_eval_actor), client, run, stop)
     with (
         ActorClient(
             client,

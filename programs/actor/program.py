@@ -10,9 +10,10 @@ from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.environments.vector import VectorEnvironment
-from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, Saved, wait_for_run
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, Saved
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import LEARNER, ExpectedActors
+from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus
 from rainbow_iqn_apex.memory.limiter import RateLimiter
 from rainbow_iqn_apex.memory.messages import Joined, Message, RoundEnd
@@ -210,7 +211,7 @@ def run_actor(args: Args, stop: threading.Event) -> None:
 def _play(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> None:
     seeds = [derive_seed(args.seed, 1, args.id_actor, env) for env in range(args.nb_env_per_actor)]
     environments = [open_environment(args, seed) for seed in seeds]
-    policy, where = make_policy(args, environments[0].spec, derive_seed(args.seed, 2, args.id_actor))
+    policy, where = make_policy(args, environments[0].spec, derive_seed(args.seed, 2, args.id_actor), client, run, stop)
     limiter = make_limiter(args, policy.spec, run.crews)
     with _actor_client(args, client, run, stop, lockstep=limiter.synchronize) as actor_client:
         clock = LoopClock(*PARTS)

@@ -91,7 +91,7 @@ def _values(client: Client) -> Target:
     ]
     fields = ("state", "sequence", "owner", "run_id", "status", "settings", "t_learner", "t_actors", "wire", "read:0")
     calls = (
-        actor.saved, actor.record, actor.unread, actor.newest_version, lambda: actor._newest_packet(0, 1000),
+        actor.saved, actor.record, actor.unread, actor.newest_version, lambda: actor.newest_packet(0, 1000),
         lambda: actor.wait_for_version(-1), lambda: learner.write_progress("running", 1, 2, {0: 3}),
         lambda: learner.publish(4, b"x"), lambda: learner.trim({0: 1}), lambda: last_sequence(client, keys.log(0)),
         lambda: newest_version(client, keys),

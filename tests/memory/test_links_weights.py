@@ -11,8 +11,8 @@ import pytest
 from rainbow_iqn_apex.common.errors import RunError, Stopped
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.broker import lease
-from rainbow_iqn_apex.memory.broker.actor_client import RunOver
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.run_client import RunOver
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, read_run, write_run
 from rainbow_iqn_apex.memory.messages import Joined
 from tests.conftest import RedisServer

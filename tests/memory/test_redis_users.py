@@ -18,12 +18,13 @@ from redis.retry import Retry
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, wait_for_run
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.films import FilmStore
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
+from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.runs import run_names
 from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, last_sequence
 from rainbow_iqn_apex.memory.broker.views import ViewListener

@@ -10,10 +10,11 @@ from redis.crc import key_slot
 
 from rainbow_iqn_apex.common.errors import LeaseLostError, UserError
 from rainbow_iqn_apex.common.waiting import WaitReporter
-from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, RunOver, wait_for_run
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.experience_reader import ExperienceReader
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient, Origin
+from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.run_status import read_record, read_run
 from rainbow_iqn_apex.memory.broker.runs import run_names
 from rainbow_iqn_apex.memory.broker.slots import SLOTS, slot_of, tag_of_shard

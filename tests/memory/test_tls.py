@@ -11,9 +11,10 @@ import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.broker.access import find_server
-from rainbow_iqn_apex.memory.broker.actor_client import ActorClient, wait_for_run
+from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
+from rainbow_iqn_apex.memory.broker.run_client import wait_for_run
 from rainbow_iqn_apex.memory.broker.transport import last_sequence
 from rainbow_iqn_apex.memory.messages import RoundEnd
 from tests.conftest import RedisServer
