@@ -89,3 +89,21 @@ class Policy(ABC):
         An agent that wants prioritised chunks has to; None for all others.
         """
         return None
+
+
+class AskingPolicy(Policy):
+    """A policy that computes elsewhere: an actor asks for one group of environments, and steps another meanwhile."""
+
+    groups = 2  # into which an actor had better divide its environments
+
+    @abstractmethod
+    def ask(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> int:
+        """Ask for what `act` returns without waiting for it; returns the number of this call, for `take`."""
+
+    @abstractmethod
+    def take(self, call: int) -> Acted:
+        """Wait for what a call has asked for."""
+
+    def act(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> Acted:
+        """Ask, and wait."""
+        return self.take(self.ask(rows, state, step, places))

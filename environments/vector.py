@@ -1,6 +1,6 @@
 """Several environments stepped together, each beginning its next episode as soon as one has ended."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, StepType, sec
 
 
 class VectorStep(NamedTuple):
-    """Rows and episodes after one agent step in every environment."""
+    """Rows and episodes after one agent step in each of some environments."""
 
     rows: Rows  # to act on next: FIRST, MID, never LAST
     ended: dict[int, Row]  # the LAST rows of the episodes that ended, by environment
@@ -40,11 +40,13 @@ class VectorEnvironment:
         self._rows = [self._begin(env) for env in range(len(self.environments))]
         return Rows.stack(self._rows)
 
-    def step(self, actions: Iterable[int] | Array) -> VectorStep:
-        """Act once in every environment; `actions` [E, ...]."""
+    def step(self, actions: Sequence[int] | Array, envs: range | None = None) -> VectorStep:
+        """Act once in every environment, or in each of `envs`; `actions` [E, ...]."""
         ended: dict[int, Row] = {}
         episodes: list[EpisodeRecord] = []
-        for env, (environment, action) in enumerate(zip(self.environments, actions, strict=True)):
+        stepped = range(len(self.environments)) if envs is None else envs
+        for env, action in zip(stepped, actions, strict=True):
+            environment = self.environments[env]
             row = environment.step(action)
             self._scores[env].add(row.reward)
             if row.step_type == StepType.LAST:
@@ -53,7 +55,7 @@ class VectorEnvironment:
                 self._episodes[env] += 1
                 row = self._begin(env)
             self._rows[env] = row
-        return VectorStep(Rows.stack(self._rows), ended, episodes)
+        return VectorStep(Rows.stack([self._rows[env] for env in stepped]), ended, episodes)
 
     def _begin(self, env: int) -> Row:
         self._scores[env] = EpisodeScore(self.environments[env].action_repeat)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from rainbow_iqn_apex.agents.policy import ActorOutput, Policy
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy, Policy
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.loop_clock import LoopClock
@@ -20,7 +20,7 @@ from rainbow_iqn_apex.memory.broker.actor_client import Saved
 from rainbow_iqn_apex.memory.chunk import Chunk, forms
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.messages import Episode, Message
-from rainbow_iqn_apex.memory.rows import Arrays, Row, section
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Row, Rows, section
 from rainbow_iqn_apex.monitoring.view import View
 from rainbow_iqn_apex.programs.actor.goals import Goals
 from rainbow_iqn_apex.programs.actor.watching import make_view
@@ -54,6 +54,17 @@ class ResumePoint(NamedTuple):
     step: int
 
 
+class _Group:
+    """Environments that act together; an actor that asks for actions has two groups, and steps one meanwhile."""
+
+    def __init__(self, envs: range, places: Array | None, rows: Rows) -> None:
+        self.envs = envs
+        self.places = places  # as `Policy.act` takes them
+        self.rows = rows  # to act on next, [E, ...]
+        self.state: Arrays = {}  # of the policy before these rows, [E, ...]
+        self.call: int | None = None  # that has asked for the actions already
+
+
 class Rollout:
     """Plays several environments with one policy and turns what happens into messages.
 
@@ -75,8 +86,17 @@ class Rollout:
             Assembler(policy.spec, env, policy.initial_priorities, self._later(env))
             for env in range(args.nb_env_per_actor)
         ]
-        self._state: Arrays = {}
-        self._rows = environments.reset()
+        self._asking = policy if isinstance(policy, AskingPolicy) else None
+        self._groups = self._grouped(environments.reset())
+
+    def _grouped(self, rows: Rows) -> list[_Group]:
+        count, first = self._args.nb_env_per_actor, max(0, self._args.id_actor) * self._args.nb_env_per_actor
+        stops = [0, count // 2, count] if self._asking and self._asking.groups > 1 < count else [0, count]
+        groups = []
+        for envs in map(range, stops, stops[1:]):
+            places = first + np.arange(envs.start, envs.stop) if self._asking else None
+            groups.append(_Group(envs, places, Rows(*(array[envs.start : envs.stop] for array in rows))))
+        return groups
 
     def _later(self, env: int) -> Later | None:
         goals = self._goals
@@ -93,57 +113,79 @@ class Rollout:
 
         `T` and `after` count agent steps over all actors before and after it; an episode's number counts its last step.
         """
-        before = self._state
+        messages = [message for group in self._groups for message in self._play(group, T, after)]
+        self.step += 1
+        return messages
+
+    def _play(self, group: _Group, T: int, after: int) -> list[Message]:
+        before = group.state
         with self._clock.part("act"):
-            output, self._state = self.policy.act(self._rows, before, T)
+            output, group.state = self._act(group, T)
         with self._clock.part("pack"):
-            chunks = [self._add(env, self._rows.row(env), output, before) for env in range(len(self._assemblers))]
+            chunks = [self._add(env, group.rows.row(at), output, before, at) for at, env in enumerate(group.envs)]
         with self._clock.part("environment"):
-            made = self._environments.step(output.actions)
+            made = self._environments.step(output.actions, group.envs)
         with self._clock.part("pack"):
             for env, row in made.ended.items():
-                chunks.append(self._add(env, row, self._at_end(env, row, output), self._state))
-        self._rows = made.rows
-        self.step += 1
+                at = env - group.envs.start
+                chunks.append(self._add(env, row, self._at_end(group, at, row, output), group.state, at))
+        group.rows = made.rows
+        if self._asking:
+            with self._clock.part("act"):
+                group.call = self._asking.ask(group.rows, group.state, after, group.places)
         episodes = [Episode(self._record(after, record)) for record in made.episodes]
         return [*(chunk for chunk in chunks if chunk), *episodes]
+
+    def _act(self, group: _Group, T: int) -> Acted:
+        if self._asking is None or group.call is None:
+            return self.policy.act(group.rows, group.state, T, group.places)
+        call, group.call = group.call, None
+        return self._asking.take(call)
 
     def view(self, version: int) -> View:
         """Return what is seen in environment 0, and thought of it by weights of this version; changes nothing."""
         spec = self._environments.environments[0].spec
-        return make_view(self.policy, spec, self._rows, self._state, self.step, version)
+        return make_view(self.policy, spec, self._groups[0].rows, self._groups[0].state, self.step, version)
 
     def finish_round(self) -> list[Message]:
         """Return the chunks under way of an agent that takes turns with its actors: it learns from all of the round."""
         if self._args.own.MAX_POLICY_LAG:
             return []
-        found = (self._assemblers[env].finish(self._rows.row(env)) for env in range(len(self._assemblers)))
+        found = (
+            self._assemblers[env].finish(group.rows.row(at))
+            for group in self._groups
+            for at, env in enumerate(group.envs)
+        )
         return [chunk for chunk in found if chunk]
 
-    def _add(self, env: int, row: Row, output: ActorOutput, before: Arrays) -> Chunk | None:
-        """Give a row to the environment's assembler, with the recurrent state before the row: zero at the first row."""
-        extras = {name: array[env] for name, array in output.extras.items()}
+    def _add(self, env: int, row: Row, output: ActorOutput, before: Arrays, at: int) -> Chunk | None:
+        """Give a row to an environment's assembler, with the recurrent state before the row: zero at the first row.
+
+        The environment is number `at` of its group, whose the output and the state are.
+        """
+        extras = {name: array[at] for name, array in output.extras.items()}
         fields = self.policy.spec.state
-        state = {name: before[name][env] if before else np.zeros(field.shape, field.dtype) for name, field in fields}
+        state = {name: before[name][at] if before else np.zeros(field.shape, field.dtype) for name, field in fields}
         self._assemblers[env].version = output.version
-        return self._assemblers[env].add(row, output.actions[env], extras, state)
+        return self._assemblers[env].add(row, output.actions[at], extras, state)
 
     def _record(self, T: int, record: EpisodeRecord) -> dict[str, int | float | str]:
         number = self.first_episode + record.episode
         return asdict(record) | {"actor": self._args.id_actor, "T_actors": T, "episode": number}
 
-    def _at_end(self, env: int, row: Row, output: ActorOutput) -> ActorOutput:
+    def _at_end(self, group: _Group, at: int, row: Row, output: ActorOutput) -> ActorOutput:
         """Return the output to keep with a LAST row, whose value is bootstrapped from after a truncation."""
         if row.discount == 0:
             return output  # after a true end no return is bootstrapped
-        rows = self._rows._replace(**{name: array.copy() for name, array in self._rows._asdict().items()})
+        rows = Rows(*(array.copy() for array in group.rows))
         for array, value in zip(rows, row, strict=True):
-            array[env] = value
-        return self.policy.act(rows, self._state, None)[0]
+            array[at] = value
+        return self.policy.act(rows, group.state, None, group.places)[0]
 
     def snapshot(self, point: ResumePoint) -> bytes:
         """Encode everything that another process needs to go on after this moment, which is at `point`."""
-        arrays = {f"agent.{name}": array for name, array in self._state.items()}
+        states = [group.state for group in self._groups]
+        arrays = {f"agent.{name}": np.concatenate([state[name] for state in states]) for name in states[0]}
         arrays |= {f"envs.{name}": array for name, array in self._environments.snapshot().items()}
         for env, assembler in enumerate(self._assemblers):
             arrays |= {f"rows{env}.{name}": array for name, array in assembler.snapshot().items()}
@@ -167,17 +209,21 @@ class Rollout:
         packet = wire.decode(saved.state, self._most_bytes())
         counts = parse(packet.meta, _Counts)
         arrays = {name: array.copy() for name, array in packet.arrays.items()}  # decoded ones are read-only
-        begun, (output, state) = forms(self._rows._asdict()), self.policy.act(self._rows, {}, None)
         own, rows = section(arrays, "agent."), self._environments.restore(section(arrays, "envs."))
-        if forms(rows._asdict()) != begun or (own and forms(own) != forms(state)):
-            raise ValueError("its rows are of another kind")
-        self._state, self._rows = own, rows
+        for group, after in zip(self._groups, self._grouped(rows), strict=True):
+            part = slice(group.envs.start, group.envs.stop)
+            after.state = {name: array[part] for name, array in own.items()}
+            output, state = self.policy.act(group.rows, {}, None, group.places)
+            begun = forms(group.rows._asdict())
+            if forms(after.rows._asdict()) != begun or (own and forms(after.state) != forms(state)):
+                raise ValueError("its rows are of another kind")
+            group.rows, group.state, group.call = after.rows, after.state, None
         fields = self.policy.spec.played_fields(self._environments.environments[0].spec)
         fields |= {f"extras.{name}": Field(array.shape[1:], array.dtype.name) for name, array in output.extras.items()}
         fields |= {f"state.{name}": field for name, field in self.policy.spec.state}
         for env, assembler in enumerate(self._assemblers):
             assembler.restore(section(arrays, f"rows{env}."), fields)
-        if self.policy.random_state() is not None:
+        if _DRAWN in arrays and self.policy.random_state() is not None:
             self.policy.restore_random_state(arrays[_DRAWN])
         self.step, self.first_episode = counts.step, counts.first_episode
         return ResumePoint(counts.round, counts.round_step)

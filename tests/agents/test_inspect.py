@@ -65,7 +65,8 @@ def rollout_of(words: list[str]) -> Rollout:
 
 
 def seen_by(rollout: Rollout) -> tuple[Array, Inspection | None]:
-    return inspect(rollout.policy, rollout._rows, rollout._state)
+    (group,) = rollout._groups
+    return inspect(rollout.policy, group.rows, group.state)
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -79,7 +80,7 @@ def test_an_agent_that_is_watched_plays_as_one_that_is_not(name: str) -> None:
         observation, thought = seen_by(watched)
         assert thought is not None and thought.kind == KINDS[name]
         assert isinstance(thought.value, float) == (name in VALUED)
-        assert np.array_equal(observation, watched._rows.obs[0])
+        assert np.array_equal(observation, watched._groups[0].rows.obs[0])
         check(thought, 3)
 
 
@@ -164,7 +165,7 @@ def test_thoughts_are_what_the_agent_acts_by(name: str) -> None:
     for step in range(6):
         rollout.play(10 * step, 10 * step + 3)
         _, thought = seen_by(rollout)
-        output, _ = rollout.policy.act(rollout._rows, rollout._state, None)
+        output, _ = rollout.policy.act(rollout._groups[0].rows, rollout._groups[0].state, None)
         assert thought is not None
         if name == "r2d2":
             best = unscale(torch.tensor(output.extras["greedy"][0])).item()

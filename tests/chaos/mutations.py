@@ -184,7 +184,8 @@ def _memory_not_restored() -> None:
 
     def restore_without_memory(self: Rollout, saved: Saved) -> ResumePoint:
         place = restore(self, saved)
-        self._state = {name: np.zeros_like(array) for name, array in self._state.items()}
+        for group in self._groups:
+            group.state = {name: np.zeros_like(array) for name, array in group.state.items()}
         return place
 
     Rollout._restore = restore_without_memory  # type: ignore[method-assign]
