@@ -21,6 +21,7 @@ from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.options import command_line, config_file
 from rainbow_iqn_apex.options.agent_options import AgentOptions, LearningOptions
 from rainbow_iqn_apex.options.environment_names import environment_errors, task_name
+from rainbow_iqn_apex.options.inference_options import InferenceOptions, inference_errors
 from rainbow_iqn_apex.options.lockstep import lockstep_errors
 from rainbow_iqn_apex.options.presets import PRESETS, preset_of
 from rainbow_iqn_apex.options.redis_options import named_twice, server_errors
@@ -72,7 +73,10 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOptions, EnvironmentOptions, RunOptions):
+class Args(
+    InferenceOptions, MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOptions, EnvironmentOptions,
+    RunOptions,
+):  # fmt: skip
     """All settings of a process; `own` holds the agent's, and `environment` the environment's."""
 
     own: AgentOptions = AGENTS[RunOptions.agent].options()
@@ -170,6 +174,7 @@ class Args(MachineOptions, SinkOptions, ResultOptions, LearningOptions, ReplayOp
 
 GROUPS: tuple[type, ...] = (
     RunOptions, EnvironmentOptions, ReplayOptions, LearningOptions, ResultOptions, SinkOptions, MachineOptions,
+    InferenceOptions,
 )  # fmt: skip
 ALL_GROUPS = (*GROUPS, *(entry.options for entry in AGENTS.values()))
 _COMMON = {f.name for group in GROUPS for f in dataclasses.fields(group)}
@@ -310,4 +315,5 @@ def _combinations(args: Args) -> list[str]:
         errors.append(f"--model: no such file or folder: {args.model}")
     lockstep = args.synchronize_actors_with_learner
     errors += args.own.size_errors(args.nb_env, args.batch_size)
+    errors += inference_errors(args.inference, args.inference_host, args.inference_port, lockstep=lockstep)
     return errors + lockstep_errors(args.agent, args.own, args.nb_actor, lockstep=lockstep, force=args.force)

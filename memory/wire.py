@@ -52,6 +52,8 @@ class Tag(IntEnum):
     STATE = 5
     WEIGHTS = 6
     FILM = 7
+    REQUEST = 8
+    ANSWER = 9
 
 
 class Packet(NamedTuple):

@@ -108,6 +108,13 @@ _ACTORS = (
     Metric("actor/version", "versions", "of the weights that act", "counter"),
     Metric("actor/unread", "messages", "of this actor that the learner had not read when the actor last looked"),
 )
+_INFERENCE = (
+    Metric("inference/clients", "actors", "that ask this inference server"),
+    Metric("inference/requests", "requests", "that it has answered", "counter"),
+    Metric("inference/batch", "environments", "computed together, mean of the newest 1000 batches"),
+    Metric("inference/latency", "s", "from a request's arrival to its answer, median of the newest 1000"),
+    Metric("inference/slowest", "s", "the same, exceeded by one in a hundred"),
+)
 _SYSTEM = (
     Metric("process/memory", "bytes", "resident in memory"),
     Metric("process/cpu", "cores", "in use"),
@@ -125,7 +132,8 @@ _SYSTEM = (
 )
 
 METRICS = {
-    metric.name: metric for metric in (*_ROLLOUT, *_TIME, *_LEARNER, *_TRAIN, *_BUFFER, *_LOOPS, *_ACTORS, *_SYSTEM)
+    metric.name: metric
+    for metric in (*_ROLLOUT, *_TIME, *_LEARNER, *_TRAIN, *_BUFFER, *_LOOPS, *_ACTORS, *_INFERENCE, *_SYSTEM)
 }
 
 _TAG = "train/"  # before the names of an agent's metrics

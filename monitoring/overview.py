@@ -65,7 +65,7 @@ class Overview:
 
     name: str
     record: RunStatus
-    processes: tuple[Process, ...]  # the learner, the actors, the evaluation actors
+    processes: tuple[Process, ...]  # the learner, actors, evaluation actors, inference servers
     alerts: tuple[str, ...]  # what a person should look at; empty: the run is healthy
     status: str = ""  # the record's, or abandoned: its learner has gone long ago, and not in good order
 
@@ -101,19 +101,22 @@ class OverviewReader:
         record = read_run(self._aside, self._name)
         if record is None:
             return None
-        groups = (Keys(self._name, record.run_id, evaluation, record.shards) for evaluation in (False, True))
-        training, evaluating = (ReportStore(self._aside, keys) for keys in groups)
+        keys = Keys(self._name, record.run_id, shards=record.shards)
+        groups = (keys, replace(keys, evaluation=True), replace(keys, inference=True))
+        training, evaluating, serving = (ReportStore(self._aside, group) for group in groups)
         expected = range(_expected(record))
         actors = sorted({*expected} | training.registered())
         found = training.read([None, *actors], MAX_BYTES)
         learner = _learner(record, found.get(None))
         up = _up(record, learner)
         evaluated = evaluating.read(sorted({*range(_MOST_EVALUATING)} | evaluating.registered()), MAX_BYTES)
+        servers = serving.read(sorted(serving.registered()), MAX_BYTES)
         playing = [_process("actor", i, found.get(i), up) for i in actors if i in expected or i in found]
         processes = _paired(
             learner,
             *(actor for actor in playing if actor.number in expected or _is_there(actor, up)),
             *(_process("evaluation actor", actor or 0, raw, up) for actor, raw in evaluated.items()),
+            *(_process("inference server", number or 0, raw, up) for number, raw in servers.items()),
         )
         if _is_abandoned(record, learner):
             return Overview(self._name, record, processes, (), "abandoned")
@@ -212,7 +215,7 @@ def _alerts(record: RunStatus, processes: tuple[Process, ...]) -> list[str]:
         return alerts
     missing = [process for process in processes if process.state == "missing"]
     silent = [process for process in processes if process.state == "silent"]
-    left = [process for process in processes if process.state == "left" and process.role != "evaluation actor"]
+    left = [process for process in processes if process.state == "left" and process.role in ("learner", "actor")]
     if missing:
         alerts.append(f"{names_of(missing)} {_has(missing)} not reported")
     if silent:

@@ -23,7 +23,7 @@ _MAX_TEXT = 200  # characters
 _Text = Annotated[str, Meta(max_length=_MAX_TEXT)]
 _Bin = Annotated[float, Meta(ge=0, le=MOST)]
 
-Role = Literal["learner", "actor", "evaluation actor"]
+Role = Literal["learner", "actor", "evaluation actor", "inference server"]
 
 
 def title_of(role: str, number: int) -> str:

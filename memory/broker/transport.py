@@ -23,6 +23,7 @@ With several shards the following have the tag of a shard, but for the learner's
     riqx:{name}:<id>:learner:report        and the learner
     riqx:{name}:<id>:view:<actor>   channel: what the actor sees, while it has listeners, see views.py
     riqx:{name}:<id>:evaluation:...      actors, log, state, actor and quarantine again, of the evaluation actors
+    riqx:{name}:<id>:inference:...       actors and actor again, of the inference servers, see inference_servers.py
     riqx:{name}:<id>:evaluation:actor:film:<place>  film of the best or the newest evaluation episode, see films.py
 
 The run id is new with every fresh start, so that nothing of an abandoned run can reach its successor. Only commands of
@@ -49,7 +50,7 @@ MAX_SEQUENCE = 2**53  # of a message: the scripts in Redis count with floating-p
 class Keys:
     """Names of a run's keys (bytes-safe ASCII): with `evaluation`, its evaluation actors' in the place of its actors'.
 
-    Learner, weights and the run's record are the same for both.
+    With `inference`, those of its inference servers. Learner, weights and the run's record are the same for all.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Keys:
     evaluation: bool = False
     shards: int = 1
     shard: int | None = None  # whose keys these are; None: those that a run has once, which are all keys of one shard
+    inference: bool = False
 
     def every_shard(self) -> list["Keys"]:
         """Return the keys of each shard."""
@@ -101,13 +103,16 @@ class Keys:
 
     @property
     def _group(self) -> str:
-        return f"{self.beginning}evaluation:" if self.evaluation else self.beginning
+        kind = "inference:" if self.inference else "evaluation:" if self.evaluation else ""
+        return f"{self.beginning}{kind}"
 
     def _of(self, what: str, actor: int) -> str:
         return f"{self.beside(actor)._group}{what}:{actor}"
 
     def title(self, actor: int) -> str:
-        """Name of an actor, for people."""
+        """Name of an actor, or of an inference server, for people."""
+        if self.inference:
+            return f"inference server {actor}"
         return f"evaluation actor {actor}" if self.evaluation else f"actor {actor}"
 
     def read_field(self, actor: int) -> str:

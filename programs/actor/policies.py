@@ -4,12 +4,24 @@ A policy that computes elsewhere is made here, too. It has no tensors: no weight
 or in the actor's other modules imports torch for it.
 """
 
+import os
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from rainbow_iqn_apex.agents.policy import Policy
 from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import Stopped
+from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
+from rainbow_iqn_apex.memory.broker.run_client import follow
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.programs.inference.finding import ServerFinder
+from rainbow_iqn_apex.programs.inference.link import Asker
+from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,13 +41,21 @@ class PlacedPolicy(NamedTuple):
     where: str
 
 
-def load(_args: Args) -> None:
+def load(args: Args) -> None:
     """Import what makes the policy of the settings; a launcher does so, as it takes seconds."""
-    import rainbow_iqn_apex.programs.agent  # noqa: F401 - as in `make_policy`
+    if args.inference == "local":
+        import rainbow_iqn_apex.programs.agent  # noqa: F401 - as in `make_policy`
 
 
-def make_policy(args: Args, environment: EnvironmentSpec, seed: int) -> PlacedPolicy:
-    """Make the policy of the settings; `seed` fixes all that it draws. Raises UserError if there is no such device."""
+def make_policy(
+    args: Args, environment: EnvironmentSpec, seed: int, client: Client, run: RunStatus, stop: threading.Event
+) -> PlacedPolicy:
+    """Make the policy of the settings; `seed` fixes all that it draws. Raises UserError if there is no such device.
+
+    A policy on inference servers draws there; this waits until one is there, and raises Stopped or RunOver meanwhile.
+    """
+    if args.inference != "local":
+        return PlacedPolicy(_remote(args, client, run, stop), "inference servers")
     # Not at the top of the file: an actor whose policy computes elsewhere shall do without torch.
     import torch
 
@@ -44,6 +64,19 @@ def make_policy(args: Args, environment: EnvironmentSpec, seed: int) -> PlacedPo
     torch.set_num_threads(1)  # several actors share a machine, and small batches gain nothing from more
     device = select_device(args)
     return PlacedPolicy(make_agent(args, environment, device, learns=False, seed=seed), str(device))
+
+
+def _remote(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> RemotePolicy:
+    def check() -> None:
+        if stop.is_set():
+            raise Stopped
+        follow(client, Keys(args.name, run.run_id, shards=args.redis_shards))
+
+    evaluates = args.id_eval_actor >= 0
+    who = Asker(args.id_eval_actor if evaluates else args.id_actor, evaluates)
+    tls = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ).access.tls
+    servers = InferenceServers(client, args.name, run.run_id, args.redis_shards)
+    return RemotePolicy(ServerFinder(servers, who, tls, check), max(0, args.id_actor) * args.nb_env_per_actor)
 
 
 def fetch_weights(client: ActorClient, policy: Policy, version: int, *, or_newest: bool) -> Weights:

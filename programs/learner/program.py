@@ -39,6 +39,7 @@ from rainbow_iqn_apex.programs.learner.following import (
 )
 from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
 from rainbow_iqn_apex.programs.learner.loop import Learner
+from rainbow_iqn_apex.programs.learner.own_inference import own_inference
 from rainbow_iqn_apex.programs.learner.parts import Place, make_checked_buffer, make_learner_client, restore_agent
 from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
@@ -124,6 +125,7 @@ def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int,
             drawn(lambda report: process_picture(report, args.name, args.shared)) as draw,
             Reporter(store, "learner", 0, learner.gauges.read, learner.events, feeder.observe, draw),
             watch,
+            own_inference(args),
         ):
             learner.run()
 

@@ -1,0 +1,36 @@
+"""The options of inference on a server."""
+
+from dataclasses import dataclass
+
+from rainbow_iqn_apex.common.option import option
+from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
+
+
+@dataclass(frozen=True)
+class InferenceOptions:
+    """inference"""
+
+    inference: str = option(
+        "local",
+        "where an actor's actions are computed: local (in the actor), server (by launch_inference.py, so that actors "
+        "load no torch), or learner (as server, and the learner starts one itself)",
+        choices=("local", "server", "learner"),
+    )
+    id_inference: int = option(0, "number of this inference server, from 0", least=0, most=MAX_ACTORS - 1)
+    inference_host: str = option(
+        "", "name or address by which other machines reach this inference server; empty: it serves its machine alone"
+    )
+    inference_port: int = option(0, "port of this inference server; 0: any that is free", least=0, most=65535)
+
+
+def inference_errors(inference: str, host: str, port: int, *, lockstep: bool) -> list[str]:
+    """Return what is wrong with inference on a server."""
+    errors = []
+    if inference != "local" and lockstep:
+        errors.append(
+            f"--inference: {inference} computes many actors together, in no fixed order; use "
+            "--synchronize-actors-with-learner False with it, or --inference local"
+        )
+    if port and not host:
+        errors.append("--inference-port: is for other machines; name this one with --inference-host, too")
+    return errors

@@ -1,0 +1,82 @@
+"""Finds an inference server for an actor: one that is there, and that has the least to do."""
+
+import random
+import time
+from collections.abc import Callable
+
+from rainbow_iqn_apex.common.waiting import WaitReporter
+from rainbow_iqn_apex.memory.broker.access import Tls
+from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
+from rainbow_iqn_apex.memory.broker.lease_owner import printable
+from rainbow_iqn_apex.programs.inference.link import Asker, Link
+from rainbow_iqn_apex.programs.inference.messages import Refusal
+
+_AVOIDED_S = 15.0  # for which a server that has failed is asked only if there is no other
+_BALANCE_S = 20.0  # between two looks whether another server has less to do
+_PAUSE_S = 0.3  # between two looks whether a server is there
+
+
+class ServerFinder:
+    """Connects to the servers of a run.
+
+    `check` raises what ends the process: Stopped, RunOver. It is called again and again during a wait.
+    """
+
+    def __init__(self, servers: InferenceServers, who: Asker, tls: Tls | None, check: Callable[[], None]) -> None:
+        self._who = who
+        self._servers = servers
+        self._tls = tls
+        self.check = check
+        self._failed: dict[int, float] = {}  # when each server has last failed
+        self._next_balance = time.monotonic() + _BALANCE_S
+
+    def find(self, lost: Address | None = None, why: Exception | None = None) -> Link:
+        """Return a connection to a server; waits until there is one. Tells of the one that was lost, and why."""
+        if lost is not None and why is not None:
+            self._failed[lost.number] = time.monotonic()
+            print(f"Inference server {lost.number} is lost ({_told(why)}): looking for another", flush=True)
+        waiting = WaitReporter("an inference server", hint=lambda: "; start one with launch_inference.py")
+        while True:
+            self.check()
+            for address in self._sorted(self._servers.found()):
+                if self._has_failed(address):
+                    time.sleep(_PAUSE_S)
+                try:
+                    link = Link(address, self._who, self._servers.secret(), self._tls)
+                except (OSError, Refusal):
+                    self._failed[address.number] = time.monotonic()
+                    continue
+                if lost is not None:
+                    print(f"Inference server {address.number} is asked now", flush=True)
+                return link
+            waiting.check()
+            time.sleep(_PAUSE_S)
+
+    def _sorted(self, found: list[Address]) -> list[Address]:
+        """Return servers in the order in which to try them."""
+
+        def rank(address: Address) -> tuple[bool, int, float]:
+            return self._has_failed(address), address.clients, random.random()
+
+        return sorted(found, key=rank)
+
+    def _has_failed(self, address: Address) -> bool:
+        return time.monotonic() - self._failed.get(address.number, -_AVOIDED_S) < _AVOIDED_S
+
+    def knows_better(self, own: Address) -> bool:
+        """Return, seldom, that another server has so much less to do that this client had better go there.
+
+        Each client of a full server goes with a probability, so that half of the difference goes and not all.
+        """
+        if time.monotonic() < self._next_balance:
+            return False
+        self._next_balance = time.monotonic() + _BALANCE_S
+        clients = {address.number: address.clients for address in self._sorted(self._servers.found())}
+        if own.number not in clients:
+            return False
+        surplus = clients[own.number] - min(clients.values())
+        return surplus > 1 and random.random() < surplus / (2 * clients[own.number])
+
+
+def _told(error: Exception) -> str:
+    return printable(str(error) or type(error).__name__)[:200]

@@ -1,0 +1,107 @@
+"""Lockstep on a server: each client has a policy of its own there, which computes as one in the actor would.
+
+So the same seed gives the same bytes as with local inference, on the same kind of processor. A batch of several actors
+would depend on who asks when. What a client's policy draws is saved with the actor; its noise between two draws is not,
+so an actor that loses its server in lockstep goes on from its last commit.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from rainbow_iqn_apex.agents.policy import Policy
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.rows import Array, Arrays
+from rainbow_iqn_apex.programs.inference.computing import Forms, act_together, answer_arrays
+from rainbow_iqn_apex.programs.inference.messages import Answer, Hello, Refusal, Request
+from rainbow_iqn_apex.programs.inference.peers import Peer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PolicyMaker = Callable[[Hello], Policy]
+Fetch = Callable[[int], "dict[str, Tensor] | None"]  # the weights of a version; None: they are not there yet
+
+_AGAIN_S = 0.1  # until weights that were not there are looked for again
+
+
+class Alone:
+    """Serves each client by a policy that `make` returns for it."""
+
+    alone = True
+
+    def __init__(self, make: PolicyMaker, environment: EnvironmentSpec, places: int, fetch: Fetch) -> None:
+        blank = make(Hello("", "", 0, evaluates=False))
+        self.spec = blank.spec
+        self.forms = Forms(blank, environment, places)
+        self.version = 0
+        self.batches: deque[int] = deque([1], maxlen=1)
+        self._make = make
+        self._fetch = fetch
+        self._policies: dict[Peer, Policy] = {}
+        self._asked: dict[Peer, deque[Request]] = defaultdict(deque)
+        self._is_new = False  # whether a request has come since the last work
+
+    def welcome(self, peer: Peer, hello: Hello) -> None:
+        """Make the client's policy."""
+        self._policies[peer] = self._make(hello)
+
+    def ask(self, peer: Peer, request: Request) -> list[Answer]:
+        """Take a request behind the client's others."""
+        self._asked[peer].append(request)
+        self._is_new = True
+        return []
+
+    def wait_s(self, now: float) -> float:  # noqa: ARG002 - nothing is waited for
+        """Return 0 for a new request, and a moment if one waits for weights."""
+        if self._is_new:
+            return 0.0
+        return _AGAIN_S if any(self._asked.values()) else float("inf")
+
+    def work(self) -> list[tuple[Peer, Answer | Refusal]]:
+        """Answer each client's requests in their order, up to one whose weights are not there yet."""
+        self._is_new = False
+        return [(peer, answer) for peer, asked in self._asked.items() for answer in self._answers(peer, asked)]
+
+    def _answers(self, peer: Peer, asked: deque[Request]) -> Iterator[Answer | Refusal]:
+        try:
+            while asked and (answer := self._answer(peer, asked[0])) is not None:
+                asked.popleft()
+                yield answer
+        except Refusal as refusal:
+            yield refusal
+
+    def leave(self, peer: Peer) -> None:
+        """Drop the client's policy."""
+        self._asked.pop(peer, None)
+        self._policies.pop(peer, None)
+
+    def _answer(self, peer: Peer, request: Request) -> Answer | None:
+        policy, arrays = self._policies[peer], Arrays()
+        match request.kind:
+            case "load":
+                if (weights := self._fetch(request.step)) is None:
+                    return None
+                policy.load(weights, request.step)
+                self.version = max(self.version, request.step)
+            case "reseed" if (drawn := request.arrays.get("random")) is not None:
+                _restore(policy, drawn)
+            case "reseed":
+                policy.reseed(request.step)
+            case "priorities":
+                arrays = self.forms.priorities(policy, request)
+            case "act":
+                asked = self.forms.asked(request, peer.kept.get(request.after))
+                ((output, state),) = act_together(policy, [asked], own_places=True)
+                peer.keep(request.call, state)
+                arrays = answer_arrays(output, state)
+        if (drawn := policy.random_state()) is not None:
+            arrays = arrays | {"random": drawn}
+        return Answer(request.call, policy.version, wants_state=False, arrays=arrays)
+
+
+def _restore(policy: Policy, drawn: Array) -> None:
+    try:
+        policy.restore_random_state(drawn)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise Refusal(f"no state of random numbers: {error}") from error

@@ -1,0 +1,116 @@
+"""An actor's connection to an inference server."""
+
+import secrets
+import socket
+import ssl
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from rainbow_iqn_apex.memory.broker.access import Tls
+from rainbow_iqn_apex.memory.broker.inference_servers import Address
+from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.programs.inference.messages import (
+    LENGTH,
+    MOST_GREETING,
+    Challenge,
+    Hello,
+    Refusal,
+    Welcome,
+    hear,
+    is_proof,
+    proof,
+    say,
+)
+
+GREETING_S = 5.0  # within which a server that is there answers
+MOST_ANSWER = 1 << 28  # bytes
+
+
+class Asker(NamedTuple):
+    """The actor that asks, or the evaluation actor."""
+
+    actor: int
+    evaluates: bool
+
+
+class Link:
+    """A connection to one server, which has proved that it belongs to the run; raises OSError or Refusal otherwise."""
+
+    def __init__(self, address: Address, who: Asker, secret: bytes, tls: Tls | None) -> None:
+        self.address = address
+        self._in = bytearray()
+        self._socket = _connect(address, tls)
+        try:
+            self.welcome = self._greet(who, secret)
+        except BaseException:
+            self.close()
+            raise
+
+    def _greet(self, who: Asker, secret: bytes) -> Welcome:
+        challenge: Challenge = hear(self._message(GREETING_S, MOST_GREETING), Challenge)
+        nonce = secrets.token_hex(16)
+        self.send(say(Hello(proof(secret, "client", challenge.nonce), nonce, who.actor, who.evaluates)))
+        welcome: Welcome = hear(self._message(GREETING_S, MOST_GREETING), Welcome)
+        if not is_proof(welcome.proof, secret, "server", nonce):
+            raise Refusal("the server does not know the run's secret")
+        return welcome
+
+    def send(self, data: bytes) -> None:
+        """Send a frame; raises OSError, also if the server does not read it for a while."""
+        self._socket.settimeout(GREETING_S)
+        self._socket.sendall(data)
+
+    def receive(self, seconds: float) -> bytes | None:
+        """Return the next message, None if it does not come within so many seconds; raises OSError or Refusal."""
+        end = time.monotonic() + seconds
+        while (found := self._cut(MOST_ANSWER)) is None:
+            if (left := end - time.monotonic()) <= 0:
+                return None
+            self._socket.settimeout(left)
+            with suppress(TimeoutError):
+                data = self._socket.recv(1 << 18)
+                if not data:
+                    raise ConnectionResetError("the inference server has gone")
+                self._in += data
+        return found
+
+    def _message(self, seconds: float, most: int) -> bytes:
+        if (data := self.receive(seconds)) is None or len(data) > most:
+            raise TimeoutError("the inference server does not answer")
+        return data
+
+    def _cut(self, most: int) -> bytes | None:
+        if len(self._in) < LENGTH.size:
+            return None
+        length = LENGTH.unpack_from(self._in)[0]
+        if length > most:
+            raise Refusal(f"an answer of {length} bytes")
+        stop = LENGTH.size + length
+        if len(self._in) < stop:
+            return None
+        data = bytes(self._in[LENGTH.size : stop])
+        del self._in[:stop]
+        return data
+
+    def close(self) -> None:
+        """End the connection."""
+        with suppress(OSError):
+            self._socket.close()
+
+
+def _connect(address: Address, tls: Tls | None) -> socket.socket:
+    if address.path and address.machine == this_host():
+        with suppress(OSError):  # another machine may have the same name, or the socket may be in another container
+            link = socket.socket(socket.AF_UNIX)
+            link.settimeout(GREETING_S)
+            link.connect(address.path)
+            return link
+    if not address.port:
+        raise ConnectionRefusedError(f"inference server {address.number} serves its own machine alone")
+    link = socket.create_connection((address.host, address.port), GREETING_S)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if tls is None:
+        return link
+    context = ssl.create_default_context(cafile=tls.ca_certs)
+    return context.wrap_socket(link, server_hostname=address.host)

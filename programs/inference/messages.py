@@ -1,0 +1,180 @@
+"""What an actor asks an inference server, and what that answers, in the wire format.
+
+Before that both prove that they know the run's secret. All in order, C the client and S the server:
+
+    S  Challenge(nonce)
+    C  Hello(proof of that nonce, nonce, who it is)
+    S  Welcome(proof of that nonce, ChunkSpec, forms of the state)
+    C  Request, Request, ...                              S  Answer to each
+
+A client that says anything else is cut off. In lockstep the server computes for each client alone, and answers its
+requests in their order; without, it computes what waits together, and answers in any order.
+
+A frame is a length and so many bytes. Every length is bounded before anything is kept of it.
+"""
+
+import hashlib
+import hmac
+import struct
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from rainbow_iqn_apex.common.schema import Count, parse, parse_json
+from rainbow_iqn_apex.memory import wire
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
+from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
+from rainbow_iqn_apex.memory.rows import Arrays
+
+LENGTH = struct.Struct("<I")
+MOST_GREETING = 1 << 16  # bytes of what is said before the first request
+Nonce = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+Proof = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Kind = Literal["act", "priorities", "load", "reseed"]
+Call = Annotated[int, Meta(ge=0, lt=2**53)]
+
+
+class Challenge(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a server says first."""
+
+    nonce: Nonce
+
+
+class Hello(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client says first."""
+
+    proof: Proof
+    nonce: Nonce
+    actor: Annotated[int, Meta(ge=0, lt=MAX_ACTORS)]
+    evaluates: bool  # whether it is an evaluation actor
+
+
+class Welcome(Struct, frozen=True, forbid_unknown_fields=True):
+    """What the server says to a client that knows the secret."""
+
+    proof: Proof
+    spec: dict[str, Any]  # of the agent's chunks
+    state: dict[str, tuple[tuple[Count, ...], str]]  # shape and dtype of what is kept of an environment
+    alone: bool  # whether each client is computed alone, in lockstep
+
+
+class Refusal(Exception):  # noqa: N818 - no error of ours
+    """The peer does not belong to the run, or says what none of this release does."""
+
+
+def proof(secret: bytes, who: str, nonce: str) -> str:
+    """Return what shows that `who`, "client" or "server", knows the secret."""
+    return hmac.new(secret, f"{who}:{nonce}".encode(), hashlib.sha256).hexdigest()
+
+
+def is_proof(given: str, secret: bytes, who: str, nonce: str) -> bool:
+    """Return whether a proof is that of this secret and nonce."""
+    return hmac.compare_digest(given, proof(secret, who, nonce))
+
+
+def frame(data: bytes) -> bytes:
+    """Return a message as it is sent."""
+    return LENGTH.pack(len(data)) + data
+
+
+def say(greeting: Struct) -> bytes:
+    """Return a greeting as it is sent."""
+    return frame(msgspec.json.encode(greeting))
+
+
+def hear(data: bytes, kind: type[Any]) -> Any:
+    """Return a greeting of this kind; raises Refusal for anything else."""
+    try:
+        return parse(parse_json(data), kind)
+    except ValueError as error:
+        raise Refusal(f"no {kind.__name__.lower()}: {error}") from error
+
+
+def spec_of(welcome: Welcome) -> ChunkSpec:
+    """Return the chunks of the server's agent; raises Refusal for what is none."""
+    try:
+        return parse(welcome.spec, ChunkSpec)
+    except ValueError as error:
+        raise Refusal(f"no chunks of an agent: {error}") from error
+
+
+class _RequestMeta(Struct, forbid_unknown_fields=True):
+    call: Call
+    kind: Kind
+    after: Call
+    step: Annotated[int, Meta(ge=-1, le=2**63 - 1)]
+
+
+class _AnswerMeta(Struct, forbid_unknown_fields=True):
+    call: Call
+    version: Count
+    wants_state: bool
+
+
+@dataclass(frozen=True)
+class Request:
+    """Asks for something of a kind.
+
+    - "act", for actions in E environments. `after` names the call whose state the server shall go on from; 0: the state
+      is in `arrays`, or this is the first call. `step` counts agent steps over all actors; -1 evaluates. `arrays` holds
+      rows.*, places and perhaps state.*, [E, ...].
+    - "priorities" of a chunk's rows; `arrays` holds rows.*, [window, ...].
+    - In lockstep alone: "load" weights of the version `step`; "reseed" the random numbers with the seed `step`, or let
+      them go on from the state that `arrays` holds as "random".
+    """
+
+    call: int
+    kind: Kind
+    after: int
+    step: int
+    arrays: Arrays
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answers a call by weights of a version, or asks for the state that the server does not have (any more).
+
+    `arrays` holds actions, extras.* and state.* but for the stack, [E, ...], or priorities [samples]; in lockstep also
+    the state of the random numbers as "random".
+    """
+
+    call: int
+    version: int
+    wants_state: bool
+    arrays: Arrays
+
+
+def encode_request(request: Request) -> bytes:
+    """Return a request as it is sent; its frames are not compressed, which takes longer than to send them."""
+    meta = {name: getattr(request, name) for name in _RequestMeta.__struct_fields__}
+    return frame(wire.encode(wire.Tag.REQUEST, meta, request.arrays, compress=False))
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """Return an answer as it is sent."""
+    meta = {name: getattr(answer, name) for name in _AnswerMeta.__struct_fields__}
+    return frame(wire.encode(wire.Tag.ANSWER, meta, answer.arrays, compress=False))
+
+
+def decode_request(data: bytes) -> Request:
+    """Return a request; raises Refusal for anything else."""
+    meta, arrays = _decode(data, wire.Tag.REQUEST, _RequestMeta)
+    return Request(meta.call, meta.kind, meta.after, meta.step, arrays)
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Return an answer; raises Refusal for anything else."""
+    meta, arrays = _decode(data, wire.Tag.ANSWER, _AnswerMeta)
+    return Answer(meta.call, meta.version, meta.wants_state, arrays)
+
+
+def _decode(data: bytes, tag: wire.Tag, kind: type[Any]) -> tuple[Any, Arrays]:
+    try:
+        packet = wire.decode(data, len(data))
+        if packet.tag is not tag:
+            raise wire.WireError(f"a {packet.tag.name} message in the place of a {tag.name}")
+        return parse(packet.meta, kind), packet.arrays
+    except ValueError as error:
+        raise Refusal(str(error)) from error

@@ -1,0 +1,136 @@
+"""A client as an inference server sees it: a socket that never blocks, with bounds for all that is read and kept.
+
+A client that sends slowly, or does not read, delays nobody: what it has not sent is not waited for, and no more is read
+of it while it has requests that are not answered.
+"""
+
+import secrets
+import socket
+import ssl
+import time
+from collections import OrderedDict
+from contextlib import suppress
+
+from rainbow_iqn_apex.memory.rows import Arrays
+from rainbow_iqn_apex.programs.inference.messages import (
+    LENGTH,
+    MOST_GREETING,
+    Challenge,
+    Hello,
+    Refusal,
+    hear,
+    is_proof,
+    say,
+)
+
+MOST_OPEN = 4  # requests of a client that are not answered
+_MOST_KEPT = 8  # states of a client: its groups of environments, and those of calls under way
+_GREETING_S = 5.0  # for the greetings
+_STUCK_S = 30.0  # for the rest of a message that has begun, and for the client to read an answer
+_READ = 1 << 18
+_WAITS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class Peer:
+    """One client; `most` is the largest request."""
+
+    def __init__(self, link: socket.socket, secret: bytes, most: int) -> None:
+        link.setblocking(False)
+        self.link = link
+        self.is_known = False  # whether it has proved that it belongs to the run
+        self.asked: dict[int, float] = {}  # when each request came that is not answered, by the call
+        self.kept: OrderedDict[int, Arrays] = OrderedDict()  # states, by the call after which they are
+        self._secret = secret
+        self._most = most
+        self._own_nonce = secrets.token_hex(16)
+        self._in, self._out = bytearray(), bytearray()
+        self._since = time.monotonic()  # when it was last not in the middle of something
+        self._is_shaking = isinstance(link, ssl.SSLSocket)  # whether TLS has still to begin
+        self.send(say(Challenge(self._own_nonce)))
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Whether something is left to send."""
+        return bool(self._out) and not self._is_shaking
+
+    @property
+    def may_read(self) -> bool:
+        """Whether more may be read of it."""
+        return len(self.asked) < MOST_OPEN
+
+    def is_stuck(self, now: float) -> bool:
+        """Return whether it has been in the middle of something for too long."""
+        if not self.is_known:
+            return now - self._since > _GREETING_S
+        return bool(self._in or self._out) and not self.asked and now - self._since > _STUCK_S
+
+    def read(self) -> list[bytes]:
+        """Return the messages that are complete; raises Refusal for a message that is too long, OSError at the end."""
+        with suppress(*_WAITS):
+            self._begin_tls()
+            while len(self._in) <= self._most + LENGTH.size:
+                data = self.link.recv(_READ)
+                if not data:
+                    raise ConnectionResetError("the client has gone")
+                self._in += data
+                if len(data) < _READ:
+                    break
+        return self.complete()
+
+    def complete(self) -> list[bytes]:
+        """Return the messages that have been read, as many as may wait."""
+        found: list[bytes] = []
+        while len(self._in) >= LENGTH.size and len(self.asked) + len(found) < MOST_OPEN:
+            length = LENGTH.unpack_from(self._in)[0]
+            if length > (self._most if self.is_known else MOST_GREETING):
+                raise Refusal(f"a message of {length} bytes")
+            stop = LENGTH.size + length
+            if len(self._in) < stop:
+                break
+            found.append(bytes(self._in[LENGTH.size : stop]))
+            del self._in[:stop]
+            self._since = time.monotonic()
+            if not self.is_known:
+                break
+        return found
+
+    def greet(self, data: bytes) -> Hello:
+        """Return the client's greeting; raises Refusal unless it knows the secret."""
+        hello: Hello = hear(data, Hello)
+        if not is_proof(hello.proof, self._secret, "client", self._own_nonce):
+            raise Refusal("the client does not know the run's secret")
+        self.is_known = True
+        return hello
+
+    def keep(self, call: int, state: Arrays) -> None:
+        """Keep the state after a call; the oldest ones are forgotten, which the client can send again."""
+        self.kept[call] = state
+        while len(self.kept) > _MOST_KEPT:
+            self.kept.popitem(last=False)
+
+    def send(self, data: bytes) -> None:
+        """Send what the client takes now, and keep the rest; raises OSError if it has gone."""
+        if not self._out:
+            self._since = time.monotonic()
+        self._out += data
+        self.write()
+
+    def write(self) -> None:
+        """Send as much as the client takes."""
+        with suppress(*_WAITS):
+            self._begin_tls()
+            while self._out:
+                sent = self.link.send(self._out)
+                del self._out[:sent]
+                self._since = time.monotonic()
+
+    def _begin_tls(self) -> None:
+        if self._is_shaking:
+            assert isinstance(self.link, ssl.SSLSocket)
+            self.link.do_handshake()
+            self._is_shaking = False
+
+    def close(self) -> None:
+        """End the connection."""
+        with suppress(OSError):
+            self.link.close()

@@ -1,0 +1,134 @@
+"""The inference server: loads the weights that the learner publishes, and computes for the actors of the run."""
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rainbow_iqn_apex.agents.interface import Agent
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import Stopped, UserError
+from rainbow_iqn_apex.common.seeds import derive_seed
+from rainbow_iqn_apex.memory import weights_packet
+from rainbow_iqn_apex.memory.broker.access import find_server
+from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
+from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
+from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver, wait_for_run
+from rainbow_iqn_apex.memory.broker.run_status import RunStatus
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.monitoring.report import EventLog
+from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
+from rainbow_iqn_apex.programs.agent import make_agent, select_device
+from rainbow_iqn_apex.programs.common import connect_to_redis, launch_command, open_environment, run_keys
+from rainbow_iqn_apex.programs.failure import failure_reported
+from rainbow_iqn_apex.programs.inference.following import Follower, raise_error
+from rainbow_iqn_apex.programs.inference.hosting import Alone
+from rainbow_iqn_apex.programs.inference.listening import Listening, listening, tls_context
+from rainbow_iqn_apex.programs.inference.messages import Hello
+from rainbow_iqn_apex.programs.inference.server import InferenceServer
+from rainbow_iqn_apex.programs.inference.together import Together
+
+_VERSIONS = 3  # of weights that are kept in lockstep
+
+
+def run_inference(args: Args, stop: threading.Event) -> None:
+    """Serve the run of these settings until it is over or this process shall stop."""
+    if args.inference == "local":
+        raise UserError("--inference: is local, so no actor asks a server; start all processes with --inference server")
+    has_tls = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ).access.tls is not None
+    if args.inference_host and has_tls:
+        tls_context(os.environ)  # fails now, not after a wait
+    with listening(args.inference_host, args.inference_port) as place:
+        client = connect_to_redis(args, stop)
+        run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
+        keys = replace(run_keys(args, run), inference=True)
+        with failure_reported(client, keys, "inference server", args.id_inference):
+            _serve(args, client, run, stop, place, has_tls=has_tls)
+
+
+def _serve(
+    args: Args, client: Client, run: RunStatus, stop: threading.Event, place: Listening, *, has_tls: bool
+) -> None:
+    number, keys = args.id_inference, run_keys(args, run)
+    servers = InferenceServers(client, args.name, run.run_id, args.redis_shards)
+    run_client = RunClient(
+        client, replace(keys, inference=True).beside(number), number, stop, own_number="--id-inference",
+        expected=ExpectedActors(client, keys, 0, partial(launch_command, args)), break_stale=args.abandon_other_run,
+        replicas=args.redis_replicas,
+    )  # fmt: skip
+    with closing(open_environment(replace(args, render=False), args.seed)) as environment:
+        spec = environment.spec
+    lockstep = args.synchronize_actors_with_learner
+    service = _alone(args, spec, run_client) if lockstep else _together(args, spec)
+    tls = tls_context(os.environ) if args.inference_host and has_tls else None
+    server = InferenceServer(service, servers.secret(), place.sockets, each=args.nb_env_per_actor, tls=tls)
+
+    def address() -> Address:
+        return Address(number, this_host(), place.path, args.inference_host, place.port, server.clients)
+
+    with closing(server), run_client:
+        follower = Follower(run_client, servers, address, service.loaded() if isinstance(service, Together) else None)
+
+        def look() -> bool:
+            if follower.error is not None:
+                raise_error(follower)
+            if isinstance(service, Together) and (found := follower.take()) is not None:
+                service.load(*found)
+            return stop.is_set()
+
+        reporter = Reporter(
+            run_client.reports(), "inference server", number, lambda: Reading(server.values()), EventLog()
+        )
+        try:
+            with reporter, closing(follower):
+                follower.start()
+                print(f"Inference server {number} computes for the actors of run {args.name!r}", flush=True)
+                server.run(look)
+        except RunOver as over:
+            print(f"The learner has {over}: inference server {number} leaves", flush=True)
+    if stop.is_set():
+        raise Stopped
+
+
+def _together(args: Args, spec: EnvironmentSpec) -> Together:
+    """Make a service for actors that do not wait for each other; it has the exploration of all environments."""
+    own = replace(args, id_actor=0)
+    agent = make_agent(own, spec, select_device(args), learns=False, seed=derive_seed(args.seed, 7, args.id_inference))
+    return Together(agent, spec, args.nb_env)
+
+
+def _alone(args: Args, spec: EnvironmentSpec, client: RunClient) -> Alone:
+    """Make a service for lockstep, which has for each client the policy that an actor has in its own process."""
+    torch.set_num_threads(1)  # as in actors: sums that several threads share may be rounded in another order
+    device = select_device(args)
+
+    def make(hello: Hello) -> Agent:
+        own = replace(args, id_actor=-1 if hello.evaluates else hello.actor)
+        seed = derive_seed(args.seed, 5 if hello.evaluates else 2, hello.actor)
+        return make_agent(own, spec, device, learns=False, seed=seed)
+
+    return Alone(make, spec, args.nb_env, _fetcher(client, make(Hello("", "", 0, evaluates=False))))
+
+
+def _fetcher(client: RunClient, agent: Agent) -> Callable[[int], dict[str, Tensor] | None]:
+    """Return what fetches the weights of a version, once for all clients; None while Redis does not hold them."""
+    kept: dict[int, dict[str, Tensor]] = {}
+
+    def fetch(version: int) -> dict[str, Tensor] | None:
+        if version not in kept:
+            packet = client.newest_packet(version, weights_packet.most_bytes(agent.loaded()))
+            if packet is None or packet.meta["version"] < version:
+                return None
+            kept[version] = weights_packet.weights_for(agent.loaded(), packet)
+            for old in sorted(kept)[:-_VERSIONS]:
+                del kept[old]
+        return kept[version]
+
+    return fetch

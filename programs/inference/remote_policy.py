@@ -1,0 +1,219 @@
+"""A policy that computes elsewhere: it asks an inference server, and another one when that is gone.
+
+The frame stack and the recurrent state are at the server, which needs the newest frame alone. This end has them, too: a
+server that does not know them any more, or another one, gets them with the next request. So a server that is killed
+loses nothing. No torch is loaded here. Letters: E environments of a call, S frames of a stack.
+"""
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy
+from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.memory.chunk import forms
+from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
+from rainbow_iqn_apex.programs.inference.finding import ServerFinder
+from rainbow_iqn_apex.programs.inference.link import Link
+from rainbow_iqn_apex.programs.inference.messages import (
+    Answer,
+    Kind,
+    Refusal,
+    Request,
+    decode_answer,
+    encode_request,
+    spec_of,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ANSWER_S = 10.0  # for an answer, after which the server counts as gone
+_TICK_S = 0.2  # between two looks whether this process shall stop
+_KEPT = 8  # newest states whose calls the server may know
+
+
+class _Call:
+    """A request that is under way; `state` is the policy's before it, and `stack` [E, S, ...] has the new frame."""
+
+    def __init__(self, request: Request, state: Arrays, stack: Array | None) -> None:
+        self.request = request
+        self.state = state
+        self.stack = stack
+        self.answer: Answer | None = None
+
+    def encoded(self, after: int) -> bytes:
+        """Return the request, with the state if it goes on after no call that the server knows."""
+        own = {} if after else {f"state.{name}": array for name, array in self.state.items()}
+        return encode_request(replace(self.request, after=after, arrays=self.request.arrays | own))
+
+
+class RemotePolicy(AskingPolicy):
+    """Acts as the policy of the inference servers, in the environments from `first` on of those of all actors.
+
+    In lockstep the server has a policy for this actor alone, whose random numbers are this one's; losing that server
+    raises RunError, and the actor's successor goes on from the last commit.
+    """
+
+    def __init__(self, finder: ServerFinder, first: int) -> None:
+        self._finder = finder
+        self._first = first
+        self._calls: dict[int, _Call] = {}  # under way
+        self._known: list[tuple[Arrays, int]] = []  # states that the server has, and the calls after which they are
+        self._number = 0
+        self._random: Array | None = None  # state of the policy's random numbers, in lockstep
+        self._link: Link = finder.find()
+        self._alone = self._link.welcome.alone
+        self.groups = 1 if self._alone else 2
+        self.spec = spec_of(self._link.welcome)
+        self._state = {name: (tuple(shape), dtype) for name, (shape, dtype) in self._link.welcome.state.items()}
+
+    def load(self, weights: "dict[str, Tensor]", version: int) -> None:  # noqa: ARG002 - the servers load them
+        """Act with weights of this version in lockstep; without, each answer has the version that computed it."""
+        if self._alone:
+            self._order("load", version)
+        self.version = version
+
+    def random_state(self) -> Array | None:
+        """Return the state of the random numbers, which are at the server; None without lockstep."""
+        if self._alone and self._random is None:
+            raise AssertionError("nothing was asked yet")
+        return self._random
+
+    def restore_random_state(self, state: Array) -> None:
+        """Let the server's policy go on drawing where this state was."""
+        if self._alone:
+            self._order("reseed", 0, {"random": state})
+
+    def reseed(self, seed: int) -> None:
+        """Let a seed decide all that the server's policy draws in lockstep; without, others draw there, too."""
+        if self._alone:
+            self._order("reseed", seed)
+
+    def _order(self, kind: Kind, step: int, arrays: Arrays | None = None) -> None:
+        self._finish(self._begin(kind, arrays or {}, step, {}, None))
+
+    def ask(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> int:
+        """Ask for actions without waiting for them; takes what `act` does, and returns the call for `take`."""
+        own = self._first + np.arange(len(rows.reward)) if places is None else places
+        arrays = {f"rows.{name}": array for name, array in rows._asdict().items()} | {"places": own.astype(np.int64)}
+        return self._begin("act", arrays, -1 if step is None else step, state, self._pushed(rows, state))
+
+    def take(self, call: int) -> Acted:
+        """Wait for the actions of a call; if need be, ask again, and another server."""
+        asked = self._finish(call)
+        answer, stack = asked.answer, asked.stack
+        assert answer is not None and stack is not None
+        state = {name: array.copy() for name, array in section(answer.arrays, "state.").items()} | {"stack": stack}
+        self._known = [*self._known[1 - _KEPT :], (state, call)]
+        self.version = answer.version
+        return ActorOutput(answer.arrays["actions"], section(answer.arrays, "extras."), answer.version), state
+
+    def initial_priorities(self, rows: Arrays) -> Array | None:
+        """Ask for the priorities [samples] of a chunk's rows; they depend on no observation, and none is sent."""
+        if not self.spec.prioritised:
+            return None
+        arrays = {f"rows.{name}": array for name, array in rows.items() if name != "obs"}
+        answer = self._finish(self._begin("priorities", arrays, 0, {}, None)).answer
+        assert answer is not None
+        return answer.arrays["priorities"].copy()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._link.close()
+
+    def _begin(self, kind: Kind, arrays: Arrays, step: int, state: Arrays, stack: Array | None) -> int:
+        self._number += 1
+        call = _Call(Request(self._number, kind, 0, step, arrays), state, stack)
+        self._calls[self._number] = call
+        try:
+            self._send(call)
+        except (OSError, Refusal) as error:
+            self._replace(error)
+        return self._number
+
+    def _send(self, call: _Call) -> None:
+        self._link.send(call.encoded(next((number for state, number in self._known if state is call.state), 0)))
+
+    def _finish(self, number: int) -> _Call:
+        """Wait for the answer to a call."""
+        end = time.monotonic() + ANSWER_S
+        while self._calls[number].answer is None:
+            try:
+                self._receive()
+                if time.monotonic() > end:
+                    raise TimeoutError("it does not answer")
+            except (OSError, Refusal) as error:
+                self._replace(error)
+                end = time.monotonic() + ANSWER_S
+        call = self._calls.pop(number)
+        if not self._alone and self._finder.knows_better(self._link.address):
+            self._replace(None)
+        return call
+
+    def _receive(self) -> None:
+        """Take the next answer, if one comes within a moment."""
+        if (data := self._link.receive(_TICK_S)) is None:
+            self._finder.check()
+            return
+        answer = decode_answer(data)
+        call = self._calls.get(answer.call)
+        if call is None or call.answer is not None:
+            raise Refusal("it answers what was not asked")
+        if answer.wants_state:
+            self._link.send(call.encoded(0))
+        else:
+            self._random = answer.arrays.pop("random", None)
+            self._check(call, answer)
+            call.answer = answer
+
+    def _check(self, call: _Call, answer: Answer) -> None:
+        """Raise Refusal for arrays of other names or sizes than a server of ours gives."""
+        arrays = answer.arrays
+        if call.stack is None:
+            wanted = {"priorities": ((self.spec.samples,), "float32")} if call.request.kind == "priorities" else {}
+            if forms(arrays) != wanted:
+                raise Refusal(f"it answers with {forms(arrays)} in the place of {wanted}")
+            return
+        count = len(call.stack)
+        state = {name: ((count, *shape), dtype) for name, (shape, dtype) in self._state.items()}
+        rest = {name for name in arrays if not name.startswith(("extras.", "state."))}
+        if (
+            rest != {"actions"}
+            or any(len(array) != count for array in arrays.values())
+            or forms(section(arrays, "state.")) != state
+        ):
+            raise Refusal(f"it answers with {forms(arrays)} for {count} environments")
+
+    def _replace(self, why: Exception | None) -> None:
+        """Go to another server, or to the same one again, with all calls that are under way."""
+        self._link.close()
+        if self._alone:
+            raise RunError(
+                f"inference server {self._link.address.number} is lost ({why}); in lockstep this actor ends, too, and "
+                "goes on from its last commit when it is started again"
+            )
+        self._known = []
+        while True:
+            self._link = self._finder.find(self._link.address, why)
+            try:
+                if spec_of(self._link.welcome) != self.spec:
+                    raise Refusal("it has another agent")
+                for call in self._calls.values():
+                    if call.answer is None:
+                        self._send(call)
+            except (OSError, Refusal) as error:
+                self._link.close()
+                why = error
+            else:
+                return
+
+    def _pushed(self, rows: Rows, state: Arrays) -> Array:
+        """Push the new frames [E, ...] onto the stacks [E, S, ...], as `agents.ops.frames.push_frame` does."""
+        obs, size = rows.obs, self.spec.stack
+        older = state["stack"][:, 1:] if state else np.zeros((len(obs), size - 1, *obs.shape[1:]), obs.dtype)
+        stack = np.concatenate((older, obs[:, None]), axis=1)
+        stack[rows.step_type == int(StepType.FIRST), :-1] = 0
+        return stack

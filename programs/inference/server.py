@@ -1,0 +1,200 @@
+"""The inference server's loop: reads requests, computes those of many clients together, and answers.
+
+One thread does all of it, so that nothing has to be guarded, and a batch that computes takes no turns with sockets. The
+systems' buffers hold what arrives meanwhile.
+"""
+
+import selectors
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from statistics import fmean
+
+from rainbow_iqn_apex.programs.inference.computing import STACK
+from rainbow_iqn_apex.programs.inference.messages import (
+    Answer,
+    Refusal,
+    Welcome,
+    decode_request,
+    encode_answer,
+    proof,
+    say,
+)
+from rainbow_iqn_apex.programs.inference.peers import Peer
+from rainbow_iqn_apex.programs.inference.service import Service
+
+MOST_PEERS = 4096
+_MOST_UNKNOWN = 64  # that have not proved yet that they belong to the run
+_LOOK_S = 0.2  # between two looks at what is not a request
+_MESSAGE_BYTES = 1 << 16  # of a message beside its arrays
+_REMEMBERED = 1000  # answers, for the report
+
+
+class InferenceServer:
+    """Answers the clients of its listening sockets by a service; `close` it in the end.
+
+    A client may ask about `each` environments at once.
+    """
+
+    def __init__(
+        self, service: Service, secret: bytes, listening: Sequence[socket.socket],
+        *, each: int, tls: ssl.SSLContext | None = None,
+    ) -> None:  # fmt: skip
+        self._service = service
+        self._secret = secret
+        self._tls = tls
+        self._most = (each + service.spec.window) * service.forms.environment_bytes + _MESSAGE_BYTES
+        self._peers: dict[int, Peer] = {}  # by the number of the socket
+        self._selector = selectors.DefaultSelector()
+        for place in listening:
+            place.setblocking(False)
+            self._selector.register(place, selectors.EVENT_READ)
+        self._latencies: deque[float] = deque(maxlen=_REMEMBERED)  # seconds from a request to its answer
+        self._answered = 0  # requests, ever
+        self._refused = 0
+
+    @property
+    def clients(self) -> int:
+        """Return how many clients belong to the run."""
+        return sum(peer.is_known for peer in list(self._peers.values()))
+
+    def run(self, look: Callable[[], bool]) -> None:
+        """Serve until `look`, which is called every now and then, returns that this shall end."""
+        next_look = 0.0
+        while True:
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + _LOOK_S
+                if look():
+                    return
+                self._drop_stuck(now)
+            wait = min(self._service.wait_s(now), next_look - now)
+            for key, events in self._selector.select(max(0.0, wait)):
+                if key.data is None:
+                    assert isinstance(key.fileobj, socket.socket)
+                    self._accept(key.fileobj)
+                else:
+                    self._serve(key.data, events)
+            if self._service.wait_s(time.monotonic()) == 0.0:
+                for peer, answer in self._service.work():
+                    self._give(peer, answer)
+
+    def close(self) -> None:
+        """End all connections."""
+        for peer in list(self._peers.values()):
+            self._drop(peer)
+        self._selector.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            link, _ = listening.accept()
+        except OSError:  # it has gone, or this process may open no more files
+            return
+        unknown = sum(not peer.is_known for peer in self._peers.values())
+        if len(self._peers) >= MOST_PEERS or unknown >= _MOST_UNKNOWN:
+            link.close()
+            return
+        try:
+            link.setblocking(False)
+            if link.family != socket.AF_UNIX:
+                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self._tls is not None:
+                    link = self._tls.wrap_socket(link, server_side=True, do_handshake_on_connect=False)
+            peer = Peer(link, self._secret, self._most)
+        except OSError:
+            link.close()
+            return
+        self._peers[link.fileno()] = peer
+        self._selector.register(link, selectors.EVENT_READ, peer)
+
+    def _serve(self, peer: Peer, events: int) -> None:
+        try:
+            if events & selectors.EVENT_WRITE:
+                peer.write()
+            if events & selectors.EVENT_READ:
+                for data in peer.read():
+                    self._take(peer, data)
+            self._watch(peer)
+        except (Refusal, OSError) as error:
+            self._drop(peer, error)
+
+    def _watch(self, peer: Peer) -> None:
+        """Wait for what this client may do next."""
+        events = (selectors.EVENT_READ if peer.may_read else 0) | (selectors.EVENT_WRITE if peer.wants_to_write else 0)
+        known = self._selector.get_map().get(peer.link)
+        if known is None:
+            if events:
+                self._selector.register(peer.link, events, peer)
+        elif not events:
+            self._selector.unregister(peer.link)
+        elif known.events != events:
+            self._selector.modify(peer.link, events, peer)
+
+    def _take(self, peer: Peer, data: bytes) -> None:
+        service = self._service
+        if not peer.is_known:
+            hello = peer.greet(data)
+            state = {name: form for name, form in service.forms.state.items() if name != STACK}
+            shown = proof(self._secret, "server", hello.nonce)
+            service.welcome(peer, hello)
+            peer.send(say(Welcome(shown, asdict(service.spec), state, service.alone)))
+            return
+        request = decode_request(data)
+        if request.call in peer.asked:
+            raise Refusal(f"call {request.call} twice")
+        peer.asked[request.call] = time.monotonic()
+        for answer in service.ask(peer, request):
+            self._send(peer, answer)
+
+    def _give(self, peer: Peer, answer: Answer | Refusal) -> None:
+        """Send an answer, and go on with what the client has asked while too much was open."""
+        if peer.link.fileno() < 0:
+            return  # it has gone meanwhile
+        try:
+            if isinstance(answer, Refusal):
+                raise answer
+            self._send(peer, answer)
+            for data in peer.complete():
+                self._take(peer, data)
+            self._watch(peer)
+        except (Refusal, OSError) as error:
+            self._drop(peer, error)
+
+    def _send(self, peer: Peer, answer: Answer) -> None:
+        self._latencies.append(time.monotonic() - peer.asked.pop(answer.call))
+        self._answered += 1
+        peer.send(encode_answer(answer))
+
+    def _drop_stuck(self, now: float) -> None:
+        for peer in [peer for peer in self._peers.values() if peer.is_stuck(now)]:
+            self._drop(peer, Refusal("the client is stuck"))
+
+    def _drop(self, peer: Peer, why: Exception | None = None) -> None:
+        """End a connection; a client that belongs to the run and is refused is told of, once in a while."""
+        if isinstance(why, Refusal):
+            self._refused += 1
+            if self._refused & (self._refused - 1) == 0:  # 1, 2, 4, 8, ...
+                print(f"Refused a client ({self._refused} so far): {why}", flush=True)
+        if self._selector.get_map().get(peer.link) is not None:
+            self._selector.unregister(peer.link)
+        self._peers = {number: each for number, each in self._peers.items() if each is not peer}
+        self._service.leave(peer)
+        peer.close()
+
+    def values(self) -> dict[str, float]:
+        """Return what the server reports of itself; called from another thread."""
+        batches, latencies = list(self._service.batches), sorted(self._latencies)
+        found: dict[str, float] = {
+            "inference/clients": self.clients,
+            "inference/requests": self._answered,
+            "actor/version": self._service.version,
+        }
+        if batches:
+            found["inference/batch"] = fmean(batches)
+        if latencies:
+            found["inference/latency"] = latencies[len(latencies) // 2]
+            found["inference/slowest"] = latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)]
+        return found

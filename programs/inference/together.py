@@ -1,0 +1,94 @@
+"""Inference without lockstep: what many clients ask is computed together, by the newest weights."""
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rainbow_iqn_apex.agents.policy import Policy
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.programs.inference.batching import BatchRule
+from rainbow_iqn_apex.programs.inference.computing import Asked, Forms, act_together, answer_arrays
+from rainbow_iqn_apex.programs.inference.messages import Answer, Hello, Refusal, Request
+from rainbow_iqn_apex.programs.inference.peers import Peer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_REMEMBERED = 1000  # batches, for the report
+
+
+class Together:
+    """Serves by one policy; `places` is how many environments the run has."""
+
+    alone = False
+
+    def __init__(self, policy: Policy, environment: EnvironmentSpec, places: int) -> None:
+        self.spec = policy.spec
+        self.forms = Forms(policy, environment, places)
+        self.batches: deque[int] = deque(maxlen=_REMEMBERED)  # environments of the newest batches
+        self._policy = policy
+        self._rule = BatchRule()
+        self._waiting: deque[tuple[Peer, Asked]] = deque()
+        self._is_loaded = False  # until then requests wait
+
+    @property
+    def version(self) -> int:
+        """Version of the weights that compute."""
+        return self._policy.version
+
+    def loaded(self) -> "dict[str, Tensor]":
+        """Return the present tensors that `load` replaces."""
+        return self._policy.loaded()
+
+    def load(self, weights: "dict[str, Tensor]", version: int) -> None:
+        """Compute by published weights of this version from now on."""
+        self._policy.load(weights, version)
+        self._is_loaded = True
+
+    def welcome(self, peer: Peer, hello: Hello) -> None:
+        """Do nothing: all clients are alike."""
+
+    def ask(self, peer: Peer, request: Request) -> list[Answer]:
+        """Take a request for actions into the next batch; answer at once what needs no batch."""
+        if request.kind == "priorities":
+            arrays = self.forms.priorities(self._policy, request)
+            return [Answer(request.call, self.version, wants_state=False, arrays=arrays)]
+        if request.kind != "act":
+            raise Refusal(f"a request to {request.kind}, without lockstep")
+        kept = peer.kept.get(request.after)
+        if request.after and kept is None:
+            return [Answer(request.call, self.version, wants_state=True, arrays={})]
+        asked = self.forms.asked(request, kept)
+        self._waiting.append((peer, asked))
+        self._rule.ask(_asker(peer, asked), time.monotonic())
+        return []
+
+    def wait_s(self, now: float) -> float:
+        """Return for how long the next batch waits."""
+        return self._rule.wait_s(now) if self._is_loaded else float("inf")
+
+    def work(self) -> list[tuple[Peer, Answer | Refusal]]:
+        """Compute a batch of all that waits."""
+        begun, batch = time.monotonic(), list(self._waiting)
+        self._waiting.clear()
+        self._rule.begin()
+        acted = act_together(self._policy, [asked for _, asked in batch])
+        self.batches.append(sum(len(asked.places) for _, asked in batch))
+        answers: list[tuple[Peer, Answer | Refusal]] = []
+        for (peer, asked), (output, state) in zip(batch, acted, strict=True):
+            peer.keep(asked.request.call, state)
+            arrays = answer_arrays(output, state)
+            answers.append((peer, Answer(asked.request.call, output.version, wants_state=False, arrays=arrays)))
+        self._rule.end(time.monotonic() - begun)
+        return answers
+
+    def leave(self, peer: Peer) -> None:
+        """Forget a client and its requests."""
+        for asked in [asked for who, asked in self._waiting if who is peer]:
+            self._rule.leave(_asker(peer, asked), 1)
+        self._waiting = deque(waiting for waiting in self._waiting if waiting[0] is not peer)
+
+
+def _asker(peer: Peer, asked: Asked) -> tuple[int, int]:
+    """Name a group of environments of a client."""
+    return id(peer), int(asked.places[0])

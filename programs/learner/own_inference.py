@@ -1,0 +1,75 @@
+"""The inference server that a learner starts beside itself, with `--inference learner`.
+
+It is a process of its own, so that a batch and an update take no turns: in one process they would share Python's lock.
+It begins again when it ends early, and ends with its learner.
+"""
+
+import multiprocessing
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.memory.broker.connection import BrokerError
+from rainbow_iqn_apex.programs import processor, stopping
+
+_AGAIN_S = 2.0  # between two starts
+_LOOK_S = 0.5
+_END_S = 15.0
+
+
+@contextmanager
+def own_inference(args: Args) -> Iterator[None]:
+    """Keep an inference server running, if the learner shall have one."""
+    if args.inference != "learner":
+        yield
+        return
+    left = threading.Event()
+    keeper = threading.Thread(target=_keep, args=(args, left), name="inference", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        left.set()
+        keeper.join()
+
+
+def _keep(args: Args, left: threading.Event) -> None:
+    context = multiprocessing.get_context("spawn")
+    while not left.is_set():
+        process = context.Process(target=_serve, args=(replace(args, id_actor=-1), os.getpid()), daemon=True)
+        process.start()
+        while process.is_alive() and not left.wait(_LOOK_S):
+            pass
+        if left.is_set():
+            process.terminate()
+            process.join(_END_S)
+            process.kill()
+            return
+        print(f"The inference server of this learner has ended ({process.exitcode}): starting it again", flush=True)
+        left.wait(_AGAIN_S)
+
+
+def _serve(args: Args, learner: int) -> None:
+    processor.prepare()
+    stop = stopping.stop_on_signals()
+    threading.Thread(target=_stop_with, args=(learner, stop), daemon=True).start()
+    from rainbow_iqn_apex.programs.inference.program import run_inference
+
+    try:
+        run_inference(args, stop)
+    except Stopped:
+        pass
+    except (UserError, RunError, BrokerError, OSError) as error:
+        print(f"Inference server: {error}", flush=True)
+        raise SystemExit(1) from error
+
+
+def _stop_with(learner: int, stop: threading.Event) -> None:
+    """Stop when the learner has gone, also if it was killed."""
+    while os.getppid() == learner and not stop.wait(_LOOK_S):
+        pass
+    stop.set()
