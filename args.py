@@ -315,5 +315,5 @@ def _combinations(args: Args) -> list[str]:
         errors.append(f"--model: no such file or folder: {args.model}")
     lockstep = args.synchronize_actors_with_learner
     errors += args.own.size_errors(args.nb_env, args.batch_size)
-    errors += inference_errors(args.inference, args.inference_host, args.inference_port, lockstep=lockstep)
+    errors += inference_errors(args.inference_host, args.inference_port)
     return errors + lockstep_errors(args.agent, args.own, args.nb_actor, lockstep=lockstep, force=args.force)

@@ -94,7 +94,7 @@ class Policy(ABC):
 class AskingPolicy(Policy):
     """A policy that computes elsewhere: an actor asks for one group of environments, and steps another meanwhile."""
 
-    groups = 2  # into which an actor had better divide its environments
+    groups = 2  # into which to divide an actor's environments; 1: nothing may be asked before it is needed
 
     @abstractmethod
     def ask(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> int:

@@ -23,14 +23,8 @@ class InferenceOptions:
     inference_port: int = option(0, "port of this inference server; 0: any that is free", least=0, most=65535)
 
 
-def inference_errors(inference: str, host: str, port: int, *, lockstep: bool) -> list[str]:
-    """Return what is wrong with inference on a server."""
-    errors = []
-    if inference != "local" and lockstep:
-        errors.append(
-            f"--inference: {inference} computes many actors together, in no fixed order; use "
-            "--synchronize-actors-with-learner False with it, or --inference local"
-        )
+def inference_errors(host: str, port: int) -> list[str]:
+    """Return what is wrong with where an inference server listens."""
     if port and not host:
-        errors.append("--inference-port: is for other machines; name this one with --inference-host, too")
-    return errors
+        return ["--inference-port: is for other machines; name this one with --inference-host, too"]
+    return []

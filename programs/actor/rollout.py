@@ -130,7 +130,7 @@ class Rollout:
                 at = env - group.envs.start
                 chunks.append(self._add(env, row, self._at_end(group, at, row, output), group.state, at))
         group.rows = made.rows
-        if self._asking:
+        if self._asking and self._asking.groups > 1:
             with self._clock.part("act"):
                 group.call = self._asking.ask(group.rows, group.state, after, group.places)
         episodes = [Episode(self._record(after, record)) for record in made.episodes]

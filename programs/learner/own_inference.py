@@ -1,7 +1,7 @@
 """The inference server that a learner starts beside itself, with `--inference learner`.
 
 It is a process of its own, so that a batch and an update take no turns: in one process they would share Python's lock.
-It begins again when it ends early, and ends with its learner.
+It begins again when it fails, and ends with its learner.
 """
 
 import multiprocessing
@@ -49,6 +49,8 @@ def _keep(args: Args, left: threading.Event) -> None:
             process.join(_END_S)
             process.kill()
             return
+        if not process.exitcode:
+            return  # the run is over
         print(f"The inference server of this learner has ended ({process.exitcode}): starting it again", flush=True)
         left.wait(_AGAIN_S)
 
