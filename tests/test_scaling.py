@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow]
 def test_a_run_costs_what_is_simulated() -> None:
     """Within a factor of two, as other tests may run beside this one; docs/scaling.md has figures of an idle machine.
 
-    A simulation that knows of no chunks is beyond that.
+    A simulation that knows of neither chunks nor reads is beyond that.
     """
     costs = measure_costs(seconds=1.5, repeats=3)
     found = point(costs, Writers(4, 8, 100))
@@ -23,5 +23,5 @@ def test_a_run_costs_what_is_simulated() -> None:
     for name in ("redis", "learner", "actors"):
         assert 0.5 < 1 + found.errors[name] < 2, found
     setting = Setting(4, 8, 32 * 64 / found.transitions, reports=False)
-    ignorant = simulate(replace(costs, chunk=Each()), setting)
+    ignorant = simulate(replace(costs, chunk=Each(), read=Each()), setting)
     assert ignorant.learner < 0.5 * found.learner
