@@ -32,9 +32,9 @@ from rainbow_iqn_apex.memory.chunk import Chunk
 from rainbow_iqn_apex.memory.environment_spec import Field
 from rainbow_iqn_apex.memory.messages import encode_message
 
-_FEW, _MANY = 32, 512  # streams
+_FEW, _MANY = 8, 512  # streams
 _SMALL, _LARGE = 1, 8  # chunks of a commit
-_RATE = 96.0  # commits a second, of all writers: few enough that nearly each is read by itself, as from 64 actors
+_RATE = 96.0  # commits a second, of all writers: few enough that nearly each is read by itself
 _KEPT = 0.1  # how far the commits may be from that rate, as a share, without a line about it
 _WRITERS = _FEW
 _REPORT_BYTES = 2000
