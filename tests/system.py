@@ -17,8 +17,10 @@ from tests.processes import Process, Processes, clean_environment
 
 LEARNER, EVALUATION = "learner", "evaluation"
 EVALUATORS = [f"evaluator {number}" for number in range(3)]  # evaluation actors
+SERVERS = [f"server {number}" for number in range(2)]  # of inference
 PROGRAMS = {LEARNER: ["launch_learner.py"], EVALUATION: ["test_multiple_seed.py"]}  # and actors, by their numbers
 PROGRAMS |= {who: ["launch_actor.py", "--id-eval-actor", who.split()[1]] for who in EVALUATORS}
+PROGRAMS |= {who: ["launch_inference.py", "--id-inference", who.split()[1]] for who in SERVERS}
 
 
 class Result(NamedTuple):

@@ -10,9 +10,7 @@ from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Policy
 from rainbow_iqn_apex.memory.chunk import LAST_ACTION, forms
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
-from rainbow_iqn_apex.programs.inference.messages import Refusal, Request
-
-STACK = "stack"  # of a policy's state: the client pushes its frames, too, so they are not sent back
+from rainbow_iqn_apex.programs.inference.messages import STACK, Refusal, Request
 
 
 @dataclass(frozen=True)

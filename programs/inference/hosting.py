@@ -102,6 +102,6 @@ class Alone:
 
 def _restore(policy: Policy, drawn: Array) -> None:
     try:
-        policy.restore_random_state(drawn)
+        policy.restore_random_state(drawn.copy())  # what was decoded is read-only
     except (RuntimeError, TypeError, ValueError) as error:
         raise Refusal(f"no state of random numbers: {error}") from error

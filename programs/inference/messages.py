@@ -28,6 +28,8 @@ from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.limiter import MAX_ACTORS
 from rainbow_iqn_apex.memory.rows import Arrays
 
+STACK = "stack"  # of a policy's state: a client pushes its frames, too, so they are not sent back
+
 LENGTH = struct.Struct("<I")
 MOST_GREETING = 1 << 16  # bytes of what is said before the first request
 Nonce = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]

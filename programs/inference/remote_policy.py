@@ -18,6 +18,7 @@ from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
 from rainbow_iqn_apex.programs.inference.finding import ServerFinder
 from rainbow_iqn_apex.programs.inference.link import Link
 from rainbow_iqn_apex.programs.inference.messages import (
+    STACK,
     Answer,
     Kind,
     Refusal,
@@ -30,7 +31,7 @@ from rainbow_iqn_apex.programs.inference.messages import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-ANSWER_S = 10.0  # for an answer, after which the server counts as gone
+ANSWER_S = 5.0  # for an answer, after which the server counts as gone
 _TICK_S = 0.2  # between two looks whether this process shall stop
 _KEPT = 8  # newest states whose calls the server may know
 
@@ -68,7 +69,9 @@ class RemotePolicy(AskingPolicy):
         self._alone = self._link.welcome.alone
         self.groups = 1 if self._alone else 2
         self.spec = spec_of(self._link.welcome)
-        self._state = {name: (tuple(shape), dtype) for name, (shape, dtype) in self._link.welcome.state.items()}
+        forms_ = {name: (tuple(shape), dtype) for name, (shape, dtype) in self._link.welcome.state.items()}
+        self._has_stack = forms_.pop(STACK, None) is not None
+        self._state = forms_  # what is kept of an environment besides
 
     def load(self, weights: "dict[str, Tensor]", version: int) -> None:  # noqa: ARG002 - the servers load them
         """Act with weights of this version in lockstep; without, each answer has the version that computed it."""
@@ -99,14 +102,18 @@ class RemotePolicy(AskingPolicy):
         """Ask for actions without waiting for them; takes what `act` does, and returns the call for `take`."""
         own = self._first + np.arange(len(rows.reward)) if places is None else places
         arrays = {f"rows.{name}": array for name, array in rows._asdict().items()} | {"places": own.astype(np.int64)}
-        return self._begin("act", arrays, -1 if step is None else step, state, self._pushed(rows, state))
+        return self._begin(
+            "act", arrays, -1 if step is None else step, state, self._pushed(rows, state) if self._has_stack else None
+        )
 
     def take(self, call: int) -> Acted:
         """Wait for the actions of a call; if need be, ask again, and another server."""
         asked = self._finish(call)
-        answer, stack = asked.answer, asked.stack
-        assert answer is not None and stack is not None
-        state = {name: array.copy() for name, array in section(answer.arrays, "state.").items()} | {"stack": stack}
+        answer = asked.answer
+        assert answer is not None
+        state = {name: array.copy() for name, array in section(answer.arrays, "state.").items()}
+        if asked.stack is not None:
+            state[STACK] = asked.stack
         self._known = [*self._known[1 - _KEPT :], (state, call)]
         self.version = answer.version
         return ActorOutput(answer.arrays["actions"], section(answer.arrays, "extras."), answer.version), state
@@ -172,12 +179,12 @@ class RemotePolicy(AskingPolicy):
     def _check(self, call: _Call, answer: Answer) -> None:
         """Raise Refusal for arrays of other names or sizes than a server of ours gives."""
         arrays = answer.arrays
-        if call.stack is None:
+        if call.request.kind != "act":
             wanted = {"priorities": ((self.spec.samples,), "float32")} if call.request.kind == "priorities" else {}
             if forms(arrays) != wanted:
                 raise Refusal(f"it answers with {forms(arrays)} in the place of {wanted}")
             return
-        count = len(call.stack)
+        count = len(call.request.arrays["places"])
         state = {name: ((count, *shape), dtype) for name, (shape, dtype) in self._state.items()}
         rest = {name for name in arrays if not name.startswith(("extras.", "state."))}
         if (
@@ -213,7 +220,7 @@ class RemotePolicy(AskingPolicy):
     def _pushed(self, rows: Rows, state: Arrays) -> Array:
         """Push the new frames [E, ...] onto the stacks [E, S, ...], as `agents.ops.frames.push_frame` does."""
         obs, size = rows.obs, self.spec.stack
-        older = state["stack"][:, 1:] if state else np.zeros((len(obs), size - 1, *obs.shape[1:]), obs.dtype)
+        older = state[STACK][:, 1:] if state else np.zeros((len(obs), size - 1, *obs.shape[1:]), obs.dtype)
         stack = np.concatenate((older, obs[:, None]), axis=1)
         stack[rows.step_type == int(StepType.FIRST), :-1] = 0
         return stack

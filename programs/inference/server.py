@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
-from rainbow_iqn_apex.programs.inference.computing import STACK
 from rainbow_iqn_apex.programs.inference.messages import (
     Answer,
     Refusal,
@@ -137,10 +136,9 @@ class InferenceServer:
         service = self._service
         if not peer.is_known:
             hello = peer.greet(data)
-            state = {name: form for name, form in service.forms.state.items() if name != STACK}
             shown = proof(self._secret, "server", hello.nonce)
             service.welcome(peer, hello)
-            peer.send(say(Welcome(shown, asdict(service.spec), state, service.alone)))
+            peer.send(say(Welcome(shown, asdict(service.spec), service.forms.state, service.alone)))
             return
         request = decode_request(data)
         if request.call in peer.asked:

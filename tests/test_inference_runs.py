@@ -1,0 +1,108 @@
+"""Whole runs whose actors ask inference servers: the same bytes in lockstep, and nothing lost when servers go."""
+
+import re
+import signal
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import psutil
+import pytest
+
+from tests.small import CARTPOLE, FAMILIES, FREE, SHORT_CHAIN, TINY
+from tests.system import EVALUATORS, LEARNER, SERVERS, Result, System, unlogged
+
+pytestmark = pytest.mark.redis
+SERVER, OTHER = SERVERS
+LENGTH = (
+    "--learn-start 400 --T-max 3000 --weight-synchro-frequency 40 --evaluation-interval 500 --log-interval 100 "
+    "--nb-env-per-actor 2"
+).split()
+RUNS = {"rainbow_iqn": SHORT_CHAIN} | {name: words for name, words in FAMILIES.items() if name != "sac-lstm"}
+QUICK = ["rainbow_iqn"]
+ASKED = ["--inference", "server"]
+
+
+def words_of(family: str) -> list[str]:
+    return [*RUNS[family], *LENGTH]
+
+
+@cache
+def local(port: int, name: str, family: str) -> Result:
+    """Return the result of a run whose actors compute themselves."""
+    with System(port, f"{name}-local", Path(mkdtemp()), words_of(family), actors=2) as system:
+        return system.finish()
+
+
+@pytest.mark.parametrize(
+    "family", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in RUNS]
+)
+def test_lockstep_gives_the_bytes_of_local_inference(
+    redis_port: int, run_name: str, tmp_path: Path, family: str
+) -> None:
+    """A server and an actor are killed besides; the actors that lose the server end, and are started again.
+
+    Mutations: ask ahead in lockstep; a policy's own random numbers in the place of those that were saved.
+    """
+    with System(redis_port, run_name, tmp_path, [*words_of(family), *ASKED], actors=2) as system:
+        system.start(SERVER)
+        for steps in (600, 1500):
+            system.wait_for(LEARNER, f"T = {steps} /")
+            system.processes[SERVER].kill()
+            for actor in ("0", "1"):
+                assert system.processes[actor].finish(60) == 1
+                lines = re.findall("(?m)^launch_actor.py: .*", system.printed(actor))
+                assert re.search(r"inference server 0 is lost .*; in lockstep this actor ends", lines[-1]), lines
+            for who in ("1", SERVER, "0"):
+                system.start(who)
+        system.wait_for(LEARNER, "T = 2200 /")
+        system.restart("0", signal.SIGKILL)
+        result = system.finish()
+    assert result == local(redis_port, run_name, family)
+
+
+@pytest.mark.slow
+def test_a_learner_that_serves_itself_gives_the_same_bytes(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    options = [*words_of("impala-lstm"), "--inference", "learner"]
+    with System(redis_port, run_name, tmp_path, options, actors=2) as system:
+        assert system.finish() == local(redis_port, run_name, "impala-lstm")
+
+
+def test_servers_that_are_killed_or_frozen_lose_nothing(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    """Actors go on through all of it, and none is started again.
+
+    Mutation: a client that keeps to the server that it has.
+    """
+    options = [*FAMILIES["impala-lstm"], *LENGTH, *FREE, *ASKED, "--T-max", "60000", "--nb-env-per-actor", "3"]
+    with System(redis_port, run_name, tmp_path, options, actors=2) as system:
+        for who in (SERVER, OTHER):
+            system.start(who)
+        system.wait_for(LEARNER, "T = 1000 /")
+        system.restart(SERVER, signal.SIGKILL)
+        system.wait_for(LEARNER, "T = 8000 /")
+        system.processes[OTHER].send(signal.SIGSTOP)
+        system.wait_for("0", "Inference server 1 is lost")
+        system.wait_for("1", "Inference server 1 is lost")
+        system.processes[OTHER].send(signal.SIGCONT)
+        system.restart(OTHER, signal.SIGTERM)
+        system.restart(SERVER, signal.SIGKILL)
+        system.learner.finish(400)
+        lost = re.findall(r"(?m)^Inference server (\d) is lost", system.printed("0") + system.printed("1"))
+        assert {*lost} == {"0", "1"}
+        assert unlogged(redis_port, run_name, tmp_path) == set()
+        system.finish()
+
+
+def test_actors_that_ask_servers_load_no_torch(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    """They wait for a server that is started last, and say so; an evaluation actor is one of them."""
+    options = [*CARTPOLE, *TINY, *FREE, *ASKED, "--agent", "impala", "--T-max", "3000", "--learn-start", "100"]
+    with System(redis_port, run_name, tmp_path, options, fresh=True) as system:
+        actors = [system.processes["0"], system.start(EVALUATORS[0])]
+        for actor in actors:
+            actor.wait_for("Waiting for an inference server (10 sec); start one with launch_inference.py")
+            assert not any("libtorch" in part.path for part in psutil.Process(actor.pid).memory_maps())
+        system.start(SERVER)
+        for actor in actors:
+            actor.wait_for("plays gymnasium:CartPole-v1 on inference servers")
+        system.finish()
+    assert len((tmp_path / "gymnasium_CartPole-v1_evaluation.csv").read_text().splitlines()) > 10
