@@ -18,16 +18,18 @@ _REMEMBERED = 1000  # batches, for the report
 
 
 class Together:
-    """Serves by one policy; `places` is how many environments the run has."""
+    """Serves by one policy; `places` is how many environments the run has, and `rule` when a batch begins."""
 
     alone = False
 
-    def __init__(self, policy: Policy, environment: EnvironmentSpec, places: int) -> None:
+    def __init__(
+        self, policy: Policy, environment: EnvironmentSpec, places: int, rule: BatchRule | None = None
+    ) -> None:
         self.spec = policy.spec
         self.forms = Forms(policy, environment, places)
         self.batches: deque[int] = deque(maxlen=_REMEMBERED)  # environments of the newest batches
         self._policy = policy
-        self._rule = BatchRule()
+        self._rule = rule or BatchRule()
         self._waiting: deque[tuple[Peer, Asked]] = deque()
         self._is_loaded = False  # until then requests wait
 

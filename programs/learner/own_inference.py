@@ -16,7 +16,7 @@ from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.programs import processor, stopping
 
-_AGAIN_S = 2.0  # between two starts
+_AGAIN_S = (2.0, 60.0)  # between two starts: twice as long each time, and at most
 _LOOK_S = 0.5
 _END_S = 15.0
 
@@ -38,7 +38,7 @@ def own_inference(args: Args) -> Iterator[None]:
 
 
 def _keep(args: Args, left: threading.Event) -> None:
-    context = multiprocessing.get_context("spawn")
+    context, (pause, most) = multiprocessing.get_context("spawn"), _AGAIN_S
     while not left.is_set():
         process = context.Process(target=_serve, args=(replace(args, id_actor=-1), os.getpid()), daemon=True)
         process.start()
@@ -52,7 +52,8 @@ def _keep(args: Args, left: threading.Event) -> None:
         if not process.exitcode:
             return  # the run is over
         print(f"The inference server of this learner has ended ({process.exitcode}): starting it again", flush=True)
-        left.wait(_AGAIN_S)
+        left.wait(pause)
+        pause = min(most, 2 * pause)
 
 
 def _serve(args: Args, learner: int) -> None:

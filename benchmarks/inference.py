@@ -1,0 +1,279 @@
+"""Inference on a server beside inference in actors: agent steps a second, and how long an answer takes.
+
+Two processes have the environments, each in two groups as an actor has them. Without games they send frames of random
+play. The server is a third process, and all share the machine, as the same two processes with policies of their own do.
+Three rules for the beginning of a batch are compared: ours, "take what is there", and a fixed batch.
+"""
+
+import argparse
+import multiprocessing
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.chunks import ATARI
+from benchmarks.harness import add_json
+from rainbow_iqn_apex import args as options
+from rainbow_iqn_apex.agents.policy import Policy
+from rainbow_iqn_apex.args import Args
+from rainbow_iqn_apex.environments.vector import VectorEnvironment
+from rainbow_iqn_apex.memory.broker.inference_servers import Address
+from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.memory.rows import Arrays, Rows
+from rainbow_iqn_apex.programs import processor
+from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.common import open_environment
+from rainbow_iqn_apex.programs.inference.batching import BatchRule
+from rainbow_iqn_apex.programs.inference.link import Asker, Link
+from rainbow_iqn_apex.programs.inference.listening import listening
+from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
+from rainbow_iqn_apex.programs.inference.server import InferenceServer
+from rainbow_iqn_apex.programs.inference.together import Together
+
+CLIENTS = 2
+_NETWORKS = {
+    "Rainbow-IQN, paper": ["--agent", "rainbow_iqn"],
+    "IMPALA, deep residual": ["--agent", "impala"],
+    "R2D2, LSTM of 512": ["--agent", "r2d2"],
+}
+_SIZES = {"Rainbow-IQN, paper": (1, 8, 64, 256, 1000), "IMPALA, deep residual": (8, 64), "R2D2, LSTM of 512": (8, 64)}
+_RULES = ("ours", "what is there", "fixed")
+_SECRET = b"0" * 64
+_WINDOW_S, _WARM_S = 5.0, 3.0
+_STEP = 10**9  # agent steps of the run: beyond learn-start
+_FRAMES = 64  # that a process sends again and again
+
+
+@dataclass(frozen=True)
+class Point:
+    """Holds one measurement."""
+
+    network: str
+    environments: int
+    game: bool  # whether the environments are a game
+    how: str  # "local", or the server's rule
+    steps: float  # a second, of all environments
+    median_ms: float  # of a group's answer
+    slowest_ms: float  # exceeded by one in a hundred
+    bytes_each: float  # of a step, asked and answered
+
+
+class _AtOnce(BatchRule):
+    """Begins with what is there."""
+
+    def wait_s(self, now: float) -> float:  # noqa: ARG002 - it has no clock
+        return 0.0 if self._waiting else float("inf")
+
+
+class _Fixed(BatchRule):
+    """Begins when so many requests are there."""
+
+    def __init__(self, requests: int) -> None:
+        super().__init__()
+        self._requests = requests
+
+    def wait_s(self, now: float) -> float:  # noqa: ARG002 - it has no clock
+        return 0.0 if self._waiting >= self._requests else float("inf")
+
+
+class _CountingLink(Link):
+    """Counts what is sent and received."""
+
+    counted = 0  # bytes
+
+    def send(self, data: bytes) -> None:
+        self.counted += len(data)
+        super().send(data)
+
+    def receive(self, seconds: float) -> bytes | None:
+        data = super().receive(seconds)
+        self.counted += len(data or b"")
+        return data
+
+
+class _Finder:
+    """Knows the one server."""
+
+    def __init__(self, path: str, who: int) -> None:
+        self._path, self._who = path, who
+
+    def find(self, *_: object) -> Link:
+        place, who = Address(0, this_host(), self._path, "", 0, 0), Asker(self._who, evaluates=False)
+        self.link = _CountingLink(place, who, _SECRET, None)
+        return self.link
+
+    def check(self) -> None:
+        pass
+
+    def knows_better(self, _: Address) -> bool:
+        return False
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--quick", action="store_true", help="few environments, to see that it runs")
+    add_json(parser)
+
+
+def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measure and print."""
+    found = []
+    print("| network | environments | how | steps/s | to local | median ms | 99 % ms | bytes a step |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    for network in _NETWORKS:
+        sizes = (2,) if args.quick else _SIZES[network]
+        for environments in sizes:
+            rules = _RULES if network == next(iter(_NETWORKS)) else _RULES[:1]
+            found += _compared(network, environments, ("local", *rules), game=False)
+        if not args.quick:
+            found += _compared(network, 16, ("local", "ours"), game=True)
+    yield {"points": [asdict(point) for point in found]}
+
+
+def _compared(network: str, environments: int, hows: tuple[str, ...], *, game: bool) -> list[Point]:
+    found = []
+    for how in hows:
+        found.append(_point(network, environments, how, game=game))
+        point, local = found[-1], found[0].steps
+        what = f"{environments}{' of Pong' if game else ''}"
+        print(
+            f"| {network} | {what} | {how} | {point.steps:,.0f} | {point.steps / local:.2f} | {point.median_ms:.1f} "
+            f"| {point.slowest_ms:.1f} | {point.bytes_each:,.0f} |",
+            flush=True,
+        )
+    return found
+
+
+def _settings(network: str, environments: int) -> Args:
+    clients = min(CLIENTS, environments)
+    words = ["--nb-actor", str(clients), "--nb-env-per-actor", str(-(-environments // clients)), "--game", "pong"]
+    free = ["--synchronize-actors-with-learner", "False", "--disable-cuda", "--force"]
+    return options.parse([*_NETWORKS[network], *words, *free], "benchmarks", "")
+
+
+def _point(network: str, environments: int, how: str, *, game: bool) -> Point:
+    args = _settings(network, environments)
+    context = multiprocessing.get_context("spawn")
+    with TemporaryDirectory(prefix="benchmark_inference_") as folder:
+        told: Any = context.Queue()
+        path = ""
+        processes = []
+        if how != "local":
+            processes.append(context.Process(target=_serve, args=(args, how, told), daemon=True))
+            processes[0].start()
+            path = told.get()
+        for client in range(args.nb_actor):
+            given = (args, client, path, Path(folder), game, told)
+            processes.append(context.Process(target=_play, args=given, daemon=True))
+            processes[-1].start()
+        results = [told.get() for _ in range(args.nb_actor)]
+        for process in processes:
+            process.terminate()
+            process.join()
+    latencies = sorted(latency for _, ones, _ in results for latency in ones)
+    slowest = latencies[min(len(latencies) - 1, len(latencies) * 99 // 100)]
+    steps, sent = sum(steps for steps, _, _ in results), sum(sent for _, _, sent in results)
+    return Point(
+        network, environments, game, how, steps, 1e3 * statistics.median(latencies), 1e3 * slowest, sent / steps
+    )
+
+
+def _serve(args: Args, how: str, told: Any) -> None:
+    processor.prepare()
+    policy = make_agent(args.replace(id_actor=0), ATARI, torch.device("cpu"), learns=False, seed=1)
+    groups = args.nb_actor * min(2, args.nb_env_per_actor)
+    rule = {"ours": BatchRule(), "what is there": _AtOnce(), "fixed": _Fixed(max(1, groups // 2))}[how]
+    service = Together(policy, ATARI, args.nb_env, rule)
+    service.load({name: tensor.clone() for name, tensor in policy.loaded().items()}, 1)
+    with listening("", 0) as place:
+        told.put(place.path)
+        with closing(InferenceServer(service, _SECRET, place.sockets, each=args.nb_env_per_actor)) as server:
+            server.run(lambda: False)
+
+
+def _play(args: Args, client: int, path: str, folder: Path, game: bool, told: Any) -> None:
+    processor.prepare()
+    torch.set_num_threads(1)
+    own = args.replace(id_actor=client)
+    count = args.nb_env_per_actor
+    finder = _Finder(path, client)
+    if path:
+        policy: Policy = RemotePolicy(finder, client * count)  # type: ignore[arg-type]
+        stops = [0, count // 2, count] if count > 1 else [0, count]
+    else:
+        policy, stops = make_agent(own, ATARI, torch.device("cpu"), learns=False, seed=client), [0, count]
+    groups = [_Group(own, policy, range(a, b), game=game) for a, b in pairwise(stops)]
+    (folder / str(client)).touch()
+    while len(list(folder.iterdir())) < args.nb_actor:
+        time.sleep(0.01)
+    _window(groups, _WARM_S)
+    before = finder.link.counted if path else 0
+    steps, latencies = _window(groups, _WINDOW_S)
+    told.put((steps, latencies, (finder.link.counted - before) / _WINDOW_S if path else 0.0))
+    threading.Event().wait()  # the others are still measured
+
+
+class _Group:
+    """Environments that act together: a game, or frames that were made before."""
+
+    def __init__(self, args: Args, policy: Policy, envs: range, *, game: bool) -> None:
+        self.count = len(envs)
+        self._policy = policy
+        self._first = args.id_actor * args.nb_env_per_actor + envs.start
+        self._places = np.arange(self.count) + self._first
+        self._state: Arrays = {}
+        self._game = VectorEnvironment([open_environment(args, env) for env in envs]) if game else None
+        rng, count = np.random.default_rng(envs.start), self.count
+        self._frames = rng.integers(0, 255, (_FRAMES, count, 84, 84), np.uint8) if count <= 64 else None
+        self._one = rng.integers(0, 255, (count, 84, 84), np.uint8)
+        self._step = 0
+        self._rows = self._game.reset() if self._game else self._made()
+        self._call: int | None = None
+        self._asked = 0.0
+
+    def _made(self) -> Rows:
+        frames = self._one if self._frames is None else self._frames[self._step % _FRAMES]
+        kind = np.full(self.count, int(self._step > 0), np.uint8)
+        return Rows(frames, kind, np.zeros(self.count, np.float32), np.ones(self.count, np.float32))
+
+    def step(self) -> float:
+        """Act once in each environment, ask for the next actions, and return how long these took to come."""
+        if isinstance(self._policy, RemotePolicy):
+            if self._call is None:
+                self._ask(self._policy)
+            assert self._call is not None
+            output, self._state = self._policy.take(self._call)
+            took = time.perf_counter() - self._asked
+        else:
+            begun = time.perf_counter()
+            output, self._state = self._policy.act(self._rows, self._state, _STEP)
+            took = time.perf_counter() - begun
+        self._step += 1
+        self._rows = self._game.step(output.actions).rows if self._game else self._made()
+        if isinstance(self._policy, RemotePolicy):
+            self._ask(self._policy)
+        return took
+
+    def _ask(self, policy: RemotePolicy) -> None:
+        self._asked = time.perf_counter()
+        self._call = policy.ask(self._rows, self._state, _STEP, self._places)
+
+
+def _window(groups: list[_Group], seconds: float) -> tuple[float, list[float]]:
+    """Return agent steps a second, and the seconds that each answer took."""
+    begun, steps, latencies = time.perf_counter(), 0, []
+    while (took := time.perf_counter() - begun) < seconds or not steps:
+        for group in groups:
+            latencies.append(group.step())
+            steps += group.count
+    return steps / took, latencies
