@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -33,13 +34,12 @@ class Follower(threading.Thread):
         self._servers = servers
         self._wanted = wanted
         self._address = address
-        self._found: tuple[dict[str, Tensor], int] | None = None
+        self._found: deque[tuple[dict[str, Tensor], int]] = deque(maxlen=1)
         self._left = threading.Event()
 
     def take(self) -> tuple[dict[str, Tensor], int] | None:
         """Return weights and their version, once for each version that was fetched."""
-        found, self._found = self._found, None
-        return found
+        return self._found.pop() if self._found else None
 
     def close(self) -> None:
         """Stop following, and take the address back."""
@@ -74,7 +74,7 @@ class Follower(threading.Thread):
                 continue
             packet = self._client.weights(newest, weights_packet.most_bytes(self._wanted), or_newest=True)
             version = int(packet.meta["version"])
-            self._found = weights_packet.weights_for(self._wanted, packet), version
+            self._found.append((weights_packet.weights_for(self._wanted, packet), version))
 
 
 def raise_error(follower: Follower) -> None:
