@@ -5,6 +5,7 @@ would depend on who asks when. What a client's policy draws is saved with the ac
 so an actor that loses its server in lockstep goes on from its last commit.
 """
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ class Alone:
         self._fetch = fetch
         self._policies: dict[Peer, Policy] = {}
         self._asked: dict[Peer, deque[Request]] = defaultdict(deque)
-        self._is_new = False  # whether a request has come since the last work
+        self._next_work = 0.0  # when to look for weights that were not there, if no request comes before
 
     def welcome(self, peer: Peer, hello: Hello) -> None:
         """Make the client's policy."""
@@ -49,18 +50,16 @@ class Alone:
     def ask(self, peer: Peer, request: Request) -> list[Answer]:
         """Take a request behind the client's others."""
         self._asked[peer].append(request)
-        self._is_new = True
+        self._next_work = 0.0
         return []
 
-    def wait_s(self, now: float) -> float:  # noqa: ARG002 - nothing is waited for
+    def wait_s(self, now: float) -> float:
         """Return 0 for a new request, and a moment if one waits for weights."""
-        if self._is_new:
-            return 0.0
-        return _AGAIN_S if any(self._asked.values()) else float("inf")
+        return max(0.0, self._next_work - now) if any(self._asked.values()) else float("inf")
 
     def work(self) -> list[tuple[Peer, Answer | Refusal]]:
         """Answer each client's requests in their order, up to one whose weights are not there yet."""
-        self._is_new = False
+        self._next_work = time.monotonic() + _AGAIN_S
         return [(peer, answer) for peer, asked in self._asked.items() for answer in self._answers(peer, asked)]
 
     def _answers(self, peer: Peer, asked: deque[Request]) -> Iterator[Answer | Refusal]:
