@@ -119,10 +119,10 @@ class RemotePolicy(AskingPolicy):
         return ActorOutput(answer.arrays["actions"], section(answer.arrays, "extras."), answer.version), state
 
     def initial_priorities(self, rows: Arrays) -> Array | None:
-        """Ask for the priorities [samples] of a chunk's rows; they depend on no observation, and none is sent."""
+        """Ask for the priorities [samples] of a chunk's rows; none depends on observations and states, which stay."""
         if not self.spec.prioritised:
             return None
-        arrays = {f"rows.{name}": array for name, array in rows.items() if name != "obs"}
+        arrays = {f"rows.{name}": array for name, array in rows.items() if name != "obs" and name[:6] != "state."}
         answer = self._finish(self._begin("priorities", arrays, 0, {}, None)).answer
         assert answer is not None
         return answer.arrays["priorities"].copy()
