@@ -27,6 +27,7 @@ _COMMANDS = {  # of pyproject.toml, by the scripts in whose place they stand
     "start_learning_atari.sh": "apex-train",
     "launch_learner.py": "apex-learner",
     "launch_actor.py": "apex-actor",
+    "launch_inference.py": "apex-inference",
     "test_multiple_seed.py": "apex-eval",
     "dashboard.py": "apex-dashboard",
     "sweep.py": "apex-sweep",

@@ -13,5 +13,6 @@ import rainbow_iqn_apex.monitoring.overview  # noqa: E402
 import rainbow_iqn_apex.programs.actor.program  # noqa: E402
 import rainbow_iqn_apex.programs.agent  # noqa: E402
 import rainbow_iqn_apex.programs.evaluation.program  # noqa: E402
+import rainbow_iqn_apex.programs.inference.program  # noqa: E402
 import rainbow_iqn_apex.programs.learner.program  # noqa: E402
 import rainbow_iqn_apex.saber.atari  # noqa: E402, F401

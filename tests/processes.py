@@ -26,7 +26,7 @@ from tests.deadline import wait_until
 ROOT = Path(__file__).parent.parent
 FORKED = {  # programs of the project, and modules that run them with something changed
     "launch_learner.py", "launch_actor.py", "test_multiple_seed.py", "saber_report.py", "run_status.py", "dashboard.py",
-    "sweep.py",
+    "sweep.py", "launch_inference.py",
     "tests.chain.launch", "tests.chaos.launch",
 }  # fmt: skip
 _POLL_S = 0.02

@@ -67,6 +67,7 @@ def launcher(words: tuple[str, ...], _: Workplace) -> None:
     is_actor = parsed.id_actor >= 0 or parsed.id_eval_actor >= 0
     assert is_actor == (program == "launch_actor.py"), "an actor has a number, and a learner none"
     assert parsed.id_actor < parsed.nb_actor
+    assert parsed.inference != "local" or program != "launch_inference.py", "a server that nobody asks"
 
 
 def several_learners(words: tuple[str, ...], place: Workplace) -> None:
@@ -176,7 +177,8 @@ def source(words: tuple[str, ...], _: Workplace) -> None:
 
 def export(words: tuple[str, ...], _: Workplace) -> None:
     name = words[1].partition("=")[0]
-    assert f'"{name}"' in (ROOT / "memory" / "broker" / "access.py").read_text()
+    readers = (ROOT / "memory" / "broker" / "access.py", ROOT / "programs" / "inference" / "listening.py")
+    assert any(f'"{name}"' in path.read_text() for path in readers)
 
 
 def redis_server(words: tuple[str, ...], place: Workplace) -> None:
@@ -213,7 +215,7 @@ OTHER_MACHINE = "needs another machine"
 RULES: list[tuple[str, Check | str]] = [
     (r"bash start_learning_atari\.sh( |$)", start_script),
     (r"bash run_local\.sh ", local_start),
-    (r"python launch_(learner|actor)\.py", launcher),
+    (r"python launch_(learner|actor|inference)\.py", launcher),
     (r"torchrun ", several_learners),
     (r"(\.venv/bin/)?python test_multiple_seed\.py", evaluation),
     (r"python saber_report\.py", report),
@@ -233,7 +235,7 @@ RULES: list[tuple[str, Check | str]] = [
     (r"ruff (check|format) \.$", development_tool),
     (r"mypy$", "a single word, in pyproject.toml are its files; run_tests.sh runs it"),
     (r"source ", source),
-    (r"export REDIS_", export),
+    (r"export (REDIS|INFERENCE)_", export),
     (r"redis-server redis_rainbow_6379\.conf", redis_server),
     (r"redis-cli ", redis_cli),
     (r"openssl |printf .*access/names", ONE_PLACE),
@@ -297,6 +299,8 @@ def test_programs_take_the_commands_of_a_document(document: str, place: Workplac
         "python launch_learner.py --id-actor 0",
         "python launch_actor.py --nb-actor 6 --synchronize-actors-with-learner False",
         "python launch_actor.py --id-actor 0 --learn-starts 8000",
+        "python launch_inference.py --game pong",
+        "export INFERENCE_CERTIFICATE=x",
         "python test_multiple_seed.py --game pong",
         "python saber_report.py results/ --outputs report/",
         "python programs/make_redis_users.py access --redis-9",

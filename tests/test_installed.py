@@ -124,7 +124,7 @@ def call(place: Path, command: str, *words: object) -> Ended:
 @pytest.mark.slow
 def test_each_command_is_there_under_its_name(place: Path) -> None:
     found = {path.name for path in (place / "venv" / "bin").glob("apex-*")}
-    assert found == PROJECT["scripts"].keys() >= {"apex-learner", "apex-actor", "apex-eval", "apex-report"}
+    assert found == PROJECT["scripts"].keys() >= {"apex-learner", "apex-actor", "apex-inference", "apex-eval"}
     for command in found:
         code, out, errors = call(place, command, "--help")
         assert (code, errors) == (0, "") and out.startswith(f"usage: {command} ")

@@ -180,7 +180,8 @@ def test_a_refusal_names_agents_and_spaces(run: Run, tmp_path: Path) -> None:
 
 def test_every_program_has_a_version() -> None:
     line = rf" {re.escape(__version__)} \(commit ([0-9a-f]{{7,}}(\+changes)?|unknown)\)\n"
-    for name in ("launch_learner", "launch_actor", "test_multiple_seed", "saber_report", "run_status", "dashboard"):
+    names = "launch_learner launch_actor launch_inference test_multiple_seed saber_report run_status dashboard"
+    for name in names.split():
         ended = run_program(f"{name}.py", "--version")
         assert (ended.code, ended.errors) == (0, "") and re.fullmatch(f"{name}.py{line}", ended.out)
     module = "rainbow_iqn_apex.programs."
