@@ -29,6 +29,7 @@ from rainbow_iqn_apex.memory.broker.access import find_server
 given = args.parse(sys.argv[1:], "stand-in", "")
 name = "learner" if given.id_actor < 0 else f"actor{given.id_actor}"
 name = name if given.id_eval_actor < 0 else f"evaluator{given.id_eval_actor}"
+name = f"server{given.id_inference}" if "inference" in Path(sys.argv[0]).name else name
 stop = []
 if not Path("deaf").exists():
     signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
@@ -70,7 +71,7 @@ def processes_in(folder: Path) -> list[str]:
 
 
 def copy_project(folder: Path, stand_in: str) -> None:
-    """Copy the real script, configuration and packages, and put a stand-in into the place of both launchers."""
+    """Copy the real script, configuration and packages, and put a stand-in into the place of the launchers."""
     folder.mkdir()
     for name in (
         "start_learning_atari.sh",
@@ -84,7 +85,7 @@ def copy_project(folder: Path, stand_in: str) -> None:
         if link.is_symlink() and link.is_dir():
             shutil.copytree(ROOT / link.name, folder / link.name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / PACKAGE, folder / PACKAGE, symlinks=True)  # links to these
-    for name in ("launch_learner.py", "launch_actor.py"):
+    for name in ("launch_learner.py", "launch_inference.py", "launch_actor.py"):
         (folder / name).write_text(stand_in)
 
 

@@ -65,6 +65,34 @@ def test_evaluation_actors_are_started_and_stopped_with_the_others_and_end_no_ru
     workplace.assert_nothing_left()
 
 
+def test_an_inference_server_is_started_again_and_stopped_with_the_others(workplace: Workplace) -> None:
+    # Mutations: leave alone a server that has ended; leave it out of the stop.
+    workplace.stop_the_clock()
+    workplace.start("--windows", "none", "--inference", "server")
+    program, *options = workplace.argv("server0")
+    assert (program, options[:2]) == ("launch_inference.py", ["--id-inference", "0"])
+    workplace.argv("actor0")
+    workplace.wait_for_line(".*starting the learner, an inference server and 1 actor.s.; results go to .*")
+    (killed,) = workplace.processes("launch_inference.py")
+    killed.kill()
+    workplace.wait_for_line(".*inference server 0 has ended with exit code 137 and is started again")
+    workplace.wait_for(lambda: workplace.output.count("server0 is here") == 2, "the server again")
+    workplace.press_ctrl_c()
+    assert workplace.exit_code() == 0
+    assert all(workplace.has_saved(name) for name in ("learner", "actor0", "server0"))
+    workplace.assert_nothing_left()
+
+
+def test_no_run_goes_on_without_an_inference_server_that_fails_for_good(workplace: Workplace) -> None:
+    # Mutation: go on, and the actors would look for a server until Ctrl-C.
+    workplace.start("--windows", "none", "--inference", "server")
+    workplace.argv("server0")
+    workplace.tell("server0", 2)
+    assert workplace.exit_code() == 2
+    assert "the run cannot go on without inference server 0; its last words: server0 is here" in workplace.output
+    workplace.assert_nothing_left()
+
+
 def test_an_actor_that_fails_later_is_started_again(workplace: Workplace) -> None:
     workplace.stop_the_clock()
     workplace.start("--windows", "none", "--nb-actor", 2, *FREE)

@@ -34,6 +34,7 @@ _OF_THIS_MACHINE = {  # options that actors elsewhere are not given
 _OTHERS = {  # options that this script gives itself
     "id_actor": "--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1",
     "id_eval_actor": "--id-eval-actor: is not for this script, which starts 0 to --nb-eval-actors - 1",
+    "id_inference": "--id-inference: is not for this script, which starts number 0 with --inference server",
 }
 
 
@@ -58,6 +59,15 @@ class StartOptions:
         if self.hosts:
             return self._remote_command(id_actor)
         return self._with_options("launch_actor.py", ["--id-actor", str(id_actor)], id_actor - LEARNER)
+
+    @property
+    def serves(self) -> bool:
+        """Whether an inference server belongs to the run that is not the learner's own."""
+        return self.args.inference == "server"
+
+    def inference_command(self) -> list[str]:
+        """Return the command of the inference server; it takes the learner's GPU."""
+        return self._with_options("launch_inference.py", ["--id-inference", "0"], 0)
 
     def actor_name(self, id_actor: int) -> str:
         """Return what the start script calls an actor."""
@@ -129,6 +139,7 @@ def read(words: Sequence[str], environment: Mapping[str, str], count_gpus: Calla
         raise UserError(parsed.name_source(str(error))) from error
     if playing:
         check_tunnel(server, parsed.redis_shards)
+        check_inference(parsed)
     return StartOptions(
         parsed, tuple(rest), server, preset, gpus, own.windows, own.use_running_redis, stop_seconds, playing
     )
@@ -141,6 +152,15 @@ def check_tunnel(server: Server, shards: int) -> None:
     if server.access.tls:
         raise UserError(
             f"{hosts.OPTION}: actors reach Redis through ssh, where its certificate names no host: use redis://"
+        )
+
+
+def check_inference(parsed: Args) -> None:
+    """Raise UserError for actors that would have to reach an inference server, to which no tunnel leads."""
+    if parsed.inference != "local":
+        raise UserError(
+            f"{hosts.OPTION}, --inference: actors elsewhere reach Redis alone through ssh, and no inference server: "
+            "leave --inference out, or start them by hand (docs/inference.md)"
         )
 
 

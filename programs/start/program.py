@@ -66,7 +66,8 @@ def _run(supervisor: Supervisor, asked: options.StartOptions, continuation: str)
             actors += f" on {', '.join(host.name for host in asked.hosts)}"
         if asked.args.nb_eval_actors:
             actors += f" and {asked.args.nb_eval_actors} evaluation actor(s)"
-        say(f"starting the learner and {actors}; results go to {results}; Ctrl-C saves and stops everything")
+        learner = "the learner, an inference server" if asked.serves else "the learner"
+        say(f"starting {learner} and {actors}; results go to {results}; Ctrl-C saves and stops everything")
         with shown(asked.server, asked.args.name):
             code = supervisor.train()
     except Stopped:

@@ -1,4 +1,4 @@
-"""Keep a run going: start Redis, the learner and the actors, start again what was killed, and stop them all."""
+"""Keep a run going: start Redis, learner, inference server and actors, start again what was killed, and stop all."""
 
 import time
 
@@ -40,7 +40,10 @@ class Supervisor:
             Process(f"evaluation actor {i}", options.evaluation_command(i), clock=clock)
             for i in range(options.args.nb_eval_actors)
         ]
-        self._all = [self.learner, *self._actors, *self._evaluation_actors]
+        self._inference_servers = [
+            Process(f"inference server {i}", options.inference_command(), clock=clock) for i in range(options.serves)
+        ]
+        self._all = [self.learner, *self._inference_servers, *self._actors, *self._evaluation_actors]
         self._given_up: set[Process] = set()
         self._page_servers: list[Process] = []
 
@@ -68,9 +71,9 @@ class Supervisor:
         while self.learner.runs() or self._starts_again(self.learner, self.learner.may_go_on()):
             if self._redis:
                 self._redis.keep_alive()
-            for actors in (self._actors, self._evaluation_actors):
-                for actor in actors:
-                    self._look_after(actor, actors)
+            for group in (self._inference_servers, self._actors, self._evaluation_actors):
+                for process in group:
+                    self._look_after(process, group)
             for server in self._page_servers:
                 self._look_after_pages(server)
             if failed := self._failed_for_good():
@@ -81,21 +84,24 @@ class Supervisor:
         return self.learner.exit_code or 0
 
     def _failed_for_good(self) -> Process | None:
-        """Return an actor that has failed for good if the run cannot go on: all have ended, or would wait for it."""
-        failed = next((actor for actor in self._actors if actor in self._given_up and actor.exit_code), None)
+        """Return a process that has failed for good if the run cannot go on: all have ended, or would wait for it."""
+        failed = [process for process in self._given_up if process.exit_code]
+        if server := next((process for process in self._inference_servers if process in failed), None):
+            return server
+        actor = next((process for process in self._actors if process in failed), None)
         is_over = self._given_up.issuperset(self._actors) or self._options.args.synchronize_actors_with_learner
-        return failed if is_over else None
+        return actor if is_over else None
 
-    def _look_after(self, actor: Process, actors: list[Process]) -> None:
-        """Start again an actor that was killed or sent home; return how many of its kind, `actors`, are left if not."""
-        if actor.runs():
+    def _look_after(self, process: Process, group: list[Process]) -> None:
+        """Start again a process that was killed or sent home; if not, print how many of its kind are left."""
+        if process.runs():
             return
-        if self._starts_again(actor, actor.may_go_on() or self._was_sent_home(actor)):
-            self._given_up.discard(actor)
-        elif actor not in self._given_up:
-            self._given_up.add(actor)
-            left = f"{len(actors) - len(self._given_up.intersection(actors))} of {len(actors)} still run"
-            say(f"{actor.name} has ended with exit code {actor.exit_code}; {left}")
+        if self._starts_again(process, process.may_go_on() or self._was_sent_home(process)):
+            self._given_up.discard(process)
+        elif process not in self._given_up:
+            self._given_up.add(process)
+            left = f"{len(group) - len(self._given_up.intersection(group))} of {len(group)} still run"
+            say(f"{process.name} has ended with exit code {process.exit_code}; {left}")
 
     def _look_after_pages(self, server: Process) -> None:
         """Start a server of pages again as the other processes; the run goes on without one that fails again."""
@@ -105,15 +111,15 @@ class Supervisor:
             self._given_up.add(server)
             say(f"{server.name} has ended with exit code {server.exit_code}, and the run goes on")
 
-    def _was_sent_home(self, actor: Process) -> bool:
-        """Return whether an actor has ended in good order though this learner, which has just been started, goes on.
+    def _was_sent_home(self, process: Process) -> bool:
+        """Return whether a process has ended in good order though this learner, which has just been started, goes on.
 
-        The learner before this one may have sent the actor home. Or the actor has met another run of that name, which
-        this learner has replaced.
+        The learner before this one may have sent it home. Or the process has met another run of that name, which this
+        learner has replaced.
         """
         now = self._clock()
         is_new = now - self.learner.started < _LEARNER_STARTS_S
-        return actor.exit_code == 0 and is_new and now - actor.ended >= _LEARNER_ENDS_S
+        return process.exit_code == 0 and is_new and now - process.ended >= _LEARNER_ENDS_S
 
     def _starts_again(self, process: Process, makes_sense: bool, open_window: OpenWindow | None = None) -> bool:
         if makes_sense:

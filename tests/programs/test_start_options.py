@@ -37,6 +37,7 @@ def asked(words: str, count_gpus: Callable[[], int] = lambda: 0, **environment: 
         ("--id-actor 1", "--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1"),
         ("--id-actor=1", "--id-actor: is not for this script, which starts actors 0 to --nb-actor - 1"),
         ("--id-eval-actor 0", "--id-eval-actor: is not for this script, which starts 0 to --nb-eval-actors - 1"),
+        ("--id-inference=1", "--id-inference: is not for this script, which starts number 0 with --inference server"),
         ("--nb-eval-actors=-1", "--nb-eval-actors: must lie in 0 to 4096, is -1"),
         ("--gpus '0;1'", "--gpus: expected device numbers separated by commas, got '0;1'"),
         ("--gpus=", "--gpus: expected device numbers separated by commas, got ''"),
@@ -93,6 +94,24 @@ def test_evaluation_actors_take_the_gpus_after_the_actors() -> None:
         [*run_by("launch_actor.py"), "--id-eval-actor", str(i), *common, f"--gpu-number={gpu}"]
         for i, gpu in enumerate((5, 7))
     ]
+
+
+def test_an_inference_server_takes_the_learner_s_gpu() -> None:
+    given = asked("--gpus 3,5 --inference server", lambda: 6)
+    server = [*run_by("launch_inference.py"), "--id-inference", "0", "--inference", "server", "--gpu-number=3"]
+    assert (given.serves, given.inference_command()) == (True, server)
+    assert not asked("--inference learner").serves, "the learner starts its own"
+
+
+@pytest.mark.parametrize("place", ["server", "learner"])
+def test_actors_elsewhere_ask_no_inference_server(place: str, tmp_path: Path) -> None:
+    # Mutation: start them, and they would look for a server until the end.
+    (tmp_path / "hosts").write_text("node1 2\n")
+    with pytest.raises(UserError) as error:
+        asked(f"--hosts hosts --inference {place}")
+    assert str(error.value).startswith("--hosts, --inference: actors elsewhere reach Redis alone through ssh, ")
+    assert "\n" not in str(error.value)
+    assert asked("--hosts hosts --inference local").hosts
 
 
 def test_the_script_keeps_its_own_options_to_itself() -> None:
