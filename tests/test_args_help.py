@@ -72,7 +72,9 @@ def test_the_help_is_the_chosen_agent_s(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("options", [["--help"], ["--sede", "4"], ["--agent", "dqn"]])
-@pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "launch_inference.py", "test_multiple_seed.py"])
+@pytest.mark.parametrize(
+    "program", ["launch_learner.py", "launch_actor.py", "launch_inference.py", "test_multiple_seed.py"]
+)
 def test_help_and_refusals_come_before_the_slow_imports(program: str, options: list[str]) -> None:
     # Mutation: import torch anywhere on the way of a command line.
     code = f"""
@@ -86,7 +88,9 @@ runpy.run_path({program!r}, run_name="__main__")
     assert ended.out.splitlines()[-1] == "False False"
 
 
-@pytest.mark.parametrize("program", ["launch_learner.py", "launch_actor.py", "launch_inference.py", "test_multiple_seed.py"])
+@pytest.mark.parametrize(
+    "program", ["launch_learner.py", "launch_actor.py", "launch_inference.py", "test_multiple_seed.py"]
+)
 def test_a_program_explains_its_refusal(program: str) -> None:
     code, out, errors = run(program, "--batch-size", "0", "--sede", "4")
     assert (code, out) == (2, "")

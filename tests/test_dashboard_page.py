@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
 from rainbow_iqn_apex.memory.broker.run_status import Owner, RunStatus, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
@@ -51,6 +52,21 @@ def test_a_run_that_is_over_does_not_look_alive(address: str, client: Client, ru
         told = browser.value(text_of("facts"))
         assert "Remaining" not in told and "a second" not in told and "Agent steps" in told
         browser.wait_for("document.getElementById('priorities').parentElement.hidden")
+        assert errors(browser, address) == []
+
+
+def test_an_inference_server_has_a_row_and_nothing_to_watch(address: str, client: Client, run_name: str) -> None:
+    # Mutations: `working` in the place of what it does; offer it among the actors whose view may be watched.
+    keys = Keys(run_name, "id", inference=True)
+    values = {"inference/clients": 3.0, "inference/batch": 12.25, "inference/latency": 0.0031, "actor/version": 41.0}
+    InferenceServers(client, run_name, "id", 1).enlist(2)
+    with closing(ReportStore(client, keys)) as store, Browser() as browser:
+        store.write(2, encode(Report("inference server", 2, "host", 9, 1.0, 3.0, values=values)))
+        browser.open(address)
+        browser.wait_for(f"{text_of('processes')}.includes('inference server 2')")
+        row = browser.value("[...document.querySelectorAll('#processes tr')].at(-1).textContent")
+        assert "inference server 23 actors ask, batches of 12.3, answers after 3.1 ms" in row and "41" in row
+        assert "server" not in browser.value(text_of("watched"))
         assert errors(browser, address) == []
 
 

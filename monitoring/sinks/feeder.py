@@ -66,7 +66,7 @@ class Feeder:
         return self._films.read(report.written, last=report.ended) if self._films else {}
 
     def _others(self) -> tuple[Report, ...]:
-        """Return the newest reports of actors and evaluation actors that run; none if Redis does not answer."""
+        """Return the newest reports of the processes beside the learner that run; none if Redis does not answer."""
         with suppress(BrokerError, RunError):
             if overview := self._reader.read():
                 running = (process for process in overview.processes[1:] if process.state in _RUNNING)

@@ -20,6 +20,7 @@ from rainbow_iqn_apex.monitoring.terminal.status import (
     cells,
     line_of,
     newest_version,
+    serving_lines,
     waiting_lines,
 )
 
@@ -104,7 +105,8 @@ def processes_table(overview: Overview, most: int) -> RenderableType:
             texts = [Text(text) for text in cells(line_of(process, newest))[:-1]]
             texts[1].stylize(_STYLES.get(process.state, "green"))
             rows.append(texts)
-    more = [Text(line, style="yellow") for line in waiting_lines(overview)]
+    more = [Text(line) for line in serving_lines(overview)]
+    more += [Text(line, style="yellow") for line in waiting_lines(overview)]
     if hidden := len(overview.processes) - len(shown):
         more.insert(0, Text(f"and {hidden} more: run_status.py shows all", style="dim"))
     return Group(_Processes(rows), *more)

@@ -19,7 +19,15 @@ from rainbow_iqn_apex.monitoring.overview import Overview
 from rainbow_iqn_apex.monitoring.terminal import screen
 from rainbow_iqn_apex.monitoring.terminal.pictures import processes_table
 from rainbow_iqn_apex.monitoring.terminal.server_reader import RunState, ServerReader, ServerState
-from rainbow_iqn_apex.monitoring.terminal.status import COLUMNS, alert_lines, cells, headline, line_of, newest_version
+from rainbow_iqn_apex.monitoring.terminal.status import (
+    COLUMNS,
+    alert_lines,
+    cells,
+    headline,
+    line_of,
+    newest_version,
+    serving_lines,
+)
 
 _INTERVAL_S = 1.0
 _MOST_PROCESSES = 1000  # of a run in a table on a terminal
@@ -104,7 +112,8 @@ def text_of(state: ServerState) -> list[str]:
 def _run_lines(run: RunState) -> list[str]:
     if run.overview is None:
         return [f"run {run.name}", f"! {run.failure}"]
-    return [headline(run.overview), *_table(run.overview), *alert_lines(run.overview)]
+    overview = run.overview
+    return [headline(overview), *_table(overview), *serving_lines(overview), *alert_lines(overview)]
 
 
 def _table(overview: Overview) -> list[str]:

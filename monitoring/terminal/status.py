@@ -9,6 +9,7 @@ from rainbow_iqn_apex.monitoring.report import title_of
 from rainbow_iqn_apex.monitoring.terminal import scores
 
 COLUMNS = ("process", "state", "rate", "version", "lag", "unread", "memory", "seen", "pid", "host", "waits for")
+_MOST_SERVERS = 4  # that have a line each
 _EXACT = 1e15  # below which a float with a whole value is written as a whole number
 
 
@@ -16,15 +17,17 @@ _EXACT = 1e15  # below which a float with a whole value is written as a whole nu
 class Line:
     """A process at a moment; None for what it has not reported."""
 
-    role: str  # learner, actor, evaluation actor
-    number: int  # of the actor; 0 of the learner
+    role: str  # learner, actor, evaluation actor, inference server
+    number: int  # among those of this role; 0 of the learner
     state: str  # starting, missing, left, silent, lockstep, waiting, working
     host: str | None
     pid: int | None
     seen: float | None  # seconds since its last report
     rate: float | None
     rate_unit: str  # updates/s of a learner, steps/s of others
-    version: float | None  # of the weights: the newest that a learner has published, those that an actor plays with
+    version: (
+        float | None
+    )  # of the weights: the newest that a learner has published, those that an actor or a server computes with
     lag: float | None  # versions behind the newest
     unread: float | None  # messages that the learner has not read: all, or the actor's
     memory: float | None  # bytes
@@ -90,6 +93,28 @@ def waiting_lines(overview: Overview) -> list[str]:
             waiting.setdefault(process.report.waits_for, []).append(process)
     lines = [f"{names_of(turns)}: in lockstep, taking turns"] if turns else []
     return [*lines, *(f"{names_of(processes)}: waiting for {what}" for what, processes in waiting.items())]
+
+
+def serving_lines(overview: Overview) -> list[str]:
+    """Return what inference servers do, a line each."""
+    servers = [process for process in overview.processes if process.role == "inference server"]
+    lines = [f"{server.title}: {serving}" for server in servers if (serving := _serving(server))]
+    more = len(lines) - _MOST_SERVERS
+    return lines[:_MOST_SERVERS] + ([f"and {more} more inference servers: --json has all"] if more > 0 else [])
+
+
+def _serving(server: Process) -> str:
+    """Return what an inference server does, as far as it has reported it; empty for one that does nothing now."""
+    clients = server.value("inference/clients")
+    if clients is None or server.state not in ("working", "waiting"):
+        return ""
+    text = f"{formats.number(clients)} {'actor asks' if clients == 1 else 'actors ask'}"
+    if (batch := server.value("inference/batch")) is not None:
+        text += f", batches of {formats.rate(batch)} environments"
+    latency, slowest = server.value("inference/latency"), server.value("inference/slowest")
+    if latency is not None and slowest is not None:
+        text += f", answers after {formats.number(1000 * latency, 1)} ms (99 %: {formats.number(1000 * slowest, 1)} ms)"
+    return text
 
 
 def headline(overview: Overview) -> str:

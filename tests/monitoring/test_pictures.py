@@ -56,6 +56,16 @@ def test_columns_that_have_no_room_are_left_out_and_none_is_cut(width: int, colu
         assert re.search(rf"(?m)^{process} +{state}\b", text)
 
 
+def test_inference_servers_have_a_line_each_unless_they_are_many() -> None:
+    values = {"inference/clients": 1.0, "inference/batch": 8.0, "inference/latency": 0.002, "inference/slowest": 0.01}
+    servers = (Process("inference server", i, Report("inference server", i, "host", i, 0.0, 5.0, values=values), 1.0)
+               for i in range(6))  # fmt: skip
+    text = "\n".join(drawn(run_picture(replace(RUN, processes=(*PROCESSES, *servers)), 50), 120))
+    told = ": 1 actor asks, batches of 8.0 environments, answers after 2.0 ms (99 %: 10.0 ms)"
+    assert [f"inference server {i}{told}" in text for i in range(6)] == [True] * 4 + [False] * 2
+    assert "and 2 more inference servers: --json has all" in text
+
+
 @pytest.mark.parametrize("width", [40, 59, 60, 80, 120])
 def test_every_fact_and_part_keeps_its_name(width: int) -> None:
     text = "\n".join(drawn(process_picture(LEARNER, "pong", {"T_max": 1_000_000}), width))

@@ -11,6 +11,7 @@ import pytest
 from rainbow_iqn_apex.common.waiting import FOR_ROUND, FOR_WEIGHTS
 from rainbow_iqn_apex.memory.broker import reports
 from rainbow_iqn_apex.memory.broker.connection import Client
+from rainbow_iqn_apex.memory.broker.inference_servers import InferenceServers
 from rainbow_iqn_apex.memory.broker.run_status import RunStatus, write_run
 from rainbow_iqn_apex.memory.broker.transport import Keys
 from rainbow_iqn_apex.monitoring.terminal.server_reader import ServerReader
@@ -42,6 +43,37 @@ def test_all_processes_of_several_runs_are_shown(own_server: RedisServer, own_cl
     assert "run qbert: running" in qbert
     assert "qbert" not in status(own_server, "--run-name", "pong").out
     assert status(own_server, "--run-name", "other")[:2] == (1, "run other\n! the server has no run of this name\n\n")
+
+
+SERVED = {
+    "actor/version": 40.0, "inference/clients": 5.0, "inference/requests": 9e4, "inference/batch": 12.25,
+    "inference/latency": 0.0031, "inference/slowest": 0.0408, "process/memory": 5e8,
+}  # fmt: skip
+
+
+def test_inference_servers_are_shown(own_server: RedisServer, own_client: Client) -> None:
+    # Mutations: take the actors' keys for the servers'; an alarm about a server that has left; none about a silent one.
+    written = WrittenRun(own_client, "pong")
+    servers = InferenceServers(own_client, "pong", written.keys.run_id, 1)
+    for number in (0, 3):
+        servers.enlist(number)
+        written.report("inference server", number, SERVED)
+    code, out, _ = status(own_server)
+    assert code == 0
+    assert re.search(r"(?m)^inference server 0 +working +40 +1 +500 MB +\d s +1234 +here$", out)
+    told = "5 actors ask, batches of 12.2 environments, answers after 3.1 ms (99 %: 40.8 ms)"
+    assert [line for line in out.splitlines() if "actors ask" in line] == [
+        f"inference server {number}: {told}" for number in (0, 3)
+    ]
+    (pong,) = json.loads(status(own_server, "--json").out)["runs"]
+    *_, last = pong["processes"]
+    assert (last["role"], last["number"], last["rate"], last["metrics"]) == ("inference server", 3, None, SERVED)
+    written.report("inference server", 3, SERVED, ended=True)
+    assert status(own_server).code == 0, "it has left, and its actors have gone to another"
+    written.report("inference server", 0, SERVED, age=20)
+    code, out, _ = status(own_server)
+    assert code == 1 and re.search(r"(?m)^! inference server 0 has been silent for \d\d s$", out)
+    assert "actors ask" not in out
 
 
 def test_all_runs_are_read_on_one_connection(own_client: Client) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import closing
+from dataclasses import replace
 
 from rainbow_iqn_apex.common.waiting import FOR_WEIGHTS
 from rainbow_iqn_apex.memory.broker.connection import Client
@@ -47,9 +48,10 @@ class WrittenRun:
         now = time.time() - ago
         report = Report(role, number, "here", 1234 + number, now - began, now, ended, waits_for, values)
         actor = None if role == "learner" else number
-        with closing(ReportStore(self.client, self.keys)) as store:
+        keys = replace(self.keys, inference=role == "inference server")
+        with closing(ReportStore(self.client, keys)) as store:
             store.write(actor, encode(report))
-        self.client.expire(self.keys.report(number) if role == "actor" else self.keys.learner_report, int(KEPT_S - age))
+        self.client.expire(keys.learner_report if role == "learner" else keys.report(number), int(KEPT_S - age))
 
 
 def status(server: RedisServer, *options: str) -> Ended:

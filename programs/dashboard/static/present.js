@@ -82,7 +82,17 @@ function scoreEntry(name, score, facts) {
   return [name === "training" ? "Score in training" : "Score in evaluation", number(score, 4), parts.join(", ")];
 }
 
-function processRow({ title, state, age, host, process, began, waits_for, lag, values = {} }) {
+// What an inference server does: how many actors ask it, how much it computes together, and how long they wait.
+function serving(values) {
+  const batch = values["inference/batch"], latency = values["inference/latency"];
+  return [
+    `${whole(values["inference/clients"])} actors ask`,
+    ...(batch === undefined ? [] : [`batches of ${number(batch)}`]),
+    ...(latency === undefined ? [] : [`answers after ${number(1000 * latency)} ms`]),
+  ].join(", ");
+}
+
+function processRow({ title, role, state, age, host, process, began, waits_for, lag, values = {} }) {
   const speed = values["actor/steps_per_second"] ?? values["time/steps_per_second"];
   const version = values["actor/version"] ?? values["train/version"];
   const cells = [
@@ -90,7 +100,8 @@ function processRow({ title, state, age, host, process, began, waits_for, lag, v
     whole(values["actor/unread"] ?? values["redis/unread"]), number(values["process/cpu"]),
     bytes(values["process/memory"]), whole(values["process/restarts"]),
   ];
-  const detail = state === "waiting" ? `waits for ${waits_for}` : state === "silent" ? `silent for ${duration(age)}` : state === "lockstep" ? "in lockstep" : state;
+  const detail = state === "waiting" ? `waits for ${waits_for}` : state === "silent" ? `silent for ${duration(age)}` : state === "lockstep" ? "in lockstep"
+    : role === "inference server" && state === "working" ? serving(values) : state;
   const className = ["missing", "silent"].includes(state) ? "alarm" : ["working", "lockstep"].includes(state) ? "fine" : "";
   return make("tr", {},
     make("th", { scope: "row", textContent: title }),
