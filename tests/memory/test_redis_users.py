@@ -21,10 +21,11 @@ from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.actor_client import ActorClient
 from rainbow_iqn_apex.memory.broker.connection import Client, connect
 from rainbow_iqn_apex.memory.broker.films import FilmStore
+from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.learner_client import LearnerClient
 from rainbow_iqn_apex.memory.broker.lease import Lease
 from rainbow_iqn_apex.memory.broker.reports import ReportStore
-from rainbow_iqn_apex.memory.broker.run_client import RunOver, wait_for_run
+from rainbow_iqn_apex.memory.broker.run_client import RunClient, RunOver, wait_for_run
 from rainbow_iqn_apex.memory.broker.runs import run_names
 from rainbow_iqn_apex.memory.broker.transport import Keys, Scripts, last_sequence
 from rainbow_iqn_apex.memory.broker.views import ViewListener
@@ -120,6 +121,7 @@ def lead(guarded: Guarded, run_id: str) -> None:
             assert last_sequence(learner._client, learner.keys.log(0)) == 1
             learner.trim({0: 2})
             evaluate(guarded, learner, run.run_id)
+            serve(guarded, run.run_id)
             learner.write_progress("stopped", 4, 4, {0: 1})
             with pytest.raises(RunOver):
                 actor.record()
@@ -145,6 +147,26 @@ def evaluate(guarded: Guarded, learner: LearnerClient, run_id: str) -> None:
         learner.write_progress("running", 4, 4, {0: 0}, inbox.received)
         assert evaluator.unread() == 0
         learner.trim({0: 2}, evaluation=True)
+
+
+def serve(guarded: Guarded, run_id: str) -> None:
+    """An inference server's part of it, which has an actor's user; a learner may find it, too."""
+    number, address = 3, Address(3, "machine", "/path", "host", 7, clients=2)
+    keys = Keys("run", run_id, inference=True)
+    own, learners = (InferenceServers(client, "run", run_id, 1) for client in (guarded.actor, guarded.learner))
+    with (
+        RunClient(guarded.actor, keys, number, threading.Event(), own_number="--id-inference") as server,
+        Reporter(ReportStore(guarded.actor, keys), "inference server", number, lambda: Reading({}), EventLog()),
+    ):
+        own.enlist(number)
+        own.announce(address)
+        assert own.found() == learners.found() == [address]
+        assert own.secret() == learners.secret()
+        assert Scripts(guarded.actor).renew(keys.actor_lease(number), server.lease.token, 10_000)
+        assert (server.record().status, server.wait_for_version(1)) == ("running", 1)
+        server.wait_a_moment(1)
+        own.withdraw(number)
+        assert own.found() == []
 
 
 @pytest.mark.usefixtures("short_reads")
@@ -200,7 +222,14 @@ READ_BY_ACTORS = [
 ]
 
 
-VIEWERS_COMMANDS = ["EVAL return(1) 0", "PUBLISH riqx:{run}:id:view:0 x", "HSET riqx:{run} status stopped"]
+VIEWERS_COMMANDS = [
+    "EVAL return(1) 0",
+    "PUBLISH riqx:{run}:id:view:0 x",
+    "HSET riqx:{run} status stopped",
+    "SET riqx:{run}:id:inference:actor:0:address x",
+    "SET riqx:{run}:id:inference:actor:secret x NX",
+    "XADD riqx:{run}:id:inference:actors * actor 0",
+]
 
 
 def is_refused(client: redis.Redis, command: str) -> bool:
