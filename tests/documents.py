@@ -92,8 +92,8 @@ class Command(NamedTuple):
 PLACEHOLDERS = {"<ip>": "10.0.0.7", "<game>": "pong", "<snapshot>": "results/model_pong_2500000.pth"}
 SHELL = ("", "bash", "sh", "shell", "console")
 _STARTS = (
-    ".venv/bin/pip .venv/bin/python apex-actor apex-dashboard apex-eval apex-inference apex-learner apex-report apex-status "
-    "apt apt-get bash cat cd "
+    ".venv/bin/pip .venv/bin/python apex-actor apex-dashboard apex-eval apex-inference apex-learner apex-report "
+    "apex-status apt apt-get bash cat cd "
     "conda cp docker export git mkdir mypy nohup openssl pip printf prometheus pytest python python3 redis-cli "
     "redis-server ruff scp sh source ssh sudo tail tensorboard timeout tmux trackio uv wandb"
 ).split()

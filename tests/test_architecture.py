@@ -24,10 +24,7 @@ BELOW = {
     "args": frozenset({"agents", "common", "environments", "memory", "options"}),
 }
 FOLDERS = (*(BELOW.keys() - {"args"}), "programs", "benchmarks", "tests")
-LAUNCHERS = {
-    "dashboard", "launch_learner", "launch_actor", "launch_inference", "run_status", "saber_report", "sweep",
-    "test_multiple_seed",
-}  # fmt: skip
+LAUNCHERS = {path.stem for path in ROOT.glob("*.py")} - {"args"}
 MAX_FILE, MAX_FUNCTION = 350, 60  # lines
 PACKAGE = "rainbow_iqn_apex"  # what every module is imported from
 OWN = {*FOLDERS, "args", *LAUNCHERS}
