@@ -9,7 +9,8 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.environment_spec import Field
 
-ACTOR_BYTES = 350_000_000
+_ACTOR_BYTES = 350_000_000  # with PyTorch
+_ASKING_BYTES = 120_000_000  # without it
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
 
 
@@ -32,9 +33,15 @@ def row_bytes(observation: Field) -> int:
     return math.prod(observation.shape) * wire.DTYPES[observation.dtype].itemsize
 
 
+def actor_bytes(args: Args) -> int:
+    """Return the bytes that an actor with these settings needs beside its weights."""
+    return _ACTOR_BYTES if args.inference == "local" else _ASKING_BYTES
+
+
 def check_actor(args: Args) -> None:
     """Raise UserError if an actor does not fit into this machine's memory and --force is not given."""
-    refuse([Need("actor", ACTOR_BYTES, available_memory(), "free here", "start fewer actors on this machine")], args)
+    needed, there = actor_bytes(args), available_memory()
+    refuse([Need("actor", needed, there, "free here", "start fewer actors on this machine")], args)
 
 
 def available_memory() -> int:

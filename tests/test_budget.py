@@ -127,6 +127,21 @@ def test_memory_that_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert memory_needs.available_memory() > free // 2
 
 
+def test_an_actor_that_asks_fits_where_one_that_computes_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Mutation: ask the same memory of both.
+    (tmp_path / "memory.max").write_text("200000000\n")
+    (tmp_path / "memory.current").write_text("0\n")
+    monkeypatch.setattr(memory_needs, "CONTROL_GROUP", tmp_path)
+    for place in ("server", "learner"):
+        memory_needs.check_actor(options.parse(["--id-actor", "0", "--inference", place], "test", ""))
+    with pytest.raises(
+        UserError, match=r"^start fewer actors on this machine: actor 0\.\d GB of 0\.2 GB free here; --force"
+    ):
+        memory_needs.check_actor(options.parse(["--id-actor", "0"], "test", ""))
+
+
 def test_the_files_of_a_run_are_as_large_as_announced(tmp_path: Path) -> None:
     # Mutation: count a checkpoint as 3 times the weights, or one checkpoint less.
     args = options.parse("--memory-capacity 100000 --hidden-size 100 --precision float32".split(), "test", "")

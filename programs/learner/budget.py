@@ -23,7 +23,7 @@ from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture.tables import most_measured
 from rainbow_iqn_apex.memory.queue import LOG_ROWS
 from rainbow_iqn_apex.programs.learner.buffers import held
-from rainbow_iqn_apex.programs.memory_needs import ACTOR_BYTES, Need, available_memory, gigabytes, refuse, row_bytes
+from rainbow_iqn_apex.programs.memory_needs import Need, actor_bytes, available_memory, gigabytes, refuse, row_bytes
 
 _LEARNER = 670_000_000  # Python, PyTorch, temporaries of a Rainbow agent's update
 _READ_SHARE = 8  # of the bytes of one read of the log: Python's objects for many small messages take six times as much
@@ -102,7 +102,8 @@ def check_learner(
     what = "results and Redis's file" if file else "results"
     disk = file + max(0, _files_bytes(args, agent, weights, kept) - _present_bytes(args)) + _PLOTS
     needs.append(Need(what, disk, free, "free on the disk", "--path-to-results: make room there"))
-    print(f"Budget: {'; '.join(map(str, needs))}; each actor {gigabytes(ACTOR_BYTES + weights)}", flush=True)
+    actor = actor_bytes(args) + (weights if args.inference == "local" else 0)
+    print(f"Budget: {'; '.join(map(str, needs))}; each actor {gigabytes(actor)}", flush=True)
     refuse(needs, args)
 
 
