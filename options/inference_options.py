@@ -13,7 +13,7 @@ class InferenceOptions:
     inference: str = option(
         "local",
         "where an actor's actions are computed: local (in the actor), server (by launch_inference.py, so that actors "
-        "load no torch), or learner (as server, and the learner starts one itself)",
+        "load no torch), or learner (as server, and the learner starts one itself); the run's name and settings stay",
         choices=("local", "server", "learner"),
     )
     id_inference: int = option(0, "number of this inference server, from 0", least=0, most=MAX_ACTORS - 1)

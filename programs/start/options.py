@@ -159,7 +159,7 @@ def check_inference(parsed: Args) -> None:
     """Raise UserError for actors that would have to reach an inference server, to which no tunnel leads."""
     if parsed.inference != "local":
         raise UserError(
-            f"{hosts.OPTION}, --inference: actors elsewhere reach Redis alone through ssh, and no inference server: "
+            "--hosts, --inference: actors elsewhere reach Redis alone through ssh, and no inference server: "
             "leave --inference out, or start them by hand (docs/inference.md)"
         )
 
