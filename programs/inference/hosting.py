@@ -16,6 +16,7 @@ from rainbow_iqn_apex.memory.rows import Array, Arrays
 from rainbow_iqn_apex.programs.inference.computing import Forms, act_together, answer_arrays
 from rainbow_iqn_apex.programs.inference.messages import Answer, Hello, Refusal, Request
 from rainbow_iqn_apex.programs.inference.peers import Peer
+from rainbow_iqn_apex.programs.inference.service import REMEMBERED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +37,7 @@ class Alone:
         self.spec = blank.spec
         self.forms = Forms(blank, environment, places)
         self.version = 0
-        self.batches: deque[int] = deque([1], maxlen=1)
+        self.batches: deque[int] = deque(maxlen=REMEMBERED)  # environments of the newest requests
         self._make = make
         self._fetch = fetch
         self._policies: dict[Peer, Policy] = {}
@@ -92,6 +93,7 @@ class Alone:
             case "act":
                 asked = self.forms.asked(request, peer.kept.get(request.after))
                 ((output, state),) = act_together(policy, [asked], own_places=True)
+                self.batches.append(len(asked.places))
                 peer.keep(request.call, state)
                 arrays = answer_arrays(output, state)
         if (drawn := policy.random_state()) is not None:

@@ -8,6 +8,8 @@ from rainbow_iqn_apex.programs.inference.computing import Forms
 from rainbow_iqn_apex.programs.inference.messages import Answer, Hello, Refusal, Request
 from rainbow_iqn_apex.programs.inference.peers import Peer
 
+REMEMBERED = 1000  # batches, for the report
+
 
 class Service(Protocol):
     """Computes answers."""

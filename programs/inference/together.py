@@ -10,11 +10,10 @@ from rainbow_iqn_apex.programs.inference.batching import BatchRule
 from rainbow_iqn_apex.programs.inference.computing import Asked, Forms, act_together, answer_arrays
 from rainbow_iqn_apex.programs.inference.messages import Answer, Hello, Refusal, Request
 from rainbow_iqn_apex.programs.inference.peers import Peer
+from rainbow_iqn_apex.programs.inference.service import REMEMBERED
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_REMEMBERED = 1000  # batches, for the report
 
 
 class Together:
@@ -27,7 +26,7 @@ class Together:
     ) -> None:
         self.spec = policy.spec
         self.forms = Forms(policy, environment, places)
-        self.batches: deque[int] = deque(maxlen=_REMEMBERED)  # environments of the newest batches
+        self.batches: deque[int] = deque(maxlen=REMEMBERED)  # environments of the newest batches
         self._policy = policy
         self._rule = rule or BatchRule()
         self._waiting: deque[tuple[Peer, Asked]] = deque()
