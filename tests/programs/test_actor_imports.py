@@ -40,8 +40,10 @@ assert "process/gpu_memory" not in ProcessUse().measure()
 def test_an_actor_s_modules_import_neither_torch_nor_numba() -> None:
     # Mutation: import `programs.agent` at the top of `programs/actor/policies.py`.
     assert run("-c", IMPORTS + LOADED) == (0, "", "")
-    code, _, errors = run("-c", f"{IMPORTS}\npolicies.load(None){LOADED}")
-    assert (code, errors) == (1, "torch\n"), "a policy of its own needs it"
+    for place, loaded in (("server", ""), ("local", "torch\n")):
+        given = f"args.parse(['--inference', {place!r}], '', '')"
+        code, _, errors = run("-c", f"{IMPORTS}\nfrom rainbow_iqn_apex import args\npolicies.load({given}){LOADED}")
+        assert (code, errors) == (bool(loaded), loaded), "a policy of its own needs it"
 
 
 def test_a_policy_that_computes_elsewhere_plays_without_torch() -> None:
