@@ -38,6 +38,7 @@ class Forms:
         self._row = _single(rows._asdict())
         self.state = _single(state)
         self.answer = _single(answer_arrays(output, state))
+        self.answer |= {f"state.{STACK}": form for name, form in self.state.items() if name == STACK}  # if there is one
         played = {name: ((policy.spec.window, *f.shape), f.dtype) for name, f in _played(policy, environment).items()}
         extras = {f"extras.{name}": array for name, array in output.extras.items()}
         self._rows_of_chunk = played | {
