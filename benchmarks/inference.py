@@ -34,7 +34,7 @@ from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.inference.batching import BatchRule
-from rainbow_iqn_apex.programs.inference.link import Asker, Link
+from rainbow_iqn_apex.programs.inference.link import MOST_ANSWER, Asker, Link
 from rainbow_iqn_apex.programs.inference.listening import listening
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
 from rainbow_iqn_apex.programs.inference.server import InferenceServer
@@ -95,8 +95,8 @@ class _CountingLink(Link):
         self.counted += len(data)
         super().send(data)
 
-    def receive(self, seconds: float) -> bytes | None:
-        data = super().receive(seconds)
+    def receive(self, seconds: float, most: int = MOST_ANSWER) -> bytes | None:
+        data = super().receive(seconds, most)
         self.counted += len(data or b"")
         return data
 

@@ -49,7 +49,7 @@ class InferenceServers:
         """Return the run's secret; make it, if nobody has. Raises RunError for one that is none of ours."""
         key = f"{self.keys.beside(0).beginning}inference:actor:secret"
         self._client.set(key, secrets.token_hex(32), nx=True)
-        secret = cast(bytes | None, self._client.get(key)) or b""
+        secret = cast(bytes, self._client.getrange(key, 0, _MOST_BYTES))
         if not _SECRET.fullmatch(secret):
             raise RunError(f"the secret of the inference servers in Redis, {key}, is damaged: delete it with redis-cli")
         return secret

@@ -16,14 +16,14 @@ class BatchRule:
 
     def __init__(self) -> None:
         self.mean_s = 0.0  # that a batch takes
-        self._asked: dict[Hashable, float] = {}  # when each live asker has last asked
+        self._asked: dict[tuple[Hashable, int], float] = {}  # when each live asker has last asked
         self._next_look = 0.0
         self._waiting = 0
         self._since = 0.0  # when the first request of the next batch came
 
-    def ask(self, who: Hashable, now: float) -> None:
-        """Count a request."""
-        self._asked[who] = now
+    def ask(self, client: Hashable, group: int, now: float) -> None:
+        """Count a request of a client for a group of its environments."""
+        self._asked[client, group] = now
         self._since = self._since if self._waiting else now
         self._waiting += 1
 
@@ -38,9 +38,9 @@ class BatchRule:
             return 0.0
         return max(0.0, self._since + self.mean_s - now)
 
-    def leave(self, who: Hashable, requests: int) -> None:
-        """Forget an asker that has gone, and its requests."""
-        self._asked.pop(who, None)
+    def leave(self, client: Hashable, requests: int) -> None:
+        """Forget a client that has gone, and its requests."""
+        self._asked = {who: at for who, at in self._asked.items() if who[0] != client}
         self._waiting -= requests
 
     def begin(self) -> None:

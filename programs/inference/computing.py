@@ -7,8 +7,8 @@ from itertools import accumulate
 import numpy as np
 
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, Policy
-from rainbow_iqn_apex.memory.chunk import LAST_ACTION, forms
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field
+from rainbow_iqn_apex.memory.chunk import LAST_ACTION, MOST, forms
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, Field, unpack
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
 from rainbow_iqn_apex.programs.inference.messages import STACK, Refusal, Request
 
@@ -35,8 +35,10 @@ class Forms:
             np.ones(1, np.float32),
         )  # fmt: skip
         output, state = policy.act(rows, {}, None)
-        self._row = {name: (form[0][1:], form[1]) for name, form in forms(rows._asdict()).items()}
-        self.state = {name: (form[0][1:], form[1]) for name, form in forms(state).items()}
+        self._row = _single(rows._asdict())
+        self.state = _single(state)
+        self.answer = _single(answer_arrays(output, state))
+        self.answer |= {f"state.{STACK}": form for name, form in self.state.items() if name == STACK}  # if there is one
         played = {name: ((policy.spec.window, *f.shape), f.dtype) for name, f in _played(policy, environment).items()}
         extras = {f"extras.{name}": array for name, array in output.extras.items()}
         self._rows_of_chunk = played | {
@@ -62,9 +64,16 @@ class Forms:
         state = kept if kept is not None else state or self.blank(count)
         if forms(state) != _many(self.state, count):
             raise Refusal(f"the state is {forms(state)}, expected {_many(self.state, count)}")
+        if not all(self._is_sane(name, array) for name, array in (rows | state).items()):
+            raise Refusal(f"a number that is not finite, or beyond {MOST:g}")
         if LAST_ACTION in state and (error := self._environment.action.error(state[LAST_ACTION])):
             raise Refusal(f"the state has {error}")
         return Asked(request, Rows(**rows), state, places)
+
+    def _is_sane(self, name: str, array: Array) -> bool:
+        """Return whether numbers are those of a chunk, so that nothing that is computed of them overflows."""
+        parts = unpack(self._environment.observation, array) if name in ("obs", STACK) else [array]
+        return all(np.abs(part).max() <= MOST for part in parts if part.dtype.kind == "f" and part.size)  # not so NaN
 
     def priorities(self, policy: Policy, request: Request) -> Arrays:
         """Return the priorities of a chunk's rows; raises Refusal for other arrays, and for an agent without any."""
@@ -82,13 +91,19 @@ def _played(policy: Policy, environment: EnvironmentSpec) -> dict[str, Field]:
     return fields
 
 
+def _single(arrays: Arrays) -> dict[str, tuple[tuple[int, ...], str]]:
+    return {name: (shape[1:], dtype) for name, (shape, dtype) in forms(arrays).items()}
+
+
 def _many(forms_: dict[str, tuple[tuple[int, ...], str]], count: int) -> dict[str, tuple[tuple[int, ...], str]]:
     return {name: ((count, *shape), dtype) for name, (shape, dtype) in forms_.items()}
 
 
 def answer_arrays(output: ActorOutput, state: Arrays) -> Arrays:
     """Return what an answer to "act" holds."""
-    arrays = {"actions": output.actions} | {f"extras.{name}": array for name, array in output.extras.items()}
+    # As a row stores them: some agents draw int64, or now the one and now the other.
+    actions = output.actions.astype(np.int32) if output.actions.dtype.kind == "i" else output.actions
+    arrays = {"actions": actions} | {f"extras.{name}": array for name, array in output.extras.items()}
     return arrays | {f"state.{name}": array for name, array in state.items() if name != STACK}
 
 

@@ -43,7 +43,7 @@ class ServerFinder:
                     time.sleep(_PAUSE_S)
                 try:
                     link = Link(address, self._who, self._servers.secret(), self._tls)
-                except (OSError, Refusal):
+                except (OSError, ValueError, Refusal):  # ValueError: the name of a host that can be none
                     self._failed[address.number] = time.monotonic()
                     continue
                 if lost is not None:
@@ -55,8 +55,10 @@ class ServerFinder:
     def _sorted(self, found: list[Address]) -> list[Address]:
         """Return servers in the order in which to try them."""
 
-        def rank(address: Address) -> tuple[bool, int, float]:
-            return self._has_failed(address), address.clients, random.random()
+        def rank(address: Address) -> tuple[float, int, float]:
+            # If all have failed, they take turns: the one with the fewest clients may be one that can never be asked.
+            failed = self._failed[address.number] if self._has_failed(address) else 0.0
+            return failed, address.clients, random.random()
 
         return sorted(found, key=rank)
 

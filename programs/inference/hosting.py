@@ -50,6 +50,8 @@ class Alone:
 
     def ask(self, peer: Peer, request: Request) -> list[Answer]:
         """Take a request behind the client's others."""
+        if request.kind != "act" and request.step < 0:
+            raise Refusal(f"a {request.kind} of {request.step}")
         self._asked[peer].append(request)
         self._next_work = 0.0
         return []
@@ -91,6 +93,8 @@ class Alone:
             case "priorities":
                 arrays = self.forms.priorities(policy, request)
             case "act":
+                if request.after and request.after not in peer.kept:
+                    return Answer(request.call, policy.version, wants_state=True, arrays={})
                 asked = self.forms.asked(request, peer.kept.get(request.after))
                 ((output, state),) = act_together(policy, [asked], own_places=True)
                 self.batches.append(len(asked.places))

@@ -21,6 +21,7 @@ from rainbow_iqn_apex.programs.inference.messages import (
     is_proof,
     proof,
     say,
+    spec_of,
 )
 
 GREETING_S = 5.0  # within which a server that is there answers
@@ -43,15 +44,16 @@ class Link:
         self._socket = _connect(address, tls)
         try:
             self.welcome = self._greet(who, secret)
+            self.spec = spec_of(self.welcome)
         except BaseException:
             self.close()
             raise
 
     def _greet(self, who: Asker, secret: bytes) -> Welcome:
-        challenge: Challenge = hear(self._message(GREETING_S, MOST_GREETING), Challenge)
+        challenge: Challenge = hear(self._greeting(), Challenge)
         nonce = secrets.token_hex(16)
         self.send(say(Hello(proof(secret, "client", challenge.nonce), nonce, who.actor, who.evaluates)))
-        welcome: Welcome = hear(self._message(GREETING_S, MOST_GREETING), Welcome)
+        welcome: Welcome = hear(self._greeting(), Welcome)
         if not is_proof(welcome.proof, secret, "server", nonce):
             raise Refusal("the server does not know the run's secret")
         return welcome
@@ -61,10 +63,10 @@ class Link:
         self._socket.settimeout(GREETING_S)
         self._socket.sendall(data)
 
-    def receive(self, seconds: float) -> bytes | None:
+    def receive(self, seconds: float, most: int = MOST_ANSWER) -> bytes | None:
         """Return the next message, None if it does not come within so many seconds; raises OSError or Refusal."""
         end = time.monotonic() + seconds
-        while (found := self._cut(MOST_ANSWER)) is None:
+        while (found := self._cut(most)) is None:
             if (left := end - time.monotonic()) <= 0:
                 return None
             self._socket.settimeout(left)
@@ -75,8 +77,8 @@ class Link:
                 self._in += data
         return found
 
-    def _message(self, seconds: float, most: int) -> bytes:
-        if (data := self.receive(seconds)) is None or len(data) > most:
+    def _greeting(self) -> bytes:
+        if (data := self.receive(GREETING_S, MOST_GREETING)) is None:
             raise TimeoutError("the inference server does not answer")
         return data
 
@@ -102,10 +104,7 @@ class Link:
 def _connect(address: Address, tls: Tls | None) -> socket.socket:
     if address.path and address.machine == this_host():
         with suppress(OSError):  # another machine may have the same name, or the socket may be in another container
-            link = socket.socket(socket.AF_UNIX)
-            link.settimeout(GREETING_S)
-            link.connect(address.path)
-            return link
+            return _connect_here(address.path)
     if not address.port:
         raise ConnectionRefusedError(f"inference server {address.number} serves its own machine alone")
     link = socket.create_connection((address.host, address.port), GREETING_S)
@@ -114,3 +113,14 @@ def _connect(address: Address, tls: Tls | None) -> socket.socket:
         return link
     context = ssl.create_default_context(cafile=tls.ca_certs)
     return context.wrap_socket(link, server_hostname=address.host)
+
+
+def _connect_here(path: str) -> socket.socket:
+    link = socket.socket(socket.AF_UNIX)
+    try:
+        link.settimeout(GREETING_S)
+        link.connect(path)
+    except BaseException:
+        link.close()
+        raise
+    return link

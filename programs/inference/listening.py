@@ -66,7 +66,7 @@ def tls_context(environment: Mapping[str, str]) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        context.load_cert_chain(certificate, environment.get(KEY) or None)
+        context.load_cert_chain(certificate, environment.get(KEY) or None, password="")  # asks nobody
     except (OSError, ssl.SSLError) as error:
         raise UserError(f"{CERT}: {certificate} and {KEY} cannot be used ({error})") from error
     return context

@@ -4,7 +4,7 @@ Before that both prove that they know the run's secret. All in order, C the clie
 
     S  Challenge(nonce)
     C  Hello(proof of that nonce, nonce, who it is)
-    S  Welcome(proof of that nonce, ChunkSpec, forms of the state)
+    S  Welcome(proof of that nonce, ChunkSpec, forms of an answer)
     C  Request, Request, ...                              S  Answer to each
 
 A client that says anything else is cut off. In lockstep the server computes for each client alone, and answers its
@@ -58,7 +58,7 @@ class Welcome(Struct, frozen=True, forbid_unknown_fields=True):
 
     proof: Proof
     spec: dict[str, Any]  # of the agent's chunks
-    state: dict[str, tuple[tuple[Count, ...], str]]  # shape and dtype of what is kept of an environment
+    answer: dict[str, tuple[tuple[Count, ...], str]]  # shapes, for one environment, and dtypes of an answer to "act"
     alone: bool  # whether each client is computed alone, in lockstep
 
 

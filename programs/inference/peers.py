@@ -56,7 +56,16 @@ class Peer:
     @property
     def may_read(self) -> bool:
         """Whether more may be read of it."""
-        return len(self.asked) < MOST_OPEN
+        return self._is_shaking or self._may_ask(len(self.asked))
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `complete` would return something."""
+        return self._may_ask(len(self.asked)) and self._stop() is not None
+
+    def _may_ask(self, asked: int) -> bool:
+        """Return whether another request is taken; one that does not read its answers has to wait, too."""
+        return not self._out and asked < MOST_OPEN
 
     def is_stuck(self, now: float) -> bool:
         """Return whether it has been in the middle of something for too long."""
@@ -64,29 +73,38 @@ class Peer:
             return now - self._since > _GREETING_S
         return bool(self._in or self._out) and not self.asked and now - self._since > _STUCK_S
 
-    def read(self) -> list[bytes]:
-        """Return the messages that are complete; raises Refusal for a message that is too long, OSError at the end."""
+    def read(self) -> None:
+        """Read what has come; raises OSError at the end."""
+        if self.is_known and not self._in:
+            self._since = time.monotonic()
         with suppress(*_WAITS):
             self._begin_tls()
-            while len(self._in) <= self._most + LENGTH.size:
+            while len(self._in) <= self._longest + LENGTH.size:
                 data = self.link.recv(_READ)
                 if not data:
                     raise ConnectionResetError("the client has gone")
                 self._in += data
                 if len(data) < _READ:
                     break
-        return self.complete()
+
+    @property
+    def _longest(self) -> int:
+        return self._most if self.is_known else MOST_GREETING
+
+    def _stop(self) -> int | None:
+        """Return where the first message ends, None if it is not complete; raises Refusal for one that is too long."""
+        if len(self._in) < LENGTH.size:
+            return None
+        length = LENGTH.unpack_from(self._in)[0]
+        if length > self._longest:
+            raise Refusal(f"a message of {length} bytes")
+        stop: int = LENGTH.size + length
+        return stop if stop <= len(self._in) else None
 
     def complete(self) -> list[bytes]:
-        """Return the messages that have been read, as many as may wait."""
+        """Return messages that have been read, as many as may wait; raises Refusal for one that is too long."""
         found: list[bytes] = []
-        while len(self._in) >= LENGTH.size and len(self.asked) + len(found) < MOST_OPEN:
-            length = LENGTH.unpack_from(self._in)[0]
-            if length > (self._most if self.is_known else MOST_GREETING):
-                raise Refusal(f"a message of {length} bytes")
-            stop = LENGTH.size + length
-            if len(self._in) < stop:
-                break
+        while self._may_ask(len(self.asked) + len(found)) and (stop := self._stop()) is not None:
             found.append(bytes(self._in[LENGTH.size : stop]))
             del self._in[:stop]
             self._since = time.monotonic()

@@ -25,13 +25,13 @@ from rainbow_iqn_apex.programs.inference.messages import (
     Request,
     decode_answer,
     encode_request,
-    spec_of,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 ANSWER_S = 5.0  # for an answer, after which the server counts as gone
+_STACK = f"state.{STACK}"  # is among the forms, but is not sent back
 _TICK_S = 0.2  # between two looks whether this process shall stop
 _KEPT = 8  # newest states whose calls the server may know
 
@@ -68,10 +68,9 @@ class RemotePolicy(AskingPolicy):
         self._link: Link = finder.find()
         self._alone = self._link.welcome.alone
         self.groups = 1 if self._alone else 2
-        self.spec = spec_of(self._link.welcome)
-        forms_ = {name: (tuple(shape), dtype) for name, (shape, dtype) in self._link.welcome.state.items()}
-        self._has_stack = forms_.pop(STACK, None) is not None
-        self._state = forms_  # what is kept of an environment besides
+        self.spec = self._link.spec
+        self._answer = self._link.welcome.answer  # forms of what is answered for one environment
+        self._has_stack = _STACK in self._answer
 
     def load(self, weights: "dict[str, Tensor]", version: int) -> None:  # noqa: ARG002 - the servers load them
         """Act with weights of this version in lockstep; without, each answer has the version that computed it."""
@@ -102,9 +101,8 @@ class RemotePolicy(AskingPolicy):
         """Ask for actions without waiting for them; takes what `act` does, and returns the call for `take`."""
         own = self._first + np.arange(len(rows.reward)) if places is None else places
         arrays = {f"rows.{name}": array for name, array in rows._asdict().items()} | {"places": own.astype(np.int64)}
-        return self._begin(
-            "act", arrays, -1 if step is None else step, state, self._pushed(rows, state) if self._has_stack else None
-        )
+        stack = pushed(rows, state, self.spec.stack) if self._has_stack else None
+        return self._begin("act", arrays, -1 if step is None else step, state, stack)
 
     def take(self, call: int) -> Acted:
         """Wait for the actions of a call; if need be, ask again, and another server."""
@@ -179,20 +177,14 @@ class RemotePolicy(AskingPolicy):
     def _check(self, call: _Call, answer: Answer) -> None:
         """Raise Refusal for arrays of other names or sizes than a server of ours gives."""
         arrays = answer.arrays
-        if call.request.kind != "act":
+        if call.request.kind == "act":
+            count = len(call.request.arrays["places"])
+            wanted = {name: ((count, *shape), dtype) for name, (shape, dtype) in self._answer.items()}
+            wanted.pop(_STACK, None)
+        else:
             wanted = {"priorities": ((self.spec.samples,), "float32")} if call.request.kind == "priorities" else {}
-            if forms(arrays) != wanted:
-                raise Refusal(f"it answers with {forms(arrays)} in the place of {wanted}")
-            return
-        count = len(call.request.arrays["places"])
-        state = {name: ((count, *shape), dtype) for name, (shape, dtype) in self._state.items()}
-        rest = {name for name in arrays if not name.startswith(("extras.", "state."))}
-        if (
-            rest != {"actions"}
-            or any(len(array) != count for array in arrays.values())
-            or forms(section(arrays, "state.")) != state
-        ):
-            raise Refusal(f"it answers with {forms(arrays)} for {count} environments")
+        if forms(arrays) != wanted:
+            raise Refusal(f"it answers with {forms(arrays)} in the place of {wanted}")
 
     def _replace(self, why: Exception | None) -> None:
         """Go to another server, or to the same one again, with all calls that are under way."""
@@ -206,7 +198,8 @@ class RemotePolicy(AskingPolicy):
         while True:
             self._link = self._finder.find(self._link.address, why)
             try:
-                if spec_of(self._link.welcome) != self.spec:
+                found = self._link.welcome
+                if (self._link.spec, found.answer, found.alone) != (self.spec, self._answer, self._alone):
                     raise Refusal("it has another agent")
                 for call in self._calls.values():
                     if call.answer is None:
@@ -217,10 +210,11 @@ class RemotePolicy(AskingPolicy):
             else:
                 return
 
-    def _pushed(self, rows: Rows, state: Arrays) -> Array:
-        """Push the new frames [E, ...] onto the stacks [E, S, ...], as `agents.ops.frames.push_frame` does."""
-        obs, size = rows.obs, self.spec.stack
-        older = state[STACK][:, 1:] if state else np.zeros((len(obs), size - 1, *obs.shape[1:]), obs.dtype)
-        stack = np.concatenate((older, obs[:, None]), axis=1)
-        stack[rows.step_type == int(StepType.FIRST), :-1] = 0
-        return stack
+
+def pushed(rows: Rows, state: Arrays, size: int) -> Array:
+    """Push the new frames [E, ...] onto the stacks [E, size, ...], as `agents.ops.frames.push_frame` does."""
+    obs = rows.obs
+    older = state[STACK][:, 1:] if state else np.zeros((len(obs), size - 1, *obs.shape[1:]), obs.dtype)
+    stack = np.concatenate((older, obs[:, None]), axis=1)
+    stack[rows.step_type == int(StepType.FIRST), :-1] = 0
+    return stack

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from statistics import fmean
 
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.programs.inference.messages import (
     Answer,
     Refusal,
@@ -45,8 +46,10 @@ class InferenceServer:
         self._service = service
         self._secret = secret
         self._tls = tls
+        self._each = each
         self._most = (each + service.spec.window) * service.forms.environment_bytes + _MESSAGE_BYTES
         self._peers: dict[int, Peer] = {}  # by the number of the socket
+        self._unfinished: list[Peer] = []  # have said more than is taken of one peer at a time
         self._selector = selectors.DefaultSelector()
         for place in listening:
             place.setblocking(False)
@@ -70,13 +73,16 @@ class InferenceServer:
                 if look():
                     return
                 self._drop_stuck(now)
-            wait = min(self._service.wait_s(now), next_look - now)
+            unfinished, self._unfinished = self._unfinished, []
+            wait = 0.0 if unfinished else min(self._service.wait_s(now), next_look - now)
             for key, events in self._selector.select(max(0.0, wait)):
                 if key.data is None:
                     assert isinstance(key.fileobj, socket.socket)
                     self._accept(key.fileobj)
                 else:
                     self._serve(key.data, events)
+            for peer in unfinished:
+                self._serve(peer, 0)
             if self._service.wait_s(time.monotonic()) == 0.0:
                 for peer, answer in self._service.work():
                     self._give(peer, answer)
@@ -92,8 +98,10 @@ class InferenceServer:
             link, _ = listening.accept()
         except OSError:  # it has gone, or this process may open no more files
             return
-        unknown = sum(not peer.is_known for peer in self._peers.values())
-        if len(self._peers) >= MOST_PEERS or unknown >= _MOST_UNKNOWN:
+        unknown = [peer for peer in self._peers.values() if not peer.is_known]
+        if len(unknown) >= _MOST_UNKNOWN:
+            self._drop(unknown[0])  # the oldest one: a client of ours proves within a moment that it belongs to the run
+        if len(self._peers) >= MOST_PEERS:
             link.close()
             return
         try:
@@ -110,18 +118,23 @@ class InferenceServer:
         self._selector.register(link, selectors.EVENT_READ, peer)
 
     def _serve(self, peer: Peer, events: int) -> None:
+        if peer.link.fileno() < 0:
+            return  # it has gone meanwhile
         try:
             if events & selectors.EVENT_WRITE:
                 peer.write()
             if events & selectors.EVENT_READ:
-                for data in peer.read():
-                    self._take(peer, data)
-            self._watch(peer)
+                peer.read()
+            self._go_on(peer)
         except (Refusal, OSError) as error:
             self._drop(peer, error)
 
-    def _watch(self, peer: Peer) -> None:
-        """Wait for what this client may do next."""
+    def _go_on(self, peer: Peer) -> None:
+        """Take some of what a client has said, and wait for what it may do next."""
+        for data in peer.complete():
+            self._take(peer, data)
+        if peer.has_more:
+            self._unfinished.append(peer)
         events = (selectors.EVENT_READ if peer.may_read else 0) | (selectors.EVENT_WRITE if peer.wants_to_write else 0)
         known = self._selector.get_map().get(peer.link)
         if known is None:
@@ -138,9 +151,11 @@ class InferenceServer:
             hello = peer.greet(data)
             shown = proof(self._secret, "server", hello.nonce)
             service.welcome(peer, hello)
-            peer.send(say(Welcome(shown, asdict(service.spec), service.forms.state, service.alone)))
+            peer.send(say(Welcome(shown, asdict(service.spec), service.forms.answer, service.alone)))
             return
         request = decode_request(data)
+        if "places" in request.arrays and request.arrays["places"].size > self._each:
+            raise Refusal(f"a request about more than {self._each} environments")
         if request.call in peer.asked:
             raise Refusal(f"call {request.call} twice")
         peer.asked[request.call] = time.monotonic()
@@ -155,9 +170,7 @@ class InferenceServer:
             if isinstance(answer, Refusal):
                 raise answer
             self._send(peer, answer)
-            for data in peer.complete():
-                self._take(peer, data)
-            self._watch(peer)
+            self._go_on(peer)
         except (Refusal, OSError) as error:
             self._drop(peer, error)
 
@@ -175,7 +188,7 @@ class InferenceServer:
         if isinstance(why, Refusal):
             self._refused += 1
             if self._refused & (self._refused - 1) == 0:  # 1, 2, 4, 8, ...
-                print(f"Refused a client ({self._refused} so far): {why}", flush=True)
+                print(f"Refused a client ({self._refused} so far): {one_line(why)}", flush=True)
         if self._selector.get_map().get(peer.link) is not None:
             self._selector.unregister(peer.link)
         self._peers = {number: each for number, each in self._peers.items() if each is not peer}

@@ -61,7 +61,7 @@ class Together:
             return [Answer(request.call, self.version, wants_state=True, arrays={})]
         asked = self.forms.asked(request, kept)
         self._waiting.append((peer, asked))
-        self._rule.ask(_asker(peer, asked), time.monotonic())
+        self._rule.ask(peer, int(asked.places[0]), time.monotonic())
         return []
 
     def wait_s(self, now: float) -> float:
@@ -77,7 +77,7 @@ class Together:
         self.batches.append(sum(len(asked.places) for _, asked in batch))
         answers: list[tuple[Peer, Answer | Refusal]] = []
         for (peer, asked), (output, state) in zip(batch, acted, strict=True):
-            peer.keep(asked.request.call, state)
+            peer.keep(asked.request.call, {name: array.copy() for name, array in state.items()})  # not all of the batch
             arrays = answer_arrays(output, state)
             answers.append((peer, Answer(asked.request.call, output.version, wants_state=False, arrays=arrays)))
         self._rule.end(time.monotonic() - begun)
@@ -85,11 +85,6 @@ class Together:
 
     def leave(self, peer: Peer) -> None:
         """Forget a client and its requests."""
-        for asked in [asked for who, asked in self._waiting if who is peer]:
-            self._rule.leave(_asker(peer, asked), 1)
-        self._waiting = deque(waiting for waiting in self._waiting if waiting[0] is not peer)
-
-
-def _asker(peer: Peer, asked: Asked) -> tuple[int, int]:
-    """Name a group of environments of a client."""
-    return id(peer), int(asked.places[0])
+        left = deque(waiting for waiting in self._waiting if waiting[0] is not peer)
+        self._rule.leave(peer, len(self._waiting) - len(left))
+        self._waiting = left

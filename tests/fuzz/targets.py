@@ -39,6 +39,7 @@ from rainbow_iqn_apex.saber.results.summary import rolling_summaries
 from rainbow_iqn_apex.saber.results.task import Task
 from rainbow_iqn_apex.saber.results.training_log import HEADER, format_record, read_records
 from tests.chain.environment import ChainEnvironment
+from tests.fuzz.inference_targets import inference_targets
 from tests.fuzz.mutate import bomb, damage_lines, forge_archive, forge_packet
 from tests.fuzz.redis_targets import redis_targets
 from tests.fuzz.target import Target
@@ -78,6 +79,7 @@ def targets(folder: Path, port: int) -> dict[str, Target]:
         "snapshot, mixture": _mixture_snapshots(folder / "last_model_chain_2.pth"),
         "training log": _log(folder / "chain.csv"),
         **redis_targets(port),
+        **inference_targets(),
     }
 
 
@@ -92,14 +94,8 @@ def _wire() -> Target:
         assert sum(array.nbytes for array in packet.arrays.values()) <= 1 << 16
         repr(packet.meta)
 
-    return Target(
-        0.43,
-        [*samples * 4, bomb(wire.Tag.STATE)],
-        forge_packet,
-        lambda data: wire.decode(data, 1 << 16),
-        use,
-        (wire.WireError,),
-    )
+    hostile = [*samples * 4, bomb(wire.Tag.STATE)]
+    return Target(0.43, hostile, forge_packet, lambda data: wire.decode(data, 1 << 16), use, (wire.WireError,))
 
 
 def _messages(args: options.Args) -> Target:

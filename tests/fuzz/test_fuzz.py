@@ -11,6 +11,9 @@ from rainbow_iqn_apex.environments.scores import EpisodeRecord
 from rainbow_iqn_apex.memory import messages, weights_packet, wire
 from rainbow_iqn_apex.memory.broker import run_status as run_record
 from rainbow_iqn_apex.programs.actor import rollout as player
+from rainbow_iqn_apex.programs.inference import messages as inference_messages
+from rainbow_iqn_apex.programs.inference.computing import Forms
+from rainbow_iqn_apex.programs.inference.peers import Peer
 from rainbow_iqn_apex.programs.learner import decoder
 from rainbow_iqn_apex.saber.results import training_log
 from rainbow_iqn_apex.saber.results.episode_fields import EpisodeField
@@ -24,6 +27,7 @@ CASES = {
     "weights": 800, "actor state": 300, "actor state, gymnasium": 200, "snapshot": 80, "snapshot, mixture": 120,
     "training log": 2000,
     "run record": 600, "Redis values": 600,
+    "inference requests": 2000, "inference answers": 2000, "inference greetings": 2000, "inference streams": 600,
 }  # fmt: skip
 Fault = Callable[[pytest.MonkeyPatch], None]
 pytestmark = pytest.mark.redis
@@ -81,6 +85,18 @@ def with_any_settings(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(run_record, "_settings", json.loads)
 
 
+def with_any_number_in_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Forms, "_is_sane", lambda *_: True)
+
+
+def with_any_greeting(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(inference_messages, "parse", lambda meta, kind: kind(**meta))
+
+
+def without_a_length(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Peer, "_longest", 1 << 32)
+
+
 FAULTS: dict[Fault, str] = {
     without_a_size_limit: "wire",
     without_a_chunk_check: "messages",
@@ -91,6 +107,9 @@ FAULTS: dict[Fault, str] = {
     with_pickles: "snapshot",
     with_any_number: "training log",
     with_any_settings: "run record",
+    with_any_number_in_rows: "inference requests",
+    with_any_greeting: "inference greetings",
+    without_a_length: "inference streams",
 }
 
 

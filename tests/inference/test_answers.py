@@ -1,0 +1,179 @@
+"""What a client of a server gets: the same as from a policy in its own process."""
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rainbow_iqn_apex.agents.ops.frames import push_frame
+from rainbow_iqn_apex.agents.r2d2 import agent as r2d2
+from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.rows import Arrays, StepType
+from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy, pushed
+from tests.deadline import wait_until
+from tests.inference.serving import (
+    AGENTS,
+    BYTES,
+    EACH,
+    VECTOR,
+    Served,
+    Stream,
+    assert_same,
+    client_of,
+    make,
+    same,
+    together,
+    weights_of,
+)
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
+TOLERANCE = 1e-5
+
+
+# A mutation that fails here: `stack[...] = 0` without `:-1`, or no blanking at all.
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 4), st.sampled_from([VECTOR, BYTES]))
+def test_both_ends_push_frames_alike(seed: int, size: int, envs: int, environment: EnvironmentSpec) -> None:
+    stream, state = Stream(seed, environment, envs), Arrays()
+    field = environment.observation
+    stack = torch.from_numpy(np.zeros((envs, size, *field.shape), field.dtype))
+    for _ in range(12):
+        rows = stream.rows()
+        given_obs = rows.obs.copy()
+        stack = push_frame(stack, torch.from_numpy(rows.obs), torch.from_numpy(rows.step_type == StepType.FIRST))
+        state = {"stack": pushed(rows, state, size)}
+        assert state["stack"].dtype == field.dtype
+        np.testing.assert_array_equal(state["stack"], stack.numpy())
+        np.testing.assert_array_equal(rows.obs, given_obs)
+
+
+@pytest.fixture
+def greedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(r2d2, "_EVALUATION_EPSILON", 0.0)
+
+
+# Mutations that fail here: `act_together` without its `slice`s shifted by one, and the other clients' states.
+@pytest.mark.usefixtures("greedy")
+@pytest.mark.parametrize("agent", ["r2d2", "impala-lstm", "ppo", "sac-lstm"])
+def test_answers_for_several_clients_are_those_of_a_policy_alone(
+    redis_port: int, run_name: str, agent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = together(agent, BYTES)
+    local = make(agent, BYTES)
+    local.load(weights_of(local), 1)
+    with Served(service, redis_port, run_name) as served, ExitStack() as stack:
+        clients = [stack.enter_context(client_of(served, actor)) for actor in range(3)]
+        streams = [Stream(number, BYTES, 1 + number) for number in range(3)]
+        remote, own = [Arrays()] * 3, [Arrays()] * 3
+        for turn in range(10):
+            if turn in (4, 5):
+                served.hold()
+            rows = [stream.rows() for stream in streams]
+            calls = [clients[at].ask(rows[at], remote[at], None) for at in range(3)]
+            served.go_on()
+            for at, call in enumerate(calls):
+                acted = clients[at].take(call)
+                assert_same(acted, expected := local.act(rows[at], own[at], None), TOLERANCE)
+                remote[at], own[at] = acted[1], expected[1]
+        assert max(service.batches) == 6, "those of all three were computed together"
+    assert capsys.readouterr().out == "", "nobody has asked again"
+
+
+# Mutations that fail here: `places` that a client does not send on, and `own_places=True`; steps of an evaluation.
+@pytest.mark.parametrize("agent", AGENTS)
+def test_one_client_explores_as_a_policy_of_its_own_would(redis_port: int, run_name: str, agent: str) -> None:
+    service = together(agent)
+    local = make(agent)
+    local.act(Stream(0, envs=1).rows()._replace(obs=np.zeros((1, 3), np.float32)), {}, None)  # as `Forms` does
+    local.load(weights_of(local), 1)
+    with Served(service, redis_port, run_name) as served, client_of(served, actor=3) as policy:
+        stream, remote, own = Stream(5), Arrays(), Arrays()
+        for step in range(30):
+            rows = stream.rows()
+            acted, expected = (
+                policy.act(rows, remote, 4 * step),
+                local.act(rows, own, 4 * step, 3 * EACH + np.arange(EACH)),
+            )
+            assert_same(acted, expected)
+            remote, own = acted[1], expected[1]
+
+
+# A mutation that fails here: `obs` of `initial_priorities` that is sent, too.
+@pytest.mark.parametrize("agent", ["rainbow_iqn", "r2d2"])
+def test_priorities_are_those_of_a_policy_in_the_actor(redis_port: int, run_name: str, agent: str) -> None:
+    local = make(agent)
+    with Served(together(agent), redis_port, run_name) as served, client_of(served) as policy:
+        assert policy.spec == local.spec
+        stream = Stream(2, envs=local.spec.window)  # rows one after the other, as far as priorities look at them
+        rows = stream.rows()
+        output, _ = local.act(rows, {}, 0)
+        chunk = rows._asdict() | {"action": output.actions.astype(np.int32)}
+        chunk |= {f"extras.{name}": array for name, array in output.extras.items()}
+        found, expected = policy.initial_priorities(chunk), local.initial_priorities(chunk)
+        assert found is not None and expected is not None
+        np.testing.assert_array_equal(found, expected)
+    with Served(together("ppo"), redis_port, run_name) as served, client_of(served) as policy:
+        assert policy.initial_priorities({}) is None
+
+
+class _Pair:
+    """A client and a policy of its own, which see the same rows."""
+
+    def __init__(self, policy: RemotePolicy, agent: str) -> None:
+        self.policy = policy
+        self._local = make(agent, BYTES)
+        self._local.load(weights_of(self._local), 1)
+        self._stream, self._remote, self._own = Stream(9, BYTES), Arrays(), Arrays()
+
+    def ask(self) -> int:
+        self._rows = self._stream.rows()
+        return self.policy.ask(self._rows, self._remote, None)
+
+    def take(self, call: int) -> None:
+        acted, expected = self.policy.take(call), self._local.act(self._rows, self._own, None)
+        assert_same(acted, expected, TOLERANCE)
+        self._remote, self._own = acted[1], expected[1]
+
+
+# Mutations that fail here: a client that never sends its state again (`encoded` with `own = {}`), one that does not
+# forget which states the lost server had, and a server that computes from zeros what it does not know.
+@pytest.mark.usefixtures("greedy")
+@pytest.mark.parametrize("agent", ["rainbow_iqn", "r2d2", "impala-lstm"])
+def test_the_trajectory_goes_on_when_a_server_forgets_or_ends_in_a_call(
+    redis_port: int, run_name: str, agent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tolerant = agent != "rainbow_iqn"  # which draws quantiles at each call, at each server others
+    with Served(together(agent, BYTES), redis_port, run_name, clients=2) as second:  # noqa: SIM117 - too long for one
+        with Served(together(agent, BYTES), redis_port, run_name, number=1) as first, client_of(first) as policy:
+            pair = _Pair(policy, agent) if tolerant else _Stacks(policy)
+            for _ in range(6):
+                pair.take(pair.ask())
+            for peer in first.server._peers.values():  # as by eight calls that others of its groups have made
+                peer.kept.clear()
+            for _ in range(3):
+                pair.take(pair.ask())
+            assert first.server.values()["inference/requests"] == 10, "one was asked for twice"
+            first.hold()
+            call = pair.ask()
+            first.close()
+            pair.take(call)
+            for _ in range(6):
+                pair.take(pair.ask())
+            assert second.server.values()["inference/requests"] == 7
+            out = capsys.readouterr().out
+            assert "Inference server 1 is lost (" in out and "Inference server 0 is asked now" in out
+            wait_until(lambda: second.server.clients == 1, "the client at its new server")
+
+
+class _Stacks(_Pair):
+    """The same for an agent whose values depend on what else a server has drawn: its state must be the same."""
+
+    def __init__(self, policy: RemotePolicy) -> None:
+        super().__init__(policy, "rainbow_iqn")
+
+    def take(self, call: int) -> None:
+        acted, expected = self.policy.take(call), self._local.act(self._rows, self._own, None)
+        assert same(acted[1], expected[1])
+        self._remote, self._own = acted[1], expected[1]

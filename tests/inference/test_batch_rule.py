@@ -1,0 +1,117 @@
+"""When a batch begins, by a clock that the test has."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rainbow_iqn_apex.programs.inference.batching import BatchRule
+
+_EPSILON = 1e-9
+
+
+def asked_by(rule: BatchRule, clients: int, now: float) -> None:
+    for client in range(clients):
+        rule.ask(client, 0, now)
+    rule.begin()
+
+
+# A mutation that fails here: `2 * self._waiting > len(self._asked)`.
+def test_half_of_the_live_askers_are_enough() -> None:
+    rule = BatchRule()
+    rule.end(0.5)
+    assert rule.wait_s(0.0) == float("inf"), "nobody has asked"
+    asked_by(rule, 6, 0.0)
+    for client, wait in ((3, 0.5), (1, 0.5), (5, 0.0)):
+        rule.ask(client, 0, 0.25)
+        assert rule.wait_s(0.25) == wait
+    rule.begin()
+    assert rule.wait_s(0.25) == float("inf")
+
+
+# A mutation that fails here: `self._since = now` for each request.
+def test_no_request_waits_longer_than_a_batch_takes_on_average() -> None:
+    rule = BatchRule()
+    rule.end(0.5)
+    asked_by(rule, 8, 0.0)
+    rule.ask(0, 0, 0.1)
+    rule.ask(1, 0, 0.5)
+    assert abs(rule.wait_s(0.5) - 0.1) < _EPSILON
+    assert rule.wait_s(0.6) == 0.0
+    rule.begin()
+    rule.ask(2, 0, 0.7)
+    assert abs(rule.wait_s(0.7) - 0.5) < _EPSILON, "the time begins anew"
+
+
+# A mutation that fails here: `leave` that forgets the requests alone.
+def test_a_client_that_has_gone_is_not_waited_for_though_it_had_asked_nothing() -> None:
+    rule = BatchRule()
+    rule.end(0.5)
+    for client in range(3):
+        for group in (0, 4):
+            rule.ask(client, group, 0.0)
+    rule.begin()
+    rule.ask(0, 0, 0.1)
+    rule.ask(1, 0, 0.1)
+    assert rule.wait_s(0.1) > 0
+    rule.leave(1, 1)
+    assert rule.wait_s(0.1) > 0, "two clients are left, four groups"
+    rule.leave(2, 0)
+    assert rule.wait_s(0.1) == 0.0, "one of the two that are left waits"
+    rule.leave(0, 1)
+    assert rule.wait_s(0.1) == float("inf")
+
+
+# A mutation that fails here: `_LIVE_S = 10`.
+def test_an_asker_that_is_silent_for_a_second_is_not_waited_for() -> None:
+    rule = BatchRule()
+    rule.end(0.5)
+    asked_by(rule, 3, 0.0)
+    rule.ask(0, 0, 0.9)
+    assert rule.wait_s(0.9) > 0
+    assert rule.wait_s(1.05) == 0.0
+
+
+def test_the_mean_begins_with_the_first_batch_and_follows_the_others() -> None:
+    rule = BatchRule()
+    rule.end(2.0)
+    assert rule.mean_s == 2.0
+    for _ in range(100):
+        rule.end(0.25)
+    assert abs(rule.mean_s - 0.25) < 0.001
+
+
+# Mutations that fail here: `self._since + 2 * self.mean_s - now`, and a `leave` that keeps the requests.
+@given(st.integers(0, 2**32), st.integers(1, 9), st.integers(0, 25))
+def test_a_request_waits_for_half_of_the_askers_or_one_mean_time(seed: int, clients: int, mean: int) -> None:
+    rng = random.Random(seed)
+    rule = BatchRule()
+    rule.end(mean / 64)  # sums of such numbers are exact
+    now, since, last = 0.0, 0.0, dict[int, float]()
+    waiting: list[tuple[int, float]] = []  # clients, and when they have asked
+    for _ in range(60):
+        now += rng.choice((0, 1, 3, 20, 90)) / 64
+        client = rng.randrange(clients)
+        if rng.random() < 0.2:
+            rule.leave(client, sum(who == client for who, _ in waiting))
+            last.pop(client, None)
+            waiting = [(who, at) for who, at in waiting if who != client]
+        else:
+            rule.ask(client, 0, now)
+            last[client] = now
+            since = since if waiting else now
+            waiting.append((client, now))
+        wait = rule.wait_s(now)
+        assert (wait == float("inf")) == (not waiting)
+        if not waiting:
+            continue
+        live = sum(now - at < 1 for at in last.values())
+        if 2 * len(waiting) >= live + sum(1 <= now - at < 1.2 for at in last.values()):
+            assert wait == 0.0, "half wait, of those that may count as live"
+        if len(waiting) < live / 2 and now - since < rule.mean_s:
+            assert wait > 0.0
+        # The loop is idle: it comes back when this time is over, if nothing comes before that.
+        assert wait == 0.0 or min(at for _, at in waiting) + rule.mean_s >= now + wait
+        if wait == 0.0 or rng.random() < 0.1:
+            rule.begin()
+            waiting.clear()

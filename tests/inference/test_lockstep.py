@@ -1,0 +1,99 @@
+"""In lockstep a client gets the bytes of a policy in its own process."""
+
+import numpy as np
+import pytest
+import torch
+
+from rainbow_iqn_apex.memory.rows import Arrays
+from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
+from tests.inference.serving import AGENTS, EACH, Served, Stream, alone, assert_same, client_of, make, weights_of
+
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("one_thread")]
+
+
+class _Both:
+    """A client and the same agent here, which are asked the same."""
+
+    def __init__(self, remote: RemotePolicy, agent: str, actor: int) -> None:
+        self.remote, self.local = remote, make(agent, seed=10 + actor, actor=actor)
+        self._agent = agent
+        self._stream = Stream(actor)
+        self._states = Arrays(), Arrays()
+
+    def load(self, version: int) -> None:
+        self.remote.load({}, version)
+        self.local.load(weights_of(make(self._agent), version), version)
+        assert self.remote.version == self.local.version
+
+    def play(self, steps: int) -> None:
+        """Act so many times, and sometimes ask for the value of an end, as an actor does."""
+        for step in range(steps):
+            rows = self._stream.rows()
+            acted, expected = (
+                policy.act(rows, state, 4 * step)
+                for policy, state in zip((self.remote, self.local), self._states, strict=True)
+            )
+            assert_same(acted, expected)
+            self._states = acted[1], expected[1]
+            if step % 3 == 0:
+                end = self._stream.rows()
+                at_end, own_end = (
+                    policy.act(end, state, None)
+                    for policy, state in zip((self.remote, self.local), self._states, strict=True)
+                )
+                assert_same(at_end, own_end)
+            drawn = self.remote.random_state()
+            assert drawn is not None
+            np.testing.assert_array_equal(drawn, self.local.random_state())
+
+    def chunk(self) -> None:
+        window = self.local.spec.window
+        rows = Stream(1, envs=window).rows()
+        output, _ = make(self._agent).act(rows, {}, 0, np.zeros(window, np.int64))
+        arrays = rows._asdict() | {"action": output.actions.astype(np.int32)}
+        arrays |= {f"extras.{name}": array for name, array in output.extras.items()}
+        if self.local.spec.prioritised:
+            found, expected = self.remote.initial_priorities(arrays), self.local.initial_priorities(arrays)
+            assert found is not None and expected is not None
+            np.testing.assert_array_equal(found, expected)
+
+
+# Mutations that fail here: `own_places=False`; `make_for` without the actor's number; "reseed" that does nothing;
+# weights of the version before.
+@pytest.mark.parametrize("agent", AGENTS)
+def test_bytes_are_those_of_a_policy_in_the_actor(redis_port: int, run_name: str, agent: str) -> None:
+    with Served(alone(agent), redis_port, run_name) as served:  # noqa: SIM117 - too long for one
+        with client_of(served, 1) as one, client_of(served, 4) as other:
+            pairs = [_Both(one, agent, 1), _Both(other, agent, 4)]
+            for pair in pairs:
+                pair.load(2)
+            for _ in range(3):  # in turns: neither changes what the other draws
+                for pair in pairs:
+                    pair.play(4)
+                    pair.chunk()
+            saved = [pair.remote.random_state() for pair in pairs]
+            for pair in pairs:
+                pair.load(5)
+                pair.remote.reseed(77)
+                pair.local.reseed(77)
+                pair.play(5)
+            for pair, drawn in zip(pairs, saved, strict=True):
+                assert drawn is not None
+                pair.remote.restore_random_state(drawn)
+                pair.local.restore_random_state(drawn.copy())
+                pair.play(5)
+
+
+# A mutation that fails here: `wait_s` that returns a moment again and again, and never 0.
+def test_weights_that_are_late_are_looked_for_again(redis_port: int, run_name: str) -> None:
+    blank = make("ppo")
+    looks = []
+
+    def fetch(version: int) -> dict[str, torch.Tensor] | None:
+        looks.append(version)
+        return weights_of(blank, version) if len(looks) > 3 else None
+
+    with Served(alone("ppo", fetch=fetch), redis_port, run_name) as served, client_of(served) as policy:
+        policy.load({}, 6)
+        assert policy.version == 6 and looks == [6] * 4
+        assert policy.act(Stream(1).rows(), {}, 0)[0].actions.shape == (EACH,)
