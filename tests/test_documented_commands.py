@@ -193,8 +193,15 @@ def redis_cli(words: tuple[str, ...], place: Workplace) -> None:
     for option in ("--user", "--cacert", "-h"):
         parser.add_argument(option)
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--cluster", nargs="+", default=[])
+    parser.add_argument("--cluster-replicas", type=int)
     given, command = parser.parse_known_args(words[1:])
     assert given.user in (None, "admin")
+    if given.cluster:
+        first, *nodes = given.cluster
+        assert (first, command) == ("create", []) and all(re.fullmatch(r"[a-z0-9.]+:\d+", node) for node in nodes)
+        assert len(nodes) == 3 * (1 + given.cluster_replicas)
+        return
     assert command[0] in place.client.command()
     if command[:2] == ["config", "set"]:
         assert place.client.config_get(command[2])

@@ -297,9 +297,12 @@ def explain_refusal(error: str) -> str:
     return f"refuses us: {error}"
 
 
-def explain_denial(error: str) -> str | None:
-    """Explain an error that shows a missing right of the Redis user, also within a script; None for other errors."""
+def explain_denial(error: str, *, of_sentinel: bool = False) -> str | None:
+    """Explain an error that shows a missing right of a user, also within a script; None for other errors."""
     said = ("no permissions", "noperm", "user executing the script can't", "acl failure in script")
     if not any(words in error.lower() for words in said):
         return None
-    return f"{USERNAME}: the Redis user lacks a right that this program needs, see docs/access.md: {error}"
+    lack = "lacks a right that this program needs, see"
+    if of_sentinel:
+        return f"{SENTINEL_USERNAME}: the Sentinels' user {lack} docs/cluster.md: {error}"
+    return f"{USERNAME}: the Redis user {lack} docs/access.md: {error}"

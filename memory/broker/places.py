@@ -50,11 +50,12 @@ class Places(Protocol):
 class _Asked:
     """Asks servers, each time another one first: one that is cut off would tell of former times again and again.
 
-    Raises UserError if the Redis user may not ask.
+    Raises UserError if the user may not ask.
     """
 
     seeds: Sequence[Address]
     open_aside: Callable[[Address], Aside]
+    are_sentinels: bool = False
 
     def __post_init__(self) -> None:
         self._turns = itertools.count()
@@ -70,7 +71,7 @@ class _Asked:
                     if (answer := question(aside)) is not None:
                         return address, answer
             except BrokerError as error:
-                if denied := explain_denial(str(error)):
+                if denied := explain_denial(str(error), of_sentinel=self.are_sentinels):
                     raise UserError(denied) from error
                 self.failure = error
         return None
@@ -138,7 +139,7 @@ class SentinelPlaces:
 
     def __init__(self, service: str, sentinels: Sequence[Address], open_aside: Callable[[Address], Aside]) -> None:
         self._service = service
-        self._asked = _Asked(sentinels, open_aside)
+        self._asked = _Asked(sentinels, open_aside, are_sentinels=True)
         self._place: Place | None = None
 
     def of(self, _slot: int) -> Place | None:

@@ -18,6 +18,7 @@ from tests.memory.test_cluster import leading, open_url, playing
 from tests.memory.test_redis_users import make_users
 from tests.tls import UNCLOSED, WITH_TLS, Authority
 
+ASKING = "+ping +sentinel|get-master-addr-by-name +sentinel|replicas"  # as docs/cluster.md has it
 pytestmark = [
     pytest.mark.redis,
     pytest.mark.slow,
@@ -32,6 +33,12 @@ class Guarded(NamedTuple):
     guard: Guard
     users: dict[str, dict[str, str]]
     authority: Authority
+
+    @property
+    def of_nodes(self) -> Guard:
+        """What guards a cluster whose nodes are named by their hosts, as docs/cluster.md has it."""
+        names = {"cluster-announce-hostname": "localhost", "cluster-preferred-endpoint-type": "hostname"}
+        return self.guard.also({"tls-cluster": "yes", **names})
 
     @property
     def admin(self) -> str:
@@ -63,9 +70,7 @@ def test_a_cluster_with_users_and_certificates(tmp_path: Path, run_name: str) ->
     Mutation: leave out `_check_certificates`.
     """
     guarded = make_guarded(tmp_path)
-    guard = guarded.guard.also({"tls-cluster": "yes"})
-    named = guard.also({"cluster-announce-hostname": "localhost", "cluster-preferred-endpoint-type": "hostname"})
-    with started(Cluster(tmp_path / "nodes", WITH_TLS, guard=named)) as cluster, ExitStack() as stack:
+    with started(Cluster(tmp_path / "nodes", WITH_TLS, guard=guarded.of_nodes)) as cluster, ExitStack() as stack:
         learners, actors, viewers = (
             stack.enter_context(closing(open_url(cluster.url, **guarded.variables(user))))
             for user in ("learner", "actor", "viewer")
@@ -85,7 +90,8 @@ def test_a_cluster_with_users_and_certificates(tmp_path: Path, run_name: str) ->
             with pytest.raises(UserError, match=line) as refused:
                 open_url(cluster.url, **guarded.variables("actor", **wrong))
             assert "\n" not in str(refused.value)
-    with started(Cluster(tmp_path / "bare", WITH_TLS, 1, replicas=False, guard=guard)) as bare:
+    unnamed = guarded.guard.also({"tls-cluster": "yes"})
+    with started(Cluster(tmp_path / "bare", WITH_TLS, 1, replicas=False, guard=unnamed)) as bare:
         with pytest.raises(
             UserError, match=r"the cluster names 127\.0\.0\.1:\d+: .*certificate is refused: IP"
         ) as told:
@@ -96,10 +102,11 @@ def test_a_cluster_with_users_and_certificates(tmp_path: Path, run_name: str) ->
 def test_sentinels_with_users_passwords_and_certificates(tmp_path: Path, run_name: str) -> None:
     """The certificates name localhost, and no address.
 
-    Mutation: the server's user and password for Sentinels.
+    Mutations: the server's user and password for Sentinels; a Sentinel's refusal that is told as the server's.
     """
     guarded, word = make_guarded(tmp_path), "s3cret-of-the-watch"
     told = {"REDIS_SENTINEL_PASSWORD": word}
+    asking, poor = ({**told, "REDIS_SENTINEL_USERNAME": user} for user in ("asking", "poor"))
     with ExitStack() as stack:
         service = Service(
             stack,
@@ -108,11 +115,12 @@ def test_sentinels_with_users_passwords_and_certificates(tmp_path: Path, run_nam
             guarded.guard.also({"replica-announce-ip": "localhost"}),
             Guard({**guarded.authority.of_redis("localhost"), "requirepass": word}, {"password": word}),
             f"sentinel sentinel-pass {word}\n"
-            f"sentinel auth-user rainbow admin\nsentinel auth-pass rainbow {guarded.admin}\n",
+            f"sentinel auth-user rainbow admin\nsentinel auth-pass rainbow {guarded.admin}\n"
+            f"user asking on >{word} -@all {ASKING}\nuser poor on >{word} -@all\n",
         )
         learners, actors = (
-            stack.enter_context(closing(open_url(service.url, **guarded.variables(user, **told))))
-            for user in ("learner", "actor")
+            stack.enter_context(closing(open_url(service.url, **guarded.variables(user, **watched))))
+            for user, watched in (("learner", told), ("actor", asking))
         )
         learner = stack.enter_context(LearnerClient(learners, run_name, {}, 1))
         actor = stack.enter_context(ActorClient(actors, run_name, "id", 0, threading.Event()))
@@ -124,6 +132,7 @@ def test_sentinels_with_users_passwords_and_certificates(tmp_path: Path, run_nam
         for wrong, line in (
             ({}, "a Sentinel does not let us in .*REDIS_SENTINEL_USERNAME and REDIS_SENTINEL_PASSWORD"),
             ({"REDIS_SENTINEL_PASSWORD": f"not-{word}"}, "a Sentinel does not let us in"),
+            (poor, "REDIS_SENTINEL_USERNAME: the Sentinels' user lacks a right .* see docs/cluster.md"),
             (told | {"REDIS_CA_CERTS": ""}, "of a Sentinel: the server's certificate is refused"),
             (told | {"REDIS_PASSWORD": f"not-{word}"}, "the server does not let us in"),
         ):
