@@ -86,7 +86,8 @@ class Policy(ABC):
     def initial_priorities(self, rows: Arrays) -> Array | None:  # noqa: ARG002 - most need none
         """Return priorities [samples] float32 of a chunk's rows [window, ...], from the extras that `act` returned.
 
-        An agent that wants prioritised chunks has to; None for all others.
+        An agent that wants prioritised chunks has to; None for all others. Observations and recurrent states may be
+        missing: an actor that asks an inference server does not send them again.
         """
         return None
 

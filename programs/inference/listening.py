@@ -1,5 +1,6 @@
 """The sockets on which an inference server listens."""
 
+import errno
 import os
 import socket
 import ssl
@@ -48,7 +49,12 @@ def _open(host: str, port: int) -> socket.socket:
     link = socket.socket(family, kind)
     try:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        link.bind(place)
+        try:
+            link.bind(place)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+            link.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))  # noqa: S104 - as other networks see it
     except OSError as error:
         link.close()
         option = "--inference-port" if port else "--inference-host"
