@@ -54,7 +54,7 @@ def _open(host: str, port: int) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL:
                 raise
-            link.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))  # noqa: S104 - as other networks see it
+            link.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))
     except OSError as error:
         link.close()
         option = "--inference-port" if port else "--inference-host"
