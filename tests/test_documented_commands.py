@@ -66,8 +66,7 @@ def launcher(words: tuple[str, ...], _: Workplace) -> None:
     parsed = args.parse(given, program, "")
     is_actor = parsed.id_actor >= 0 or parsed.id_eval_actor >= 0
     assert is_actor == (program == "launch_actor.py"), "an actor has a number, and a learner none"
-    assert parsed.id_actor < parsed.nb_actor
-    assert parsed.inference != "local" or program != "launch_inference.py", "a server that nobody asks"
+    assert parsed.id_actor < parsed.nb_actor and (parsed.inference != "local" or program != "launch_inference.py")
 
 
 def several_learners(words: tuple[str, ...], place: Workplace) -> None:
@@ -177,8 +176,8 @@ def source(words: tuple[str, ...], _: Workplace) -> None:
 
 def export(words: tuple[str, ...], _: Workplace) -> None:
     name = words[1].partition("=")[0]
-    readers = (ROOT / "memory" / "broker" / "access.py", ROOT / "programs" / "inference" / "listening.py")
-    assert any(f'"{name}"' in path.read_text() for path in readers)
+    readers = ("memory/broker/access.py", "programs/inference/listening.py")
+    assert any(f'"{name}"' in (ROOT / path).read_text() for path in readers)
 
 
 def redis_server(words: tuple[str, ...], place: Workplace) -> None:
@@ -190,17 +189,14 @@ def redis_server(words: tuple[str, ...], place: Workplace) -> None:
 
 def redis_cli(words: tuple[str, ...], place: Workplace) -> None:
     parser = argparse.ArgumentParser(add_help=False)
-    for option in ("--user", "--cacert", "-h"):
+    for option in ("--user", "--cacert", "-h", "--cluster-replicas"):
         parser.add_argument(option)
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--cluster", nargs="+", default=[])
-    parser.add_argument("--cluster-replicas", type=int)
     given, command = parser.parse_known_args(words[1:])
     assert given.user in (None, "admin")
     if given.cluster:
-        first, *nodes = given.cluster
-        assert (first, command) == ("create", []) and all(re.fullmatch(r"[a-z0-9.]+:\d+", node) for node in nodes)
-        assert len(nodes) == 3 * (1 + given.cluster_replicas)
+        assert len(given.cluster) == 4 + 3 * int(given.cluster_replicas) and given.cluster[0] == "create"
         return
     assert command[0] in place.client.command()
     if command[:2] == ["config", "set"]:

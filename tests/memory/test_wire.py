@@ -162,8 +162,8 @@ def test_the_lie_check_notices_another_exception() -> None:
     def careless(data: bytes) -> Packet:
         return Packet(Tag(data[5]), {}, {})
 
-    with pytest.raises(ValueError, match="8"):
-        check_refused_or_right(frame(b"{}", b"", kind=8), careless)
+    with pytest.raises(ValueError, match="10"):
+        check_refused_or_right(frame(b"{}", b"", kind=10), careless)
 
 
 # --- bombs ---

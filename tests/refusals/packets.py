@@ -55,7 +55,7 @@ FRAMES: Refused = {
     "version 0 is older": [frame(GOOD, bytes(4), version=0)],
     "version 2 is newer": [frame(GOOD, bytes(4), version=2)],
     "unknown message kind 0": [frame(GOOD, bytes(4), kind=0)],
-    "unknown message kind 8": [frame(GOOD, bytes(4), kind=8)],
+    "unknown message kind 10": [frame(GOOD, bytes(4), kind=10)],
     "unknown flags 0x2": [frame(GOOD, bytes(4), flags=2)],
     "shorter than its frame": [b"", frame(GOOD, bytes(4))[:23]],
     "1 bytes of the payload belong to no array": [frame(GOOD, bytes(5))],
