@@ -43,10 +43,12 @@ from rainbow_iqn_apex.programs.inference.together import Together
 CLIENTS = 2
 _NETWORKS = {
     "Rainbow-IQN, paper": ["--agent", "rainbow_iqn"],
-    "IMPALA, deep residual": ["--agent", "impala"],
+    "IMPALA, shallow": ["--agent", "impala"],
+    "IMPALA, deep residual": ["--agent", "impala", "--architecture", "deep"],
     "R2D2, LSTM of 512": ["--agent", "r2d2"],
 }
-_SIZES = {"Rainbow-IQN, paper": (1, 8, 64, 256, 1000), "IMPALA, deep residual": (8, 64), "R2D2, LSTM of 512": (8, 64)}
+_SIZES = {"Rainbow-IQN, paper": (1, 8, 64, 256, 1000)}
+_OTHER_SIZES = (8, 64)
 _RULES = ("ours", "what is there", "fixed")
 _SECRET = b"0" * 64
 _WINDOW_S, _WARM_S = 5.0, 3.0
@@ -131,7 +133,7 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     print("| network | environments | how | steps/s | to local | median ms | 99 % ms | bytes a step |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     for network in _NETWORKS:
-        sizes = (2,) if args.quick else _SIZES[network]
+        sizes = (2,) if args.quick else _SIZES.get(network, _OTHER_SIZES)
         for environments in sizes:
             rules = _RULES if network == next(iter(_NETWORKS)) else _RULES[:1]
             found += _compared(network, environments, ("local", *rules), game=False)
