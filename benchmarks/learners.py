@@ -24,7 +24,7 @@ from benchmarks.processes import Program, RedisServer
 from benchmarks.works import CPU, update_work
 from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.programs import processor
-from rainbow_iqn_apex.programs.common import make_agent
+from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.learner.buffers import share_of
 from rainbow_iqn_apex.programs.learner.team import join
 
