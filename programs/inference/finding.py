@@ -73,7 +73,7 @@ class ServerFinder:
         if time.monotonic() < self._next_balance:
             return False
         self._next_balance = time.monotonic() + _BALANCE_S
-        clients = {address.number: address.clients for address in self._sorted(self._servers.found())}
+        clients = {each.number: each.clients for each in self._servers.found() if not self._has_failed(each)}
         if own.number not in clients:
             return False
         surplus = clients[own.number] - min(clients.values())
