@@ -36,7 +36,7 @@ def local(port: int, name: str, family: str) -> Result:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", RUNS)
+@pytest.mark.parametrize("family", [name for name in RUNS if name != "cartpole"])
 def test_lockstep_gives_the_bytes_of_local_inference(
     redis_port: int, run_name: str, tmp_path: Path, family: str
 ) -> None:
@@ -74,7 +74,7 @@ def test_servers_that_are_killed_or_frozen_lose_nothing(redis_port: int, run_nam
 
     Mutation: a client that keeps to the server that it has.
     """
-    options = [*FAMILIES["impala-lstm"], *LENGTH, *FREE, *ASKED, "--T-max", "40000", "--nb-env-per-actor", "3"]
+    options = [*FAMILIES["impala-lstm"], *LENGTH, *FREE, *ASKED, "--T-max", "50000000", "--nb-env-per-actor", "3"]
     with System(redis_port, run_name, tmp_path, options, actors=2) as system:
         for who in (SERVER, OTHER):
             system.start(who)
@@ -87,11 +87,11 @@ def test_servers_that_are_killed_or_frozen_lose_nothing(redis_port: int, run_nam
         system.processes[OTHER].send(signal.SIGCONT)
         system.restart(OTHER, signal.SIGTERM)
         system.restart(SERVER, signal.SIGKILL)
-        system.learner.finish(400)
+        system.learner.terminate()
+        assert all(process.finish(120) == 0 for process in system.processes.values()), system.last_words()
         lost = re.findall(r"(?m)^Inference server (\d) is lost", system.printed("0") + system.printed("1"))
         assert {*lost} == {"0", "1"}
         assert unlogged(redis_port, run_name, tmp_path) == set()
-        system.finish()
 
 
 def test_actors_that_ask_servers_load_no_torch(redis_port: int, run_name: str, tmp_path: Path) -> None:

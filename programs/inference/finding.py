@@ -39,6 +39,7 @@ class ServerFinder:
         while True:
             self.check()
             for address in self._sorted(self._servers.found()):
+                self.check()
                 if self._has_failed(address):
                     time.sleep(_PAUSE_S)
                 try:

@@ -14,6 +14,7 @@ from rainbow_iqn_apex.common.errors import UserError
 
 CERT, KEY = "INFERENCE_CERT", "INFERENCE_KEY"
 _BACKLOG = 512
+_MOST_TEMPORARY = 60  # bytes of the path of the folder for temporary files
 
 
 class Listening(NamedTuple):
@@ -28,7 +29,9 @@ class Listening(NamedTuple):
 def listening(host: str, port: int) -> Iterator[Listening]:
     """Listen on a path of this machine, and on a port of a host if one is named; raises UserError if that fails."""
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rainbow.inference."))  # its owner's alone
+        # Its owner's alone. The path of a socket may have 107 bytes.
+        place = tempfile.gettempdir() if len(os.fsencode(tempfile.gettempdir())) < _MOST_TEMPORARY else "/tmp"
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rainbow.inference.", dir=place))
         path = Path(folder) / "socket"
         local = stack.enter_context(socket.socket(socket.AF_UNIX))
         local.bind(os.fspath(path))

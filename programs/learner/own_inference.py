@@ -48,6 +48,7 @@ def _keep(args: Args, left: threading.Event) -> None:
             process.terminate()
             process.join(_END_S)
             process.kill()
+            process.join()
             return
         if not process.exitcode:
             return  # the run is over
@@ -64,8 +65,8 @@ def _serve(args: Args, learner: int) -> None:
 
     try:
         run_inference(args, stop)
-    except Stopped:
-        pass
+    except Stopped:  # by somebody else than its learner, which would not start it again
+        raise SystemExit(1) from None
     except (UserError, RunError, BrokerError, OSError) as error:
         print(f"Inference server: {error}", flush=True)
         raise SystemExit(1) from error
