@@ -6,6 +6,7 @@ It begins again when it fails, and ends with its learner.
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,6 +61,7 @@ def _keep(args: Args, left: threading.Event) -> None:
 def _serve(args: Args, learner: int) -> None:
     processor.prepare()
     stop = stopping.stop_on_signals()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the learner, too, which ends this process
     threading.Thread(target=_stop_with, args=(learner, stop), daemon=True).start()
     from rainbow_iqn_apex.programs.inference.program import run_inference
 
