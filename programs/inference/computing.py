@@ -24,7 +24,7 @@ class Asked:
 
 
 class Forms:
-    """What a policy takes and gives, and what a request may therefore hold."""
+    """Holds what a policy takes and gives, and checks by that what a request may hold."""
 
     def __init__(self, policy: Policy, environment: EnvironmentSpec, places: int) -> None:
         self._environment = environment

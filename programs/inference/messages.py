@@ -39,13 +39,13 @@ Call = Annotated[int, Meta(ge=0, lt=2**53)]
 
 
 class Challenge(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a server says first."""
+    """Begins a connection: the server says it first."""
 
     nonce: Nonce
 
 
 class Hello(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client says first."""
+    """Names the client, and proves that it knows the secret."""
 
     proof: Proof
     nonce: Nonce
@@ -54,7 +54,7 @@ class Hello(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Welcome(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the server says to a client that knows the secret."""
+    """Answers a client that knows the secret, and proves that the server does."""
 
     proof: Proof
     spec: dict[str, Any]  # of the agent's chunks
