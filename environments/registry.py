@@ -25,6 +25,7 @@ class Entry(NamedTuple):
 
     place: str
     options: type[OwnOptions] = OwnOptions
+    example: str = ""  # of what follows a colon after the environment's name; empty: nothing does
 
     def load(self) -> Make:
         """Import what makes it; raises UserError if that fails."""
@@ -34,7 +35,9 @@ class Entry(NamedTuple):
 
 ENVIRONMENTS = {
     "atari": Entry("rainbow_iqn_apex.saber.atari:AtariEnvironment"),
-    "gymnasium": Entry("rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment"),
+    "gymnasium": Entry(
+        "rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment", example="CartPole-v1"
+    ),
 }
 
 

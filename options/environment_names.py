@@ -4,7 +4,7 @@ import re
 
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.registry import find_environment, outside
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, find_environment, outside
 
 _NOT_IN_NAMES = re.compile(r"[^\w.-]")
 _EXPECTED = "--env atari and --game, --env gymnasium:CartPole-v1, or --env package.module:make"
@@ -24,9 +24,9 @@ def environment_errors(environment: str, game: str) -> list[str]:
     env, colon, name = environment.partition(":")
     if outside(environment):
         errors += _outside_errors(environment)
-    elif env == "gymnasium" and not name:
-        errors.append("--env: gymnasium needs an id, as in gymnasium:CartPole-v1")
-    elif env != "gymnasium" and colon:
+    elif (example := ENVIRONMENTS[env].example) and not name:
+        errors.append(f"--env: {env} needs a name, as in {env}:{example}")
+    elif colon and not example:
         errors.append(f"--env: expected {env} alone, got {environment!r}; --game names the game")
     if env == "atari":
         from rainbow_iqn_apex.saber.games import check_game  # the emulator is needed to judge its games alone

@@ -155,4 +155,4 @@ def test_what_follows_the_colon_of_an_environment() -> None:
     for wrong in ("atari:pong", "atari:"):
         assert errors_of("--env", wrong) == [f"--env: expected atari alone, got {wrong!r}; --game names the game"]
     for wrong in ("gymnasium", "gymnasium:"):
-        assert errors_of("--env", wrong) == ["--env: gymnasium needs an id, as in gymnasium:CartPole-v1"]
+        assert errors_of("--env", wrong) == ["--env: gymnasium needs a name, as in gymnasium:CartPole-v1"]

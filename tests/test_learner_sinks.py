@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.gymnasium import extras as gymnasium_extras
+from rainbow_iqn_apex.environments import extras as environment_extras
 from rainbow_iqn_apex.options.sink_options import PACKAGES, SinkOptions, check_sinks
 from rainbow_iqn_apex.programs.dashboard import extra
 from tests.chain.changes import SHOWN
@@ -133,7 +133,7 @@ def test_the_pins_are_what_the_errors_ask_for() -> None:
     lines = (ROOT / "requirements-extra.txt").read_text().splitlines()
     pins = dict(line.split(";")[0].split("==") for line in lines)
     packages = {*(package for _, package in PACKAGES.values()), *extra.PACKAGES}
-    packages |= {package for named in gymnasium_extras.PACKAGES.values() for package in named}
+    packages |= {package for named in environment_extras.PACKAGES.values() for package in named}
     asked = dict(package.split(",")[0].split(">=") for package in packages)
     assert pins.keys() == asked.keys()
     assert all(f"{pins[name]}.".startswith(f"{asked[name]}.") for name in pins)

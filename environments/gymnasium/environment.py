@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.environments.display import check_display
-from rainbow_iqn_apex.environments.gymnasium.extras import DM_CONTROL, missing
+from rainbow_iqn_apex.environments.extras import need
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
 from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, view_of
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
@@ -27,6 +27,8 @@ from rainbow_iqn_apex.environments.replayed import ReplayedEnvironment
 from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
 from rainbow_iqn_apex.memory.rows import Array, Row, StepType
+
+_DM_CONTROL = "dm_control/"  # how the ids begin that Shimmy registers for dm_control
 
 
 class GymnasiumEnvironment(ReplayedEnvironment):
@@ -125,16 +127,16 @@ def _open(id_: str, settings: EnvironmentSettings) -> gymnasium.Env[Any, Any]:
 def _find(id_: str) -> EnvSpec:
     """Find exactly this id: without a version, Gymnasium would take the newest: one id would mean several things."""
     if not id_:
-        raise ValueError("gymnasium needs an id, as in gymnasium:CartPole-v1")
+        raise ValueError("gymnasium needs a name, as in gymnasium:CartPole-v1")
     module, _, name = id_.rpartition(":")
-    if name.startswith(DM_CONTROL):
-        _need("dm-control", id_)
+    if name.startswith(_DM_CONTROL):
+        need("dm-control", id_)
     if module:
         _import(module)
     if name in gymnasium.registry:
         spec = gymnasium.registry[name]
         if str(spec.entry_point).startswith("gymnasium.envs.mujoco."):
-            _need("mujoco", id_)
+            need("mujoco", id_)
         return spec
     known = {known.lower(): known for known in gymnasium.registry}
     close = difflib.get_close_matches(name.lower(), known, n=3)
@@ -142,11 +144,6 @@ def _find(id_: str) -> EnvSpec:
     if close:
         hint = f"did you mean {' or '.join(known[key] for key in close)}?"
     raise ValueError(f"gymnasium knows no environment {name!r}; {hint}")
-
-
-def _need(extra: str, id_: str) -> None:
-    if how := missing(extra):
-        raise ValueError(f"{id_} cannot be made: {how}")
 
 
 def _import(module: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.policies import random_action
-from rainbow_iqn_apex.environments.gymnasium.extras import missing
+from rainbow_iqn_apex.environments.extras import missing
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import ENVIRONMENTS, make_environment
 from rainbow_iqn_apex.memory import wire

@@ -9,8 +9,8 @@ import pytest
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
-from rainbow_iqn_apex.environments.gymnasium import extras as gymnasium_extras
-from rainbow_iqn_apex.environments.gymnasium.extras import PACKAGES, missing
+from rainbow_iqn_apex.environments import extras
+from rainbow_iqn_apex.environments.extras import PACKAGES, missing
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings
 from rainbow_iqn_apex.environments.registry import make_environment
 from rainbow_iqn_apex.memory.rows import StepType
@@ -31,7 +31,7 @@ def make(id_: str, seed: int = 0) -> Environment:
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="there is no dm_control")
 def test_a_missing_extra_is_one_line_that_installs_it(id_: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Mutation: look for the packages only once Gymnasium has failed to import them.
-    monkeypatch.setattr(gymnasium_extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
     extra = EXTRAS.get(id_, "dm-control")
     with pytest.raises(UserError) as raised:
         open_environment(Args(env=f"gymnasium:{id_}"), 0)
@@ -43,7 +43,7 @@ def test_a_missing_extra_is_one_line_that_installs_it(id_: str, monkeypatch: pyt
 
 
 def test_later_pythons_have_no_dm_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gymnasium_extras, "find_spec", lambda _: None)
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
     monkeypatch.setattr(sys, "version_info", (3, 13, 0))
     assert missing("dm-control").startswith("the extra dm-control needs Python 3.11 or 3.12")
     assert missing("mujoco").startswith("the extra mujoco is missing")

@@ -1,10 +1,9 @@
-"""The packages that some of Gymnasium's environments need: extras, looked for where one of these is asked for."""
+"""The packages that some environments need: extras, looked for where one of these environments is asked for."""
 
 import shlex
 import sys
 from importlib.util import find_spec
 
-DM_CONTROL = "dm_control/"  # how the ids begin that Shimmy registers for dm_control
 _MUJOCO = ("mujoco>=3.17,<4", "imageio>=2.38")  # dm_control breaks with MuJoCo 4
 PACKAGES = {"mujoco": _MUJOCO, "dm-control": ("shimmy>=2.0", "dm-control>=1.0.50", *_MUJOCO)}
 _MODULES = {"mujoco": ("mujoco", "imageio"), "dm-control": ("shimmy", "dm_control", "mujoco", "imageio")}
@@ -18,3 +17,9 @@ def missing(extra: str) -> str:
         return "the extra dm-control needs Python 3.11 or 3.12: labmaze, a part of it, has no packages for later ones"
     command = shlex.join([sys.executable, "-m", "pip", "install", *PACKAGES[extra]])
     return f"the extra {extra} is missing; install it with: {command}"
+
+
+def need(extra: str, what: str) -> None:
+    """Raise ValueError, in one line, if an extra is missing that `what` is made with."""
+    if how := missing(extra):
+        raise ValueError(f"{what} cannot be made: {how}")
