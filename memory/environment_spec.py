@@ -14,18 +14,20 @@ class Field(NamedTuple):
     """Shape (without leading time or slot dimensions) and dtype of one stored array."""
 
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str  # "bool", within a packed field alone, takes a bit for each number
     inner: tuple["Field", ...] = ()  # of an observation of several kinds: their bytes, one after the other
+    vocabulary: int = 0  # of a text: its words are numbers from 1 to before this one, and zeros stand behind the last
 
     @property
     def is_picture(self) -> bool:
-        """Whether a network sees a picture, grey [H, W] or [C, H, W], perhaps beside others, and not just a vector."""
-        return any(field.is_picture for field in self.inner) if self.inner else len(self.shape) in (2, 3)
+        """Whether a network sees more than a vector: a picture, grey [H, W] or [C, H, W], or several kinds at once."""
+        return bool(self.inner) or len(self.shape) in (2, 3)
 
     @property
     def nbytes(self) -> int:
         """Bytes of one array."""
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        count = math.prod(self.shape)
+        return (count + 7) // 8 if self.dtype == "bool" else count * np.dtype(self.dtype).itemsize
 
     @property
     def scale(self) -> float:
@@ -35,7 +37,11 @@ class Field(NamedTuple):
 
 def pack(arrays: Iterable[Array]) -> Array:
     """Return the bytes [n] of arrays of several kinds."""
-    return np.concatenate([np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays])
+    return np.concatenate([_bytes(np.ascontiguousarray(array).reshape(-1)) for array in arrays])
+
+
+def _bytes(flat: Array) -> Array:
+    return np.packbits(flat) if flat.dtype == np.bool_ else flat.view(np.uint8)
 
 
 def packed(*inner: Field) -> Field:
@@ -54,8 +60,12 @@ def unpack(field: Field, array: Array) -> list[Array]:
     parts, stop = [], 0
     for inner in field.inner:
         start, stop = stop, stop + inner.nbytes
-        part = np.ascontiguousarray(array[..., start:stop]).view(inner.dtype)
-        parts.append(part.reshape(*array.shape[:-1], *inner.shape))
+        part = np.ascontiguousarray(array[..., start:stop])
+        if inner.dtype == "bool":
+            numbers = np.unpackbits(part, axis=-1, count=math.prod(inner.shape)).view(np.bool_)
+        else:
+            numbers = part.view(inner.dtype)
+        parts.append(numbers.reshape(*array.shape[:-1], *inner.shape))
     return parts
 
 

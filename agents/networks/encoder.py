@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rainbow_iqn_apex.agents.networks.trunks import TRUNKS, kept_numbers
+from rainbow_iqn_apex.agents.networks.words import Words, bits
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Field
 
@@ -58,6 +59,9 @@ class Trunk(nn.Module):
         elif self.observation.is_picture:
             self.body = TRUNKS[spec.architecture](spec.channels)
             self._kept = _kept(self.body, spec)
+        elif self.observation.vocabulary:
+            self.body = nn.Sequential(Words(self.observation.vocabulary))
+            self._kept = [Words.kept(self._inputs // spec.stack), Words.nb_features]
         else:
             self.body = nn.Sequential(nn.Linear(self._inputs, spec.features), nn.ReLU())
             self._kept = [spec.features]
@@ -92,6 +96,9 @@ class Trunk(nn.Module):
         if self.inner:
             kinds = zip(self._inner, self._unpack(obs), strict=True)
             return torch.cat([trunk(kind).float() for trunk, kind in kinds], 1)  # [B, F]
+        if self.observation.vocabulary:
+            read: Tensor = self.body(obs[:, -1])  # the newest text
+            return read
         if not self.observation.is_picture:
             x: Tensor = self.body(obs.float().flatten(1) * self.observation.scale)
             return x
@@ -106,10 +113,7 @@ class Trunk(nn.Module):
         parts = torch.split(obs, [field.nbytes for field in fields], -1)
         # A copy begins where numbers of several bytes may begin.
         views = [part.clone(memory_format=torch.contiguous_format) for part in parts]
-        return [
-            view.view(getattr(torch, field.dtype)).reshape(*obs.shape[:-1], *field.shape)
-            for view, field in zip(views, fields, strict=True)
-        ]
+        return [_numbers(view, field) for view, field in zip(views, fields, strict=True)]
 
     @property
     def convolutions(self) -> list[nn.Conv2d]:
@@ -153,6 +157,13 @@ class Encoder(Trunk):
         """Return the features of stacked observations [B, S, ...] of any dtype."""
         with self.rounding(obs):
             return functional.relu(self.dense(self.features(obs))).float()
+
+
+def _numbers(view: Tensor, field: Field) -> Tensor:
+    """Return the numbers [..., *shape] of a kind's bytes [..., n]."""
+    if field.dtype == "bool":
+        return bits(view, field.shape)
+    return view.view(getattr(torch, field.dtype)).reshape(*view.shape[:-1], *field.shape)
 
 
 def _kept(body: nn.Sequential, spec: EncoderSpec) -> list[int]:

@@ -6,9 +6,10 @@ What a network gets as an observation:
 - any other Box, such as a vector, a board of int8 or an image of floats: its numbers in one row, float32, unscaled;
   bytes that go up to 255 stay uint8, which networks take for fractions;
 - Discrete: one-hot, float32; MultiDiscrete: the same of each number, one after the other; MultiBinary: its bits;
+- Text: the numbers of its first 16 words, see `environments.words`;
 - Dict and Tuple of these, also within each other: one row of float32, whose parts have names. Keys are sorted, and
   stand before those of the spaces within, as in "arm.position"; spaces of a Tuple are "0", "1" and so on. Images among
-  them stay images, and stand before the row: see `memory.environment_spec.packed`.
+  them stay images, and stand before the row, and texts behind it: see `memory.environment_spec.packed`.
 
 What an agent chooses: see `memory.environment_spec`. The numbers of a Box go from -1 at its lower bounds to 1 at its
 upper ones.
@@ -16,16 +17,18 @@ upper ones.
 
 from collections.abc import Callable, Iterator
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from gymnasium import spaces
 
 from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.environments.words import numbered, text_field
 from rainbow_iqn_apex.memory.chunk import MOST
 from rainbow_iqn_apex.memory.environment_spec import ActionSpec, Box, Discrete, Field, MultiDiscrete, Part, pack, packed
 from rainbow_iqn_apex.memory.rows import Array
 
+MOST_WORDS = 16  # of a text
 SMALLEST_IMAGE = 16  # pixels: fewer rows or columns of bytes are a board, whose symbols are no colours
 _NUMBER = np.dtype(np.float32)
 
@@ -53,7 +56,9 @@ def view_of(space: spaces.Space[Any]) -> View:
     """Return how a network gets a space's observations; raises ValueError for spaces that none can get."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         view = _joined(space)
-    elif isinstance(space, spaces.Box) and is_image(space):
+    elif _is_text(space):
+        view = _joined(spaces.Tuple([space]))
+    elif is_image(space):
         view = _picture(space)
     else:
         view = _flat_view(space)
@@ -62,8 +67,14 @@ def view_of(space: spaces.Space[Any]) -> View:
     return view
 
 
-def is_image(space: spaces.Box) -> bool:
+def _is_text(space: spaces.Space[Any]) -> bool:
+    return space.dtype is not None and space.dtype.kind == "U"  # Minigrid's missions are no `Text`, but texts
+
+
+def is_image(space: spaces.Space[Any]) -> TypeGuard[spaces.Box]:
     """Return whether a space has images: bytes in rows and columns, before or behind them colours or planes, if any."""
+    if not isinstance(space, spaces.Box):
+        return False
     sides = sum(side >= SMALLEST_IMAGE for side in space.shape)
     return space.dtype == np.uint8 and sides == 2 and _colours(space.shape) is not None
 
@@ -105,7 +116,7 @@ def _flat_view(space: spaces.Space[Any]) -> View:
         is_bytes = isinstance(space, spaces.Box) and space.dtype == np.uint8 and space.high.max(initial=0) == 255
         return _flat(int(np.prod(space.shape)), np.dtype(np.uint8) if is_bytes else _NUMBER)
     raise ValueError(
-        "observations must be Box, Discrete, MultiDiscrete or MultiBinary, or Dict or Tuple of these, "
+        "observations must be Box, Discrete, MultiDiscrete, MultiBinary or Text, or Dict or Tuple of these, "
         f"not {one_line(space)}"
     )
 
@@ -133,18 +144,24 @@ def _one_hot(first: Array, counts: Array) -> View:
 
 
 def _joined(space: spaces.Space[Any]) -> View:
-    """Show the observations of nested spaces: images as they are, and all others in one row of numbers behind them."""
-    leaves = [(keys, inner) for keys, inner in _leaves(space, ())]
-    images = [(keys, _picture(inner)) for keys, inner in leaves if isinstance(inner, spaces.Box) and is_image(inner)]
-    others = [(keys, inner) for keys, inner in leaves if not (isinstance(inner, spaces.Box) and is_image(inner))]
-    if not images:
-        return _row(others)
-    views = [*images, *([((), _row(others))] if others else [])]
+    """Show the observations of nested spaces: images as they are, texts as words, and all others in one row."""
+    leaves = list(_leaves(space, ()))
+    images = [(keys, _picture(inner)) for keys, inner in leaves if is_image(inner)]
+    texts = [(keys, _text()) for keys, inner in leaves if _is_text(inner)]
+    row = _row([(keys, inner) for keys, inner in leaves if not (is_image(inner) or _is_text(inner))])
+    if not images and not texts:
+        return row
+    views = [*images, *([((), row)] if row.field.shape[0] else []), *texts]
 
     def show(obs: Any) -> Array:
         return pack(view.show(_at(obs, keys)) for keys, view in views)
 
-    return View(packed(*(view.field for _, view in views)), show, views[-1][1].parts)
+    return View(packed(*(view.field for _, view in views)), show, row.parts)
+
+
+def _text() -> View:
+    field = text_field(MOST_WORDS)
+    return View(field, lambda text: numbered(text, field))
 
 
 _Leaves = list[tuple[tuple[Any, ...], spaces.Space[Any]]]

@@ -6,6 +6,8 @@ An agent that is watched acts as one that is not.
 import time
 from dataclasses import replace
 
+import numpy as np
+
 from rainbow_iqn_apex.agents.policy import Inspection, Policy
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec, unpack
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows
@@ -30,14 +32,19 @@ def inspect(policy: Policy, rows: Rows, state: Arrays) -> tuple[Array, Inspectio
 def make_view(policy: Policy, spec: EnvironmentSpec, rows: Rows, state: Arrays, step: int, version: int) -> View:
     """Return a view of environment 0, after `step` of its agent steps, with weights of this version.
 
-    Of observations of several kinds the first is shown, a picture.
+    Of observations of several kinds the first is shown: a picture if there is one.
     """
     observation, thought = inspect(policy, rows, state)
     kinds = unpack(spec.observation, observation)
-    seen = View(time.time(), step, version, kinds[0], parts=() if spec.observation.inner else spec.parts)
+    seen = View(time.time(), step, version, _shown(kinds[0]), parts=spec.parts if kinds[0].ndim == 1 else ())
     if thought is None:
         return seen
     curves = () if thought.curves is None else tuple(map(tuple, thought.curves.tolist()))
     places = () if thought.places is None else tuple(thought.places.tolist())
     actions = tuple(thought.actions.tolist())
     return replace(seen, kind=thought.kind, actions=actions, value=thought.value, places=places, curves=curves)
+
+
+def _shown(kind: Array) -> Array:
+    """Return planes of bits as pictures of black and white, and all else as it is."""
+    return kind.astype(np.uint8) * 255 if kind.dtype == np.bool_ else kind

@@ -11,6 +11,7 @@ from torch.nn import functional
 from rainbow_iqn_apex.agents.networks.duelling import DuellingNetwork, NetworkSpec
 from rainbow_iqn_apex.agents.networks.encoder import Encoder, EncoderSpec, Trunk
 from rainbow_iqn_apex.agents.networks.trunks import TRUNKS
+from rainbow_iqn_apex.agents.networks.words import Words
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory.environment_spec import Field, pack, packed
 
@@ -71,13 +72,16 @@ def test_vectors_go_through_linear_layers(kind: type[Trunk]) -> None:
     torch.testing.assert_close(encoder(obs), expected)
 
 
-SCENE = packed(Field((3, 24, 20), "uint8"), Field((5,), "float32"), Field((30, 16), "uint8"))
+SCENE = packed(
+    Field((3, 24, 20), "uint8"), Field((5,), "float32"), Field((30, 16), "uint8"), Field((3, 17, 19), "bool"),
+    Field((6,), "int16", vocabulary=256),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("sizes", [(B, S), (1, 1)])
 @pytest.mark.parametrize("learns", [True, False])
 def test_each_kind_goes_through_a_trunk_of_its_own(sizes: tuple[int, int], learns: bool) -> None:
-    # Mutations: take the numbers from a byte later; look at one kind alone.
+    # Mutations: take the numbers from a byte later; look at one kind alone; take bits from the last to the first.
     draw = np.random.default_rng(1)
     kinds = [draw.integers(256, size=(*sizes, *field.shape)).astype(field.dtype) for field in SCENE.inner]
     rows = [[pack(kind[b, s] for kind in kinds) for s in range(sizes[1])] for b in range(sizes[0])]
@@ -111,3 +115,19 @@ def test_value_agents_take_every_trunk_and_name_the_published_ones(architecture:
     obs = observations(FIELDS["colours"])
     torch.testing.assert_close(network.features(obs).double(), slow(network._trunk[0], obs), rtol=1e-4, atol=1e-5)
     torch.autograd.grad(network.features(obs).sum(), list(network._trunk[0].parameters()))  # all have one
+
+
+def test_a_text_is_read_to_its_last_word_by_an_lstm() -> None:
+    # Mutations: read the zeros behind the last word; the older of the stacked texts; numbers beyond the vocabulary.
+    torch.manual_seed(0)
+    texts = torch.tensor([[5, 9, 2, 0, 0], [7, 0, 0, 0, 0], [0, 0, 0, 0, 0], [1, 2, 3, 4, 9]])
+    words = Words(10)
+    found = words(texts)
+    for text, features in zip(texts, found, strict=True):
+        read = text[text > 0]
+        expected = words.lstm(words.embedding(read)[None])[1][0].flatten() if len(read) else torch.zeros(64)
+        torch.testing.assert_close(features, expected)
+    torch.testing.assert_close(words(torch.tensor([[300]])), words(torch.tensor([[9]])))
+    trunk = Trunk(EncoderSpec(Field((5,), "int16", vocabulary=10), 2, "deep", 7))
+    stacked = torch.stack([torch.roll(texts, 1, 0), texts], 1)  # [B, S, W]
+    torch.testing.assert_close(trunk(stacked), trunk.body[0](texts))

@@ -193,10 +193,12 @@ def test_an_image_that_changes_in_place_does_not_change_the_past(scripted: MakeS
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kind"), [((spaces.Text(5), []), "observations"), ((COIN, [], spaces.Text(5)), "actions")]
+    ("arguments", "kind"), [((spaces.Sequence(COIN), []), "observations"), ((COIN, [], spaces.Text(5)), "actions")]
 )
 def test_other_spaces_are_refused(scripted: MakeScripted, arguments: tuple[Any, ...], kind: str) -> None:
-    with pytest.raises(ValueError, match=f"Scripted-v0 cannot be played: {kind} must be .*, not Text") as raised:
+    with pytest.raises(
+        ValueError, match=f"Scripted-v0 cannot be played: {kind} must be .*, not (Text|Sequence)"
+    ) as raised:
         scripted(*arguments)
     assert "\n" not in str(raised.value)
 
@@ -222,7 +224,7 @@ def test_a_number_that_no_replay_takes_ends_the_actor_in_one_line(scripted: Make
 # --- ids ---
 
 NOT_TO_BE_HAD = {
-    "": "needs an id, as in gymnasium:CartPole-v1",
+    "": "needs a name, as in gymnasium:CartPole-v1",
     "cartpole": "knows no environment 'cartpole'; did you mean CartPole-v",
     "CartPole": "did you mean CartPole-v1",  # Gymnasium takes the newest, with a warning
     "Taxi-v3": "did you mean Taxi-v4",
@@ -249,7 +251,7 @@ def test_an_environment_that_cannot_be_had_is_one_line(id_: str) -> None:
 
 
 def test_no_id_at_all() -> None:
-    with pytest.raises(ValueError, match="needs an id, as in gymnasium:CartPole-v1"):
+    with pytest.raises(ValueError, match="needs a name, as in gymnasium:CartPole-v1"):
         make_environment(EnvironmentSettings(env="gymnasium"), 0)
 
 
