@@ -85,7 +85,7 @@ class _Fixed(BatchRule):
         self._requests = requests
 
     def wait_s(self, now: float) -> float:  # noqa: ARG002 - it has no clock
-        return 0.0 if self._waiting >= self._requests else float("inf")
+        return 0.0 if len(self._waiting) >= self._requests else float("inf")
 
 
 class _CountingLink(Link):

@@ -18,14 +18,12 @@ class BatchRule:
         self.mean_s = 0.0  # that a batch takes
         self._asked: dict[tuple[Hashable, int], float] = {}  # when each live asker has last asked
         self._next_look = 0.0
-        self._waiting = 0
-        self._since = 0.0  # when the first request of the next batch came
+        self._waiting: list[tuple[Hashable, float]] = []  # the next batch: who has asked, and when, in that order
 
     def ask(self, client: Hashable, group: int, now: float) -> None:
         """Count a request of a client for a group of its environments."""
         self._asked[client, group] = now
-        self._since = self._since if self._waiting else now
-        self._waiting += 1
+        self._waiting.append((client, now))
 
     def wait_s(self, now: float) -> float:
         """Return for how many seconds to wait for more requests: 0 to begin, infinite without any request."""
@@ -34,18 +32,18 @@ class BatchRule:
         if now >= self._next_look:
             self._next_look = now + _LOOK_S
             self._asked = {who: at for who, at in self._asked.items() if now - at < _LIVE_S}
-        if 2 * self._waiting >= len(self._asked):
+        if 2 * len(self._waiting) >= len(self._asked):
             return 0.0
-        return max(0.0, self._since + self.mean_s - now)
+        return max(0.0, self._waiting[0][1] + self.mean_s - now)
 
-    def leave(self, client: Hashable, requests: int) -> None:
+    def leave(self, client: Hashable) -> None:
         """Forget a client that has gone, and its requests."""
         self._asked = {who: at for who, at in self._asked.items() if who[0] != client}
-        self._waiting -= requests
+        self._waiting = [waiting for waiting in self._waiting if waiting[0] != client]
 
     def begin(self) -> None:
         """Take all requests for a batch."""
-        self._waiting = 0
+        self._waiting.clear()
 
     def end(self, seconds: float) -> None:
         """Count a batch that took so long."""

@@ -85,6 +85,5 @@ class Together:
 
     def leave(self, peer: Peer) -> None:
         """Forget a client and its requests."""
-        left = deque(waiting for waiting in self._waiting if waiting[0] is not peer)
-        self._rule.leave(peer, len(self._waiting) - len(left))
-        self._waiting = left
+        self._rule.leave(peer)
+        self._waiting = deque(waiting for waiting in self._waiting if waiting[0] is not peer)

@@ -16,7 +16,7 @@ def asked_by(rule: BatchRule, clients: int, now: float) -> None:
     rule.begin()
 
 
-# A mutation that fails here: `2 * self._waiting > len(self._asked)`.
+# A mutation that fails here: `2 * len(self._waiting) > len(self._asked)`.
 def test_half_of_the_live_askers_are_enough() -> None:
     rule = BatchRule()
     rule.end(0.5)
@@ -29,7 +29,7 @@ def test_half_of_the_live_askers_are_enough() -> None:
     assert rule.wait_s(0.25) == float("inf")
 
 
-# A mutation that fails here: `self._since = now` for each request.
+# A mutation that fails here: `self._waiting[-1][1]`, the time of the newest request.
 def test_no_request_waits_longer_than_a_batch_takes_on_average() -> None:
     rule = BatchRule()
     rule.end(0.5)
@@ -54,12 +54,23 @@ def test_a_client_that_has_gone_is_not_waited_for_though_it_had_asked_nothing() 
     rule.ask(0, 0, 0.1)
     rule.ask(1, 0, 0.1)
     assert rule.wait_s(0.1) > 0
-    rule.leave(1, 1)
+    rule.leave(1)
     assert rule.wait_s(0.1) > 0, "two clients are left, four groups"
-    rule.leave(2, 0)
+    rule.leave(2)
     assert rule.wait_s(0.1) == 0.0, "one of the two that are left waits"
-    rule.leave(0, 1)
+    rule.leave(0)
     assert rule.wait_s(0.1) == float("inf")
+
+
+# A mutation that fails here: a `leave` after which the time goes on from the first request, whosever it was.
+def test_a_request_does_not_begin_a_batch_for_one_that_has_gone() -> None:
+    rule = BatchRule()
+    rule.end(0.5)
+    asked_by(rule, 8, 0.0)
+    rule.ask(0, 0, 0.1)
+    rule.ask(1, 0, 0.4)
+    rule.leave(0)
+    assert abs(rule.wait_s(0.6) - 0.3) < _EPSILON
 
 
 # A mutation that fails here: `_LIVE_S = 10`.
@@ -81,7 +92,7 @@ def test_the_mean_begins_with_the_first_batch_and_follows_the_others() -> None:
     assert abs(rule.mean_s - 0.25) < 0.001
 
 
-# Mutations that fail here: `self._since + 2 * self.mean_s - now`, and a `leave` that keeps the requests.
+# Mutations that fail here: `self._waiting[0][1] + 2 * self.mean_s - now`, and a `leave` that keeps the requests.
 @given(st.integers(0, 2**32), st.integers(1, 9), st.integers(0, 25))
 def test_a_request_waits_for_half_of_the_askers_or_one_mean_time(seed: int, clients: int, mean: int) -> None:
     rng = random.Random(seed)
@@ -93,7 +104,7 @@ def test_a_request_waits_for_half_of_the_askers_or_one_mean_time(seed: int, clie
         now += rng.choice((0, 1, 3, 20, 90)) / 64
         client = rng.randrange(clients)
         if rng.random() < 0.2:
-            rule.leave(client, sum(who == client for who, _ in waiting))
+            rule.leave(client)
             last.pop(client, None)
             waiting = [(who, at) for who, at in waiting if who != client]
         else:
