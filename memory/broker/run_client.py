@@ -200,6 +200,10 @@ class RunClient:
                 packet = self._packet(server, version, max_bytes)
         return packet
 
+    def weights_checksum(self, version: int) -> bytes:
+        """Return the checksum of the weights that the master has in the place of this version; empty for none."""
+        return cast(bytes, self._weights_from[-1].getrange(self.keys.weights(version), -4, -1))
+
     def _packet(self, server: Client, version: int, max_bytes: int) -> Packet | None:
         key = self.keys.weights(version)
         data = server.get(key)

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rainbow_iqn_apex.agents.policy import Policy
+from rainbow_iqn_apex.agents.policy import Policy, PolicyLostError
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common import waiting
 from rainbow_iqn_apex.common.errors import Stopped
@@ -82,8 +82,11 @@ class EvaluationActor:
         while True:
             with self._clock.part("pull"):
                 self._pull()
-            with self._clock.part("play"):
-                record = self._play()
+            try:
+                with self._clock.part("play"):
+                    record = self._play()
+            except PolicyLostError:  # the episode begins anew, with the newest weights
+                continue
             with self._clock.part("send"):
                 self._send(record)
             T = self._began.t_actors
@@ -116,7 +119,11 @@ class EvaluationActor:
             self._load(max(0, newest))
 
     def _load(self, version: int) -> None:
-        self._weights, self._version = fetch_weights(self._client, self._policy, version, or_newest=True)
+        self._weights, version = fetch_weights(self._client, self._policy, version, or_newest=True)
+        self._begin_with(version)
+
+    def _begin_with(self, version: int) -> None:
+        self._version = version
         self._episodes = 0
         self._began = self.gauges.record = self._client.written_record()
         self.gauges.version = self._version
@@ -125,6 +132,8 @@ class EvaluationActor:
         number, args = self._client.sequence, self._args
         seed = derive_seed(args.seed, 5, args.id_eval_actor, number)
         begin_anew(self._policy, self._weights, self._version, seed)
+        if self._policy.version != self._version:  # those that an inference server had
+            self._begin_with(self._policy.version)
         with closing(open_environment(args, seed, recorded_by=EVALUATIONS if self._filmer else "")) as environment:
             camera = self._filmer.begin(environment) if self._filmer else None
             watch = partial(self._watch, environment.spec)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from rainbow_iqn_apex.agents.policy import Policy
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.chunk import ChunkSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays
 from rainbow_iqn_apex.programs.inference.computing import Forms, act_together, answer_arrays
 from rainbow_iqn_apex.programs.inference.messages import Answer, Hello, Refusal, Request
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PolicyMaker = Callable[[Hello], Policy]
-Fetch = Callable[[int], "dict[str, Tensor] | None"]  # the weights of a version; None: they are not there yet
+# Returns the weights of a version, or of a newer one, and which; None: they are not there yet.
+Fetch = Callable[[int], "tuple[dict[str, Tensor], int] | None"]
 
 _AGAIN_S = 0.1  # until weights that were not there are looked for again
 
@@ -30,23 +31,22 @@ _AGAIN_S = 0.1  # until weights that were not there are looked for again
 class Alone:
     """Serves each client by a policy that `make` returns for it."""
 
-    alone = True
-
-    def __init__(self, make: PolicyMaker, environment: EnvironmentSpec, places: int, fetch: Fetch) -> None:
-        blank = make(Hello("", "", 0, evaluates=False))
-        self.spec = blank.spec
-        self.forms = Forms(blank, environment, places)
+    def __init__(self, make: PolicyMaker, spec: ChunkSpec, forms: Forms, fetch: Fetch) -> None:
+        self.spec = spec
+        self.forms = forms
         self.version = 0
         self.batches: deque[int] = deque(maxlen=REMEMBERED)  # environments of the newest requests
         self._make = make
         self._fetch = fetch
-        self._policies: dict[Peer, Policy] = {}
+        self._hellos: dict[Peer, Hello] = {}
+        self._policies: dict[Peer, Policy] = {}  # of clients that have asked
         self._asked: dict[Peer, deque[Request]] = defaultdict(deque)
         self._next_work = 0.0  # when to look for weights that were not there, if no request comes before
 
-    def welcome(self, peer: Peer, hello: Hello) -> None:
-        """Make the client's policy."""
-        self._policies[peer] = self._make(hello)
+    def welcome(self, peer: Peer, hello: Hello) -> bool:
+        """Return that the client is computed alone; its policy is made at its first request."""
+        self._hellos[peer] = hello
+        return True
 
     def ask(self, peer: Peer, request: Request) -> list[Answer]:
         """Take a request behind the client's others."""
@@ -75,17 +75,19 @@ class Alone:
 
     def leave(self, peer: Peer) -> None:
         """Drop the client's policy."""
-        self._asked.pop(peer, None)
-        self._policies.pop(peer, None)
+        for each in (self._hellos, self._asked, self._policies):
+            each.pop(peer, None)
 
     def _answer(self, peer: Peer, request: Request) -> Answer | None:
+        if peer not in self._policies:
+            self._policies[peer] = self._make(self._hellos[peer])
         policy, arrays = self._policies[peer], Arrays()
         match request.kind:
             case "load":
-                if (weights := self._fetch(request.step)) is None:
+                if (found := self._fetch(request.step)) is None:
                     return None
-                policy.load(weights, request.step)
-                self.version = max(self.version, request.step)
+                policy.load(*found)
+                self.version = max(self.version, policy.version)
             case "reseed" if (drawn := request.arrays.get("random")) is not None:
                 _restore(policy, drawn)
             case "reseed":

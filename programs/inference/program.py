@@ -28,8 +28,10 @@ from rainbow_iqn_apex.monitoring.reporter import Reading, Reporter
 from rainbow_iqn_apex.programs.agent import make_agent, select_device
 from rainbow_iqn_apex.programs.common import connect_to_redis, launch_command, open_environment, run_keys
 from rainbow_iqn_apex.programs.failure import failure_reported
+from rainbow_iqn_apex.programs.inference.computing import Forms
+from rainbow_iqn_apex.programs.inference.evaluating import TogetherButEvaluations
 from rainbow_iqn_apex.programs.inference.following import Follower, raise_error
-from rainbow_iqn_apex.programs.inference.hosting import Alone
+from rainbow_iqn_apex.programs.inference.hosting import Alone, Fetch
 from rainbow_iqn_apex.programs.inference.listening import Listening, listening, tls_context
 from rainbow_iqn_apex.programs.inference.messages import Hello
 from rainbow_iqn_apex.programs.inference.server import InferenceServer
@@ -59,7 +61,7 @@ def _serve(
     number, keys = args.id_inference, run_keys(args, run)
     servers = InferenceServers(client, args.name, run.run_id, args.redis_shards)
     run_client = RunClient(
-        client, replace(keys, inference=True).beside(number), number, stop, own_number="--id-inference",
+        client, replace(keys, inference=True).beside(number), number, stop, run.crews, own_number="--id-inference",
         expected=ExpectedActors(client, keys, 0, partial(launch_command, args)), break_stale=args.abandon_other_run,
         replicas=args.redis_replicas,
     )  # fmt: skip
@@ -74,12 +76,13 @@ def _serve(
         return Address(number, this_host(), place.path, args.inference_host, place.port, server.clients)
 
     with closing(server), run_client:
-        follower = Follower(run_client, servers, address, service.loaded() if isinstance(service, Together) else None)
+        wanted = service.loaded() if isinstance(service, TogetherButEvaluations) else None
+        follower = Follower(run_client, servers, address, wanted)
 
         def look() -> bool:
             if follower.error is not None:
                 raise_error(follower)
-            if isinstance(service, Together) and (found := follower.take()) is not None:
+            if isinstance(service, TogetherButEvaluations) and (found := follower.take()) is not None:
                 service.load(*found)
             return stop.is_set()
 
@@ -97,16 +100,23 @@ def _serve(
         raise Stopped
 
 
-def _together(args: Args, spec: EnvironmentSpec) -> Together:
+def _together(args: Args, spec: EnvironmentSpec) -> TogetherButEvaluations:
     """Make a service for actors that do not wait for each other; it has the exploration of all environments."""
     own = replace(args, id_actor=0)
     agent = make_agent(own, spec, select_device(args), learns=False, seed=derive_seed(args.seed, 7, args.id_inference))
-    return Together(agent, spec, args.nb_env)
+    return TogetherButEvaluations(Together(agent, spec, args.nb_env), _maker(args, spec))
 
 
 def _alone(args: Args, spec: EnvironmentSpec, client: RunClient) -> Alone:
     """Make a service for lockstep, which has for each client the policy that an actor has in its own process."""
     torch.set_num_threads(1)  # as in actors: sums that several threads share may be rounded in another order
+    make = _maker(args, spec)
+    blank = make(Hello("", "", 0, evaluates=False))
+    return Alone(make, blank.spec, Forms(blank, spec, args.nb_env), _fetcher(client, blank))
+
+
+def _maker(args: Args, spec: EnvironmentSpec) -> Callable[[Hello], Agent]:
+    """Return what makes the policy that a client has in its own process with local inference."""
     device = select_device(args)
 
     def make(hello: Hello) -> Agent:
@@ -114,21 +124,27 @@ def _alone(args: Args, spec: EnvironmentSpec, client: RunClient) -> Alone:
         seed = derive_seed(args.seed, 5 if hello.evaluates else 2, hello.actor)
         return make_agent(own, spec, device, learns=False, seed=seed)
 
-    return Alone(make, spec, args.nb_env, _fetcher(client, make(Hello("", "", 0, evaluates=False))))
+    return make
 
 
-def _fetcher(client: RunClient, agent: Agent) -> Callable[[int], dict[str, Tensor] | None]:
-    """Return what fetches the weights of a version, once for all clients; None while Redis does not hold them."""
-    kept: dict[int, dict[str, Tensor]] = {}
+def _fetcher(client: RunClient, agent: Agent) -> Fetch:
+    """Return what fetches the weights of a version, once for all clients; None while Redis does not hold them.
 
-    def fetch(version: int) -> dict[str, Tensor] | None:
-        if version not in kept:
-            packet = client.newest_packet(version, weights_packet.most_bytes(agent.loaded()))
-            if packet is None or packet.meta["version"] < version:
+    As for an actor, newer ones may have replaced them. The checksum tells weights apart: a learner that has gone back
+    to its checkpoint publishes versions again.
+    """
+    kept: dict[bytes, tuple[dict[str, Tensor], int]] = {}
+    wanted = agent.loaded()
+
+    def fetch(version: int) -> tuple[dict[str, Tensor], int] | None:
+        checksum = client.weights_checksum(version)
+        if checksum not in kept or kept[checksum][1] < version:  # a replica may have had older ones
+            packet = client.newest_packet(version, weights_packet.most_bytes(wanted))
+            if packet is None:
                 return None
-            kept[version] = weights_packet.weights_for(agent.loaded(), packet)
-            for old in sorted(kept)[:-_VERSIONS]:
+            kept[checksum] = weights_packet.weights_for(wanted, packet), int(packet.meta["version"])
+            for old in list(kept)[:-_VERSIONS]:
                 del kept[old]
-        return kept[version]
+        return kept[checksum] if kept[checksum][1] >= version else None
 
     return fetch

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy
-from rainbow_iqn_apex.common.errors import RunError
+from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy, PolicyLostError
 from rainbow_iqn_apex.memory.chunk import forms
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
 from rainbow_iqn_apex.programs.inference.finding import ServerFinder
@@ -54,8 +53,9 @@ class _Call:
 class RemotePolicy(AskingPolicy):
     """Acts as the policy of the inference servers, in the environments from `first` on of those of all actors.
 
-    In lockstep the server has a policy for this actor alone, whose random numbers are this one's; losing that server
-    raises RunError, and the actor's successor goes on from the last commit.
+    In lockstep, and for an evaluation actor, the server has a policy for this actor alone, whose random numbers are
+    this one's. Losing that server raises PolicyLostError. An actor ends then, and its successor goes on from the last
+    commit; `reseed` begins anew at another server, as an evaluation does with each episode.
     """
 
     def __init__(self, finder: ServerFinder, first: int) -> None:
@@ -65,6 +65,7 @@ class RemotePolicy(AskingPolicy):
         self._known: list[tuple[Arrays, int]] = []  # states that the server has, and the calls after which they are
         self._number = 0
         self._random: Array | None = None  # state of the policy's random numbers, in lockstep
+        self._lost: Exception | None = None  # why the server is lost that had this actor's own policy
         self._link: Link = finder.find()
         self._alone = self._link.welcome.alone
         self.groups = 1 if self._alone else 2
@@ -73,10 +74,8 @@ class RemotePolicy(AskingPolicy):
         self._has_stack = _STACK in self._answer
 
     def load(self, weights: "dict[str, Tensor]", version: int) -> None:  # noqa: ARG002 - the servers load them
-        """Act with weights of this version in lockstep; without, each answer has the version that computed it."""
-        if self._alone:
-            self._order("load", version)
-        self.version = version
+        """Act with weights of this version or newer ones if computed alone; else each answer has its own version."""
+        self.version = self._order("load", version).version if self._alone else version
 
     def random_state(self) -> Array | None:
         """Return the state of the random numbers, which are at the server; None without lockstep."""
@@ -91,11 +90,15 @@ class RemotePolicy(AskingPolicy):
 
     def reseed(self, seed: int) -> None:
         """Let a seed decide all that the server's policy draws in lockstep; without, others draw there, too."""
+        if self._lost is not None:
+            self._connect(self._lost)
         if self._alone:
             self._order("reseed", seed)
 
-    def _order(self, kind: Kind, step: int, arrays: Arrays | None = None) -> None:
-        self._finish(self._begin(kind, arrays or {}, step, {}, None))
+    def _order(self, kind: Kind, step: int, arrays: Arrays | None = None) -> Answer:
+        answer = self._finish(self._begin(kind, arrays or {}, step, {}, None)).answer
+        assert answer is not None
+        return answer
 
     def ask(self, rows: Rows, state: Arrays, step: int | None, places: Array | None = None) -> int:
         """Ask for actions without waiting for them; takes what `act` does, and returns the call for `take`."""
@@ -190,11 +193,19 @@ class RemotePolicy(AskingPolicy):
         """Go to another server, or to the same one again, with all calls that are under way."""
         self._link.close()
         if self._alone:
-            raise RunError(
+            self._lost = why
+            raise PolicyLostError(
                 f"inference server {self._link.address.number} is lost ({why}); in lockstep this actor ends, too, and "
                 "goes on from its last commit when it is started again"
             )
+        self._connect(why)
+
+    def _connect(self, why: Exception | None) -> None:
+        """Find a server, and send it the calls that are under way; none is where this actor's policy was lost."""
         self._known = []
+        if self._lost is not None:
+            self._calls.clear()
+            self._lost = None
         while True:
             self._link = self._finder.find(self._link.address, why)
             try:

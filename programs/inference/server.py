@@ -68,11 +68,11 @@ class InferenceServer:
         next_look = 0.0
         while True:
             now = time.monotonic()
-            if now >= next_look:
+            is_due = now >= next_look
+            if is_due:
                 next_look = now + _LOOK_S
                 if look():
                     return
-                self._drop_stuck(now)
             unfinished, self._unfinished = self._unfinished, []
             wait = 0.0 if unfinished else min(self._service.wait_s(now), next_look - now)
             for key, events in self._selector.select(max(0.0, wait)):
@@ -83,6 +83,8 @@ class InferenceServer:
                     self._serve(key.data, events)
             for peer in unfinished:
                 self._serve(peer, 0)
+            if is_due:  # after what has come during a batch was read
+                self._drop_stuck(now)
             if self._service.wait_s(time.monotonic()) == 0.0:
                 for peer, answer in self._service.work():
                     self._give(peer, answer)
@@ -150,8 +152,8 @@ class InferenceServer:
         if not peer.is_known:
             hello = peer.greet(data)
             shown = proof(self._secret, "server", hello.nonce)
-            service.welcome(peer, hello)
-            peer.send(say(Welcome(shown, asdict(service.spec), service.forms.answer, service.alone)))
+            alone = service.welcome(peer, hello)
+            peer.send(say(Welcome(shown, asdict(service.spec), service.forms.answer, alone)))
             return
         request = decode_request(data)
         if "places" in request.arrays and request.arrays["places"].size > self._each:

@@ -16,15 +16,17 @@ class Service(Protocol):
 
     spec: ChunkSpec
     forms: Forms
-    alone: bool  # whether each client is computed alone
-    batches: deque[int]  # environments of the newest batches
+
+    @property
+    def batches(self) -> deque[int]:
+        """Environments of the newest batches."""
 
     @property
     def version(self) -> int:
         """Newest version of the weights that compute."""
 
-    def welcome(self, peer: Peer, hello: Hello) -> None:
-        """Take in a client that belongs to the run."""
+    def welcome(self, peer: Peer, hello: Hello) -> bool:
+        """Take in a client that belongs to the run; return whether it is computed alone."""
 
     def ask(self, peer: Peer, request: Request) -> list[Answer]:
         """Take a request, which a later `work` answers; return what can be answered at once. Raises Refusal."""

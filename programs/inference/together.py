@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 class Together:
     """Serves by one policy; `places` is how many environments the run has, and `rule` when a batch begins."""
 
-    alone = False
-
     def __init__(
         self, policy: Policy, environment: EnvironmentSpec, places: int, rule: BatchRule | None = None
     ) -> None:
@@ -30,7 +28,7 @@ class Together:
         self._policy = policy
         self._rule = rule or BatchRule()
         self._waiting: deque[tuple[Peer, Asked]] = deque()
-        self._is_loaded = False  # until then requests wait
+        self.is_loaded = False  # until then requests wait
 
     @property
     def version(self) -> int:
@@ -44,10 +42,11 @@ class Together:
     def load(self, weights: "dict[str, Tensor]", version: int) -> None:
         """Compute by published weights of this version from now on."""
         self._policy.load(weights, version)
-        self._is_loaded = True
+        self.is_loaded = True
 
-    def welcome(self, peer: Peer, hello: Hello) -> None:
-        """Do nothing: all clients are alike."""
+    def welcome(self, peer: Peer, hello: Hello) -> bool:  # noqa: ARG002 - all clients are alike
+        """Return that clients are computed together."""
+        return False
 
     def ask(self, peer: Peer, request: Request) -> list[Answer]:
         """Take a request for actions into the next batch; answer at once what needs no batch."""
@@ -66,7 +65,7 @@ class Together:
 
     def wait_s(self, now: float) -> float:
         """Return for how long the next batch waits."""
-        return self._rule.wait_s(now) if self._is_loaded else float("inf")
+        return self._rule.wait_s(now) if self.is_loaded else float("inf")
 
     def work(self) -> list[tuple[Peer, Answer | Refusal]]:
         """Compute a batch of all that waits."""

@@ -19,6 +19,7 @@ from rainbow_iqn_apex.memory.broker.lease_owner import this_host
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
+from rainbow_iqn_apex.programs.inference.computing import Forms
 from rainbow_iqn_apex.programs.inference.finding import ServerFinder
 from rainbow_iqn_apex.programs.inference.hosting import Alone
 from rainbow_iqn_apex.programs.inference.link import Asker
@@ -83,7 +84,11 @@ def alone(
     def make_for(hello: Hello) -> Policy:
         return make(agent, environment, seed=10 + hello.actor, actor=hello.actor)
 
-    return Alone(make_for, environment, NB_ENV, fetch or (lambda version: weights_of(blank, version)))
+    def found(version: int) -> tuple[dict[str, torch.Tensor], int] | None:
+        weights = fetch(version) if fetch else weights_of(blank, version)
+        return None if weights is None else (weights, version)
+
+    return Alone(make_for, blank.spec, Forms(make(agent, environment), environment, NB_ENV), found)
 
 
 class Served:
@@ -171,13 +176,15 @@ class Served:
 
 
 @contextmanager
-def client_of(served: Served, actor: int = 0, tls: Tls | None = None) -> Iterator[RemotePolicy]:
+def client_of(
+    served: Served, actor: int = 0, tls: Tls | None = None, *, evaluates: bool = False
+) -> Iterator[RemotePolicy]:
     """An honest client of that run's servers."""
 
     def check() -> None:
         assert served.lives or served._stop.is_set(), served._error
 
-    policy = RemotePolicy(ServerFinder(served.servers, Asker(actor, False), tls, check), actor * EACH)
+    policy = RemotePolicy(ServerFinder(served.servers, Asker(actor, evaluates), tls, check), actor * EACH)
     try:
         yield policy
     finally:
