@@ -8,7 +8,8 @@ Before that both prove that they know the run's secret. All in order, C the clie
     C  Request, Request, ...                              S  Answer to each
 
 A client that says anything else is cut off. In lockstep the server computes for each client alone, and answers its
-requests in their order; without, it computes what waits together, and answers in any order.
+requests in their order; without, it computes what waits together, and answers in any order. About each second it
+sends an Answer of `wait` to a client that has waited for longer.
 
 A frame is a length and so many bytes. Every length is bounded before anything is kept of it.
 """
@@ -113,6 +114,7 @@ class _AnswerMeta(Struct, forbid_unknown_fields=True):
     call: Call
     version: Count
     wants_state: bool
+    wait: bool
 
 
 @dataclass(frozen=True)
@@ -139,13 +141,14 @@ class Answer:
     """Answers a call by weights of a version, or asks for the state that the server does not have (any more).
 
     `arrays` holds actions, extras.* and state.* but for the stack, [E, ...], or priorities [samples]; in lockstep also
-    the state of the random numbers as "random".
+    the state of the random numbers as "random". With `wait` it is no answer yet, but shows that the server lives.
     """
 
     call: int
     version: int
     wants_state: bool
     arrays: Arrays
+    wait: bool = False
 
 
 def encode_request(request: Request) -> bytes:
@@ -169,7 +172,7 @@ def decode_request(data: bytes) -> Request:
 def decode_answer(data: bytes) -> Answer:
     """Return an answer; raises Refusal for anything else."""
     meta, arrays = _decode(data, wire.Tag.ANSWER, _AnswerMeta)
-    return Answer(meta.call, meta.version, meta.wants_state, arrays)
+    return Answer(meta.call, meta.version, meta.wants_state, arrays, meta.wait)
 
 
 def _decode(data: bytes, tag: wire.Tag, kind: type[Any]) -> tuple[Any, Arrays]:

@@ -39,6 +39,7 @@ class Peer:
         self.link = link
         self.is_known = False  # whether it has proved that it belongs to the run
         self.asked: dict[int, float] = {}  # when each request came that is not answered, by the call
+        self.told = 0.0  # when it was last told to wait
         self.kept: OrderedDict[int, Arrays] = OrderedDict()  # states, by the call after which they are
         self._secret = secret
         self._most = most

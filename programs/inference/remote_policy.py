@@ -64,6 +64,7 @@ class RemotePolicy(AskingPolicy):
         self._calls: dict[int, _Call] = {}  # under way
         self._known: list[tuple[Arrays, int]] = []  # states that the server has, and the calls after which they are
         self._number = 0
+        self._told_to_wait = 0.0  # when the server last did so
         self._random: Array | None = None  # state of the policy's random numbers, in lockstep
         self._lost: Exception | None = None  # why the server is lost that had this actor's own policy
         self._link: Link = finder.find()
@@ -151,7 +152,7 @@ class RemotePolicy(AskingPolicy):
         while self._calls[number].answer is None:
             try:
                 self._receive()
-                if time.monotonic() > end:
+                if time.monotonic() > max(end, self._told_to_wait + ANSWER_S):
                     raise TimeoutError("it does not answer")
             except (OSError, Refusal) as error:
                 self._replace(error)
@@ -170,7 +171,10 @@ class RemotePolicy(AskingPolicy):
         call = self._calls.get(answer.call)
         if call is None or call.answer is not None:
             raise Refusal("it answers what was not asked")
-        if answer.wants_state:
+        if answer.wait:
+            self._told_to_wait = time.monotonic()
+            self._finder.check()
+        elif answer.wants_state:
             self._link.send(call.encoded(0))
         else:
             self._random = answer.arrays.pop("random", None)

@@ -28,6 +28,7 @@ from rainbow_iqn_apex.programs.inference.service import Service
 
 MOST_PEERS = 4096
 _MOST_UNKNOWN = 64  # that have not proved yet that they belong to the run
+_WAIT_S = 1.0  # after which a client is told that its request waits
 _LOOK_S = 0.2  # between two looks at what is not a request
 _MESSAGE_BYTES = 1 << 16  # of a message beside its arrays
 _REMEMBERED = 1000  # answers, for the report
@@ -85,6 +86,7 @@ class InferenceServer:
                 self._serve(peer, 0)
             if is_due:  # after what has come during a batch was read
                 self._drop_stuck(now)
+                self._tell_to_wait(time.monotonic())
             if self._service.wait_s(time.monotonic()) == 0.0:
                 for peer, answer in self._service.work():
                     self._give(peer, answer)
@@ -180,6 +182,19 @@ class InferenceServer:
         self._latencies.append(time.monotonic() - peer.asked.pop(answer.call))
         self._answered += 1
         peer.send(encode_answer(answer))
+
+    def _tell_to_wait(self, now: float) -> None:
+        """Show clients whose requests wait, as for weights or behind many others, that this server lives."""
+        for peer in list(self._peers.values()):
+            if not peer.asked or peer.wants_to_write or now - max(peer.told, min(peer.asked.values())) < _WAIT_S:
+                continue
+            peer.told = now
+            call = min(peer.asked, key=peer.asked.__getitem__)
+            try:
+                peer.send(encode_answer(Answer(call, self._service.version, wants_state=False, arrays={}, wait=True)))
+                self._go_on(peer)
+            except (Refusal, OSError) as error:
+                self._drop(peer, error)
 
     def _drop_stuck(self, now: float) -> None:
         for peer in [peer for peer in self._peers.values() if peer.is_stuck(now)]:

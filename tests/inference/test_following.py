@@ -35,7 +35,9 @@ def test_a_server_ends_when_the_learner_goes_on_with_other_actors(
     with LearnerClient(client, run_name, args.shared, 2) as learner, ThreadPoolExecutor(1) as thread:
         learner.lead("id", crews)
         learner.write_progress("running", 0, 0, {})
-        learner.publish_alone({0: weights_packet.pack({name: each.detach() for name, each in agent.loaded().items()}, 0)})
+        learner.publish_alone(
+            {0: weights_packet.pack({name: each.detach() for name, each in agent.loaded().items()}, 0)}
+        )
         serving = thread.submit(run_inference, args, stop)
         try:
             there = InferenceServers(client, run_name, "id", 1)

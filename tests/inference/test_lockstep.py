@@ -1,10 +1,13 @@
 """In lockstep a client gets the bytes of a policy in its own process."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
 
 from rainbow_iqn_apex.memory.rows import Arrays
+from rainbow_iqn_apex.programs.inference import remote_policy
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
 from tests.inference.serving import AGENTS, EACH, Served, Stream, alone, assert_same, client_of, make, weights_of
 
@@ -97,3 +100,19 @@ def test_weights_that_are_late_are_looked_for_again(redis_port: int, run_name: s
         policy.load({}, 6)
         assert policy.version == 6 and looks == [6] * 4
         assert policy.act(Stream(1).rows(), {}, 0)[0].actions.shape == (EACH,)
+
+
+# Mutations that fail here: a server that tells nobody to wait; a client that gives up all the same.
+def test_weights_that_are_long_in_coming_are_waited_for(
+    redis_port: int, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_policy, "ANSWER_S", 1.5)
+    blank = make("ppo")
+    begun = time.monotonic()
+
+    def fetch(version: int) -> dict[str, torch.Tensor] | None:
+        return weights_of(blank, version) if time.monotonic() > begun + 4 else None
+
+    with Served(alone("ppo", fetch=fetch), redis_port, run_name) as served, client_of(served) as policy:
+        policy.load({}, 6)
+        assert policy.version == 6
