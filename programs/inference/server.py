@@ -4,6 +4,7 @@ One thread does all of it, so that nothing has to be guarded, and a batch that c
 systems' buffers hold what arrives meanwhile.
 """
 
+import errno
 import selectors
 import socket
 import ssl
@@ -31,6 +32,7 @@ _MOST_UNKNOWN = 64  # that have not proved yet that they belong to the run
 _WAIT_S = 1.0  # after which a client is told that its request waits
 _LOOK_S = 0.2  # between two looks at what is not a request
 _MESSAGE_BYTES = 1 << 16  # of a message beside its arrays
+_NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)  # files or memory for a connection
 _REMEMBERED = 1000  # answers, for the report
 
 
@@ -52,9 +54,8 @@ class InferenceServer:
         self._peers: dict[int, Peer] = {}  # by the number of the socket
         self._unfinished: list[Peer] = []  # have said more than is taken of one peer at a time
         self._selector = selectors.DefaultSelector()
-        for place in listening:
-            place.setblocking(False)
-            self._selector.register(place, selectors.EVENT_READ)
+        self._not_listening = list(listening)
+        self._listen()
         self._latencies: deque[float] = deque(maxlen=_REMEMBERED)  # seconds from a request to its answer
         self._answered = 0  # requests, ever
         self._refused = 0
@@ -86,6 +87,7 @@ class InferenceServer:
                 self._serve(peer, 0)
             if is_due:  # after what has come during a batch was read
                 self._drop_stuck(now)
+                self._listen()
                 self._tell_to_wait(time.monotonic())
             if self._service.wait_s(time.monotonic()) == 0.0:
                 for peer, answer in self._service.work():
@@ -97,10 +99,19 @@ class InferenceServer:
             self._drop(peer)
         self._selector.close()
 
+    def _listen(self) -> None:
+        while self._not_listening:
+            place = self._not_listening.pop()
+            place.setblocking(False)
+            self._selector.register(place, selectors.EVENT_READ)
+
     def _accept(self, listening: socket.socket) -> None:
         try:
             link, _ = listening.accept()
-        except OSError:  # it has gone, or this process may open no more files
+        except OSError as error:
+            if error.errno in _NO_MORE:  # the socket stays ready: without a pause this loop would spin
+                self._selector.unregister(listening)
+                self._not_listening.append(listening)
             return
         unknown = [peer for peer in self._peers.values() if not peer.is_known]
         if len(unknown) >= _MOST_UNKNOWN:
