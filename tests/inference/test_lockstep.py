@@ -61,7 +61,7 @@ class _Both:
             np.testing.assert_array_equal(found, expected)
 
 
-# Mutations that fail here: `own_places=False`; `make_for` without the actor's number; "reseed" that does nothing;
+# Mutations that fail here: `make_for` without the actor's number; "reseed" that does nothing;
 # weights of the version before.
 @pytest.mark.parametrize("agent", AGENTS)
 def test_bytes_are_those_of_a_policy_in_the_actor(redis_port: int, run_name: str, agent: str) -> None:
