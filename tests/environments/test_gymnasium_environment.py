@@ -196,9 +196,7 @@ def test_an_image_that_changes_in_place_does_not_change_the_past(scripted: MakeS
     ("arguments", "kind"), [((spaces.Sequence(COIN), []), "observations"), ((COIN, [], spaces.Text(5)), "actions")]
 )
 def test_other_spaces_are_refused(scripted: MakeScripted, arguments: tuple[Any, ...], kind: str) -> None:
-    with pytest.raises(
-        ValueError, match=f"Scripted-v0 cannot be played: {kind} must be .*, not (Text|Sequence)"
-    ) as raised:
+    with pytest.raises(ValueError, match=f"Scripted-v0 cannot be played: {kind} must be .*, not [ST]e") as raised:
         scripted(*arguments)
     assert "\n" not in str(raised.value)
 
