@@ -4,9 +4,11 @@ import errno
 import os
 import socket
 import ssl
+import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +16,8 @@ from rainbow_iqn_apex.common.errors import UserError
 
 CERT, KEY = "INFERENCE_CERT", "INFERENCE_KEY"
 _BACKLOG = 512
+_FOLDER = "rainbow.inference."
+_LEFT_S = 60  # old enough that its server listens, if it lives
 _MOST_TEMPORARY = 60  # bytes of the path of the folder for temporary files
 
 
@@ -31,7 +35,8 @@ def listening(host: str, port: int) -> Iterator[Listening]:
     with ExitStack() as stack:
         # Its owner's alone. The path of a socket may have 107 bytes.
         place = tempfile.gettempdir() if len(os.fsencode(tempfile.gettempdir())) < _MOST_TEMPORARY else "/tmp"
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rainbow.inference.", dir=place))
+        _remove_left(Path(place))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix=_FOLDER, dir=place))
         path = Path(folder) / "socket"
         local = stack.enter_context(socket.socket(socket.AF_UNIX))
         local.bind(os.fspath(path))
@@ -41,6 +46,24 @@ def listening(host: str, port: int) -> Iterator[Listening]:
         for each in sockets:
             each.listen(_BACKLOG)
         yield Listening(sockets, os.fspath(path), sockets[1].getsockname()[1] if host else 0)
+
+
+def _remove_left(place: Path) -> None:
+    """Remove the folders of this user's servers that were killed: nobody listens at their sockets."""
+    for folder in place.glob(f"{_FOLDER}*"):
+        with suppress(OSError):  # it is somebody else's, or goes at this moment
+            found = folder.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or time.time() - found.st_mtime < _LEFT_S:
+                continue
+            if _is_refused(folder / "socket"):
+                (folder / "socket").unlink()
+                folder.rmdir()
+
+
+def _is_refused(path: Path) -> bool:
+    with closing(socket.socket(socket.AF_UNIX)) as link:
+        link.setblocking(False)  # a frozen server's queue may be full
+        return link.connect_ex(os.fspath(path)) == errno.ECONNREFUSED
 
 
 def _open(host: str, port: int) -> socket.socket:
