@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 class PolicyLostError(RunError):
-    """A policy that computed elsewhere is lost with what it had drawn; `reseed` begins anew with another one."""
+    """A policy that computed elsewhere is lost with what it had drawn; `reseed` begins anew with another one.
+
+    A process that ends by it, with an exit code of its own, had better be started again.
+    """
+
+    exit_code = 3
 
 
 class ActorOutput(NamedTuple):

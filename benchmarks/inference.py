@@ -34,7 +34,7 @@ from rainbow_iqn_apex.programs import processor
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.common import open_environment
 from rainbow_iqn_apex.programs.inference.batching import BatchRule
-from rainbow_iqn_apex.programs.inference.link import MOST_ANSWER, Asker, Link
+from rainbow_iqn_apex.programs.inference.link import MOST_ANSWER, Asker, Link, Patience
 from rainbow_iqn_apex.programs.inference.listening import listening
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
 from rainbow_iqn_apex.programs.inference.server import InferenceServer
@@ -108,6 +108,7 @@ class _Finder:
 
     def __init__(self, path: str, who: int) -> None:
         self._path, self._who = path, who
+        self.patience = Patience()
 
     def find(self, *_: object) -> Link:
         place, who = Address(0, this_host(), self._path, "", 0, 0), Asker(self._who, evaluates=False)
@@ -210,7 +211,7 @@ def _play(args: Args, client: int, path: str, folder: Path, game: bool, told: An
     count = args.nb_env_per_actor
     finder = _Finder(path, client)
     if path:
-        policy: Policy = RemotePolicy(finder, client * count)  # type: ignore[arg-type]
+        policy: Policy = RemotePolicy(finder, client * count, ATARI.action)  # type: ignore[arg-type]
         stops = [0, count // 2, count] if count > 1 else [0, count]
     else:
         policy, stops = make_agent(own, ATARI, torch.device("cpu"), learns=False, seed=client), [0, count]

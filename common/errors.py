@@ -8,6 +8,8 @@ class UserError(Exception):
 class RunError(Exception):
     """The run cannot go on, by no fault in the command given: a lost lease, a broker that stays away. Exit code 1."""
 
+    exit_code = 1
+
 
 class LeaseLostError(RunError):
     """Another process has taken this one's place."""

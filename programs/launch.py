@@ -23,7 +23,7 @@ def run_program(main: str, program: str, description: str, load: str = "") -> No
     `load`, written likewise, imports what only some settings need: while that loads, the signals end the process.
 
     Exit codes: 0 done or stopped in good order, 1 the run cannot go on, 2 the command is wrong, or training with its
-    settings has diverged.
+    settings has diverged, 3 an actor in lockstep has lost its inference server, and goes on when it is started again.
     """
     program = command_line.name_of(program)
     with standard_output.checked(program):
@@ -65,7 +65,7 @@ def _run(main: str, program: str, description: str, load: str) -> None:
         command_line.fail(program, UserError(str(error)))  # the same settings would lead there again
     except (RunError, OSError) as error:  # OSError: a full disk, a results folder that was moved away
         print(f"{program}: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(error.exit_code if isinstance(error, RunError) else 1)
     except BrokerError as error:
         print(f"{program}: the Redis server failed us: {error}", file=sys.stderr)
         sys.exit(1)

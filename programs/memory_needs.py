@@ -9,7 +9,7 @@ from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.memory import wire
 from rainbow_iqn_apex.memory.environment_spec import Field
 
-_ACTOR_BYTES = 350_000_000  # with PyTorch
+_ACTOR_BYTES = 350_000_000  # with PyTorch, as of an inference server
 _ASKING_BYTES = 120_000_000  # without it
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container
 
@@ -36,6 +36,13 @@ def row_bytes(observation: Field) -> int:
 def actor_bytes(args: Args) -> int:
     """Return the bytes that an actor with these settings needs beside its weights."""
     return _ACTOR_BYTES if args.inference == "local" else _ASKING_BYTES
+
+
+def own_server_bytes(args: Args, weights: int) -> int:
+    """Return the bytes of the inference server that a learner starts, whose policies have so many bytes of weights."""
+    if args.inference != "learner":
+        return 0
+    return _ACTOR_BYTES + weights * (1 + args.nb_actor * args.synchronize_actors_with_learner)
 
 
 def check_actor(args: Args) -> None:

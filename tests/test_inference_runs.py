@@ -2,6 +2,7 @@
 
 import re
 import signal
+import socket
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -9,7 +10,7 @@ from tempfile import mkdtemp
 import psutil
 import pytest
 
-from tests.processes import Processes
+from tests.processes import Processes, run
 from tests.small import CARTPOLE, FAMILIES, FREE, SHORT_CHAIN, TINY
 from tests.system import LEARNER, SERVERS, Result, System, unlogged
 
@@ -50,7 +51,7 @@ def test_lockstep_gives_the_bytes_of_local_inference(
             system.wait_for(LEARNER, f"T = {steps} /")
             system.processes[asked].kill()
             for actor in ("0", "1"):
-                assert system.processes[actor].finish(60) == 1
+                assert system.processes[actor].finish(60) == 3
                 lines = re.findall("(?m)^launch_actor.py: .*", system.printed(actor))
                 assert re.search(r"inference server \d is lost .*; in lockstep this actor ends", lines[-1]), lines
             for who in ("1", next_one, "0"):
@@ -79,9 +80,10 @@ def test_servers_that_are_killed_or_frozen_lose_nothing(redis_port: int, run_nam
         for who in (SERVER, OTHER):
             system.start(who)
         system.wait_for(LEARNER, "T = 1000 /")
-        system.restart(SERVER, signal.SIGKILL)
+        system.processes[SERVER].kill()
         system.wait_for(LEARNER, "T = 8000 /")
-        system.processes[OTHER].send(signal.SIGSTOP)
+        system.processes[OTHER].send(signal.SIGSTOP)  # both actors ask it, as there is no other
+        system.start(SERVER)
         system.wait_for("0", "Inference server 1 is lost")
         system.wait_for("1", "Inference server 1 is lost")
         system.processes[OTHER].send(signal.SIGCONT)
@@ -92,6 +94,21 @@ def test_servers_that_are_killed_or_frozen_lose_nothing(redis_port: int, run_nam
         lost = re.findall(r"(?m)^Inference server (\d) is lost", system.printed("0") + system.printed("1"))
         assert {*lost} == {"0", "1"}
         assert unlogged(redis_port, run_name, tmp_path) == set()
+
+
+def test_a_port_that_is_taken_is_a_mistake_of_the_learners_command(redis_port: int, tmp_path: Path) -> None:
+    # Mutation: leave it to the server that the learner starts, which would fail again and again.
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = (
+            f"launch_learner.py --inference learner --inference-host 127.0.0.1 --inference-port {port} --run-name t"
+        )
+        place = ["--port-redis", str(redis_port), "--path-to-results", str(tmp_path)]
+        code, _, errors = run(*command.split(), *CARTPOLE, *place, seconds=100)
+    assert code == 2
+    assert errors == (
+        f"launch_learner.py: error: --inference-port: cannot listen on 127.0.0.1:{port} (Address already in use)\n"
+    )
 
 
 def test_actors_that_ask_servers_load_no_torch(redis_port: int, run_name: str, tmp_path: Path) -> None:

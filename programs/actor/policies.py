@@ -55,7 +55,7 @@ def make_policy(
     A policy on inference servers draws there; this waits until one is there, and raises Stopped or RunOver meanwhile.
     """
     if args.inference != "local":
-        return PlacedPolicy(_remote(args, client, run, stop), "inference servers")
+        return PlacedPolicy(_remote(args, environment, client, run, stop), "inference servers")
     # Not at the top of the file: an actor whose policy computes elsewhere shall do without torch.
     import torch
 
@@ -66,7 +66,9 @@ def make_policy(
     return PlacedPolicy(make_agent(args, environment, device, learns=False, seed=seed), str(device))
 
 
-def _remote(args: Args, client: Client, run: RunStatus, stop: threading.Event) -> RemotePolicy:
+def _remote(
+    args: Args, environment: EnvironmentSpec, client: Client, run: RunStatus, stop: threading.Event
+) -> RemotePolicy:
     def check() -> None:
         if stop.is_set():
             raise Stopped
@@ -76,7 +78,8 @@ def _remote(args: Args, client: Client, run: RunStatus, stop: threading.Event) -
     who = Asker(args.id_eval_actor if evaluates else args.id_actor, evaluates)
     tls = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ).access.tls
     servers = InferenceServers(client, args.name, run.run_id, args.redis_shards)
-    return RemotePolicy(ServerFinder(servers, who, tls, check), max(0, args.id_actor) * args.nb_env_per_actor)
+    first = max(0, args.id_actor) * args.nb_env_per_actor
+    return RemotePolicy(ServerFinder(servers, who, tls, check), first, environment.action)
 
 
 def fetch_weights(client: ActorClient, policy: Policy, version: int, *, or_newest: bool) -> Weights:

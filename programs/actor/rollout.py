@@ -126,9 +126,10 @@ class Rollout:
         with self._clock.part("environment"):
             made = self._environments.step(output.actions, group.envs)
         with self._clock.part("pack"):
+            cut_off = self._at_cuts(group, made.ended)
             for env, row in made.ended.items():
-                at = env - group.envs.start
-                chunks.append(self._add(env, row, self._at_end(group, at, row, output), group.state, at))
+                kept = output if cut_off is None or row.discount == 0 else cut_off
+                chunks.append(self._add(env, row, kept, group.state, env - group.envs.start))
         group.rows = made.rows
         if self._asking and self._asking.groups > 1:
             with self._clock.part("act"):
@@ -173,13 +174,18 @@ class Rollout:
         number = self.first_episode + record.episode
         return asdict(record) | {"actor": self._args.id_actor, "T_actors": T, "episode": number}
 
-    def _at_end(self, group: _Group, at: int, row: Row, output: ActorOutput) -> ActorOutput:
-        """Return the output to keep with a LAST row, whose value is bootstrapped from after a truncation."""
-        if row.discount == 0:
-            return output  # after a true end no return is bootstrapped
+    def _at_cuts(self, group: _Group, ended: dict[int, Row]) -> ActorOutput | None:
+        """Return the output at the LAST rows of truncated episodes, from which returns are bootstrapped; None: no cut.
+
+        After a true end no return is bootstrapped, so any output will do there.
+        """
+        cut = {env: row for env, row in ended.items() if row.discount}
+        if not cut:
+            return None
         rows = Rows(*(array.copy() for array in group.rows))
-        for array, value in zip(rows, row, strict=True):
-            array[at] = value
+        for env, row in cut.items():
+            for array, value in zip(rows, row, strict=True):
+                array[env - group.envs.start] = value
         return self.policy.act(rows, group.state, None, group.places)[0]
 
     def snapshot(self, point: ResumePoint) -> bytes:

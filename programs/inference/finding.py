@@ -8,12 +8,13 @@ from rainbow_iqn_apex.common.waiting import WaitReporter
 from rainbow_iqn_apex.memory.broker.access import Tls
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.lease_owner import printable
-from rainbow_iqn_apex.programs.inference.link import Asker, Link
+from rainbow_iqn_apex.programs.inference.link import Asker, Link, Patience
 from rainbow_iqn_apex.programs.inference.messages import Refusal
 
 _AVOIDED_S = 15.0  # for which a server that has failed is asked only if there is no other
 _BALANCE_S = 20.0  # between two looks whether another server has less to do
 _PAUSE_S = 0.3  # between two looks whether a server is there
+_START_ONE = "; start one with launch_inference.py"
 
 
 class ServerFinder:
@@ -27,15 +28,22 @@ class ServerFinder:
         self._servers = servers
         self._tls = tls
         self.check = check
+        self.patience = Patience()
         self._failed: dict[int, float] = {}  # when each server has last failed
+        self._trouble = ""  # of the newest of them
         self._next_balance = time.monotonic() + _BALANCE_S
 
     def find(self, lost: Address | None = None, why: Exception | None = None) -> Link:
-        """Return a connection to a server; waits until there is one. Tells of the one that was lost, and why."""
+        """Return a connection to a server; waits until there is one. Tells of the one that was left, and why.
+
+        Without a reason, another server has less to do.
+        """
+        if lost is not None:
+            reason = "has more to do than another" if why is None else f"is lost ({_told(why)})"
+            print(f"Inference server {lost.number} {reason}: looking for another", flush=True)
         if lost is not None and why is not None:
-            self._failed[lost.number] = time.monotonic()
-            print(f"Inference server {lost.number} is lost ({_told(why)}): looking for another", flush=True)
-        waiting = WaitReporter("an inference server", hint=lambda: "; start one with launch_inference.py")
+            self._fail(lost, why)
+        waiting = WaitReporter("an inference server", hint=lambda: self._trouble or _START_ONE)
         while True:
             self.check()
             for address in self._sorted(self._servers.found()):
@@ -43,15 +51,21 @@ class ServerFinder:
                 if self._has_failed(address):
                     time.sleep(_PAUSE_S)
                 try:
-                    link = Link(address, self._who, self._servers.secret(), self._tls)
-                except (OSError, ValueError, Refusal):  # ValueError: the name of a host that can be none
-                    self._failed[address.number] = time.monotonic()
+                    link = Link(address, self._who, self._servers.secret(), self._tls, self.patience)
+                except (OSError, ValueError, Refusal) as error:  # ValueError: the name of a host that can be none
+                    self._fail(address, error)
                     continue
                 if lost is not None:
                     print(f"Inference server {address.number} is asked now", flush=True)
                 return link
             waiting.check()
             time.sleep(_PAUSE_S)
+
+    def _fail(self, address: Address, why: Exception) -> None:
+        self._failed[address.number] = time.monotonic()
+        self._trouble = f"; inference server {address.number}: {_told(why)}"
+        if isinstance(why, TimeoutError):
+            self.patience.ended()
 
     def _sorted(self, found: list[Address]) -> list[Address]:
         """Return servers in the order in which to try them."""

@@ -24,7 +24,9 @@ from rainbow_iqn_apex.programs.inference.messages import (
     spec_of,
 )
 
-GREETING_S = 5.0  # within which a server that is there answers
+LEAST_S, MOST_S = 5.0, 300.0  # for which a client waits for a server that says nothing
+_LONGER = 4  # times the time of an answer
+_FORGOTTEN = 0.01  # of the wait, with each answer
 MOST_ANSWER = 1 << 28  # bytes
 
 
@@ -35,13 +37,35 @@ class Asker(NamedTuple):
     evaluates: bool
 
 
+class Patience:
+    """How long to wait for a server that says nothing until it counts as gone.
+
+    That is some times longer than what its answers took. It doubles whenever a server is given up, as the only one
+    there may just be slow.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = LEAST_S
+
+    def answered(self, took: float) -> None:
+        """Count an answer that took so many seconds."""
+        self.seconds = min(MOST_S, max(LEAST_S, _LONGER * took, (1 - _FORGOTTEN) * self.seconds))
+
+    def ended(self) -> None:
+        """Count a server that was given up."""
+        self.seconds = min(MOST_S, 2 * self.seconds)
+
+
 class Link:
     """A connection to one server, which has proved that it belongs to the run; raises OSError or Refusal otherwise."""
 
-    def __init__(self, address: Address, who: Asker, secret: bytes, tls: Tls | None) -> None:
+    def __init__(
+        self, address: Address, who: Asker, secret: bytes, tls: Tls | None, patience: Patience | None = None
+    ) -> None:
         self.address = address
+        self._patience = patience or Patience()
         self._in = bytearray()
-        self._socket = _connect(address, tls)
+        self._socket = _connect(address, tls, self._patience.seconds)
         try:
             self.welcome = self._greet(who, secret)
             self.spec = spec_of(self.welcome)
@@ -60,7 +84,7 @@ class Link:
 
     def send(self, data: bytes) -> None:
         """Send a frame; raises OSError, also if the server does not read it for a while."""
-        self._socket.settimeout(GREETING_S)
+        self._socket.settimeout(self._patience.seconds)
         self._socket.sendall(data)
 
     def receive(self, seconds: float, most: int = MOST_ANSWER) -> bytes | None:
@@ -78,7 +102,7 @@ class Link:
         return found
 
     def _greeting(self) -> bytes:
-        if (data := self.receive(GREETING_S, MOST_GREETING)) is None:
+        if (data := self.receive(self._patience.seconds, MOST_GREETING)) is None:
             raise TimeoutError("the inference server does not answer")
         return data
 
@@ -101,13 +125,13 @@ class Link:
             self._socket.close()
 
 
-def _connect(address: Address, tls: Tls | None) -> socket.socket:
+def _connect(address: Address, tls: Tls | None, seconds: float) -> socket.socket:
     if address.path and address.machine == this_host():
         with suppress(OSError):  # another machine may have the same name, or the socket may be in another container
-            return _connect_here(address.path)
+            return _connect_here(address.path, seconds)
     if not address.port:
-        raise ConnectionRefusedError(f"inference server {address.number} serves its own machine alone")
-    link = socket.create_connection((address.host, address.port), GREETING_S)
+        raise ConnectionRefusedError("it serves its own machine alone")
+    link = socket.create_connection((address.host, address.port), seconds)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if tls is None:
         return link
@@ -115,10 +139,10 @@ def _connect(address: Address, tls: Tls | None) -> socket.socket:
     return context.wrap_socket(link, server_hostname=address.host)
 
 
-def _connect_here(path: str) -> socket.socket:
+def _connect_here(path: str, seconds: float) -> socket.socket:
     link = socket.socket(socket.AF_UNIX)
     try:
-        link.settimeout(GREETING_S)
+        link.settimeout(seconds)
         link.connect(path)
     except BaseException:
         link.close()

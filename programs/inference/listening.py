@@ -12,7 +12,9 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import UserError
+from rainbow_iqn_apex.memory.broker.access import find_server
 
 CERT, KEY = "INFERENCE_CERT", "INFERENCE_KEY"
 _BACKLOG = 512
@@ -86,6 +88,15 @@ def _open(host: str, port: int) -> socket.socket:
         option = "--inference-port" if port else "--inference-host"
         raise UserError(f"{option}: cannot listen on {host}:{port} ({error.strerror})") from error
     return link
+
+
+def server_tls(args: Args) -> ssl.SSLContext | None:
+    """Return what encrypts the links of other machines; None where Redis is reached without TLS, or none may ask.
+
+    Raises UserError for settings without a certificate.
+    """
+    tls = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ).access.tls
+    return tls_context(os.environ) if args.inference_host and tls is not None else None
 
 
 def tls_context(environment: Mapping[str, str]) -> ssl.SSLContext:

@@ -25,7 +25,7 @@ from rainbow_iqn_apex.programs.inference.messages import (
 
 MOST_OPEN = 4  # requests of a client that are not answered
 _MOST_KEPT = 8  # states of a client: its groups of environments, and those of calls under way
-_GREETING_S = 5.0  # for the greetings
+_GREETING_S = 60.0  # for the greetings, between which this server may compute batches
 _STUCK_S = 30.0  # for the rest of a message that has begun, and for the client to read an answer
 _READ = 1 << 18
 _WAITS = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)

@@ -1,6 +1,6 @@
 """The inference server: loads the weights that the learner publishes, and computes for the actors of the run."""
 
-import os
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -15,7 +15,6 @@ from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import Stopped, UserError
 from rainbow_iqn_apex.common.seeds import derive_seed
 from rainbow_iqn_apex.memory import weights_packet
-from rainbow_iqn_apex.memory.broker.access import find_server
 from rainbow_iqn_apex.memory.broker.connection import Client
 from rainbow_iqn_apex.memory.broker.expected_actors import ExpectedActors
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
@@ -32,7 +31,7 @@ from rainbow_iqn_apex.programs.inference.computing import Forms
 from rainbow_iqn_apex.programs.inference.evaluating import TogetherButEvaluations
 from rainbow_iqn_apex.programs.inference.following import Follower, raise_error
 from rainbow_iqn_apex.programs.inference.hosting import Alone, Fetch
-from rainbow_iqn_apex.programs.inference.listening import Listening, listening, tls_context
+from rainbow_iqn_apex.programs.inference.listening import Listening, listening, server_tls
 from rainbow_iqn_apex.programs.inference.messages import Hello
 from rainbow_iqn_apex.programs.inference.server import InferenceServer
 from rainbow_iqn_apex.programs.inference.together import Together
@@ -44,19 +43,17 @@ def run_inference(args: Args, stop: threading.Event) -> None:
     """Serve the run of these settings until it is over or this process shall stop."""
     if args.inference == "local":
         raise UserError("--inference: is local, so no actor asks a server; start all processes with --inference server")
-    has_tls = find_server(args.host_redis, args.port_redis, args.redis_url, os.environ).access.tls is not None
-    if args.inference_host and has_tls:
-        tls_context(os.environ)  # fails now, not after a wait
+    tls = server_tls(args)  # fails now, not after a wait
     with listening(args.inference_host, args.inference_port) as place:
         client = connect_to_redis(args, stop)
         run = wait_for_run(client, args.name, args.shared, stop, partial(launch_command, args))
         keys = replace(run_keys(args, run), inference=True)
         with failure_reported(client, keys, "inference server", args.id_inference):
-            _serve(args, client, run, stop, place, has_tls=has_tls)
+            _serve(args, client, run, stop, place, tls)
 
 
 def _serve(
-    args: Args, client: Client, run: RunStatus, stop: threading.Event, place: Listening, *, has_tls: bool
+    args: Args, client: Client, run: RunStatus, stop: threading.Event, place: Listening, tls: ssl.SSLContext | None
 ) -> None:
     number, keys = args.id_inference, run_keys(args, run)
     servers = InferenceServers(client, args.name, run.run_id, args.redis_shards)
@@ -69,7 +66,6 @@ def _serve(
         spec = environment.spec
     lockstep = args.synchronize_actors_with_learner
     service = _alone(args, spec, run_client) if lockstep else _together(args, spec)
-    tls = tls_context(os.environ) if args.inference_host and has_tls else None
     server = InferenceServer(service, servers.secret(), place.sockets, each=args.nb_env_per_actor, tls=tls)
 
     def address() -> Address:

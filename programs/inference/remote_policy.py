@@ -13,6 +13,7 @@ import numpy as np
 
 from rainbow_iqn_apex.agents.policy import Acted, ActorOutput, AskingPolicy, PolicyLostError
 from rainbow_iqn_apex.memory.chunk import forms
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec
 from rainbow_iqn_apex.memory.rows import Array, Arrays, Rows, StepType, section
 from rainbow_iqn_apex.programs.inference.finding import ServerFinder
 from rainbow_iqn_apex.programs.inference.link import Link
@@ -29,7 +30,7 @@ from rainbow_iqn_apex.programs.inference.messages import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-ANSWER_S = 5.0  # for an answer, after which the server counts as gone
+ALONE_S = 60.0  # at least, to wait for a server that computes for each client alone, one after the other
 _STACK = f"state.{STACK}"  # is among the forms, but is not sent back
 _TICK_S = 0.2  # between two looks whether this process shall stop
 _KEPT = 8  # newest states whose calls the server may know
@@ -42,6 +43,7 @@ class _Call:
         self.request = request
         self.state = state
         self.stack = stack
+        self.sent = time.monotonic()
         self.answer: Answer | None = None
 
     def encoded(self, after: int) -> bytes:
@@ -58,8 +60,9 @@ class RemotePolicy(AskingPolicy):
     commit; `reseed` begins anew at another server, as an evaluation does with each episode.
     """
 
-    def __init__(self, finder: ServerFinder, first: int) -> None:
+    def __init__(self, finder: ServerFinder, first: int, action: ActionSpec) -> None:
         self._finder = finder
+        self._action = action
         self._first = first
         self._calls: dict[int, _Call] = {}  # under way
         self._known: list[tuple[Arrays, int]] = []  # states that the server has, and the calls after which they are
@@ -144,19 +147,21 @@ class RemotePolicy(AskingPolicy):
         return self._number
 
     def _send(self, call: _Call) -> None:
+        call.sent = time.monotonic()
         self._link.send(call.encoded(next((number for state, number in self._known if state is call.state), 0)))
 
     def _finish(self, number: int) -> _Call:
         """Wait for the answer to a call."""
-        end = time.monotonic() + ANSWER_S
+        began, patience = time.monotonic(), self._finder.patience
         while self._calls[number].answer is None:
             try:
                 self._receive()
-                if time.monotonic() > max(end, self._told_to_wait + ANSWER_S):
-                    raise TimeoutError("it does not answer")
+                limit = max(patience.seconds, ALONE_S) if self._alone else patience.seconds
+                if time.monotonic() > max(began, self._told_to_wait) + limit:
+                    raise TimeoutError(f"it has not answered for {limit:.0f} s")
             except (OSError, Refusal) as error:
                 self._replace(error)
-                end = time.monotonic() + ANSWER_S
+                began = time.monotonic()
         call = self._calls.pop(number)
         if not self._alone and self._finder.knows_better(self._link.address):
             self._replace(None)
@@ -180,6 +185,7 @@ class RemotePolicy(AskingPolicy):
             self._random = answer.arrays.pop("random", None)
             self._check(call, answer)
             call.answer = answer
+            self._finder.patience.answered(time.monotonic() - call.sent)
 
     def _check(self, call: _Call, answer: Answer) -> None:
         """Raise Refusal for arrays of other names or sizes than a server of ours gives."""
@@ -192,6 +198,8 @@ class RemotePolicy(AskingPolicy):
             wanted = {"priorities": ((self.spec.samples,), "float32")} if call.request.kind == "priorities" else {}
         if forms(arrays) != wanted:
             raise Refusal(f"it answers with {forms(arrays)} in the place of {wanted}")
+        if call.request.kind == "act" and (error := self._action.error(arrays["actions"])):
+            raise Refusal(f"it answers with {error}")
 
     def _replace(self, why: Exception | None) -> None:
         """Go to another server, or to the same one again, with all calls that are under way."""

@@ -23,7 +23,15 @@ from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 from rainbow_iqn_apex.memory.mixture.tables import most_measured
 from rainbow_iqn_apex.memory.queue import LOG_ROWS
 from rainbow_iqn_apex.programs.learner.buffers import held
-from rainbow_iqn_apex.programs.memory_needs import Need, actor_bytes, available_memory, gigabytes, refuse, row_bytes
+from rainbow_iqn_apex.programs.memory_needs import (
+    Need,
+    actor_bytes,
+    available_memory,
+    gigabytes,
+    own_server_bytes,
+    refuse,
+    row_bytes,
+)
 
 _LEARNER = 670_000_000  # Python, PyTorch, temporaries of a Rainbow agent's update
 _READ_SHARE = 8  # of the bytes of one read of the log: Python's objects for many small messages take six times as much
@@ -92,6 +100,7 @@ def check_learner(
     weights = 4 * sum(parameter.numel() for parameter in agent.model.parameters())
     check_chunk(agent.spec, environment)
     learner = _LEARNER + _READ_SHARE * READ_BYTES + 5 * weights  # with gradients, two moments, and the target network
+    learner += own_server_bytes(args, weights)
     learner += READ_AHEAD * chunk_bytes(agent.spec, environment)
     sizes = Sizes(learner, update_bytes(args, agent, environment), replay_bytes(args, agent, environment))
     use = memory_use(client, args.name, args.redis_shards)

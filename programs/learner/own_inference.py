@@ -8,18 +8,30 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import RunError, Stopped, UserError
+from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.memory.broker.connection import BrokerError
 from rainbow_iqn_apex.programs import processor, stopping
+from rainbow_iqn_apex.programs.inference.listening import listening, server_tls
 
 _AGAIN_S = (2.0, 60.0)  # between two starts: twice as long each time, and at most
+_WORKS_S = 60.0  # a server that ends later has worked before
 _LOOK_S = 0.5
 _END_S = 15.0
+
+
+def check_own_inference(args: Args) -> None:
+    """Raise UserError if the server that the learner shall have could not listen with these settings."""
+    if args.inference == "learner":
+        server_tls(args)
+        with listening(args.inference_host, args.inference_port):
+            pass
 
 
 @contextmanager
@@ -39,23 +51,37 @@ def own_inference(args: Args) -> Iterator[None]:
 
 
 def _keep(args: Args, left: threading.Event) -> None:
-    context, (pause, most) = multiprocessing.get_context("spawn"), _AGAIN_S
+    pause, most = _AGAIN_S
     while not left.is_set():
-        process = context.Process(target=_serve, args=(replace(args, id_actor=-1), os.getpid()), daemon=True)
-        process.start()
-        while process.is_alive() and not left.wait(_LOOK_S):
-            pass
-        if left.is_set():
-            process.terminate()
-            process.join(_END_S)
-            process.kill()
-            process.join()
-            return
-        if not process.exitcode:
-            return  # the run is over
-        print(f"The inference server of this learner has ended ({process.exitcode}): starting it again", flush=True)
+        began = time.monotonic()
+        try:
+            code = _run_once(args, left)
+        except OSError as error:  # no memory for a process, say
+            print(f"The inference server of this learner cannot be started: {one_line(error)}", flush=True)
+        else:
+            if not code:
+                return  # the run is over, or the learner leaves
+            print(f"The inference server of this learner has ended ({code}): starting it again", flush=True)
+        if time.monotonic() - began >= _WORKS_S:
+            pause = _AGAIN_S[0]
         left.wait(pause)
         pause = min(most, 2 * pause)
+
+
+def _run_once(args: Args, left: threading.Event) -> int:
+    """Run a server until it ends or the learner has left; return its exit code, 0 if the run is over."""
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_serve, args=(replace(args, id_actor=-1), os.getpid()), daemon=True)
+    process.start()
+    while process.is_alive() and not left.wait(_LOOK_S):
+        pass
+    if left.is_set():
+        process.terminate()
+        process.join(_END_S)
+        process.kill()
+        process.join()
+        return 0
+    return process.exitcode or 0
 
 
 def _serve(args: Args, learner: int) -> None:

@@ -39,7 +39,7 @@ from rainbow_iqn_apex.programs.learner.following import (
 )
 from rainbow_iqn_apex.programs.learner.kept_weights import points_to_keep
 from rainbow_iqn_apex.programs.learner.loop import Learner
-from rainbow_iqn_apex.programs.learner.own_inference import own_inference
+from rainbow_iqn_apex.programs.learner.own_inference import check_own_inference, own_inference
 from rainbow_iqn_apex.programs.learner.parts import Place, make_checked_buffer, make_learner_client, restore_agent
 from rainbow_iqn_apex.programs.learner.progress import Progress, bound_of_earlier
 from rainbow_iqn_apex.programs.learner.results_folder import ResultsFolder
@@ -79,6 +79,7 @@ def run_learner(args: Args, stop: threading.Event) -> None:
 def _lead(args: Args, share: Args, team: Team, place: Place, action_repeat: int, stop: threading.Event) -> None:
     """Train as the only learner, or as the one that leads, with this learner's `share` of buffer and batch."""
     client, device, spec = place
+    check_own_inference(args)
     # Take the lease and the folder before reading the checkpoint: a learner that leaves may still be writing it.
     with (
         make_learner_client(args, client, team) as learner_client,

@@ -16,7 +16,7 @@ from rainbow_iqn_apex.memory.broker.access import Tls
 from rainbow_iqn_apex.memory.broker.connection import connect
 from rainbow_iqn_apex.memory.broker.inference_servers import Address, InferenceServers
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
-from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
+from rainbow_iqn_apex.memory.environment_spec import ActionSpec, EnvironmentSpec
 from rainbow_iqn_apex.memory.rows import Arrays, Rows, StepType
 from rainbow_iqn_apex.programs.agent import make_agent
 from rainbow_iqn_apex.programs.inference.computing import Forms
@@ -177,14 +177,19 @@ class Served:
 
 @contextmanager
 def client_of(
-    served: Served, actor: int = 0, tls: Tls | None = None, *, evaluates: bool = False
+    served: Served,
+    actor: int = 0,
+    tls: Tls | None = None,
+    *,
+    evaluates: bool = False,
+    action: ActionSpec = VECTOR.action,
 ) -> Iterator[RemotePolicy]:
     """An honest client of that run's servers."""
 
     def check() -> None:
         assert served.lives or served._stop.is_set(), served._error
 
-    policy = RemotePolicy(ServerFinder(served.servers, Asker(actor, evaluates), tls, check), actor * EACH)
+    policy = RemotePolicy(ServerFinder(served.servers, Asker(actor, evaluates), tls, check), actor * EACH, action)
     try:
         yield policy
     finally:

@@ -42,8 +42,8 @@ _NONCE = "0" * 32
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an actor lose its patience within a second."""
-    monkeypatch.setattr(link, "GREETING_S", 1.0)
-    monkeypatch.setattr(remote_policy, "ANSWER_S", 1.0)
+    monkeypatch.setattr(link, "LEAST_S", 1.0)
+    monkeypatch.setattr(remote_policy, "ALONE_S", 1.0)
     monkeypatch.setattr(finding, "_PAUSE_S", 0.02)
 
 
@@ -193,6 +193,7 @@ ANSWERS: dict[str, Callable[[Talk], None]] = {
     "actions with more to each": with_arrays(actions=np.zeros((EACH, 2), np.int32)),
     "actions that are floats": with_arrays(actions=np.zeros(EACH, np.float32)),
     "no actions": with_arrays(actions=None),
+    "an action beyond all": with_arrays(actions=np.full(EACH, 4, np.int32)),
     "extras of other shapes": with_arrays(extras__log_policy=np.zeros((EACH, 5), np.float32)),
     "no extras": with_arrays(extras__log_policy=None),
     "more extras": with_arrays(extras__more=np.zeros(EACH)),
@@ -204,8 +205,8 @@ ANSWERS: dict[str, Callable[[Talk], None]] = {
 }
 
 
-# Mutations that fail here: `_check` that looks at the state alone (or at `len`, which one action has not), no
-# ANSWER_S, an answer to any call.
+# Mutations that fail here: `_check` that looks at the state alone (or at `len`, which one action has not, or at no
+# action's number), no limit to its patience, an answer to any call.
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_actor_leaves_a_server_that_answers_wrongly(
     redis_port: int, run_name: str, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]

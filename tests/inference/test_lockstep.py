@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rainbow_iqn_apex.memory.rows import Arrays
-from rainbow_iqn_apex.programs.inference import remote_policy
+from rainbow_iqn_apex.programs.inference import link, remote_policy
 from rainbow_iqn_apex.programs.inference.remote_policy import RemotePolicy
 from tests.inference.serving import AGENTS, EACH, Served, Stream, alone, assert_same, client_of, make, weights_of
 
@@ -106,7 +106,8 @@ def test_weights_that_are_late_are_looked_for_again(redis_port: int, run_name: s
 def test_weights_that_are_long_in_coming_are_waited_for(
     redis_port: int, run_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_policy, "ANSWER_S", 1.5)
+    monkeypatch.setattr(remote_policy, "ALONE_S", 1.5)
+    monkeypatch.setattr(link, "LEAST_S", 1.5)
     blank = make("ppo")
     begun = time.monotonic()
 

@@ -32,7 +32,7 @@ def variables(authority: Authority, name: str, *names: str, expired: bool = Fals
 def test_only_a_server_with_the_right_certificate_is_asked(
     redis_port: int, run_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "GREETING_S", 3.0)
+    monkeypatch.setattr(link, "LEAST_S", 3.0)
     right, wrong = Authority(tmp_path / "right"), Authority(tmp_path / "wrong")
     context = tls_context(variables(right, "server", "localhost"))
     with Served(together("ppo"), redis_port, run_name, host="localhost", tls=context) as served:
