@@ -5,8 +5,16 @@ import sys
 from importlib.util import find_spec
 
 _MUJOCO = ("mujoco>=3.17,<4", "imageio>=2.38")  # dm_control breaks with MuJoCo 4
-PACKAGES = {"mujoco": _MUJOCO, "dm-control": ("shimmy>=2.0", "dm-control>=1.0.50", *_MUJOCO)}
-_MODULES = {"mujoco": ("mujoco", "imageio"), "dm-control": ("shimmy", "dm_control", "mujoco", "imageio")}
+PACKAGES = {
+    "mujoco": _MUJOCO,
+    "dm-control": ("shimmy>=2.0", "dm-control>=1.0.50", *_MUJOCO),
+    "vizdoom": ("vizdoom>=1.3.2",),
+}
+_MODULES = {
+    "mujoco": ("mujoco", "imageio"),
+    "dm-control": ("shimmy", "dm_control", "mujoco", "imageio"),
+    "vizdoom": ("vizdoom",),
+}
 
 
 def missing(extra: str) -> str:

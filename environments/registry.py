@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, OwnOptions
+from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 
 GROUP = "rainbow_iqn_apex.environments"  # of entry points
@@ -37,6 +38,9 @@ ENVIRONMENTS = {
     "atari": Entry("rainbow_iqn_apex.saber.atari:AtariEnvironment"),
     "gymnasium": Entry(
         "rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment", example="CartPole-v1"
+    ),
+    "vizdoom": Entry(
+        "rainbow_iqn_apex.environments.vizdoom.environment:VizdoomEnvironment", VizdoomOptions, example="basic"
     ),
 }
 

@@ -12,7 +12,9 @@ from rainbow_iqn_apex.options.redis_options import RedisOptions
 class EnvironmentOptions:
     """environment"""
 
-    env: str = option("atari", "environment: atari, gymnasium:<id>, or package.module:make", shared=True)
+    env: str = option(
+        "atari", "environment: atari, gymnasium:<id>, vizdoom:<scenario>, or package.module:make", shared=True
+    )
     game: str = option("space_invaders", "ALE game in snake_case; an evaluation takes the snapshot's", shared=True)
     proba_sticky_actions: float = option(
         0.25, "probability of a repeated action at each frame; 0: none", least=0, most=1, shared=True

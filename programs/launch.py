@@ -11,6 +11,7 @@ from rainbow_iqn_apex import args as options
 from rainbow_iqn_apex.agents.registry import agent_names
 from rainbow_iqn_apex.args import Args
 from rainbow_iqn_apex.common.errors import DivergedError, RunError, Stopped, UserError
+from rainbow_iqn_apex.environments.registry import ENVIRONMENTS
 from rainbow_iqn_apex.options import command_line, version
 from rainbow_iqn_apex.programs import standard_output
 
@@ -34,7 +35,11 @@ def print_completion(program: str, others: Sequence[ArgumentParser] = ()) -> NoR
     """Print a script that completes all options in a shell, and leave; `others` have options besides."""
     from rainbow_iqn_apex.saber.games import games
 
-    values = {"game": games(), "env": ["atari", "gymnasium:"], "agent": agent_names()}
+    values = {
+        "game": games(),
+        "env": [name + ":" * bool(entry.example) for name, entry in ENVIRONMENTS.items()],
+        "agent": agent_names(),
+    }
     command_line.print_completion(options.ALL_GROUPS, program, values, others)
 
 

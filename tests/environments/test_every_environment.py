@@ -33,8 +33,15 @@ EXAMPLES = {
     "gymnasium:tests.environments.spaced:Scene-v0": "",  # a picture beside numbers
     "gymnasium:HalfCheetah-v5": "",
     "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "",
+    "vizdoom:basic": "",
+    "vizdoom:my_way_home": "",  # it has no game variables
 }
-EXTRAS = {"gymnasium:HalfCheetah-v5": "mujoco", "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "dm-control"}
+EXTRAS = {
+    "gymnasium:HalfCheetah-v5": "mujoco",
+    "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "dm-control",
+    "vizdoom:basic": "vizdoom",
+    "vizdoom:my_way_home": "vizdoom",
+}
 
 
 def example(env: str) -> Any:

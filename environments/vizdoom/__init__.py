@@ -1,0 +1,1 @@
+"""Environments of VizDoom (farama.org): --env vizdoom:basic."""
