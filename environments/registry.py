@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, OwnOptions
+from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 
 GROUP = "rainbow_iqn_apex.environments"  # of entry points
@@ -38,6 +39,7 @@ ENVIRONMENTS = {
     "gymnasium": Entry(
         "rainbow_iqn_apex.environments.gymnasium.environment:GymnasiumEnvironment", example="CartPole-v1"
     ),
+    "procgen": Entry("rainbow_iqn_apex.environments.procgen.environment:ProcgenEnvironment", ProcgenOptions, "coinrun"),
 }
 
 

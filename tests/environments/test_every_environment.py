@@ -33,8 +33,17 @@ EXAMPLES = {
     "gymnasium:tests.environments.spaced:Scene-v0": "",  # a picture beside numbers
     "gymnasium:HalfCheetah-v5": "",
     "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "",
+    "gymnasium:minigrid:MiniGrid-Fetch-5x5-N2-v0": "",  # a mission beside numbers
+    "procgen:bigfish": "",
+    "procgen:leaper": "",
 }
-EXTRAS = {"gymnasium:HalfCheetah-v5": "mujoco", "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "dm-control"}
+EXTRAS = {
+    "gymnasium:HalfCheetah-v5": "mujoco",
+    "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "dm-control",
+    "gymnasium:minigrid:MiniGrid-Fetch-5x5-N2-v0": "minigrid",
+    "procgen:bigfish": "procgen",
+    "procgen:leaper": "procgen",
+}
 
 
 def example(env: str) -> Any:
