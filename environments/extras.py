@@ -8,22 +8,28 @@ _MUJOCO = ("mujoco>=3.17,<4", "imageio>=2.38")  # dm_control breaks with MuJoCo 
 PACKAGES = {
     "mujoco": _MUJOCO,
     "dm-control": ("shimmy>=2.0", "dm-control>=1.0.50", *_MUJOCO),
+    "minigrid": ("minigrid>=3.2",),
     "vizdoom": ("vizdoom>=1.3.2",),
 }
+# They ask for packages that nothing here uses, such as NumPy 1, and are installed without them: no extras for pip.
+PACKAGES_ALONE = {"procgen": ("procgen2>=0.10.7",)}
 _MODULES = {
     "mujoco": ("mujoco", "imageio"),
     "dm-control": ("shimmy", "dm_control", "mujoco", "imageio"),
+    "minigrid": ("minigrid",),
+    "procgen": ("procgen",),
     "vizdoom": ("vizdoom",),
 }
 
 
 def missing(extra: str) -> str:
-    """Return how to install an extra of `PACKAGES`; empty if it is there."""
+    """Return how to install an extra of `PACKAGES` or `PACKAGES_ALONE`; empty if it is there."""
     if all(map(find_spec, _MODULES[extra])):
         return ""
     if extra == "dm-control" and sys.version_info >= (3, 13):
         return "the extra dm-control needs Python 3.11 or 3.12: labmaze, a part of it, has no packages for later ones"
-    command = shlex.join([sys.executable, "-m", "pip", "install", *PACKAGES[extra]])
+    packages = PACKAGES.get(extra) or ("--no-deps", *PACKAGES_ALONE[extra])
+    command = shlex.join([sys.executable, "-m", "pip", "install", *packages])
     return f"the extra {extra} is missing; install it with: {command}"
 
 

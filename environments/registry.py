@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rainbow_iqn_apex.common import plugins
 from rainbow_iqn_apex.common.errors import UserError
 from rainbow_iqn_apex.environments.interface import Environment, EnvironmentSettings, OwnOptions
+from rainbow_iqn_apex.environments.procgen.options import ProcgenOptions
 from rainbow_iqn_apex.environments.vizdoom.options import VizdoomOptions
 from rainbow_iqn_apex.memory.environment_spec import EnvironmentSpec
 
@@ -42,6 +43,7 @@ ENVIRONMENTS = {
     "vizdoom": Entry(
         "rainbow_iqn_apex.environments.vizdoom.environment:VizdoomEnvironment", VizdoomOptions, example="basic"
     ),
+    "procgen": Entry("rainbow_iqn_apex.environments.procgen.environment:ProcgenEnvironment", ProcgenOptions, "coinrun"),
 }
 
 

@@ -19,7 +19,7 @@ from gymnasium.envs.registration import EnvSpec
 from rainbow_iqn_apex.common.errors import RunError
 from rainbow_iqn_apex.common.text import one_line
 from rainbow_iqn_apex.environments.display import check_display
-from rainbow_iqn_apex.environments.extras import need
+from rainbow_iqn_apex.environments.extras import PACKAGES, need
 from rainbow_iqn_apex.environments.gymnasium.goals import judge_of
 from rainbow_iqn_apex.environments.gymnasium.spaces import actions_of, flaw, view_of
 from rainbow_iqn_apex.environments.interface import EnvironmentSettings
@@ -131,6 +131,8 @@ def _find(id_: str) -> EnvSpec:
     module, _, name = id_.rpartition(":")
     if name.startswith(_DM_CONTROL):
         need("dm-control", id_)
+    if module in PACKAGES:
+        need(module, id_)
     if module:
         _import(module)
     if name in gymnasium.registry:

@@ -35,12 +35,18 @@ EXAMPLES = {
     "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "",
     "vizdoom:basic": "",
     "vizdoom:my_way_home": "",  # it has no game variables
+    "gymnasium:minigrid:MiniGrid-Fetch-5x5-N2-v0": "",  # a mission beside numbers
+    "procgen:bigfish": "",
+    "procgen:leaper": "",
 }
 EXTRAS = {
     "gymnasium:HalfCheetah-v5": "mujoco",
     "gymnasium:shimmy:dm_control/cartpole-swingup-v0": "dm-control",
     "vizdoom:basic": "vizdoom",
     "vizdoom:my_way_home": "vizdoom",
+    "gymnasium:minigrid:MiniGrid-Fetch-5x5-N2-v0": "minigrid",
+    "procgen:bigfish": "procgen",
+    "procgen:leaper": "procgen",
 }
 
 
