@@ -4,9 +4,7 @@ An exception in the server's loop fails each of these tests, see `Served`.
 """
 
 import os
-import resource
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -290,40 +288,6 @@ def test_what_is_kept_of_a_client_is_its_own_alone(served: Served, honest: Calla
     assert max(map(len, kept)) == 8
     assert all(array.base is None for states in kept for state in states.values() for array in state.values())
     raw.link.close()
-
-
-# A mutation that fails here: `_accept` that goes on listening.
-def test_a_server_that_may_open_no_more_files_does_not_spin(
-    served: Served, honest: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries = 0
-    accept = served.server._accept
-
-    def counted(place: socket.socket) -> None:
-        nonlocal tries
-        tries += 1
-        accept(place)
-
-    monkeypatch.setattr(served.server, "_accept", counted)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    links = [socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)]
-    filled = []
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (links[1].fileno() + 1, limits[1]))
-        with suppress(OSError):
-            while True:
-                filled.append(os.dup(0))
-        links[0].connect(served.path)
-        begun = time.monotonic()
-        while tries < 5 and time.monotonic() < begun + 60:  # a `Deadline` would open files
-            honest()
-        assert 5 <= tries <= 2 + 5 * (time.monotonic() - begun), "five a second"
-    finally:
-        for number in filled:
-            os.close(number)
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        for link in links:
-            link.close()
 
 
 # --- lockstep ---

@@ -1,14 +1,17 @@
-"""The folders of an inference server's sockets."""
+"""The sockets on which an inference server listens, and their folders."""
 
 import os
+import resource
 import socket
 import tempfile
-from contextlib import ExitStack, closing
+import time
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
 
 from rainbow_iqn_apex.programs.inference.listening import listening
+from tests.inference.serving import Served, Stream, client_of, together
 
 
 def make(place: Path, name: str, stack: ExitStack, *, lives: bool = False, age: float = 3600) -> Path:
@@ -49,3 +52,34 @@ def test_folders_of_killed_servers_go_and_no_others(monkeypatch: pytest.MonkeyPa
             assert (other / "file").exists()
             assert Path(own.path).parent.parent == place and Path(own.path).exists()
         assert not Path(own.path).parent.exists()
+
+
+# A mutation that fails here: `_accept` that goes on listening.
+@pytest.mark.redis
+@pytest.mark.usefixtures("one_thread")
+def test_a_server_that_may_open_no_more_files_does_not_spin(
+    redis_port: int, run_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Served(together("ppo"), redis_port, run_name) as served, client_of(served) as policy, ExitStack() as stack:
+        accept, stream = served.server._accept, Stream(1)
+        _, state = policy.act(stream.rows(), {}, 5)
+
+        def counted(place: socket.socket) -> None:
+            nonlocal tries
+            tries += 1
+            accept(place)
+
+        monkeypatch.setattr(served.server, "_accept", counted)
+        links = [stack.enter_context(closing(socket.socket(socket.AF_UNIX))) for _ in range(2)]
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (links[1].fileno() + 1, limits[1]))
+        with suppress(OSError):
+            while True:
+                stack.callback(os.close, os.dup(0))
+        links[0].connect(served.path)
+        begun = time.monotonic()
+        while tries < 5 and time.monotonic() < begun + 60:  # a `Deadline` would open files
+            _, state = policy.act(stream.rows(), state, 5)
+        assert 5 <= tries <= 2 + 5 * (time.monotonic() - begun), "five a second"
