@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rainbow_iqn_apex.memory.broker.access import Tls
 from rainbow_iqn_apex.memory.broker.inference_servers import Address
 from rainbow_iqn_apex.memory.broker.lease_owner import this_host
+from rainbow_iqn_apex.programs.inference import tcp
 from rainbow_iqn_apex.programs.inference.messages import (
     LENGTH,
     MOST_GREETING,
@@ -132,7 +133,7 @@ def _connect(address: Address, tls: Tls | None, seconds: float) -> socket.socket
     if not address.port:
         raise ConnectionRefusedError("it serves its own machine alone")
     link = socket.create_connection((address.host, address.port), seconds)
-    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    tcp.prepare(link)
     if tls is None:
         return link
     context = ssl.create_default_context(cafile=tls.ca_certs)

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from statistics import fmean
 
 from rainbow_iqn_apex.common.text import one_line
+from rainbow_iqn_apex.programs.inference import tcp
 from rainbow_iqn_apex.programs.inference.messages import (
     Answer,
     Refusal,
@@ -122,7 +123,7 @@ class InferenceServer:
         try:
             link.setblocking(False)
             if link.family != socket.AF_UNIX:
-                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                tcp.prepare(link)
                 if self._tls is not None:
                     link = self._tls.wrap_socket(link, server_side=True, do_handshake_on_connect=False)
             peer = Peer(link, self._secret, self._most)

@@ -3,7 +3,7 @@
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -99,9 +99,10 @@ class Served:
 
     def __init__(
         self, service: Service, port: int, name: str, number: int = 0, *, clients: int = 0, host: str = "",
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | None = None, inside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:  # fmt: skip
         self.number = number
+        self._inside = inside  # the host on which it listens
         self.servers = InferenceServers(connect("127.0.0.1", port), name, RUN_ID, 1)
         self.secret = self.servers.secret()
         self._service = service
@@ -114,7 +115,8 @@ class Served:
         self._open = ExitStack()
 
     def __enter__(self) -> "Served":
-        place = self._open.enter_context(listening(self._host, 0))
+        with self._inside():
+            place = self._open.enter_context(listening(self._host, 0))
         self.path, self.port = place.path, place.port
         self.server = InferenceServer(self._service, self.secret, place.sockets, each=EACH, tls=self._tls)
         self.servers.enlist(self.number)
