@@ -10,6 +10,7 @@ from tempfile import mkdtemp
 import psutil
 import pytest
 
+from tests.deadline import wait_until
 from tests.processes import Processes, run
 from tests.small import CARTPOLE, FAMILIES, FREE, SHORT_CHAIN, TINY
 from tests.system import LEARNER, SERVERS, Result, System, unlogged
@@ -66,6 +67,19 @@ def test_lockstep_gives_the_bytes_of_local_inference(
 def test_a_learner_that_serves_itself_gives_the_same_bytes(redis_port: int, run_name: str, tmp_path: Path) -> None:
     options = [*words_of("cartpole"), "--inference", "learner"]
     with System(redis_port, run_name, tmp_path, options, actors=2) as system:
+        assert system.finish() == local(redis_port, run_name, "cartpole")
+
+
+@pytest.mark.slow
+def test_a_server_that_is_frozen_in_lockstep_is_waited_for(redis_port: int, run_name: str, tmp_path: Path) -> None:
+    """Mutation: wait as short as without lockstep, in which an actor would end."""
+    with System(redis_port, run_name, tmp_path, [*words_of("cartpole"), *ASKED], actors=2) as system:
+        system.start(SERVER)
+        system.wait_for(LEARNER, "T = 500 /")
+        system.processes[SERVER].send(signal.SIGSTOP)
+        told = system.printed(LEARNER).count("to play round")
+        wait_until(lambda: system.printed(LEARNER).count("to play round") > told, "the learner to wait for actors", 60)
+        system.processes[SERVER].send(signal.SIGCONT)
         assert system.finish() == local(redis_port, run_name, "cartpole")
 
 
