@@ -212,5 +212,5 @@ def test_a_full_folder_takes_no_more_and_loses_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="^--dmlab-level-cache: .*file"):
+    with pytest.raises(ValueError, match=r"^--dmlab-level-cache: .*file"):
         make(own=DmlabOptions(dmlab_level_cache=str(tmp_path / "file")))
